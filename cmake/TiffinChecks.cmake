@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: MIT OR GPL-2.0-only
+# Checks of the source tree itself, as tests, so that one CTest summary covers everything.
+
+# tiffin_check_test(NAME TIMEOUT_SECONDS command...)
+function(tiffin_check_test name timeout_seconds)
+    add_test(NAME ${name} COMMAND ${ARGN} WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
+    set_tests_properties(${name} PROPERTIES LABELS check TIMEOUT ${timeout_seconds})
+endfunction()
+
+tiffin_check_test(arrows 60 scripts/check-arrows)
+tiffin_check_test(license 60 scripts/check-license)
+tiffin_check_test(format 60 scripts/format --check)
+tiffin_check_test(shell 60 scripts/check-shell)
+
+# The long ones belong to the release build only, and run only as `ctest -C full`.
+if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT TIFFIN_SANITIZE)
+    # tiffin_full_check(NAME TIMEOUT_SECONDS command...): uses all processors.
+    function(tiffin_full_check name timeout_seconds)
+        add_test(NAME ${name} COMMAND ${ARGN} CONFIGURATIONS full
+                 WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
+        set_tests_properties(${name} PROPERTIES
+            LABELS full RUN_SERIAL ON TIMEOUT ${timeout_seconds})
+    endfunction()
+
+    tiffin_full_check(preset_clang 1200 scripts/check-preset clang)
+    tiffin_full_check(preset_asan 1200 scripts/check-preset asan)
+    tiffin_full_check(preset_tsan 1200 scripts/check-preset tsan)
+    tiffin_full_check(lint 1200 scripts/lint)
+endif()

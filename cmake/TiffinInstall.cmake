@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: MIT OR GPL-2.0-only
+# What `cmake --install` puts where.
+
+get_property(tiffin_programs GLOBAL PROPERTY tiffin_programs)
+foreach(program IN LISTS tiffin_programs)
+    if(program STREQUAL "tiffin")
+        install(TARGETS ${program} DESTINATION "${CMAKE_INSTALL_BINDIR}")
+    else()
+        install(TARGETS ${program} DESTINATION "${CMAKE_INSTALL_SBINDIR}")
+    endif()
+endforeach()
+
+# `mount -t fuse.tiffin DEVICE MOUNTPOINT` and lines in /etc/fstab run mount.fuse.tiffin, which
+# mount(8) looks for in /sbin and nowhere else.
+set(TIFFIN_MOUNT_HELPER_FOLDER "" CACHE PATH
+    "Where mount.fuse.tiffin goes; empty: /sbin below the prefixes /usr and /usr/local, else sbin")
+if("mount.tiffin" IN_LIST tiffin_programs)
+    # When it is installed, since `cmake --install --prefix` may choose the prefix only then.
+    install(CODE "set(folder \"${TIFFIN_MOUNT_HELPER_FOLDER}\")
+        set(sbin \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_SBINDIR}\")")
+    install(CODE [[
+        if(NOT folder AND CMAKE_INSTALL_PREFIX MATCHES "^/usr(/local)?$")
+            set(folder /sbin)
+        elseif(NOT folder)
+            set(folder "${sbin}")
+        endif()
+        message(STATUS "Installing: $ENV{DESTDIR}${folder}/mount.fuse.tiffin")
+        file(MAKE_DIRECTORY "$ENV{DESTDIR}${folder}")
+        file(CREATE_LINK "${sbin}/mount.tiffin" "$ENV{DESTDIR}${folder}/mount.fuse.tiffin" SYMBOLIC)
+    ]])
+endif()
+
+foreach(section IN ITEMS 1 5 8)
+    file(GLOB pages CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/docs/man/*.${section}")
+    install(FILES ${pages} DESTINATION "${CMAKE_INSTALL_MANDIR}/man${section}")
+endforeach()
+install(FILES LICENSE LICENSES/MIT.txt LICENSES/GPL-2.0-only.txt DESTINATION "${CMAKE_INSTALL_DOCDIR}")

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: MIT OR GPL-2.0-only
+# How everything is compiled: language level, warnings, sanitizers.
+
+if(NOT CMAKE_BUILD_TYPE)
+    set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "Debug, Release or RelWithDebInfo" FORCE)
+endif()
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS ON)
+
+# Assertions stay on in release builds: a file system that has lost its invariants must stop, not
+# write. CMake's own defaults would define NDEBUG.
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g")
+set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g")
+set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g")
+
+set(TIFFIN_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize=: address,undefined or thread")
+option(TIFFIN_WARNINGS_AS_ERRORS "Stop at the first compiler warning" ON)
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+    set(CMAKE_CXX_COMPILER_LAUNCHER "${CCACHE_PROGRAM}")
+endif()
+
+# Warnings are separate from the rest, since the freestanding build wants them and nothing else.
+add_library(tiffin_warnings INTERFACE)
+target_compile_options(tiffin_warnings INTERFACE -Wall -Wextra -Wshadow)
+if(TIFFIN_WARNINGS_AS_ERRORS)
+    target_compile_options(tiffin_warnings INTERFACE -Werror)
+endif()
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    target_compile_options(tiffin_warnings INTERFACE -Wthread-safety -Wthread-safety-beta)
+endif()
+
+add_library(tiffin_options INTERFACE)
+target_link_libraries(tiffin_options INTERFACE tiffin_warnings)
+target_include_directories(tiffin_options INTERFACE "${PROJECT_SOURCE_DIR}")
+target_link_options(tiffin_options INTERFACE -Wl,--as-needed)
+if(TIFFIN_SANITIZE)
+    target_compile_options(tiffin_options INTERFACE
+        -fsanitize=${TIFFIN_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+    target_link_options(tiffin_options INTERFACE -fsanitize=${TIFFIN_SANITIZE})
+endif()

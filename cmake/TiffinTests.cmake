@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: MIT OR GPL-2.0-only
+# GoogleTest programs, one CTest test for each test case.
+include(GoogleTest)
+
+set(TIFFIN_TEST_TIMEOUT_SECONDS 120)
+if(TIFFIN_SANITIZE)
+    set(TIFFIN_TEST_TIMEOUT_SECONDS 600)
+endif()
+
+# tiffin_test(NAME LABEL label SOURCES source... [LINK library...])
+function(tiffin_test name)
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "LABEL" "SOURCES;LINK")
+    add_executable(${name} ${arg_SOURCES})
+    target_link_libraries(${name} PRIVATE tiffin_options)
+    tiffin_link(${name} PRIVATE ${arg_LINK} tiffin_test_support tiffin_check tiffin_tools_common
+                tiffin_fuse tiffin_host GTest::gmock GTest::gtest GTest::gtest_main)
+    # Found when CTest runs, not when it is linked: a test that crashes must not stop the build.
+    gtest_discover_tests(${name}
+        TEST_PREFIX "${name}."
+        DISCOVERY_MODE PRE_TEST
+        DISCOVERY_TIMEOUT 60
+        WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
+        PROPERTIES LABELS ${arg_LABEL} TIMEOUT ${TIFFIN_TEST_TIMEOUT_SECONDS})
+endfunction()
+
+# tiffin_test_objects(NAME source...): objects, not an archive, since a linker drops the members of
+# an archive that nobody calls, and with them the tests they register.
+function(tiffin_test_objects name)
+    if(NOT ARGN)
+        return()
+    endif()
+    add_library(${name} OBJECT ${ARGN})
+    target_link_libraries(${name} PUBLIC tiffin_options)
+    tiffin_link(${name} PUBLIC tiffin_test_support tiffin_check tiffin_host GTest::gmock)
+endfunction()
