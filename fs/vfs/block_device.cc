@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// The synchronous forms of a block device, built on submit().
+#include "fs/vfs/block_device.h"
+
+#include "fs/vfs/host.h"
+
+namespace tiffin::vfs {
+namespace {
+
+// What a thread sleeps on while its request is under way.
+struct Waiter {
+    host::Mutex mutex{host::LockClass::leaf};
+    host::Condition condition;
+    bool done GUARDED_BY(mutex) = false;
+    Error error GUARDED_BY(mutex) = Error::eio;
+    bool failed GUARDED_BY(mutex) = false;
+};
+
+void wake(IoRequest& request, Result<void> result) {
+    auto* waiter = static_cast<Waiter*>(request.owner);
+    MutexLock lock(waiter->mutex);
+    waiter->done = true;
+    waiter->failed = !result.ok();
+    if (!result.ok()) {
+        waiter->error = result.error();
+    }
+    // Notified under the lock: the waiter lives on the stack of the thread that wakes up.
+    waiter->condition.notify_one();
+}
+
+}  // namespace
+
+Result<void> BlockDevice::submit_and_wait(IoRequest& request) {
+    Waiter waiter;
+    request.owner = &waiter;
+    request.complete = wake;
+    submit(request);
+    MutexLock lock(waiter.mutex);
+    while (!waiter.done) {
+        waiter.condition.wait(waiter.mutex);
+    }
+    if (waiter.failed) {
+        return waiter.error;
+    }
+    return {};
+}
+
+Result<void> BlockDevice::read(uint64_t offset_bytes, const IoVector* buffers,
+                               size_t buffer_count) {
+    IoRequest request;
+    request.operation = IoOperation::read;
+    request.offset_bytes = offset_bytes;
+    request.buffers = buffers;
+    request.buffer_count = buffer_count;
+    return submit_and_wait(request);
+}
+
+Result<void> BlockDevice::write(uint64_t offset_bytes, const IoVector* buffers,
+                                size_t buffer_count) {
+    IoRequest request;
+    request.operation = IoOperation::write;
+    request.offset_bytes = offset_bytes;
+    request.buffers = buffers;
+    request.buffer_count = buffer_count;
+    return submit_and_wait(request);
+}
+
+Result<void> BlockDevice::flush() {
+    IoRequest request;
+    request.operation = IoOperation::flush;
+    return submit_and_wait(request);
+}
+
+Result<void> BlockDevice::discard(uint64_t offset_bytes, uint64_t length_bytes) {
+    IoRequest request;
+    request.operation = IoOperation::discard;
+    request.offset_bytes = offset_bytes;
+    request.length_bytes = length_bytes;
+    return submit_and_wait(request);
+}
+
+Result<void> BlockDevice::read(uint64_t offset_bytes, void* buffer, size_t size_bytes) {
+    IoVector piece{buffer, size_bytes};
+    return read(offset_bytes, &piece, 1);
+}
+
+Result<void> BlockDevice::write(uint64_t offset_bytes, const void* buffer, size_t size_bytes) {
+    // The contract promises that writes only read from their buffers.
+    IoVector piece{const_cast<void*>(buffer), size_bytes};
+    return write(offset_bytes, &piece, 1);
+}
+
+}  // namespace tiffin::vfs

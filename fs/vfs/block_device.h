@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// Where a file system's blocks live: a disk, an image file, memory of this process, or the memory of
+// other machines. The contract is asynchronous below and synchronous above (read, write).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "fs/vfs/result.h"
+#include "fs/vfs/span.h"
+
+namespace tiffin::vfs {
+
+// What a device is; fixed while it is open, except that it may turn read-only.
+struct DeviceGeometry {
+    uint64_t size_bytes = 0;
+    // Offsets and lengths of reads and writes are multiples of this (a power of two, at most 4096).
+    // A write of one aligned unit is applied whole or not at all when power fails; larger writes may
+    // be torn between units. Disks say 512 or 4096, memory 64.
+    uint32_t write_unit_bytes = 512;
+    // Completed writes may still be lost by a power failure until flush() has completed.
+    bool volatile_cache = true;
+    bool supports_discard = false;
+    bool read_only = false;
+};
+
+enum class IoOperation : uint8_t { read, write, flush, discard };
+
+// One asynchronous request. The submitter owns it and its buffers until `complete` is called, which
+// happens exactly once, from any thread or from within submit() itself; a completion is the only way
+// a buffer comes back. The completion may only wake somebody or queue work: it must not block, and
+// it must not submit.
+struct IoRequest {
+    IoOperation operation = IoOperation::read;
+    uint64_t offset_bytes = 0;
+    uint64_t length_bytes = 0;          // discard only; reads and writes take it from the buffers
+    const IoVector* buffers = nullptr;  // pinned memory, never an address that can fault
+    size_t buffer_count = 0;
+    void (*complete)(IoRequest& request, Result<void> result) = nullptr;
+    void* owner = nullptr;  // for the submitter
+};
+
+class BlockDevice {
+  public:
+    virtual ~BlockDevice() = default;
+
+    // What the device is. Cheap, any thread.
+    virtual const DeviceGeometry& geometry() const = 0;
+
+    // Starts a request; see IoRequest. Requests are not ordered among themselves: a submitter that
+    // needs an order waits for the first completion. Reading what is being written gives any mix
+    // of old and new units. Errors arrive in the completion: eio (also beyond the end), erofs,
+    // eopnotsupp (discard), etimedout (the outcome of a write is unknown until the connection is
+    // fenced; the device itself sees to it that the write never takes effect after that).
+    virtual void submit(IoRequest& request) = 0;
+
+    // The address of [offset, offset + size) when the device's content is memory that this process
+    // can read at any time (mem:, shared memory), else nullptr. It stays valid while the device is
+    // open. Only for reading: all changes go through submit().
+    virtual const void* direct_address(uint64_t offset_bytes, uint64_t size_bytes) {
+        (void)offset_bytes;
+        (void)size_bytes;
+        return nullptr;
+    }
+
+    // The synchronous forms. The defaults submit and wait; devices that complete without waiting
+    // override them. `offset_bytes` and the total size are multiples of the write unit.
+    virtual Result<void> read(uint64_t offset_bytes, const IoVector* buffers, size_t buffer_count);
+    virtual Result<void> write(uint64_t offset_bytes, const IoVector* buffers, size_t buffer_count);
+    // All writes completed before this call survive a power failure once it has returned.
+    virtual Result<void> flush();
+    // Tells the device that the content of a range is no longer needed; it reads as anything after.
+    virtual Result<void> discard(uint64_t offset_bytes, uint64_t length_bytes);
+
+    // One buffer at a time, for callers with contiguous memory.
+    Result<void> read(uint64_t offset_bytes, void* buffer, size_t size_bytes);
+    Result<void> write(uint64_t offset_bytes, const void* buffer, size_t size_bytes);
+
+  protected:
+    // Submits `request` and sleeps until it completes.
+    Result<void> submit_and_wait(IoRequest& request);
+};
+
+}  // namespace tiffin::vfs

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// The defaults of the contract: an optional operation that is not implemented says so. The default of
+// read(), which is built from the lower data path, is in data_path.cc.
+#include "fs/vfs/file_system.h"
+
+namespace tiffin::vfs {
+
+Result<void> FileSystem::remount(bool /*read_only*/) { return Error::eopnotsupp; }
+
+Result<void> FileSystem::save_state(ByteSink& /*sink*/) { return Error::eopnotsupp; }
+
+Result<void> FileSystem::restore_state(ByteSpan /*state*/) { return Error::eopnotsupp; }
+
+Result<Attributes> FileSystem::find_node(NodeId /*node*/, uint64_t /*generation*/) {
+    return Error::estale;
+}
+
+Result<Attributes> FileSystem::set_attributes(const Caller& /*caller*/, NodeId /*node*/,
+                                              const AttributeChange& /*change*/) {
+    return Error::eopnotsupp;
+}
+
+Result<void> FileSystem::set_flags(NodeId /*node*/, uint32_t /*flags*/) {
+    return Error::eopnotsupp;
+}
+
+Result<Attributes> FileSystem::create(const Caller& /*caller*/, NodeId /*parent*/, Name /*name*/,
+                                      uint32_t /*mode*/, uint32_t /*device_major*/,
+                                      uint32_t /*device_minor*/) {
+    return Error::eopnotsupp;
+}
+
+Result<Attributes> FileSystem::make_directory(const Caller& /*caller*/, NodeId /*parent*/,
+                                              Name /*name*/, uint32_t /*mode*/) {
+    return Error::eopnotsupp;
+}
+
+Result<Attributes> FileSystem::make_symlink(const Caller& /*caller*/, NodeId /*parent*/,
+                                            Name /*name*/, Name /*target*/) {
+    return Error::eopnotsupp;
+}
+
+Result<Attributes> FileSystem::make_temporary(const Caller& /*caller*/, NodeId /*parent*/,
+                                              uint32_t /*mode*/) {
+    return Error::eopnotsupp;
+}
+
+Result<Attributes> FileSystem::link(NodeId /*node*/, NodeId /*new_parent*/, Name /*new_name*/) {
+    return Error::eopnotsupp;
+}
+
+Result<size_t> FileSystem::read_link(NodeId /*node*/, MutableByteSpan /*buffer*/) {
+    return Error::eopnotsupp;
+}
+
+Result<void> FileSystem::unlink(NodeId /*parent*/, Name /*name*/) { return Error::eopnotsupp; }
+
+Result<void> FileSystem::remove_directory(NodeId /*parent*/, Name /*name*/) {
+    return Error::eopnotsupp;
+}
+
+Result<void> FileSystem::rename(NodeId /*parent*/, Name /*name*/, NodeId /*new_parent*/,
+                                Name /*new_name*/, uint32_t /*flags*/) {
+    return Error::eopnotsupp;
+}
+
+Result<Handle> FileSystem::open(NodeId /*node*/, uint32_t /*open_flags*/) { return Error::enosys; }
+
+void FileSystem::release(NodeId /*node*/, Handle /*handle*/) {}
+
+Result<void> FileSystem::fsync(NodeId /*node*/, bool /*data_only*/) { return Error::eopnotsupp; }
+
+Result<void> FileSystem::allocate(NodeId /*node*/, uint32_t /*mode*/, uint64_t /*offset_bytes*/,
+                                  uint64_t /*length_bytes*/) {
+    return Error::eopnotsupp;
+}
+
+Result<uint64_t> FileSystem::seek(NodeId /*node*/, uint64_t /*offset_bytes*/,
+                                  SeekTarget /*target*/) {
+    return Error::eopnotsupp;
+}
+
+Result<uint64_t> FileSystem::copy_range(NodeId /*source*/, uint64_t /*source_offset_bytes*/,
+                                        NodeId /*destination*/,
+                                        uint64_t /*destination_offset_bytes*/,
+                                        uint64_t /*length_bytes*/) {
+    return Error::eopnotsupp;
+}
+
+BlockDevice* FileSystem::device() { return nullptr; }
+
+Result<void> FileSystem::map_read(NodeId /*node*/, uint64_t /*offset_bytes*/,
+                                  uint64_t /*length_bytes*/, ReadMapping& /*mapping*/) {
+    return Error::eopnotsupp;
+}
+
+Result<void> FileSystem::verify_read(const ReadMapping& /*mapping*/, uint32_t /*segment_index*/,
+                                     Span<const IoVector> /*buffers*/) {
+    return Error::eopnotsupp;
+}
+
+void FileSystem::release_read(ReadMapping& /*mapping*/) {}
+
+Result<void> FileSystem::prepare_write(NodeId /*node*/, uint64_t /*offset_bytes*/,
+                                       uint64_t /*length_bytes*/, uint32_t /*flags*/,
+                                       WriteGrant& /*grant*/) {
+    return Error::eopnotsupp;
+}
+
+Result<void> FileSystem::commit_write(WriteGrant& /*grant*/, Span<const uint32_t> /*checksums*/,
+                                      uint64_t /*new_size_bytes*/, uint32_t /*flags*/) {
+    return Error::eopnotsupp;
+}
+
+void FileSystem::abort_write(WriteGrant& /*grant*/) {}
+
+Result<void> FileSystem::reserve(NodeId /*node*/, uint64_t /*offset_bytes*/,
+                                 uint64_t /*length_bytes*/) {
+    return Error::eopnotsupp;
+}
+
+Result<size_t> FileSystem::get_xattr(NodeId /*node*/, Name /*name*/, MutableByteSpan /*buffer*/) {
+    return Error::eopnotsupp;
+}
+
+Result<void> FileSystem::set_xattr(NodeId /*node*/, Name /*name*/, ByteSpan /*value*/,
+                                   uint32_t /*flags*/) {
+    return Error::eopnotsupp;
+}
+
+Result<size_t> FileSystem::list_xattr(NodeId /*node*/, MutableByteSpan /*buffer*/) {
+    return Error::eopnotsupp;
+}
+
+Result<void> FileSystem::remove_xattr(NodeId /*node*/, Name /*name*/) { return Error::eopnotsupp; }
+
+Result<uint64_t> FileSystem::trim(uint64_t /*offset_bytes*/, uint64_t /*length_bytes*/,
+                                  uint64_t /*minimum_bytes*/) {
+    return Error::eopnotsupp;
+}
+
+Result<void> FileSystem::shutdown(ShutdownMode /*mode*/) { return Error::eopnotsupp; }
+
+Result<void> FileSystem::scrub(ScrubProgress& /*progress*/) { return Error::eopnotsupp; }
+
+Result<void> FileSystem::describe(ByteSink& /*sink*/) { return Error::eopnotsupp; }
+
+Result<size_t> FileSystem::control(NodeId /*node*/, uint32_t /*command*/, ByteSpan /*input*/,
+                                   MutableByteSpan /*output*/) {
+    return Error::enotty;
+}
+
+Result<size_t> FileSystem::write(NodeId /*node*/, Handle /*handle*/, uint64_t /*offset_bytes*/,
+                                 Span<const IoVector> /*buffers*/, uint32_t /*flags*/) {
+    return Error::eopnotsupp;
+}
+
+}  // namespace tiffin::vfs

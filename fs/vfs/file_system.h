@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// The contract between a file system and the host that mounts it: what a file system implements.
+//
+// A host (FUSE daemon, kernel module, test) owns the objects, translates its own requests to these
+// calls and back, and provides the services of host.h. A file system derives from FileSystem, takes
+// a BlockDevice (or nothing), and never calls back up. Everything a file system author needs is in
+// this header; fs/hello is the smallest example and docs/tutorial.md walks through it.
+//
+// Threading. Every operation may be called by many threads at once; the file system synchronises
+// itself. Operations may sleep, and are never called from interrupt context.
+//
+// Permissions. The host has checked them (mode bits, ACLs, sticky directories, capabilities) before
+// it calls. What only the file system knows it checks itself: immutable and append-only flags,
+// read-only state, limits.
+//
+// Names. The host passes names of 1 to any number of bytes without '/' and NUL; the file system
+// answers enametoolong beyond its limit. "." and ".." reach lookup() only.
+//
+// Memory. Spans and names are valid during the call only. Buffers are pinned: the file system may
+// hand them to the device.
+//
+// Failure. An operation that fails changes nothing: all memory and space it can need is reserved
+// before its first change. Any operation may fail with eio (the device), euclean (damaged metadata),
+// enomem, and every changing operation with erofs (mounted so, or turned so by errors); they are not
+// listed again. A NodeId that does not exist gives estale.
+//
+// Operations are grouped in the order of a mount's life. Pure virtual: what every file system has.
+// The others default to "not supported" (eopnotsupp or enosys), never to success.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "fs/vfs/block_device.h"
+#include "fs/vfs/host.h"
+#include "fs/vfs/result.h"
+#include "fs/vfs/span.h"
+#include "fs/vfs/types.h"
+
+namespace tiffin::vfs {
+
+class FileSystem {
+  public:
+    virtual ~FileSystem() = default;
+
+    // ---- 1. Mounting and unmounting ----------------------------------------------------------
+    // A file system is mounted by its own factory (for example tiffinfs::mount), which returns it
+    // ready for use, and destroyed after unmount().
+
+    // Completes all work, makes everything durable and releases the device. No operation runs or
+    // follows. Errors: eio, when something acknowledged by fsync could not be kept; the object must
+    // still be destroyed.
+    virtual Result<void> unmount() = 0;
+
+    virtual Result<FileSystemStatistics> statistics() = 0;
+
+    // Makes every change that was completed before the call durable (syncfs). With `wait` false it
+    // only starts the work.
+    virtual Result<void> sync(bool wait) = 0;
+
+    // Changes mount options while mounted: only the switch between read-only and read-write.
+    virtual Result<void> remount(bool read_only);
+
+    // State for an upgrade while mounted. save_state() writes a typed, versioned description of
+    // what is not on the device; the new code's restore_state() takes it or refuses (einval) and
+    // leaves the old one in charge.
+    virtual Result<void> save_state(ByteSink& sink);
+    virtual Result<void> restore_state(ByteSpan state);
+
+    // ---- 2. Nodes: finding them and letting go -----------------------------------------------
+    // Every successful lookup, creation, find_node, and every entry taken by a readdir with
+    // attributes adds one reference to a node; forget() takes `count` of them back. An object
+    // whose last link is gone lives on until its references are. The root needs no reference.
+
+    // Finds `name` in directory `parent`; also "." and "..". Errors: enoent, enotdir,
+    // enametoolong.
+    virtual Result<Attributes> lookup(NodeId parent, Name name) = 0;
+
+    // Drops references. Never fails, does no I/O (a kernel calls it under memory pressure): what
+    // is left to do is queued.
+    virtual void forget(NodeId node, uint64_t count) = 0;
+
+    // Finds a node by identity, for exported file handles. Any generation matches when
+    // `generation` is 0. Errors: estale.
+    virtual Result<Attributes> find_node(NodeId node, uint64_t generation);
+
+    // ---- 3. Attributes -----------------------------------------------------------------------
+
+    virtual Result<Attributes> get_attributes(NodeId node) = 0;
+
+    // Applies `change` and returns the attributes after it. A size beyond the end makes a hole; a
+    // smaller one frees what is behind it, and what is read there later is zeros. Ownership
+    // changes clear set-user-id and set-group-id (of executables) and file capabilities. Sets the
+    // change time; a changed size also sets the modification time. Errors: eperm (immutable, or
+    // append-only and truncating), efbig, enospc, eisdir (size of a directory), einval (size of
+    // anything else).
+    virtual Result<Attributes> set_attributes(const Caller& caller, NodeId node,
+                                              const AttributeChange& change);
+
+    // The flags that chattr shows (file_flag). Errors of set: eopnotsupp for unknown flags.
+    virtual Result<void> set_flags(NodeId node, uint32_t flags);
+
+    // ---- 4. Creating -------------------------------------------------------------------------
+    // All take the type from their own name or from `mode`, the permissions from `mode`, apply the
+    // caller's umask unless the parent has a default ACL, take the group from a set-group-id
+    // parent, and return the new node with one reference. Errors: eexist, enoent (the parent was
+    // removed), enotdir, enospc, enametoolong, emlink (too many sub-directories), eperm (the
+    // parent is immutable).
+
+    // A regular file, fifo, socket or device, by the type bits of `mode` (none: regular).
+    virtual Result<Attributes> create(const Caller& caller, NodeId parent, Name name, uint32_t mode,
+                                      uint32_t device_major, uint32_t device_minor);
+    virtual Result<Attributes> make_directory(const Caller& caller, NodeId parent, Name name,
+                                              uint32_t mode);
+    // Errors also: enametoolong when `target` is longer than kSymlinkMaxBytes.
+    virtual Result<Attributes> make_symlink(const Caller& caller, NodeId parent, Name name,
+                                            Name target);
+    // A regular file without a name (O_TMPFILE), link count 0; `parent` gives its defaults.
+    virtual Result<Attributes> make_temporary(const Caller& caller, NodeId parent, uint32_t mode);
+
+    // Another name for `node`. Also gives a temporary file its first name. Errors also: eperm
+    // (directories, immutable or append-only files), emlink.
+    virtual Result<Attributes> link(NodeId node, NodeId new_parent, Name new_name);
+
+    // Writes the target of a symlink to `buffer` and returns its length. Errors: einval (not a
+    // symlink).
+    virtual Result<size_t> read_link(NodeId node, MutableByteSpan buffer);
+
+    // ---- 5. Removing and renaming ------------------------------------------------------------
+
+    // Errors: enoent, enotdir, eisdir (`name` is a directory), eperm (immutable, append-only).
+    virtual Result<void> unlink(NodeId parent, Name name);
+    // Errors: enoent, enotdir, enotempty, einval ("."), enotempty (".."), eperm.
+    virtual Result<void> remove_directory(NodeId parent, Name name);
+
+    // Moves `name` of `parent` to `new_name` of `new_parent` in one atomic step; an existing
+    // target is replaced. `flags`: rename_flag. Renaming one link of a file onto another link of
+    // the same file does nothing. Errors: enoent, eexist (no_replace), enotdir, eisdir, enotempty,
+    // einval (a directory into itself or unknown flags), emlink, enospc, eperm.
+    virtual Result<void> rename(NodeId parent, Name name, NodeId new_parent, Name new_name,
+                                uint32_t flags);
+
+    // ---- 6. Opening --------------------------------------------------------------------------
+    // Reading and writing need no open file: a node reference is enough. A file system that wants
+    // state per open overrides these; the default enosys tells the host never to ask again.
+
+    virtual Result<Handle> open(NodeId node, uint32_t open_flags);
+    virtual void release(NodeId node, Handle handle);
+
+    // ---- 7. File data: whole requests --------------------------------------------------------
+
+    // Reads into `buffers` from `offset_bytes`; returns the bytes read, fewer only at end of file.
+    // Errors: eisdir, einval (not a regular file), eio (also a wrong checksum: never wrong data).
+    // The default reads through map_read() and device().
+    virtual Result<size_t> read(NodeId node, Handle handle, uint64_t offset_bytes,
+                                Span<const IoVector> buffers);
+
+    // Writes all of `buffers`; returns the bytes written, fewer only when an error came after
+    // some. Unless `cached`, sets modification and change times. `flags`: write_flag. Errors:
+    // enospc, efbig, eperm (immutable).
+    virtual Result<size_t> write(NodeId node, Handle handle, uint64_t offset_bytes,
+                                 Span<const IoVector> buffers, uint32_t flags);
+
+    // Everything written to `node` before the call, and what is needed to find it, is durable when
+    // it returns. With `data_only`, attributes that are not needed to read it back may be left out.
+    virtual Result<void> fsync(NodeId node, bool data_only);
+
+    // fallocate; `mode` is a set of allocate_flag. Errors: enospc, efbig, einval (alignment of
+    // collapse and insert, ranges at or beyond the end), eopnotsupp (unknown mode), eperm
+    // (immutable; append-only for all but plain allocation), enodev (not a regular file).
+    virtual Result<void> allocate(NodeId node, uint32_t mode, uint64_t offset_bytes,
+                                  uint64_t length_bytes);
+
+    // The first byte of data, or of a hole, at or after `offset_bytes`; the end of file counts as a
+    // hole. Errors: enxio (at or beyond the end, or no data there).
+    virtual Result<uint64_t> seek(NodeId node, uint64_t offset_bytes, SeekTarget target);
+
+    // Copies inside the file system; returns the bytes copied, fewer at the source's end of file.
+    // Errors: einval (overlapping ranges of one file), enospc, eperm.
+    virtual Result<uint64_t> copy_range(NodeId source, uint64_t source_offset_bytes,
+                                        NodeId destination, uint64_t destination_offset_bytes,
+                                        uint64_t length_bytes);
+
+    // ---- 8. File data: the lower path --------------------------------------------------------
+    // For hosts that start, overlap and complete I/O themselves (readahead, writepages, zero-copy
+    // replies). All ranges are multiples of kBlockBytes.
+    //
+    // Reading: map_read -> the host reads the device segments -> verify_read each -> release_read.
+    // Writing: prepare_write -> the host writes the segments -> commit_write, or abort_write.
+    // Both may be pending across threads; a completion handler must not call any of these.
+
+    // The device the segments refer to; nullptr when the file system has none.
+    virtual BlockDevice* device();
+
+    // Where [offset, offset + length) is, as far as `mapping` can hold it (the host goes on from
+    // mapping.offset_bytes + mapping.length_bytes). The blocks are not reused before
+    // release_read(). At or beyond the end of file: length_bytes 0, still to be released.
+    virtual Result<void> map_read(NodeId node, uint64_t offset_bytes, uint64_t length_bytes,
+                                  ReadMapping& mapping);
+    // Checks what was read from device segment `segment_index`. Errors: eio, with a log line that
+    // says what is wrong and where.
+    virtual Result<void> verify_read(const ReadMapping& mapping, uint32_t segment_index,
+                                     Span<const IoVector> buffers);
+    virtual void release_read(ReadMapping& mapping);
+
+    // Room for writing [offset, offset + length), both multiples of kBlockBytes; see WriteGrant.
+    // Nothing is visible before commit_write(). Errors: enospc, efbig.
+    virtual Result<void> prepare_write(NodeId node, uint64_t offset_bytes, uint64_t length_bytes,
+                                       uint32_t flags, WriteGrant& grant);
+    // Makes the written blocks the content of the file. `checksums` holds the CRC32C of each
+    // block as it was written (take them over memory that cannot change in flight). The file grows
+    // to `new_size_bytes` if that is more than its size. The grant is used up also on failure.
+    virtual Result<void> commit_write(WriteGrant& grant, Span<const uint32_t> checksums,
+                                      uint64_t new_size_bytes, uint32_t flags);
+    virtual void abort_write(WriteGrant& grant);
+
+    // Asks before data is cached: afterwards write-back of the range cannot fail for want of
+    // space. For hosts that can ask (a kernel's write_begin and page_mkwrite).
+    virtual Result<void> reserve(NodeId node, uint64_t offset_bytes, uint64_t length_bytes);
+
+    // ---- 9. Directories ----------------------------------------------------------------------
+
+    // Hands entries from `cookie` on (0: the start) to `sink`, "." and ".." first, until it is
+    // full or the directory ends. A cookie stays valid whatever is created or removed; an entry
+    // that exists the whole time is seen exactly once. With `with_attributes` each entry carries
+    // attributes and each entry taken, but "." and "..", adds a reference to its node. Errors:
+    // enotdir.
+    virtual Result<void> read_directory(NodeId node, Handle handle, uint64_t cookie,
+                                        bool with_attributes, DirectorySink& sink) = 0;
+
+    // ---- 10. Extended attributes -------------------------------------------------------------
+    // Names carry their prefix ("user.", "trusted.", "security.", and "system.posix_acl_access" and
+    // "system.posix_acl_default" for ACLs in the Linux layout, which the file system keeps in step
+    // with the mode).
+
+    // Copies the value to `buffer` and returns its size; an empty buffer only asks for the size.
+    // Errors: enodata (no such attribute), erange (buffer too small), eopnotsupp (prefix).
+    virtual Result<size_t> get_xattr(NodeId node, Name name, MutableByteSpan buffer);
+    // Errors: eexist, enodata (flags), enospc, e2big, erange (name), eopnotsupp, einval (ACL).
+    virtual Result<void> set_xattr(NodeId node, Name name, ByteSpan value, uint32_t flags);
+    // The names, each ended by NUL; returns the size. Errors: erange.
+    virtual Result<size_t> list_xattr(NodeId node, MutableByteSpan buffer);
+    // Errors: enodata.
+    virtual Result<void> remove_xattr(NodeId node, Name name);
+
+    // ---- 11. Control and maintenance ---------------------------------------------------------
+
+    // Tells the device which ranges are free (fstrim); returns the bytes discarded.
+    virtual Result<uint64_t> trim(uint64_t offset_bytes, uint64_t length_bytes,
+                                  uint64_t minimum_bytes);
+    // Stops the file system at once (FS_IOC_SHUTDOWN): afterwards every operation gives eio.
+    virtual Result<void> shutdown(ShutdownMode mode);
+    // Reads and verifies a bounded part of everything stored, and moves `progress` on.
+    virtual Result<void> scrub(ScrubProgress& progress);
+    // What the file system says of itself, as lines "key: value" for people and tools.
+    virtual Result<void> describe(ByteSink& sink);
+    // Anything else. `input` and `output` sizes come from the command's number. Errors: enotty.
+    virtual Result<size_t> control(NodeId node, uint32_t command, ByteSpan input,
+                                   MutableByteSpan output);
+};
+
+}  // namespace tiffin::vfs
