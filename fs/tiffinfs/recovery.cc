@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// From the bytes on a device to a running volume: choosing the superblock, replaying the journal,
+// taking ownership.
+//
+// Replay goes over the journal twice. The first pass finds the blocks that its records map, so that
+// the second, which applies the records, does not put tree nodes into them. When the changed nodes
+// become too many for memory, a checkpoint is made in the middle, between two frames.
+#include "fs/base/allocate.h"
+#include "fs/base/text.h"
+#include "fs/tiffinfs/superblock.h"
+#include "fs/tiffinfs/transaction_workspace.h"
+#include "fs/tiffinfs/volume.h"
+#include "fs/vfs/host.h"
+
+namespace tiffin::tiffinfs {
+namespace {
+
+// What one replayed record may touch at neighbouring keys (the bound of those who write records).
+constexpr uint32_t kReplayContiguousBytes = 128U << 10;
+
+JournalPosition position_of(const Superblock& superblock) {
+    return {superblock.journal_position, superblock.journal_sequence,
+            superblock.journal_previous_checksum};
+}
+
+// Frees a set when it goes out of scope: it is too large for a kernel stack.
+struct SetOwner {
+    SuperblockSet* set = make_object<SuperblockSet>();
+    ~SetOwner() { destroy_object(set); }
+};
+
+Result<void> check_features(const Superblock& superblock, bool read_only) {
+    if ((superblock.incompat_features & ~kKnownIncompatFeatures) != 0) {
+        log_line(host::LogLevel::error, "the volume uses features this version does not know (",
+                 Hex{superblock.incompat_features}, "): use a newer version");
+        return Error::eopnotsupp;
+    }
+    if ((superblock.read_only_compat_features & ~kKnownReadOnlyCompatFeatures) != 0 && !read_only) {
+        log_line(host::LogLevel::error, "the volume uses features this version cannot write (",
+                 Hex{superblock.read_only_compat_features}, "): mount it read-only");
+        return Error::eopnotsupp;
+    }
+    return {};
+}
+
+bool root_is_readable(vfs::BlockDevice& device, const Superblock& superblock) {
+    void* page = host::allocate_pages(kBlockBytes);
+    if (page == nullptr) {
+        return false;
+    }
+    const char* reason = nullptr;
+    bool readable =
+        device.read(superblock.root_block * kBlockBytes, page, kBlockBytes).ok() &&
+        check_page(static_cast<unsigned char*>(page), superblock.volume_nonce,
+                   superblock.root_block, superblock.root_generation,
+                   static_cast<uint8_t>(superblock.root_level), superblock.total_blocks, reason);
+    host::release_pages(page, kBlockBytes);
+    return readable;
+}
+
+}  // namespace
+
+Result<void> Volume::start() {
+    SetOwner owner;
+    if (owner.set == nullptr) {
+        return Error::enomem;
+    }
+    SuperblockSet& set = *owner.set;
+    TRY(read_superblocks(device_, set));
+    if (set.count == 0) {
+        if (!set.magic_seen) {
+            return Error::einval;
+        }
+        log_line(host::LogLevel::error,
+                 "no copy of the superblock is valid; run fsck.tiffin on the device");
+        return Error::euclean;
+    }
+    if (device_.geometry().read_only && !options_.read_only) {
+        return Error::erofs;
+    }
+    const Superblock* chosen = nullptr;
+    for (uint32_t i = 0; i < set.count && chosen == nullptr; ++i) {
+        TRY(check_features(set.found[i], options_.read_only));
+        if (root_is_readable(device_, set.found[i])) {
+            chosen = &set.found[i];
+        }
+    }
+    if (chosen == nullptr) {
+        log_line(host::LogLevel::error, "the root of the tree is damaged; run fsck.tiffin");
+        return Error::euclean;
+    }
+    if (chosen->generation != set.found[0].generation) {
+        log_line(host::LogLevel::warning, "generation ", set.found[0].generation,
+                 " is damaged: going back to generation ", chosen->generation,
+                 " and replaying from there");
+    }
+    // New nodes must not carry a generation that a lost superblock may have used, and the first new
+    // superblock should replace the damaged slot, not the good one.
+    uint64_t generation = set.found[0].generation + (set.damaged > 0 ? 3 : 1);
+    return start_from(*chosen, generation);
+}
+
+Result<void> Volume::start_from(const Superblock& superblock, uint64_t generation) {
+    superblock_ = superblock;
+    incarnation_ = superblock.incarnation;
+    next_node_.store(superblock.next_node, std::memory_order_relaxed);
+    node_count_.store(superblock.node_count, std::memory_order_relaxed);
+    errors_seen_.store((superblock.state & superblock_state::errors) != 0,
+                       std::memory_order_relaxed);
+    {
+        MutexLock lock(checkpoint_lock_);
+        durable_ = superblock;
+    }
+    TRY(allocator_.start(superblock));
+    TRY(cache_.start(superblock.volume_nonce, superblock.total_blocks));
+    tree_.start({superblock.root_block, superblock.root_generation,
+                 static_cast<uint8_t>(superblock.root_level)},
+                generation);
+    replaying_ = true;
+    replay_position_ = position_of(superblock);
+    TRY(replay(superblock));
+    replaying_ = false;
+    if (options_.read_only) {
+        // Nothing is written: what was replayed stays in memory.
+        read_only_.store(true, std::memory_order_relaxed);
+        return {};
+    }
+    TRY(become_writer());
+    return maintenance_thread_.start("tiffin-maint", maintenance_main, this);
+}
+
+// Raises the incarnation durably, together with all that replay changed, before the first append.
+Result<void> Volume::become_writer() {
+    MutexLock lock(checkpoint_lock_);
+    incarnation_ = durable_.incarnation + 1;
+    durable_.mount_count++;
+    TRY(journal_.start(superblock_, replay_position_, position_of(durable_), incarnation_,
+                       tree_.generation()));
+    Superblock before = durable_;
+    Result<void> written = checkpoint_locked(false);
+    if (!written.ok()) {
+        durable_ = before;
+    }
+    return written;
+}
+
+Result<void> Volume::remount(bool read_only) {
+    TRY(check_running());
+    if (read_only == this->read_only()) {
+        return {};
+    }
+    if (read_only) {
+        MutexLock lock(checkpoint_lock_);
+        TRY(checkpoint_locked(true));
+        read_only_.store(true, std::memory_order_relaxed);
+        return {};
+    }
+    if (errors_seen_.load(std::memory_order_relaxed) || device_.geometry().read_only) {
+        return Error::erofs;
+    }
+    if (incarnation_ == superblock_.incarnation) {
+        // Opened read-only: this is the first time that anything is written.
+        TRY(become_writer());
+        read_only_.store(false, std::memory_order_relaxed);
+        return maintenance_thread_.start("tiffin-maint", maintenance_main, this);
+    }
+    read_only_.store(false, std::memory_order_relaxed);
+    return {};
+}
+
+Result<void> Volume::protect_journal_blocks(const Superblock& superblock, uint64_t& frames) {
+    JournalReader reader(device_);
+    TRY(reader.start(superblock, replay_position_));
+    frames = 0;
+    while (true) {
+        FrameHeader header;
+        ByteSpan payload = TRY(reader.next(header));
+        if (payload.empty()) {
+            return {};
+        }
+        frames++;
+        RecordIterator records(payload);
+        RecordIterator::Record record;
+        while (TRY(records.next(record))) {
+            if (record.type != RecordType::write_extent) {
+                continue;
+            }
+            if (!check_extent(record.value, superblock.total_blocks)) {
+                return report_damage("an impossible extent in the journal", record.key.node,
+                                     record.key.offset());
+            }
+            ExtentValue extent;
+            __builtin_memcpy(&extent, record.value.data(), sizeof(extent));
+            TRY(allocator_.protect_for_replay({extent.physical_block, extent.block_count}));
+        }
+    }
+}
+
+Result<void> Volume::replay(const Superblock& superblock) {
+    uint64_t frames = 0;
+    Result<void> protecting = protect_journal_blocks(superblock, frames);
+    if (!protecting.ok()) {
+        allocator_.end_replay();
+        return protecting;
+    }
+    JournalReader reader(device_);
+    TRY(reader.start(superblock, replay_position_));
+    TransactionWorkspace* workspace = take_workspace();
+    if (workspace == nullptr) {
+        return Error::enomem;
+    }
+    Result<void> result;
+    while (result.ok()) {
+        FrameHeader header;
+        Result<ByteSpan> payload = reader.next(header);
+        if (!payload.ok() || payload->empty()) {
+            result = payload.ok() ? Result<void>() : Result<void>(payload.error());
+            break;
+        }
+        result = replay_frame(payload.value(), *workspace);
+        replay_position_ = reader.position();
+        if (result.ok() && !options_.read_only && must_checkpoint()) {
+            MutexLock lock(checkpoint_lock_);
+            result = checkpoint_locked(false);
+        }
+    }
+    give_back_workspace(workspace);
+    allocator_.end_replay();
+    allocator_.release_data_frees(0, false);
+    TRY(result);
+    replay_position_ = reader.position();
+    if (frames > 0 || reader.torn_bytes() > 0) {
+        log_line(host::LogLevel::info, "replayed ", frames, " journal frames");
+    }
+    if (reader.torn_bytes() > 0) {
+        log_line(host::LogLevel::warning,
+                 "the journal ends in a frame that was cut off: ", reader.torn_bytes(),
+                 " bytes were not acknowledged and are discarded");
+    }
+    return {};
+}
+
+Result<void> Volume::replay_frame(ByteSpan payload, TransactionWorkspace& workspace) {
+    RecordIterator records(payload);
+    RecordIterator::Record record;
+    while (TRY(records.next(record))) {
+        bool scattered = record.type == RecordType::put || record.type == RecordType::erase;
+        if (record.type == RecordType::put &&
+            (record.value.size() > kMaximumValueBytes || record.key.kind() == Kind::extent) &&
+            !(record.key.kind() == Kind::extent &&
+              check_extent(record.value, superblock_.total_blocks))) {
+            return report_damage("an impossible record in the journal", record.key.node,
+                                 record.key.offset());
+        }
+        TRY(pool_.reserve(tree_.nodes_needed(1, scattered ? 0 : kReplayContiguousBytes),
+                          SpacePriority::privileged, workspace.reservation));
+        Result<void> prepared = prepare_record(workspace, record.type, record.key, record.value);
+        if (prepared.ok()) {
+            int change = apply_record(workspace, record.type, record.key, record.value);
+            node_count_.fetch_add(static_cast<uint64_t>(static_cast<int64_t>(change)),
+                                  std::memory_order_relaxed);
+            for (uint32_t i = 0; i < workspace.freed.size(); ++i) {
+                allocator_.mark_data_free(workspace.freed[i], 0);
+            }
+            if (record.type == RecordType::put && record.key.kind() == Kind::inode &&
+                record.key.node >= next_node_.load(std::memory_order_relaxed)) {
+                next_node_.store(record.key.node + 1, std::memory_order_relaxed);
+            }
+        }
+        workspace.freed.clear();
+        workspace.pins.release();
+        pool_.unreserve(workspace.reservation);
+        if (!prepared.ok()) {
+            log_line(host::LogLevel::error,
+                     "the journal does not fit the tree it belongs to; run fsck.tiffin");
+            return prepared;
+        }
+    }
+    return {};
+}
+
+}  // namespace tiffin::tiffinfs

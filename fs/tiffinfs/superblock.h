@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// Reading and writing superblocks: two slots by generation, two copies of each.
+#pragma once
+
+#include <cstdint>
+
+#include "fs/tiffinfs/format.h"
+#include "fs/vfs/block_device.h"
+#include "fs/vfs/result.h"
+
+namespace tiffin::tiffinfs {
+
+// The valid superblocks of a device, newest generation first.
+struct SuperblockSet {
+    Superblock found[4];
+    uint32_t count = 0;
+    // A tiffinfs magic number was seen, valid or not.
+    bool magic_seen = false;
+    // Copies that should be there and are not valid.
+    uint32_t damaged = 0;
+};
+
+// Reads all four copies. Errors: eio only when no copy could be read; enomem.
+Result<void> read_superblocks(vfs::BlockDevice& device, SuperblockSet& set);
+
+// Stamps the checksum and writes both copies of the superblock's slot; the caller flushes.
+Result<void> write_superblock(vfs::BlockDevice& device, Superblock& superblock);
+
+// True when the structure is one this code can work with; `reason` says why not.
+bool check_superblock(const Superblock& superblock, uint64_t device_bytes, const char*& reason);
+
+}  // namespace tiffin::tiffinfs
