@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// Device addresses: how people name a block device to every tool.
+//
+//     mem:SIZE                         memory of this process, empty at the start
+//     file:PATH  or just PATH          an image file or a disk
+//     tiffin://HOST[:PORT]/VOLUME      memory of other machines
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "fs/vfs/block_device.h"
+#include "fuse/host/problem.h"
+
+namespace tiffin::fuse {
+
+struct DeviceAddress {
+    enum class Kind : uint8_t { memory, file };
+
+    Kind kind = Kind::file;
+    uint64_t size_bytes = 0;  // memory only: 4096 to 2^62
+    std::string path;         // file only, as it was written: may be relative
+};
+
+struct OpenMode {
+    bool read_only = false;
+    // When the address names a file that does not exist, create it with this size; 0: it must exist.
+    uint64_t create_size_bytes = 0;
+};
+
+// Understands an address; opens nothing.
+OrProblem<DeviceAddress> parse_device_address(std::string_view text);
+
+// Opens the device for this process alone (read_only: for readers alone); see MemoryDevice and
+// FileDevice. The problem's text names the device and says what to do.
+OrProblem<std::unique_ptr<vfs::BlockDevice>> open_device(const DeviceAddress& address,
+                                                         const OpenMode& mode);
+OrProblem<std::unique_ptr<vfs::BlockDevice>> open_device(std::string_view address,
+                                                         const OpenMode& mode);
+
+}  // namespace tiffin::fuse

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+#include "fuse/host/device_file.h"
+
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <linux/fs.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <chrono>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "fuse/host/size_text.h"
+
+namespace tiffin::fuse {
+namespace {
+
+constexpr uint32_t kFileWriteUnitBytes = 512;
+constexpr uint32_t kMaxWriteUnitBytes = 4096;
+
+Problem in_use(const std::string& path) {
+    return {path + " is in use by another process (is it mounted?): unmount or stop that first",
+            Error::ebusy};
+}
+
+Problem cannot_open(const std::string& path, bool read_only, int error_number) {
+    const std::string what = "cannot open " + path + ": ";
+    const auto code = static_cast<Error>(error_number);
+    switch (error_number) {
+        case ENOENT:
+            return {what + "there is no such file or device", code};
+        case EACCES:
+        case EPERM:
+            return {what + "permission denied; " + (read_only ? "read" : "read and write") +
+                        " access is needed",
+                    code};
+        case EROFS:
+            return {what + "it is read-only: open it read-only", code};
+        case EBUSY:
+            return in_use(path);
+        default:
+            return {what + system_error_text(error_number), code};
+    }
+}
+
+Problem wrong_kind(const std::string& path, mode_t mode) {
+    if (S_ISDIR(mode)) {
+        return {path + " is a directory, not a device: name an image file or a disk",
+                Error::eisdir};
+    }
+    return {path + " is neither a regular file nor a block device", Error::einval};
+}
+
+int open_retrying(const char* path, int flags, mode_t mode = 0) {
+    int descriptor = -1;
+    do {
+        descriptor = ::open(path, flags, mode);
+    } while (descriptor < 0 && errno == EINTR);
+    return descriptor;
+}
+
+bool is_block_device(int descriptor) {
+    struct stat status {};
+    return fstat(descriptor, &status) == 0 && S_ISBLK(status.st_mode);
+}
+
+}  // namespace
+
+DeviceFile::~DeviceFile() {
+    if (descriptor_ >= 0) {
+        // Everything that mattered went through fdatasync(); close() has nothing to add.
+        (void)::close(descriptor_);
+    }
+}
+
+DeviceFile::DeviceFile(DeviceFile&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)),
+      is_block_device_(other.is_block_device_),
+      geometry_(other.geometry_) {}
+
+OrProblem<DeviceFile> DeviceFile::open(const std::string& path, bool read_only,
+                                       uint64_t create_size_bytes) {
+    if (path.empty()) {
+        return Problem{"the path of the device is empty: write file:PATH"};
+    }
+    struct stat status {};
+    const bool exists = stat(path.c_str(), &status) == 0;
+    if (!exists && (errno != ENOENT || read_only || create_size_bytes == 0)) {
+        return cannot_open(path, read_only, errno);
+    }
+    if (exists && !S_ISREG(status.st_mode) && !S_ISBLK(status.st_mode)) {
+        return wrong_kind(path, status.st_mode);
+    }
+    // Without O_NONBLOCK, a pipe that took the file's place after stat() could make us wait for ever.
+    int flags = (read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+    if (!exists) {
+        flags |= O_CREAT | O_EXCL;
+    } else if (S_ISBLK(status.st_mode) && !read_only) {
+        flags |= O_EXCL;
+    }
+    // An image holds what its files hold, whatever their permissions: only its owner may read it.
+    DeviceFile file(open_retrying(path.c_str(), flags, S_IRUSR | S_IWUSR));
+    if (file.descriptor_ < 0) {
+        return cannot_open(path, read_only, errno);
+    }
+    if (OrProblem<bool> locked = file.lock(path, read_only); !locked.ok()) {
+        return locked.problem();
+    }
+    if (!exists) {
+        if (OrProblem<bool> sized = file.set_size(path, create_size_bytes); !sized.ok()) {
+            return sized.problem();
+        }
+    }
+    if (OrProblem<bool> found = file.find_geometry(path, read_only); !found.ok()) {
+        return found.problem();
+    }
+    return file;
+}
+
+OrProblem<bool> DeviceFile::set_size(const std::string& path, uint64_t size_bytes) {
+    int error = EFBIG;
+    if (size_bytes <= INT64_MAX) {
+        error = ftruncate(descriptor_, static_cast<off_t>(size_bytes)) == 0 ? 0 : errno;
+    }
+    if (error != 0) {
+        // Created by us a moment ago, locked by us, and of no use to anybody.
+        (void)unlink(path.c_str());
+        return Problem{"cannot make " + path + " " + format_size(size_bytes) +
+                           " long: " + system_error_text(error),
+                       static_cast<Error>(error)};
+    }
+    return true;
+}
+
+OrProblem<bool> DeviceFile::lock(const std::string& path, bool read_only) {
+    // udev takes a shared lock for a moment whenever it looks at a disk that has changed.
+    int attempts = is_block_device(descriptor_) ? 20 : 1;
+    while (flock(descriptor_, (read_only ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0) {
+        if (errno == EINTR) {
+            continue;
+        }
+        if (errno != EWOULDBLOCK) {
+            return Problem{"cannot lock " + path + ": " + system_error_text(errno),
+                           static_cast<Error>(errno)};
+        }
+        if (--attempts == 0) {
+            return in_use(path);
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(25));
+    }
+    return true;
+}
+
+OrProblem<bool> DeviceFile::find_geometry(const std::string& path, bool read_only) {
+    struct stat status {};
+    if (fstat(descriptor_, &status) != 0) {
+        return cannot_open(path, read_only, errno);
+    }
+    geometry_.read_only = read_only;
+    geometry_.volatile_cache = true;
+    is_block_device_ = S_ISBLK(status.st_mode);
+    if (is_block_device_) {
+        if (OrProblem<bool> found = find_block_geometry(path); !found.ok()) {
+            return found;
+        }
+    } else if (S_ISREG(status.st_mode)) {
+        geometry_.size_bytes = static_cast<uint64_t>(status.st_size);
+        geometry_.write_unit_bytes = kFileWriteUnitBytes;
+    } else {
+        return wrong_kind(path, status.st_mode);
+    }
+    geometry_.size_bytes -= geometry_.size_bytes % geometry_.write_unit_bytes;
+    if (geometry_.size_bytes == 0) {
+        return Problem{path + " is empty: give it a size first, for example with truncate -s 1G"};
+    }
+    geometry_.supports_discard = !read_only && can_discard();
+    return true;
+}
+
+OrProblem<bool> DeviceFile::find_block_geometry(const std::string& path) {
+    uint64_t size_bytes = 0;
+    int logical_bytes = 0;
+    unsigned physical_bytes = 0;
+    int alignment_bytes = 0;
+    if (ioctl(descriptor_, BLKGETSIZE64, &size_bytes) != 0 ||
+        ioctl(descriptor_, BLKSSZGET, &logical_bytes) != 0 ||
+        ioctl(descriptor_, BLKPBSZGET, &physical_bytes) != 0 ||
+        ioctl(descriptor_, BLKALIGNOFF, &alignment_bytes) != 0) {
+        return Problem{"cannot ask " + path + " for its size: " + system_error_text(errno),
+                       static_cast<Error>(errno)};
+    }
+    geometry_.size_bytes = size_bytes;
+    const auto logical = static_cast<uint32_t>(logical_bytes);
+    const uint32_t physical = std::min(static_cast<uint32_t>(physical_bytes), kMaxWriteUnitBytes);
+    const bool use_physical =
+        alignment_bytes == 0 && std::has_single_bit(physical) && physical >= logical;
+    geometry_.write_unit_bytes = use_physical ? physical : logical;
+    if (logical_bytes <= 0 || !std::has_single_bit(logical) || logical > kMaxWriteUnitBytes) {
+        return Problem{path + " has sectors of " + std::to_string(logical_bytes) +
+                       " bytes: at most 4096 are supported"};
+    }
+    return true;
+}
+
+// Asks for a discard that changes nothing, to see whether the answer is EOPNOTSUPP.
+bool DeviceFile::can_discard() const {
+    if (is_block_device_) {
+        // A range that is not in whole sectors is refused, but only by devices that can discard.
+        uint64_t range[2] = {1, 1};
+        return ioctl(descriptor_, BLKDISCARD, &range) == 0 || errno == EINVAL;
+    }
+    // Beyond the end of the file is nothing that could be lost.
+    return fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                     static_cast<off_t>(geometry_.size_bytes + kMaxWriteUnitBytes),
+                     kMaxWriteUnitBytes) == 0;
+}
+
+int DeviceFile::discard(uint64_t offset_bytes, uint64_t length_bytes) const {
+    int result = 0;
+    do {
+        if (is_block_device_) {
+            uint64_t range[2] = {offset_bytes, length_bytes};
+            result = ioctl(descriptor_, BLKDISCARD, &range);
+        } else {
+            result = fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                               static_cast<off_t>(offset_bytes), static_cast<off_t>(length_bytes));
+        }
+    } while (result != 0 && errno == EINTR);
+    return result == 0 ? 0 : errno;
+}
+
+}  // namespace tiffin::fuse

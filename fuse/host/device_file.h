@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// Opening a file or disk for FileDevice: exclusion, geometry, discard.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "fs/vfs/block_device.h"
+#include "fuse/host/problem.h"
+
+namespace tiffin::fuse {
+
+// An open, locked regular file or block device; movable. See FileDevice for the rules.
+class DeviceFile {
+  public:
+    // `create_size_bytes` is the size of a file that does not exist yet; 0: it must exist.
+    static OrProblem<DeviceFile> open(const std::string& path, bool read_only,
+                                      uint64_t create_size_bytes);
+    ~DeviceFile();
+    DeviceFile(DeviceFile&& other) noexcept;
+    DeviceFile& operator=(DeviceFile&&) = delete;
+
+    int descriptor() const { return descriptor_; }
+    const vfs::DeviceGeometry& geometry() const { return geometry_; }
+
+    // Gives up the content of a range of whole write units, not empty. Returns 0 or an errno number.
+    int discard(uint64_t offset_bytes, uint64_t length_bytes) const;
+
+  private:
+    explicit DeviceFile(int descriptor) : descriptor_(descriptor) {}
+
+    OrProblem<bool> set_size(const std::string& path, uint64_t size_bytes);
+    OrProblem<bool> lock(const std::string& path, bool read_only);
+    OrProblem<bool> find_geometry(const std::string& path, bool read_only);
+    OrProblem<bool> find_block_geometry(const std::string& path);
+    bool can_discard() const;
+
+    int descriptor_;
+    bool is_block_device_ = false;
+    vfs::DeviceGeometry geometry_;
+};
+
+}  // namespace tiffin::fuse
