@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+#include "fuse/session/mount_point.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "fuse/session/tuning.h"
+
+namespace tiffin::fuse {
+namespace {
+
+// mountinfo writes blanks and backslashes as octal numbers.
+std::string unescape(const std::string& text) {
+    std::string result;
+    for (size_t i = 0; i < text.size(); ++i) {
+        auto digit = [&](size_t at) {
+            return at < text.size() && text[at] >= '0' && text[at] <= '7';
+        };
+        if (text[i] == '\\' && digit(i + 1) && digit(i + 2) && digit(i + 3)) {
+            result += static_cast<char>(((text[i + 1] - '0') << 6) | ((text[i + 2] - '0') << 3) |
+                                        (text[i + 3] - '0'));
+            i += 3;
+        } else {
+            result += text[i];
+        }
+    }
+    return result;
+}
+
+// ID PARENT MAJOR:MINOR ROOT MOUNT_POINT OPTIONS [TAG...] - TYPE SOURCE SUPER_OPTIONS
+std::optional<MountEntry> parse_mount(const std::string& line) {
+    std::istringstream fields(line);
+    MountEntry entry;
+    std::string skipped;
+    fields >> skipped >> skipped >> entry.device_number >> skipped >> entry.mount_point;
+    while (fields >> skipped && skipped != "-") {
+    }
+    if (!(fields >> entry.type >> entry.source)) {
+        return std::nullopt;
+    }
+    entry.mount_point = unescape(entry.mount_point);
+    entry.source = unescape(entry.source);
+    return entry;
+}
+
+int run_fusermount(const std::string& mount_point, UnmountMode mode) {
+    std::string program = "fusermount3";
+    std::string unmount_flag = mode == UnmountMode::detach ? "-uzq" : "-uq";
+    std::string end_of_options = "--";
+    std::string path = mount_point;
+    char* arguments[] = {program.data(), unmount_flag.data(), end_of_options.data(), path.data(),
+                         nullptr};
+    pid_t child = 0;
+    int error = posix_spawnp(&child, program.c_str(), nullptr, nullptr, arguments, environ);
+    if (error != 0) {
+        return error;
+    }
+    int status = 0;
+    while (waitpid(child, &status, 0) < 0) {
+        if (errno != EINTR) {
+            return errno;
+        }
+    }
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : EBUSY;
+}
+
+void write_setting(const std::string& path, uint32_t value) {
+    int file = open(path.c_str(), O_WRONLY | O_CLOEXEC);
+    if (file < 0) {
+        return;
+    }
+    std::string text = std::to_string(value);
+    // Only an improvement: nothing depends on it.
+    [[maybe_unused]] ssize_t written = write(file, text.data(), text.size());
+    close(file);
+}
+
+}  // namespace
+
+std::vector<MountEntry> read_mounts() {
+    std::vector<MountEntry> mounts;
+    std::ifstream file("/proc/self/mountinfo");
+    std::string line;
+    while (std::getline(file, line)) {
+        if (std::optional<MountEntry> entry = parse_mount(line)) {
+            mounts.push_back(*entry);
+        }
+    }
+    return mounts;
+}
+
+std::optional<MountEntry> find_mount(const std::string& mount_point) {
+    std::optional<MountEntry> found;
+    for (const MountEntry& entry : read_mounts()) {
+        if (entry.mount_point == mount_point) {
+            found = entry;
+        }
+    }
+    return found;
+}
+
+OrProblem<std::string> check_mount_point(const std::string& path) {
+    struct stat status {};
+    struct statfs ignored {};
+    // The kernel may know the attributes of what has died; statfs always asks.
+    if (stat(path.c_str(), &status) != 0 || statfs(path.c_str(), &ignored) != 0) {
+        int error = errno;
+        if (error == ENOENT) {
+            return Problem{"the mount point " + path + " does not exist: create it with mkdir",
+                           Error::enoent};
+        }
+        if (error == ENOTCONN) {
+            return Problem{"the file system that was mounted on " + path +
+                               " has died: unmount it first (umount " + path + ")",
+                           Error::ebusy};
+        }
+        return Problem{"cannot use the mount point " + path + ": " + system_error_text(error),
+                       Error::eacces};
+    }
+    if (!S_ISDIR(status.st_mode)) {
+        return Problem{"the mount point " + path + " is not a directory", Error::enotdir};
+    }
+    char resolved[PATH_MAX];
+    if (realpath(path.c_str(), resolved) == nullptr) {
+        return Problem{"cannot use the mount point " + path + ": " + system_error_text(errno),
+                       Error::eacces};
+    }
+    if (std::optional<MountEntry> entry = find_mount(resolved)) {
+        return Problem{"the mount point " + path + " is in use: " + entry->source +
+                           " is mounted there (umount " + path + ")",
+                       Error::ebusy};
+    }
+    return std::string(resolved);
+}
+
+bool is_inside(const std::string& path, const std::string& mount_point) {
+    char resolved[PATH_MAX];
+    std::string name = path;
+    // A path that does not exist is where its directory is.
+    if (realpath(name.c_str(), resolved) == nullptr) {
+        size_t slash = name.find_last_of('/');
+        name = slash == std::string::npos ? "." : name.substr(0, slash + 1);
+        if (realpath(name.c_str(), resolved) == nullptr) {
+            return false;
+        }
+    }
+    std::string directory = mount_point;
+    while (!directory.empty() && directory.back() == '/') {
+        directory.pop_back();
+    }
+    return (std::string(resolved) + "/").starts_with(directory + "/");
+}
+
+int unmount(const std::string& mount_point, UnmountMode mode) {
+    if (geteuid() != 0) {
+        return run_fusermount(mount_point, mode);
+    }
+    int flags = UMOUNT_NOFOLLOW | (mode == UnmountMode::detach ? MNT_DETACH : 0);
+    return umount2(mount_point.c_str(), flags) == 0 ? 0 : errno;
+}
+
+void abort_mount(const std::string& mount_point) {
+    if (geteuid() == 0) {
+        umount2(mount_point.c_str(), UMOUNT_NOFOLLOW | MNT_FORCE | MNT_DETACH);
+    }
+}
+
+int sync_mount(const std::string& mount_point) {
+    int file = open(mount_point.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (file < 0) {
+        return errno;
+    }
+    int error = syncfs(file) == 0 ? 0 : errno;
+    close(file);
+    return error;
+}
+
+void tune_mount(const std::string& mount_point) {
+    std::optional<MountEntry> entry = find_mount(mount_point);
+    if (!entry.has_value() || entry->type != "fuse") {
+        return;
+    }
+    std::string folder = "/sys/class/bdi/" + entry->device_number + "/";
+    write_setting(folder + "read_ahead_kb", kReadAheadKib);
+    write_setting(folder + "max_ratio", kMaxDirtyPercent);
+}
+
+}  // namespace tiffin::fuse

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// Mount points, from outside: what is mounted where, whether one can be used, and taking mounts away.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fuse/host/problem.h"
+
+namespace tiffin::fuse {
+
+// A line of /proc/self/mountinfo.
+struct MountEntry {
+    std::string device_number;  // "MAJOR:MINOR"
+    std::string mount_point;
+    std::string type;  // "fuse", "ext4"...
+    std::string source;
+};
+
+// All mounts of this process's name space, in mount order; empty when /proc is not there.
+std::vector<MountEntry> read_mounts();
+
+// The topmost mount at `mount_point` (absolute, without symbolic links).
+std::optional<MountEntry> find_mount(const std::string& mount_point);
+
+// Checks that `path` can become a mount point, and returns it as an absolute path without symbolic
+// links. Refuses what is missing, no directory, already a mount point, or left behind by a process
+// that died.
+OrProblem<std::string> check_mount_point(const std::string& path);
+
+// Whether `path` (that may not exist) lies in the directory `mount_point`.
+bool is_inside(const std::string& path, const std::string& mount_point);
+
+enum class UnmountMode : uint8_t {
+    when_idle,  // fails when it is in use; writes cached data back
+    detach,     // takes it out of the tree at once; it ends when nobody uses it any more
+};
+
+// Unmounts, through fusermount3 when this process is not root. Returns 0 or an errno value.
+int unmount(const std::string& mount_point, UnmountMode mode);
+
+// Makes the kernel give up on all requests under way and detaches the mount. For a session that
+// cannot answer any more; does what it can.
+void abort_mount(const std::string& mount_point);
+
+// Writes the cached data of a mount back, waiting for it. Not from a thread that answers its
+// requests. Returns 0 or an errno value.
+int sync_mount(const std::string& mount_point);
+
+// Sets how far the kernel reads ahead and how much dirty data it keeps for the mount. Does nothing
+// where that is not permitted.
+void tune_mount(const std::string& mount_point);
+
+}  // namespace tiffin::fuse

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// Open files: reading, writing, and what else is done to their data.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "fuse/session/open_files.h"
+#include "fuse/session/operations.h"
+#include "fuse/session/read_reply.h"
+#include "fuse/session/request.h"
+#include "fuse/session/session.h"
+
+namespace tiffin::fuse {
+
+namespace {
+
+// With -o strict_flags: whether the flags of a file permit this way of opening it.
+Result<void> check_flags(vfs::FileSystem& file_system, vfs::NodeId node, int open_flags) {
+    bool writes = (open_flags & O_ACCMODE) != O_RDONLY || (open_flags & O_TRUNC) != 0;
+    if (!writes) {
+        return {};
+    }
+    vfs::Attributes attributes = TRY(file_system.get_attributes(node));
+    if ((attributes.flags & vfs::file_flag::immutable) != 0) {
+        return Error::eperm;
+    }
+    bool appends = (open_flags & O_APPEND) != 0 && (open_flags & O_TRUNC) == 0;
+    if ((attributes.flags & vfs::file_flag::append_only) != 0 && !appends) {
+        return Error::eperm;
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<bool> open_file(Session& session, vfs::NodeId node, fuse_file_info& file) {
+    // What the kernel has cached stays true, whoever opens the file.
+    file.keep_cache = 1;
+    file.fh = 0;
+    if (session.options().strict_flags) {
+        TRY(check_flags(session.file_system(), node, file.flags));
+    }
+    if (session.opens_are_stateless()) {
+        return false;
+    }
+    Result<vfs::Handle> opened =
+        session.file_system().open(node, static_cast<uint32_t>(file.flags));
+    if (opened.ok()) {
+        file.fh = opened.value();
+        return true;
+    }
+    if (opened.error() != Error::enosys) {
+        return opened.error();
+    }
+    session.set_opens_are_stateless();
+    return false;
+}
+
+namespace {
+
+void open(fuse_req_t handle, fuse_ino_t node, fuse_file_info* file) {
+    Request request(handle, Operation::open);
+    vfs::FileSystem& file_system = request.file_system();
+    Result<bool> opened = open_file(request.session(), node, *file);
+    if (!opened.ok()) {
+        return request.fail(opened.error());
+    }
+    if (!opened.value() && request.session().kernel_skips_open()) {
+        // From now on the kernel neither opens nor releases: two messages less for each open file.
+        return request.decline();
+    }
+    if (!request.opened(*file) && opened.value()) {
+        file_system.release(node, file->fh);
+    }
+}
+
+void release(fuse_req_t handle, fuse_ino_t node, fuse_file_info* file) {
+    Request request(handle, Operation::release);
+    if (!request.session().opens_are_stateless()) {
+        request.file_system().release(node, file->fh);
+    }
+    request.succeed();
+}
+
+void read(fuse_req_t handle, fuse_ino_t node, size_t size, off_t offset, fuse_file_info* file) {
+    reply_with_data(Request(handle, Operation::read), node, file->fh, static_cast<uint64_t>(offset),
+                    size);
+}
+
+uint32_t write_flags(const fuse_file_info& file, const vfs::Caller& caller) {
+    if (file.writepage != 0) {
+        return vfs::write_flag::cached;
+    }
+    uint32_t flags = 0;
+    // The kernel says in the request whether privileges have to go, but libfuse does not pass that
+    // on; this is the rule it follows. (It never caches writes to files that have any.)
+    if (caller.user_id != 0) {
+        flags |= vfs::write_flag::kill_privileges;
+    }
+    if ((file.flags & (O_SYNC | O_DSYNC)) != 0) {
+        flags |= vfs::write_flag::synchronous;
+    }
+    // O_APPEND is the kernel's business: only it knows where the file ends while it caches writes,
+    // and its offset is right.
+    return flags;
+}
+
+// See Session::guards_immutable_files().
+bool may_write_cached(vfs::FileSystem& file_system, vfs::NodeId node) {
+    Result<vfs::Attributes> attributes = file_system.get_attributes(node);
+    return !attributes.ok() || (attributes.value().flags & vfs::file_flag::immutable) == 0;
+}
+
+void write(fuse_req_t handle, fuse_ino_t node, const char* data, size_t size, off_t offset,
+           fuse_file_info* file) {
+    Request request(handle, Operation::write);
+    Session& session = request.session();
+    if (file->writepage != 0 && session.guards_immutable_files() &&
+        !may_write_cached(request.file_system(), node)) {
+        // Nobody shall go on reading what was refused.
+        session.page_flusher().flush(node, static_cast<uint64_t>(offset), size, nullptr);
+        return request.fail(Error::eperm);
+    }
+    // Writers only read from their buffers.
+    const vfs::IoVector piece{const_cast<char*>(data), size};
+    Result<size_t> written = request.file_system().write(
+        node, file->fh, static_cast<uint64_t>(offset), Span<const vfs::IoVector>(&piece, 1),
+        write_flags(*file, request.caller()));
+    if (!written.ok()) {
+        return request.fail(written.error());
+    }
+    request.written(written.value());
+}
+
+void flush(fuse_req_t handle, fuse_ino_t /*node*/, fuse_file_info* /*file*/) {
+    // The kernel has written the file's cached data before it asks, and there is nothing else to do
+    // at close: it need not ask again.
+    Request(handle, Operation::flush).decline();
+}
+
+void fsync(fuse_req_t handle, fuse_ino_t node, int data_only, fuse_file_info* /*file*/) {
+    Request request(handle, Operation::fsync);
+    request.finish(request.file_system().fsync(node, data_only != 0));
+}
+
+void allocate(fuse_req_t handle, fuse_ino_t node, int mode, off_t offset, off_t length,
+              fuse_file_info* /*file*/) {
+    Request request(handle, Operation::allocate);
+    request.finish(request.file_system().allocate(node, static_cast<uint32_t>(mode),
+                                                  static_cast<uint64_t>(offset),
+                                                  static_cast<uint64_t>(length)));
+}
+
+void copy_range(fuse_req_t handle, fuse_ino_t source, off_t source_offset,
+                fuse_file_info* /*source_file*/, fuse_ino_t destination, off_t destination_offset,
+                fuse_file_info* /*destination_file*/, size_t length, int flags) {
+    Request request(handle, Operation::copy_range);
+    if (flags != 0) {
+        return request.fail(Error::einval);
+    }
+    Result<uint64_t> copied = request.file_system().copy_range(
+        source, static_cast<uint64_t>(source_offset), destination,
+        static_cast<uint64_t>(destination_offset), std::min<uint64_t>(length, kMaxCopyBytes));
+    if (!copied.ok()) {
+        return request.fail(copied.error());
+    }
+    request.written(copied.value());
+}
+
+void answer_seek(Request& request, vfs::NodeId node, uint64_t offset, vfs::SeekTarget target) {
+    Result<uint64_t> found = request.file_system().seek(node, offset, target);
+    if (found.ok()) {
+        request.offset(found.value());
+    } else if (found.error() == Error::enxio) {
+        // "Nothing there" is an answer, not a failure.
+        request.say_missing(found.error());
+    } else {
+        request.fail(found.error());
+    }
+}
+
+void seek(fuse_req_t handle, fuse_ino_t node, off_t offset, int whence, fuse_file_info* /*file*/) {
+    // Shared, since the answer comes from another thread.
+    auto request = std::make_shared<Request>(handle, Operation::seek);
+    if (whence != SEEK_DATA && whence != SEEK_HOLE) {
+        return request->fail(Error::einval);
+    }
+    vfs::SeekTarget target = whence == SEEK_DATA ? vfs::SeekTarget::data : vfs::SeekTarget::hole;
+    auto start = static_cast<uint64_t>(offset);
+    // Only what the file system has seen can be told from holes.
+    request->session().page_flusher().flush(node, start, 0, [request, node, start, target] {
+        answer_seek(*request, node, start, target);
+    });
+}
+
+}  // namespace
+
+void add_data_operations(fuse_lowlevel_ops& operations) {
+    operations.open = open;
+    operations.release = release;
+    operations.read = read;
+    operations.write = write;
+    operations.flush = flush;
+    operations.fsync = fsync;
+    operations.fallocate = allocate;
+    operations.copy_file_range = copy_range;
+    operations.lseek = seek;
+}
+
+}  // namespace tiffin::fuse

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+#include "fuse/session/options.h"
+
+#include <charconv>
+
+#include "fuse/host/size_text.h"
+
+namespace tiffin::fuse {
+namespace {
+
+constexpr uint32_t kMaxThreadsLimit = 1024;
+constexpr uint64_t kMaxCommitSeconds = 86'400;  // a day
+
+std::optional<Problem> parse_number(std::string_view name, std::string_view text, uint64_t minimum,
+                                    uint64_t maximum, uint64_t& value) {
+    auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size() || value < minimum ||
+        value > maximum) {
+        return Problem{"the mount option " + std::string(name) + " wants a number from " +
+                       std::to_string(minimum) + " to " + std::to_string(maximum) + ", not \"" +
+                       std::string(text) + "\""};
+    }
+    return std::nullopt;
+}
+
+std::optional<Problem> set_cache(std::string_view value, MountOptions& options) {
+    OrProblem<uint64_t> size = parse_size(value);
+    if (!size.ok()) {
+        return Problem{"the mount option cache wants a size such as 256M: " + size.problem().text};
+    }
+    options.file_system.cache_bytes = size.value();
+    return std::nullopt;
+}
+
+std::optional<Problem> set_commit(std::string_view value, MountOptions& options) {
+    uint64_t seconds = 0;
+    std::optional<Problem> problem =
+        parse_number("commit (seconds)", value, 0, kMaxCommitSeconds, seconds);
+    options.file_system.commit_interval_ms = seconds * 1000;
+    return problem;
+}
+
+std::optional<Problem> set_errors(std::string_view value, MountOptions& options) {
+    if (value == "remount-ro") {
+        options.file_system.errors = ErrorsPolicy::remount_read_only;
+    } else if (value == "continue") {
+        options.file_system.errors = ErrorsPolicy::continue_running;
+    } else {
+        return Problem{"the mount option errors wants remount-ro or continue, not \"" +
+                       std::string(value) + "\""};
+    }
+    return std::nullopt;
+}
+
+std::optional<Problem> set_max_threads(std::string_view value, MountOptions& options) {
+    uint64_t number = 0;
+    // One thread can wait for what only a second one can answer.
+    std::optional<Problem> problem =
+        parse_number("max_threads", value, 2, kMaxThreadsLimit, number);
+    options.max_threads = static_cast<uint32_t>(number);
+    return problem;
+}
+
+std::optional<Problem> set_source(std::string_view value, MountOptions& options) {
+    options.source = value;
+    return std::nullopt;
+}
+
+std::optional<Problem> set_log(std::string_view value, MountOptions& options) {
+    if (value.empty()) {
+        return Problem{"the mount option log wants the path of a file"};
+    }
+    options.log_path = value;
+    return std::nullopt;
+}
+
+// An option that is one word.
+struct Word {
+    const char* name;
+    void (*apply)(MountOptions& options);
+    const char* help;  // nullptr: not worth a line of its own
+};
+
+using Updates = AccessTimeUpdates;
+
+constexpr Word kWords[] = {
+    {"ro", [](MountOptions& o) { o.file_system.read_only = true; }, "read-only"},
+    {"rw", [](MountOptions& o) { o.file_system.read_only = false; }, nullptr},
+    {"sync", [](MountOptions& o) { o.file_system.synchronous = true; },
+     "every change is durable when the call returns"},
+    {"async", [](MountOptions& o) { o.file_system.synchronous = false; }, nullptr},
+    {"dirsync", [](MountOptions& o) { o.directory_sync = true; },
+     "the same for changes of directories only"},
+    {"relatime", [](MountOptions& o) { o.file_system.access_times = Updates::relative; },
+     "access times move once a day and after changes (default)"},
+    {"strictatime", [](MountOptions& o) { o.file_system.access_times = Updates::always; },
+     "access times move with each read that reaches the file system"},
+    {"noatime", [](MountOptions& o) { o.file_system.access_times = Updates::never; },
+     "access times never move"},
+    {"atime", [](MountOptions& o) { o.file_system.access_times = Updates::relative; }, nullptr},
+    {"norelatime", [](MountOptions& o) { o.file_system.access_times = Updates::always; }, nullptr},
+    {"nostrictatime", [](MountOptions& o) { o.file_system.access_times = Updates::relative; },
+     nullptr},
+    // Directories follow the rule of files.
+    {"diratime", [](MountOptions&) {}, nullptr},
+    {"nodiratime", [](MountOptions&) {}, nullptr},
+    {"suid", [](MountOptions& o) { o.suid = true; }, nullptr},
+    {"nosuid", [](MountOptions& o) { o.suid = false; }, "ignore set-user-id bits"},
+    {"dev", [](MountOptions& o) { o.dev = true; }, nullptr},
+    {"nodev", [](MountOptions& o) { o.dev = false; }, "device nodes cannot be opened"},
+    {"exec", [](MountOptions& o) { o.exec = true; }, nullptr},
+    {"noexec", [](MountOptions& o) { o.exec = false; }, "programs cannot be executed"},
+    {"symfollow", [](MountOptions& o) { o.follow_symlinks = true; }, nullptr},
+    {"nosymfollow", [](MountOptions& o) { o.follow_symlinks = false; },
+     "symbolic links are not followed (libfuse 3.18)"},
+    {"allow_other", [](MountOptions& o) { o.allow_other = true; },
+     "other users may enter too; the default for root, needs user_allow_other in /etc/fuse.conf "
+     "for others"},
+    {"noallow_other", [](MountOptions& o) { o.allow_other = false; }, "only the mounting user may"},
+    // Permissions are always checked, by the kernel.
+    {"default_permissions", [](MountOptions&) {}, nullptr},
+    {"strict_flags", [](MountOptions& o) { o.strict_flags = true; },
+     "immutable and append-only files refuse writers at open, which makes opening slower"},
+    {"io_uring", [](MountOptions& o) { o.io_uring = true; },
+     "talk to the kernel through io_uring (Linux 6.14, libfuse 3.18)"},
+    {"remount", [](MountOptions& o) { o.remount = true; },
+     "change a mount between ro and rw instead of making one"},
+    // For mount(8) and those who read fstab.
+    {"defaults", [](MountOptions&) {}, nullptr},
+    {"auto", [](MountOptions&) {}, nullptr},
+    {"noauto", [](MountOptions&) {}, nullptr},
+    {"nofail", [](MountOptions&) {}, nullptr},
+    {"_netdev", [](MountOptions&) {}, nullptr},
+    {"user", [](MountOptions&) {}, nullptr},
+    {"nouser", [](MountOptions&) {}, nullptr},
+    {"users", [](MountOptions&) {}, nullptr},
+    {"owner", [](MountOptions&) {}, nullptr},
+    {"group", [](MountOptions&) {}, nullptr},
+    {"silent", [](MountOptions&) {}, nullptr},
+    {"loud", [](MountOptions&) {}, nullptr},
+};
+
+// An option with a value.
+struct Setting {
+    const char* name;
+    std::optional<Problem> (*apply)(std::string_view value, MountOptions& options);
+    const char* argument;
+    const char* help;
+};
+
+constexpr Setting kSettings[] = {
+    {"cache", set_cache, "SIZE", "memory for the file system's own structures, such as 256M"},
+    {"commit", set_commit, "SECONDS", "changes are durable after this time at the latest"},
+    {"errors", set_errors, "remount-ro|continue", "what to do when damage is found"},
+    {"max_threads", set_max_threads, "N", "threads that serve requests, at most"},
+    {"fsname", set_source, "NAME", "what df and /proc/mounts show instead of the device"},
+    {"log", set_log, "PATH", "append messages to this file instead of the system's log"},
+};
+
+Problem without_value(const Setting& setting) {
+    std::string name = setting.name;
+    return {"the mount option " + name + " wants a value: " + name + "=" + setting.argument};
+}
+
+// Comments of fstab and remarks of mount(8).
+bool is_for_others(std::string_view word) {
+    for (std::string_view prefix : {"x-", "X-", "comment=", "user=", "uhelper=", "helper="}) {
+        if (word.starts_with(prefix)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool is_security_context(std::string_view word) {
+    for (std::string_view prefix : {"context=", "fscontext=", "defcontext=", "rootcontext="}) {
+        if (word.starts_with(prefix)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+std::optional<Problem> add_option(const std::string& word, MountOptions& options) {
+    for (const Word& known : kWords) {
+        if (word == known.name) {
+            known.apply(options);
+            return std::nullopt;
+        }
+    }
+    size_t equals = word.find('=');
+    std::string_view name = std::string_view(word).substr(0, equals);
+    for (const Setting& known : kSettings) {
+        if (name == known.name) {
+            if (equals == std::string::npos) {
+                return without_value(known);
+            }
+            return known.apply(std::string_view(word).substr(equals + 1), options);
+        }
+    }
+    if (is_security_context(word)) {
+        options.security_contexts.push_back(word);
+        return std::nullopt;
+    }
+    if (is_for_others(word)) {
+        return std::nullopt;
+    }
+    return Problem{"unknown mount option \"" + word + "\": see mount.tiffin --help"};
+}
+
+}  // namespace
+
+std::optional<Problem> add_mount_options(std::string_view text, MountOptions& options) {
+    std::string word;
+    for (size_t i = 0; i <= text.size(); ++i) {
+        if (i < text.size() && text[i] == '\\' && i + 1 < text.size()) {
+            word += text[++i];
+        } else if (i < text.size() && text[i] != ',') {
+            word += text[i];
+        } else if (!word.empty()) {
+            if (std::optional<Problem> problem = add_option(word, options)) {
+                return problem;
+            }
+            word.clear();
+        }
+    }
+    return std::nullopt;
+}
+
+OrProblem<std::vector<std::string>> kernel_mount_options(const MountOptions& options,
+                                                         bool is_root) {
+    if (!is_root && (options.suid == true || options.dev == true)) {
+        return Problem{
+            std::string("only root can mount with ") + (options.suid == true ? "suid" : "dev"),
+            Error::eperm};
+    }
+    std::vector<std::string> result = options.security_contexts;
+    auto add_if = [&](bool condition, const char* word) {
+        if (condition) {
+            result.emplace_back(word);
+        }
+    };
+    add_if(options.file_system.read_only, "ro");
+    add_if(options.file_system.synchronous, "sync");
+    add_if(options.directory_sync, "dirsync");
+    add_if(options.file_system.access_times == AccessTimeUpdates::never, "noatime");
+    add_if(options.allow_other.value_or(is_root), "allow_other");
+    // libfuse's own default is nosuid and nodev.
+    add_if(options.suid.value_or(is_root), "suid");
+    add_if(options.dev.value_or(is_root), "dev");
+    add_if(!options.exec, "noexec");
+    add_if(!options.follow_symlinks, "nosymfollow");
+    return result;
+}
+
+std::string mount_options_help() {
+    std::string text;
+    auto add_line = [&](std::string name, const char* help) {
+        name.resize(std::max<size_t>(name.size() + 1, 28), ' ');
+        text.append("  ").append(name).append(help).append("\n");
+    };
+    for (const Word& word : kWords) {
+        if (word.help != nullptr) {
+            add_line(word.name, word.help);
+        }
+    }
+    for (const Setting& setting : kSettings) {
+        add_line(std::string(setting.name) + "=" + setting.argument, setting.help);
+    }
+    return text;
+}
+
+}  // namespace tiffin::fuse

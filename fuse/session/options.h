@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// The options of -o: which are the kernel's, which the file system's, which the host's.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fuse/host/problem.h"
+#include "fuse/session/file_system_type.h"
+#include "fuse/session/tuning.h"
+
+namespace tiffin::fuse {
+
+struct MountOptions {
+    FileSystemOptions file_system;
+
+    // For the kernel's mount. Root mounts like any other file system: suid and dev are allowed
+    // unless taken away, and everybody may enter, since the kernel checks permissions.
+    std::optional<bool> allow_other;
+    std::optional<bool> suid;
+    std::optional<bool> dev;
+    bool exec = true;
+    bool follow_symlinks = true;
+    std::vector<std::string> security_contexts;  // "context=..." and the like, for SELinux
+
+    // For the host.
+    bool directory_sync = false;
+    bool strict_flags = false;
+    bool io_uring = false;
+    bool remount = false;
+    uint32_t max_threads = kDefaultMaxThreads;
+    std::string source;    // fsname=: what /proc/mounts shows; empty: the device
+    std::string log_path;  // log=: empty: the system's log
+};
+
+// Adds the options of one -o argument: words separated by commas; a backslash makes the next
+// character part of the word. Of contradicting options the last one counts.
+std::optional<Problem> add_mount_options(std::string_view text, MountOptions& options);
+
+// What the kernel's mount is asked for, in libfuse's words. Fails for what an ordinary user may not
+// ask.
+OrProblem<std::vector<std::string>> kernel_mount_options(const MountOptions& options, bool is_root);
+
+// One line for each option, for --help.
+std::string mount_options_help();
+
+}  // namespace tiffin::fuse

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+#include "fuse/session/session.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "fs/vfs/host.h"
+#include "fuse/session/libfuse.h"
+#include "fuse/session/libfuse_log.h"
+#include "fuse/session/mount_point.h"
+#include "fuse/session/operations.h"
+#include "fuse/session/version.h"
+
+namespace tiffin::fuse {
+namespace {
+
+// Mount options are separated by commas; libfuse takes a backslash before a comma as "part of it".
+std::string escaped(const std::string& text) {
+    std::string result;
+    for (char c : text) {
+        if (c == ',' || c == '\\') {
+            result += '\\';
+        }
+        result += c;
+    }
+    return result;
+}
+
+std::string option_text(const SessionOptions& options) {
+    std::string text = "default_permissions,fsname=" + escaped(options.source);
+    for (const std::string& option : options.mount_options) {
+        text += "," + escaped(option);
+    }
+#if TIFFIN_FUSE_HAS_IO_URING
+    if (options.io_uring) {
+        text += ",io_uring";
+    }
+#endif
+    return text;
+}
+
+// Interrupts the wait of the thread that runs the session; see Session::stop().
+constexpr int kWakeSignal = SIGUSR1;
+
+void ignore_signal(int /*number*/) {}
+
+}  // namespace
+
+Session::Session(vfs::FileSystem& file_system, SessionOptions options)
+    : file_system_(file_system),
+      device_(file_system.device()),
+      options_(std::move(options)),
+      owner_(geteuid()),
+      start_ns_(host::monotonic_ns()) {}
+
+OrProblem<std::unique_ptr<Session>> Session::mount(vfs::FileSystem& file_system,
+                                                   SessionOptions options) {
+    std::unique_ptr<Session> session(new Session(file_system, std::move(options)));
+    if (std::optional<Problem> problem = session->attach()) {
+        return *problem;
+    }
+    return session;
+}
+
+std::optional<Problem> Session::attach() {
+    std::string text = option_text(options_);
+    std::string program = "tiffin";
+    std::string flag = "-o";
+    char* arguments[] = {program.data(), flag.data(), text.data(), nullptr};
+    fuse_args args = FUSE_ARGS_INIT(3, arguments);
+    const fuse_lowlevel_ops operations = make_operations();
+
+    CapturedMessages messages;
+    session_ = fuse_session_new(&args, &operations, sizeof operations, this);
+    fuse_opt_free_args(&args);
+    if (session_ == nullptr) {
+        return Problem{"libfuse refused the mount: " + messages.text("no reason given")};
+    }
+    if (fuse_session_mount(session_, options_.mount_point.c_str()) != 0) {
+        return Problem{"cannot mount on " + options_.mount_point + ": " +
+                       messages.text("is FUSE available? (modprobe fuse)")};
+    }
+    attached_ = true;
+    if (!page_flusher_.start(session_)) {
+        return Problem{"cannot start a thread: raise the limit of processes", Error::eagain};
+    }
+    return std::nullopt;
+}
+
+Session::~Session() {
+    if (attached_) {
+        fuse_session_unmount(session_);
+    }
+    page_flusher_.stop();
+    if (session_ != nullptr) {
+        fuse_session_destroy(session_);
+    }
+}
+
+std::optional<Problem> Session::run() {
+    struct sigaction action {};
+    action.sa_handler = ignore_signal;
+    sigaction(kWakeSignal, &action, nullptr);
+    serving_thread_ = pthread_self();
+    serving_.store(true);
+
+    fuse_loop_config* config = fuse_loop_cfg_create();
+    if (config == nullptr) {
+        return Problem{"out of memory", Error::enomem};
+    }
+    fuse_loop_cfg_set_clone_fd(config, 1);
+    fuse_loop_cfg_set_max_threads(config, options_.max_threads);
+    int result = fuse_session_loop_mt(session_, config);
+    fuse_loop_cfg_destroy(config);
+    serving_.store(false);
+
+    if (result < 0) {
+        // Nobody answers the kernel any more: let it give up on what waits for us.
+        abort_mount(options_.mount_point);
+        return Problem{"the session ended: " + system_error_text(-result), Error::eio};
+    }
+    if (!initialised_.load()) {
+        return Problem{"the kernel and libfuse did not agree; the log says why", Error::eio};
+    }
+    return std::nullopt;
+}
+
+void Session::stop() {
+    // First, while there are threads that answer the writes it may be waiting for.
+    page_flusher_.stop();
+    fuse_session_exit(session_);
+    // Older versions of libfuse do not notice before a signal ends their wait.
+    while (serving_.load()) {
+        pthread_kill(serving_thread_, kWakeSignal);
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+}
+
+void Session::initialise(fuse_conn_info& connection) {
+    auto want = [&](unsigned capability, const char* name) {
+        if ((connection.capable & capability) == 0) {
+            return false;
+        }
+        connection.want |= capability;
+        features_ += features_.empty() ? name : std::string(", ") + name;
+        return true;
+    };
+    auto refuse = [&](unsigned capability) { connection.want &= ~capability; };
+
+    writes_back_ = want(FUSE_CAP_WRITEBACK_CACHE, "write-back cache");
+    want(FUSE_CAP_READDIRPLUS, "readdirplus");
+    want(FUSE_CAP_READDIRPLUS_AUTO, "automatic readdirplus");
+    want(FUSE_CAP_PARALLEL_DIROPS, "parallel directory operations");
+    want(FUSE_CAP_CACHE_SYMLINKS, "symlink cache");
+    want(FUSE_CAP_ASYNC_READ, "asynchronous reads");
+    want(FUSE_CAP_ASYNC_DIO, "asynchronous direct I/O");
+    want(FUSE_CAP_POSIX_ACL, "POSIX ACLs");
+    want(FUSE_CAP_DONT_MASK, "umask by the file system");
+    want(FUSE_CAP_EXPORT_SUPPORT, "file handles");
+    want(FUSE_CAP_IOCTL_DIR, "directory ioctls");
+    skips_open_ = want(FUSE_CAP_NO_OPEN_SUPPORT, "no open");
+    skips_open_directory_ = want(FUSE_CAP_NO_OPENDIR_SUPPORT, "no opendir");
+    // Nobody but this kernel changes files, so it need not watch for changes of their times.
+    want(FUSE_CAP_EXPLICIT_INVAL_DATA, "explicit invalidation");
+    refuse(FUSE_CAP_AUTO_INVAL_DATA);
+    // The old protocol leaves set-user-id bits to the file system but does not say when cached
+    // writes shall clear them. Without either, the kernel clears them with a change of attributes.
+    refuse(FUSE_CAP_HANDLE_KILLPRIV);
+#ifdef FUSE_CAP_HANDLE_KILLPRIV_V2
+    want(FUSE_CAP_HANDLE_KILLPRIV_V2, "privileges cleared by the file system");
+#endif
+    // An open() that truncates would be lost: opening is not passed on.
+    refuse(FUSE_CAP_ATOMIC_O_TRUNC);
+    // Requests are small or go from memory to memory: a pipe between only adds system calls.
+    refuse(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE);
+#if TIFFIN_FUSE_HAS_IO_URING
+    if (options_.io_uring && !want(FUSE_CAP_OVER_IO_URING, "io_uring")) {
+        host::log(host::LogLevel::warning,
+                  "io_uring is not available: write Y to /sys/module/fuse/parameters/enable_uring "
+                  "(Linux 6.14 or later)");
+    }
+#else
+    if (options_.io_uring) {
+        host::log(host::LogLevel::warning, "io_uring is not available: it needs libfuse 3.18");
+    }
+#endif
+#if TIFFIN_FUSE_HAS_NO_INTERRUPT
+    // No operation waits for anything that a signal could end.
+    connection.no_interrupt = 1;
+#endif
+    connection.max_write = kMaxRequestBytes;
+    connection.max_background = kMaxBackgroundRequests;
+    connection.congestion_threshold = kMaxBackgroundRequests * 3 / 4;
+    connection.time_gran = 1;
+    protocol_minor_ = connection.proto_minor;
+
+    initialised_.store(true);
+    if (options_.on_ready) {
+        options_.on_ready();
+    }
+}
+
+std::string Session::status() const {
+    uint64_t uptime_s = (host::monotonic_ns() - start_ns_) / 1'000'000'000;
+    std::string text = "program version: " + std::string(kVersion) + "\n";
+    text += options_.facts;
+    text += "process: " + std::to_string(getpid()) + "\n";
+    text += "uptime: " + std::to_string(uptime_s) + " s\n";
+    text += "threads at most: " + std::to_string(options_.max_threads) + "\n";
+    text += "libfuse: " + std::string(fuse_pkgversion()) + "\n";
+    text += "FUSE protocol: 7." + std::to_string(protocol_minor_) + "\n";
+    text += "FUSE features: " + features_ + "\n";
+    return text;
+}
+
+}  // namespace tiffin::fuse

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// A file system mounted through FUSE: translates the kernel's requests to vfs::FileSystem and back.
+//
+//     auto session = Session::mount(file_system, options);
+//     ... session->run() returns when it has been unmounted; then file_system.unmount() ...
+//
+// What the kernel may cache it caches: everything changes through this one mount, so names,
+// attributes, directories and data stay valid until the kernel itself changes them, and data is
+// written back when the kernel sees fit. Permissions are checked by the kernel
+// (default_permissions).
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fs/vfs/file_system.h"
+#include "fuse/host/problem.h"
+#include "fuse/session/page_flusher.h"
+#include "fuse/session/statistics.h"
+#include "fuse/session/tuning.h"
+
+struct fuse_conn_info;
+struct fuse_session;
+
+namespace tiffin::fuse {
+
+struct SessionOptions {
+    // Absolute, an existing directory.
+    std::string mount_point;
+    // What /proc/mounts shows as the device.
+    std::string source;
+    // Further mount options for the kernel, such as "ro" and "nosuid".
+    std::vector<std::string> mount_options;
+    // Upper bound of threads that serve requests; they are started as they are needed.
+    uint32_t max_threads = kDefaultMaxThreads;
+    // Ask for FUSE-over-io_uring; without it where the kernel or libfuse lacks it.
+    bool io_uring = false;
+    // Each change of a directory is durable before it is answered (-o dirsync).
+    bool directory_sync = false;
+    // Immutable and append-only files refuse writers when they are opened, which costs a message for
+    // each open file. Otherwise immutable ones refuse the data, which the writer learns at fsync or
+    // close, and append-only ones only truncation and direct I/O.
+    bool strict_flags = false;
+    // Lines "key: value" for the status, before those of the session.
+    std::string facts;
+    // Called once, from a thread of the session, as soon as the kernel talks to it.
+    std::function<void()> on_ready;
+};
+
+class Session {
+  public:
+    // Mounts. `file_system` must outlive the session. The kernel's and fusermount3's complaints
+    // become the problem's text.
+    static OrProblem<std::unique_ptr<Session>> mount(vfs::FileSystem& file_system,
+                                                     SessionOptions options);
+    // Unmounts (lazily) when it is still mounted.
+    ~Session();
+    Session(const Session&) = delete;
+    Session& operator=(const Session&) = delete;
+
+    // Serves requests until the mount point is unmounted or stop() is called. Call once.
+    std::optional<Problem> run();
+
+    // Makes run() return soon, from any other thread. Requests that were not answered by then fail,
+    // and data that only the kernel has is lost: unmount first where possible.
+    void stop();
+
+    const Statistics& statistics() const { return statistics_; }
+    // Lines "key: value": the host's part of the status.
+    std::string status() const;
+
+    // ---- For the operations (operations_*.cc), in the session's threads ----------------------
+
+    vfs::FileSystem& file_system() { return file_system_; }
+    // The device to read from directly; nullptr when the file system has none.
+    vfs::BlockDevice* device() { return device_; }
+    Statistics& statistics() { return statistics_; }
+    const SessionOptions& options() const { return options_; }
+    // Whether `user_id` may use the commands for administrators.
+    bool is_administrator(uint32_t user_id) const { return user_id == 0 || user_id == owner_; }
+
+    // Learned when the kernel introduced itself.
+    bool kernel_writes_back() const { return writes_back_; }
+    bool kernel_skips_open() const { return skips_open_ && !options_.strict_flags; }
+    bool kernel_skips_open_directory() const { return skips_open_directory_; }
+    // Learned from the file system: it keeps no state per open file.
+    bool opens_are_stateless() const { return stateless_opens_.load(std::memory_order_relaxed); }
+    void set_opens_are_stateless() { stateless_opens_.store(true, std::memory_order_relaxed); }
+
+    // Whether the session has to keep writers from immutable files itself. The kernel cannot tell
+    // them at open() without asking, but caches what they write; the file system takes cached data,
+    // which may be older than the flag.
+    void note_flags(uint32_t flags) {
+        if ((flags & vfs::file_flag::immutable) != 0) [[unlikely]] {
+            immutable_files_seen_.store(true, std::memory_order_relaxed);
+        }
+    }
+    bool guards_immutable_files() const {
+        return immutable_files_seen_.load(std::memory_order_relaxed) && !options_.strict_flags;
+    }
+
+    PageFlusher& page_flusher() { return page_flusher_; }
+
+    // The kernel's first message: agrees on capabilities.
+    void initialise(fuse_conn_info& connection);
+
+  private:
+    Session(vfs::FileSystem& file_system, SessionOptions options);
+    std::optional<Problem> attach();
+
+    vfs::FileSystem& file_system_;
+    vfs::BlockDevice* device_;
+    SessionOptions options_;
+    uint32_t owner_;
+    uint64_t start_ns_;
+    Statistics statistics_;
+    PageFlusher page_flusher_;
+
+    struct fuse_session* session_ = nullptr;
+    bool attached_ = false;
+    unsigned long serving_thread_ = 0;
+    std::atomic<bool> serving_{false};
+
+    // Written by initialise() before any other request can arrive.
+    bool writes_back_ = false;
+    bool skips_open_ = false;
+    bool skips_open_directory_ = false;
+    uint32_t protocol_minor_ = 0;
+    std::string features_;
+    std::atomic<bool> initialised_{false};
+
+    std::atomic<bool> stateless_opens_{false};
+    // The kernel learns of a node before it writes to it, so none can have been missed.
+    std::atomic<bool> immutable_files_seen_{false};
+};
+
+}  // namespace tiffin::fuse

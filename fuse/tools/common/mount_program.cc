@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+#include "fuse/tools/common/mount_program.h"
+
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fuse/host/device_address.h"
+#include "fuse/session/control_commands.h"
+#include "fuse/session/mount_point.h"
+#include "fuse/session/options.h"
+#include "fuse/tools/common/mount_server.h"
+#include "fuse/tools/common/tool.h"
+
+namespace tiffin::fuse {
+namespace {
+
+constexpr int kUsageStatus = 1;
+constexpr int kFailureStatus = 32;
+
+struct CommandLine {
+    std::string device;
+    std::string mount_point;
+    std::vector<std::string> option_texts;
+    std::string file_system = "";
+    bool foreground = false;
+    bool read_only = false;
+    bool read_write = false;
+    bool sloppy = false;
+    MountOptions options;
+};
+
+// mount(8) runs helpers with flags of its own; there -f means "do everything but mount".
+bool is_called_by_mount(const std::string& program) { return program.starts_with("mount.fuse"); }
+
+std::optional<int> parse_command_line(int argc, char** argv, const std::string& program,
+                                      CommandLine& line) {
+    CLI::App app("Mounts a Tiffin file system.", program);
+    app.footer(
+        "DEVICE is mem:SIZE, file:PATH, or the path of an image or a disk.\n\nOptions of -o:\n" +
+        mount_options_help() +
+        "\nIt returns when the mount answers. End it with umount (root) or fusermount3 -u.");
+    app.add_option("DEVICE", line.device, "What to mount; may be left out with --fs hello")
+        ->required();
+    app.add_option("MOUNTPOINT", line.mount_point, "An existing directory");
+    app.add_option("-o", line.option_texts, "Options, separated by commas")
+        ->allow_extra_args(false);
+    app.add_flag("-f", line.foreground,
+                 is_called_by_mount(program) ? "Only pretend" : "Stay in the foreground");
+    app.add_flag("-r", line.read_only, "The same as -o ro");
+    app.add_flag("-w", line.read_write, "The same as -o rw");
+    app.add_option("--fs", line.file_system, "The file system: tiffin (default) or hello");
+    add_version_flag(app);
+    // What mount(8) passes to helpers.
+    bool ignored = false;
+    std::string ignored_text;
+    app.add_flag("-s", line.sloppy, "Ignore unknown options");
+    app.add_flag("-n,-v", ignored, "Accepted for mount(8), without effect");
+    app.add_option("-t,-N", ignored_text, "Accepted for mount(8), without effect");
+    return parse_arguments(app, argc, argv, kUsageStatus);
+}
+
+std::optional<Problem> understand_options(CommandLine& line) {
+    for (const std::string& text : line.option_texts) {
+        std::optional<Problem> problem = add_mount_options(text, line.options);
+        if (problem.has_value() && !line.sloppy) {
+            return problem;
+        }
+    }
+    if (line.read_only || line.read_write) {
+        line.options.file_system.read_only = line.read_only;
+    }
+    return std::nullopt;
+}
+
+OrProblem<const FileSystemType*> find_type(const std::string& name,
+                                           Span<const FileSystemType> types) {
+    TIFFIN_ASSERT(!types.empty());
+    if (name.empty()) {
+        return &types[0];
+    }
+    std::string known;
+    for (const FileSystemType& type : types) {
+        if (name == type.name) {
+            return &type;
+        }
+        known += (known.empty() ? "" : ", ") + std::string(type.name);
+    }
+    return Problem{"there is no file system \"" + name + "\": known are " + known};
+}
+
+// "user_allow_other" on a line of its own.
+bool users_may_allow_other() {
+    std::ifstream file("/etc/fuse.conf");
+    std::string line;
+    while (std::getline(file, line)) {
+        size_t end = line.find_last_not_of(" \t\r");
+        if (line.substr(0, end == std::string::npos ? 0 : end + 1) == "user_allow_other") {
+            return true;
+        }
+    }
+    return false;
+}
+
+// The address with an absolute path, so that it means the same after the daemon has changed its
+// folder, and to whoever reads /proc/mounts.
+std::string absolute_address(const std::string& address, const DeviceAddress& parsed) {
+    if (parsed.kind != DeviceAddress::Kind::file || parsed.path.starts_with('/')) {
+        return address;
+    }
+    std::error_code error;
+    std::filesystem::path path = std::filesystem::absolute(parsed.path, error);
+    std::string prefix = address.starts_with("file:") ? "file:" : "";
+    return error ? address : prefix + path.lexically_normal().string();
+}
+
+OrProblem<MountTask> make_task(const CommandLine& line, const FileSystemType& type) {
+    bool is_root = geteuid() == 0;
+    const MountOptions& options = line.options;
+    MountTask task;
+    task.type = &type;
+    task.options = options;
+    task.foreground = line.foreground;
+    if (options.allow_other == true && !is_root && !users_may_allow_other()) {
+        return Problem{
+            "allow_other is for root: to permit it to all users, write user_allow_other "
+            "to /etc/fuse.conf",
+            Error::eperm};
+    }
+    OrProblem<std::vector<std::string>> for_kernel = kernel_mount_options(options, is_root);
+    if (!for_kernel.ok()) {
+        return for_kernel.problem();
+    }
+    task.kernel_options = for_kernel.value();
+    OrProblem<std::string> mount_point = check_mount_point(line.mount_point);
+    if (!mount_point.ok()) {
+        return mount_point.problem();
+    }
+    task.mount_point = mount_point.value();
+    task.device = line.device;
+    if (type.needs_device) {
+        OrProblem<DeviceAddress> address = parse_device_address(line.device);
+        if (!address.ok()) {
+            return address.problem();
+        }
+        task.device = absolute_address(line.device, *address);
+        if (address->kind == DeviceAddress::Kind::file &&
+            is_inside(address->path, task.mount_point)) {
+            return Problem{"the image " + address->path + " lies inside the mount point " +
+                               line.mount_point + ", which would hide it: move it elsewhere",
+                           Error::einval};
+        }
+    }
+    task.source = options.source.empty() ? task.device : options.source;
+    if (!options.log_path.empty()) {
+        task.options.log_path = std::filesystem::absolute(options.log_path).string();
+    }
+    for (const std::string& text : line.option_texts) {
+        task.option_text += (task.option_text.empty() ? "" : ",") + text;
+    }
+    return task;
+}
+
+// ---- mount -o remount --------------------------------------------------------------------------
+
+std::optional<Problem> tell_file_system(const std::string& mount_point, bool read_only) {
+    int file = open(mount_point.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (file < 0) {
+        return Problem{"cannot open " + mount_point + ": " + system_error_text(errno)};
+    }
+    RemountCommand command;
+    command.read_only = read_only ? 1 : 0;
+    int result = ioctl(file, kRemountCommand, &command);
+    int error = errno;
+    close(file);
+    // A file system that cannot switch is kept from writing by the kernel.
+    if (result == 0 || (read_only && error == EOPNOTSUPP)) {
+        return std::nullopt;
+    }
+    return Problem{"the file system refuses to become " +
+                   std::string(read_only ? "read-only: " : "writable: ") +
+                   (error == ENOTTY ? "it is not Tiffin's" : system_error_text(error))};
+}
+
+unsigned long kernel_flags(const MountOptions& options) {
+    unsigned long flags = 0;
+    auto set_if = [&](bool condition, unsigned long flag) { flags |= condition ? flag : 0; };
+    set_if(options.file_system.read_only, MS_RDONLY);
+    set_if(options.file_system.synchronous, MS_SYNCHRONOUS);
+    set_if(options.directory_sync, MS_DIRSYNC);
+    set_if(options.file_system.access_times == AccessTimeUpdates::never, MS_NOATIME);
+    set_if(options.suid == false, MS_NOSUID);
+    set_if(options.dev == false, MS_NODEV);
+    set_if(!options.exec, MS_NOEXEC);
+    return flags;
+}
+
+std::optional<Problem> remount(const CommandLine& line) {
+    char resolved[PATH_MAX];
+    if (realpath(line.mount_point.c_str(), resolved) == nullptr) {
+        return Problem{"cannot use " + line.mount_point + ": " + system_error_text(errno)};
+    }
+    std::optional<MountEntry> entry = find_mount(resolved);
+    if (!entry.has_value() || entry->type != "fuse") {
+        return Problem{"no Tiffin file system is mounted on " + line.mount_point};
+    }
+    bool read_only = line.options.file_system.read_only;
+    // Towards read-only the kernel goes first: it writes back what it has and stops writers. The
+    // other way round the file system has to be ready when writers come.
+    if (!read_only) {
+        if (std::optional<Problem> problem = tell_file_system(resolved, false)) {
+            return problem;
+        }
+    }
+    if (mount(entry->source.c_str(), resolved, nullptr, MS_REMOUNT | kernel_flags(line.options),
+              nullptr) != 0) {
+        return Problem{"cannot remount " + line.mount_point + ": " + system_error_text(errno)};
+    }
+    return read_only ? tell_file_system(resolved, true) : std::nullopt;
+}
+
+// ------------------------------------------------------------------------------------------------
+
+std::optional<Problem> run(CommandLine& line, const std::string& program,
+                           Span<const FileSystemType> types) {
+    if (std::optional<Problem> problem = understand_options(line)) {
+        return problem;
+    }
+    OrProblem<const FileSystemType*> type = find_type(line.file_system, types);
+    if (!type.ok()) {
+        return type.problem();
+    }
+    if (line.mount_point.empty()) {
+        if (type.value()->needs_device) {
+            return Problem{"the mount point is missing: " + program + " DEVICE MOUNTPOINT"};
+        }
+        line.mount_point = line.device;
+        line.device = type.value()->name;
+    }
+    if (line.options.remount) {
+        return remount(line);
+    }
+    OrProblem<MountTask> task = make_task(line, *type.value());
+    if (!task.ok()) {
+        return task.problem();
+    }
+    if (line.foreground && is_called_by_mount(program)) {
+        return std::nullopt;
+    }
+    task->program = program;
+    return serve_mount(task.value());
+}
+
+}  // namespace
+
+int mount_program(int argc, char** argv, Span<const FileSystemType> types) {
+    std::string program = std::filesystem::path(argc > 0 ? argv[0] : "mount.tiffin").filename();
+    CommandLine line;
+    if (std::optional<int> status = parse_command_line(argc, argv, program, line)) {
+        return *status;
+    }
+    if (std::optional<Problem> problem = run(line, program, types)) {
+        print_problem(program, *problem);
+        return kFailureStatus;
+    }
+    return EXIT_SUCCESS;
+}
+
+}  // namespace tiffin::fuse

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+#include "fuse/tools/common/mount_server.h"
+
+#include <signal.h>
+#include <sys/statfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <future>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "fs/vfs/host.h"
+#include "fuse/host/device_address.h"
+#include "fuse/session/daemon.h"
+#include "fuse/session/libfuse_log.h"
+#include "fuse/session/mount_point.h"
+#include "fuse/session/session.h"
+
+namespace tiffin::fuse {
+namespace {
+
+// An unmount returns before the process that served it has closed the device. That takes moments,
+// or as long as a last checkpoint.
+constexpr auto kDeviceWait = std::chrono::seconds(10);
+constexpr auto kDevicePoll = std::chrono::milliseconds(20);
+
+std::optional<MountEntry> find_mount_of(const std::string& source) {
+    for (const MountEntry& entry : read_mounts()) {
+        if (entry.type == "fuse" && entry.source == source) {
+            return entry;
+        }
+    }
+    return std::nullopt;
+}
+
+OrProblem<std::unique_ptr<vfs::BlockDevice>> open_when_free(const MountTask& task) {
+    OpenMode mode;
+    mode.read_only = task.options.file_system.read_only && !task.device.starts_with("mem:");
+    auto deadline = std::chrono::steady_clock::now() + kDeviceWait;
+    while (true) {
+        auto device = open_device(task.device, mode);
+        if (device.ok() || device.problem().code != Error::ebusy) {
+            return device;
+        }
+        if (std::optional<MountEntry> entry = find_mount_of(task.source)) {
+            return Problem{task.device + " is mounted on " + entry->mount_point + " already",
+                           Error::ebusy};
+        }
+        if (std::chrono::steady_clock::now() >= deadline) {
+            return device;
+        }
+        std::this_thread::sleep_for(kDevicePoll);
+    }
+}
+
+Problem explain_mount_error(const MountTask& task, Error error, const std::string& complaint) {
+    switch (error) {
+        case Error::einval:
+            return {"there is no " + std::string(task.type->name) + " file system on " +
+                        task.device + ": make one with mkfs.tiffin " + task.device,
+                    error};
+        case Error::eopnotsupp:
+            return {task.device + " was made by a newer version that this one does not understand",
+                    error};
+        case Error::erofs:
+            return {task.device + " cannot be written: mount it with -o ro", error};
+        case Error::euclean:
+            return {task.device + " is damaged" +
+                        (complaint.empty() ? "" : " (" + complaint + ")") +
+                        ": check it with fsck.tiffin " + task.device,
+                    error};
+        default:
+            return {"cannot mount " + task.device + ": " +
+                        (complaint.empty() ? system_error_text(errno_value(error)) : complaint),
+                    error};
+    }
+}
+
+// A device with a mounted file system.
+class Volume {
+  public:
+    Volume() = default;
+    ~Volume() { TIFFIN_ASSERT(file_system_ == nullptr); }
+    Volume(const Volume&) = delete;
+    Volume& operator=(const Volume&) = delete;
+
+    std::optional<Problem> mount(const MountTask& task, const RememberingLogSink& log) {
+        type_ = task.type;
+        if (type_->needs_device) {
+            auto device = open_when_free(task);
+            if (!device.ok()) {
+                return device.problem();
+            }
+            device_ = std::move(*device);
+            bool is_new = task.device.starts_with("mem:");
+            if (is_new && type_->make != nullptr) {
+                Result<void> made = type_->make(*device_);
+                if (!made.ok()) {
+                    return Problem{"cannot make a file system on " + task.device + ": " +
+                                       (made.error() == Error::einval
+                                            ? "it is too small"
+                                            : system_error_text(errno_value(made.error()))),
+                                   made.error()};
+                }
+            }
+        }
+        Result<vfs::FileSystem*> mounted = type_->mount(device_.get(), task.options.file_system);
+        if (!mounted.ok()) {
+            return explain_mount_error(task, mounted.error(), log.last_complaint());
+        }
+        file_system_ = mounted.value();
+        return std::nullopt;
+    }
+
+    vfs::FileSystem& file_system() { return *file_system_; }
+
+    std::optional<Problem> unmount() {
+        Result<void> result = file_system_->unmount();
+        type_->destroy(std::exchange(file_system_, nullptr));
+        device_.reset();
+        if (!result.ok()) {
+            return Problem{"not everything could be written to the device at the end: " +
+                               system_error_text(errno_value(result.error())),
+                           result.error()};
+        }
+        return std::nullopt;
+    }
+
+  private:
+    const FileSystemType* type_ = nullptr;
+    std::unique_ptr<vfs::BlockDevice> device_;
+    vfs::FileSystem* file_system_ = nullptr;
+};
+
+// Tells the starter as soon as the mount answers. Waits for the first message of the kernel.
+class Announcer {
+  public:
+    Announcer(std::string mount_point, Readiness& readiness)
+        : thread_([this, mount_point = std::move(mount_point), &readiness] {
+              if (!greeted_.get_future().get()) {
+                  return;
+              }
+              // Also waits until the kernel has taken the answer to its greeting, before which it
+              // would overwrite settings of the mount.
+              struct statfs ignored {};
+              if (statfs(mount_point.c_str(), &ignored) != 0) {
+                  return readiness.fail({"the mount does not answer: " + system_error_text(errno)});
+              }
+              tune_mount(mount_point);
+              readiness.succeed();
+          }) {}
+    ~Announcer() {
+        say(false);
+        thread_.join();
+    }
+    Announcer(const Announcer&) = delete;
+    Announcer& operator=(const Announcer&) = delete;
+
+    void greeted() { say(true); }
+
+  private:
+    void say(bool value) {
+        if (!said_.exchange(true)) {
+            greeted_.set_value(value);
+        }
+    }
+
+    std::promise<bool> greeted_;
+    std::atomic<bool> said_{false};
+    std::thread thread_;
+};
+
+// A signal came: unmount as umount(8) would, or if files are in use, as much of it as is possible.
+void end_session(Session& session, const std::string& mount_point, int signal_number) {
+    std::string reason = "ending on signal " + std::to_string(signal_number);
+    host::log(host::LogLevel::info, reason.c_str());
+    if (unmount(mount_point, UnmountMode::when_idle) == 0) {
+        return;  // the kernel has written everything back, and the session ends by itself
+    }
+    int error = sync_mount(mount_point);
+    std::string text = "the mount is in use: its users lose it" +
+                       (error == 0 ? "" : "; writing back failed: " + system_error_text(error));
+    host::log(host::LogLevel::warning, text.c_str());
+    unmount(mount_point, UnmountMode::detach);
+    session.stop();
+}
+
+std::string facts(const MountTask& task) {
+    return "device: " + task.device + "\nmount point: " + task.mount_point +
+           "\nfile system: " + task.type->name +
+           "\noptions: " + (task.option_text.empty() ? "none" : task.option_text) + "\n";
+}
+
+std::optional<Problem> serve_session(const MountTask& task, Volume& volume, SignalWatcher& signals,
+                                     Readiness& readiness) {
+    Announcer announcer(task.mount_point, readiness);
+    SessionOptions options;
+    options.mount_point = task.mount_point;
+    options.source = task.source;
+    options.mount_options = task.kernel_options;
+    options.max_threads = task.options.max_threads;
+    options.io_uring = task.options.io_uring;
+    options.strict_flags = task.options.strict_flags;
+    options.directory_sync = task.options.directory_sync;
+    options.facts = facts(task);
+    options.on_ready = [&announcer] { announcer.greeted(); };
+    auto session = Session::mount(volume.file_system(), std::move(options));
+    if (!session.ok()) {
+        return session.problem();
+    }
+    Session& running = *session.value();
+    std::optional<Problem> problem =
+        signals.start([&](int number) { end_session(running, task.mount_point, number); });
+    if (problem.has_value()) {
+        return problem;
+    }
+    problem = running.run();
+    signals.stop();
+    return problem;
+}
+
+// The whole life of the serving process, with logging set up.
+std::optional<Problem> serve_logged(const MountTask& task, SignalWatcher& signals,
+                                    const RememberingLogSink& log, Readiness& readiness) {
+    harden_process();
+    log_messages_of_libfuse();
+    if (!task.foreground && chdir("/") != 0) {
+        return Problem{"cannot change to /: " + system_error_text(errno)};
+    }
+    Volume volume;
+    if (std::optional<Problem> problem = volume.mount(task, log)) {
+        return problem;
+    }
+    std::optional<Problem> problem = serve_session(task, volume, signals, readiness);
+    std::optional<Problem> at_end = volume.unmount();
+    return problem.has_value() ? problem : at_end;
+}
+
+std::optional<Problem> serve(const MountTask& task, Readiness& readiness) {
+    SignalWatcher signals;
+    std::unique_ptr<LogSink> target;
+    if (!task.options.log_path.empty()) {
+        auto file = FileLogSink::open(task.options.log_path);
+        if (!file.ok()) {
+            readiness.fail(file.problem());
+            return file.problem();
+        }
+        target = std::move(*file);
+    } else if (task.foreground) {
+        target = std::make_unique<StderrLogSink>(task.program.c_str());
+    } else {
+        target = std::make_unique<SyslogLogSink>(task.program.c_str());
+    }
+    RememberingLogSink log(*target);
+    LogSink* previous = set_log_sink(&log);
+    std::optional<Problem> problem = serve_logged(task, signals, log, readiness);
+    if (problem.has_value()) {
+        if (!task.foreground) {
+            std::string line = task.device + " on " + task.mount_point + ": " + problem->text;
+            host::log(host::LogLevel::error, line.c_str());
+        }
+        // Not heard any more if the mount had answered before.
+        readiness.fail(*problem);
+    }
+    set_log_sink(previous);
+    return problem;
+}
+
+}  // namespace
+
+std::optional<Problem> serve_mount(const MountTask& task) {
+    if (task.foreground) {
+        Readiness nobody_waits;
+        return serve(task, nobody_waits);
+    }
+    return run_in_background([&task](Readiness& readiness) {
+        return serve(task, readiness).has_value() ? EXIT_FAILURE : EXIT_SUCCESS;
+    });
+}
+
+}  // namespace tiffin::fuse

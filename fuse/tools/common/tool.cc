@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+#include "fuse/tools/common/tool.h"
+
+#include <cstdio>
+
+#include "fuse/session/version.h"
+
+namespace tiffin::fuse {
+
+void print_problem(const std::string& program, const Problem& problem) {
+    // With one system call, so that lines of several processes do not mix.
+    std::string line = program + ": " + problem.text + "\n";
+    fflush(stdout);
+    fwrite(line.data(), 1, line.size(), stderr);
+    fflush(stderr);
+}
+
+void add_version_flag(CLI::App& app) {
+    app.set_version_flag("--version", app.get_name() + " " + kVersion);
+}
+
+std::optional<int> parse_arguments(CLI::App& app, int argc, char** argv, int usage_status) {
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::Success& information) {
+        return app.exit(information);
+    } catch (const CLI::ParseError& mistake) {
+        std::string text = mistake.what();
+        for (char& c : text) {
+            c = c == '\n' ? ' ' : c;
+        }
+        print_problem(app.get_name(), {text + " (see " + app.get_name() + " --help)"});
+        return usage_status;
+    }
+    return std::nullopt;
+}
+
+}  // namespace tiffin::fuse

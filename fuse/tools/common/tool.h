@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// What every command-line tool does alike: arguments, --version, errors in one line.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "fuse/host/problem.h"
+
+namespace tiffin::fuse {
+
+// Prints "PROGRAM: TEXT" as one line to standard error.
+void print_problem(const std::string& program, const Problem& problem);
+
+// Adds --version.
+void add_version_flag(CLI::App& app);
+
+// Parses the command line. Returns the exit status when the program has to end now: 0 after --help
+// and --version, `usage_status` after a mistake, about which one line went to standard error.
+std::optional<int> parse_arguments(CLI::App& app, int argc, char** argv, int usage_status);
+
+}  // namespace tiffin::fuse

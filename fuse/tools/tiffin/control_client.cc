@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+#include "fuse/tools/tiffin/control_client.h"
+
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace tiffin::fuse {
+
+OrProblem<ControlClient> ControlClient::open(const std::string& path) {
+    int file = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (file < 0) {
+        int error = errno;
+        if (error == ENOTCONN) {
+            return Problem{"the file system that was mounted on " + path +
+                               " has died: unmount it (umount " + path + ") and mount it again",
+                           Error::eio};
+        }
+        return Problem{"cannot open " + path + ": " + system_error_text(error), Error::enoent};
+    }
+    return ControlClient(path, file);
+}
+
+ControlClient::~ControlClient() {
+    if (file_ >= 0) {
+        close(file_);
+    }
+}
+
+ControlClient::ControlClient(ControlClient&& other) noexcept
+    : path_(std::move(other.path_)), file_(std::exchange(other.file_, -1)) {}
+
+std::optional<Problem> ControlClient::send(unsigned long command, void* argument) {
+    if (ioctl(file_, command, argument) == 0) {
+        return std::nullopt;
+    }
+    switch (errno) {
+        case ENOTTY:
+        case EINVAL:
+            return Problem{path_ + " is not on a mounted Tiffin file system of this version",
+                           Error::enotty};
+        case EPERM:
+        case EACCES:
+            return Problem{"only root and the user who mounted " + path_ + " may do this",
+                           Error::eperm};
+        case EOPNOTSUPP:
+            return Problem{"the file system on " + path_ + " does not support this",
+                           Error::eopnotsupp};
+        default:
+            return Problem{path_ + ": " + system_error_text(errno), Error::eio};
+    }
+}
+
+OrProblem<std::string> ControlClient::text(TextKind kind) {
+    std::string text;
+    while (true) {
+        TextCommand command;
+        command.kind = static_cast<uint32_t>(kind);
+        command.offset_bytes = static_cast<uint32_t>(text.size());
+        if (std::optional<Problem> problem = send(kTextCommand, &command)) {
+            return *problem;
+        }
+        text.append(command.piece, std::min<size_t>(command.piece_bytes, sizeof command.piece));
+        // The text may change between two pieces; it must not go on for ever.
+        if (command.piece_bytes == 0 || text.size() >= command.total_bytes) {
+            return text;
+        }
+    }
+}
+
+OrProblem<std::vector<NamedTotals>> ControlClient::statistics() {
+    std::vector<NamedTotals> all;
+    uint32_t count = 1;
+    for (uint32_t operation = 0; operation < count; ++operation) {
+        StatisticsCommand command;
+        command.operation = operation;
+        if (std::optional<Problem> problem = send(kStatisticsCommand, &command)) {
+            return *problem;
+        }
+        count = command.operation_count;
+        NamedTotals named;
+        named.name.assign(command.name, strnlen(command.name, sizeof command.name));
+        named.totals.count = command.count;
+        named.totals.errors = command.errors;
+        named.totals.bytes = command.bytes;
+        named.totals.total_ns = command.total_ns;
+        std::copy_n(command.buckets, named.totals.buckets.size(), named.totals.buckets.begin());
+        all.push_back(std::move(named));
+    }
+    return all;
+}
+
+std::optional<Problem> ControlClient::scrub(ScrubCommand& progress) {
+    return send(kScrubCommand, &progress);
+}
+
+}  // namespace tiffin::fuse

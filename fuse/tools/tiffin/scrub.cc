@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// tiffin scrub: reads and verifies everything that a mounted file system stores.
+#include <cstdio>
+#include <memory>
+
+#include "fuse/host/size_text.h"
+#include "fuse/tools/common/progress_bar.h"
+#include "fuse/tools/tiffin/commands.h"
+#include "fuse/tools/tiffin/control_client.h"
+
+namespace tiffin::fuse {
+namespace {
+
+std::optional<Problem> scrub(const std::string& mount_point, bool quiet) {
+    auto client = ControlClient::open(mount_point);
+    if (!client.ok()) {
+        return client.problem();
+    }
+    ScrubCommand progress;
+    ProgressBar bar(stderr, "scrubbing");
+    while (progress.finished == 0) {
+        if (std::optional<Problem> problem = client->scrub(progress)) {
+            bar.clear();
+            return problem;
+        }
+        if (!quiet) {
+            bar.show(progress.checked_bytes, progress.total_bytes);
+        }
+    }
+    bar.clear();
+    if (progress.errors_found != 0) {
+        return Problem{std::to_string(progress.errors_found) + " errors in " +
+                           format_size(progress.checked_bytes) +
+                           "; the system's log says where. Restore what is damaged, then run "
+                           "fsck.tiffin",
+                       Error::euclean};
+    }
+    if (!quiet) {
+        printf("%s: %s checked, no errors\n", mount_point.c_str(),
+               format_size(progress.checked_bytes).c_str());
+    }
+    return std::nullopt;
+}
+
+}  // namespace
+
+void add_scrub_command(CLI::App& app, std::optional<Problem>& problem) {
+    auto mount_point = std::make_shared<std::string>();
+    auto quiet = std::make_shared<bool>(false);
+    CLI::App* command =
+        app.add_subcommand("scrub", "Reads and verifies everything that a mount stores");
+    command->add_option("MOUNTPOINT", *mount_point, "Any directory of the mount")->required();
+    command->add_flag("-q,--quiet", *quiet, "Say something only when there are errors");
+    command->callback([mount_point, quiet, &problem] { problem = scrub(*mount_point, *quiet); });
+}
+
+}  // namespace tiffin::fuse
