@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// The order of a check: superblocks, which generation to start from, tree, journal, objects and links
+// (again and again while repairs change keys), space, data, and at last writing what was repaired.
+#include "fuse/check/check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "fs/tiffinfs/extents.h"
+#include "fuse/check/context.h"
+#include "fuse/check/data_check.h"
+#include "fuse/check/journal_replay.h"
+#include "fuse/check/key_space.h"
+#include "fuse/check/links.h"
+#include "fuse/check/objects.h"
+#include "fuse/check/rebuild.h"
+#include "fuse/check/repairs.h"
+#include "fuse/check/shared_blocks.h"
+#include "fuse/check/space_check.h"
+#include "fuse/check/superblocks.h"
+#include "fuse/check/text.h"
+#include "fuse/check/tree_walk.h"
+
+namespace tiffin::check {
+
+using tiffinfs::Key;
+using tiffinfs::Superblock;
+
+namespace {
+
+// One repair may uncover the next problem (an inode that was lost, then its name...). Each pass repairs
+// all that it sees, so that a few are enough; what is left after this many is left for another run.
+constexpr int kMaximumPasses = 16;
+
+// One generation of the volume: its tree, and the keys with the journal applied.
+struct State {
+    State(Context& context, const Superblock& superblock)
+        : base(superblock),
+          nodes(context.layout),
+          walk(walk_tree(context, superblock, nodes)),
+          keys(context.device(), superblock, std::move(walk.leaves)) {}
+
+    const Superblock& base;
+    SpaceMap nodes;
+    TreeWalk walk;
+    KeySpace keys;
+    JournalReplay journal;
+    std::unique_ptr<Objects> objects;
+    // What the tree on the device uses, without the journal.
+    std::unique_ptr<SpaceMap> old_blocks;
+    uint64_t old_inodes = 0;
+    uint64_t old_greatest_node = 0;
+};
+
+class Checker {
+  public:
+    explicit Checker(Context& context) : context_(context) {}
+
+    void run() {
+        context_.progress(Phase::superblocks, 0);
+        const SuperblockCopies copies = read_superblock_copies(context_.device());
+        if (!check_superblocks(context_, copies)) {
+            return;
+        }
+        context_.report().is_volume = true;
+        const Superblock& base = choose_generation(copies);
+        use(base);
+        if (context_.cancelled()) {
+            return;
+        }
+        State state(context_, base);
+        if (!check_state(state).ok()) {
+            context_.found_for_good(Code::node_unreadable, "volume",
+                                    "a part of the tree became unreadable during the check");
+            return;
+        }
+        const bool unclean = (base.state & tiffinfs::superblock_state::clean) == 0;
+        if (context_.options().repair && !context_.cancelled() &&
+            (context_.repair_wanted() || unclean || state.journal.frames != 0)) {
+            write_repairs(state, copies.generations.front());
+        }
+    }
+
+  private:
+    void use(const Superblock& superblock) {
+        context_.superblock = superblock;
+        // It was checked when the copies were read.
+        context_.layout = MUST(tiffinfs::Layout::from(superblock));
+        context_.report().statistics.total_blocks = superblock.total_blocks;
+    }
+
+    // The newest generation, unless its tree is damaged and going back loses nothing.
+    const Superblock& choose_generation(const SuperblockCopies& copies) {
+        const Superblock& newest = copies.generations.front();
+        if (copies.generations.size() < 2) {
+            return newest;
+        }
+        use(newest);
+        context_.begin_trial();
+        SpaceMap nodes(context_.layout);
+        (void)walk_tree(context_, newest, nodes);
+        if (context_.end_trial() == 0 || context_.cancelled()) {
+            return newest;
+        }
+        const Superblock& older = copies.generations[1];
+        if (!is_whole(older)) {
+            return newest;
+        }
+        const bool go_back = context_.found(
+            Code::superblock_older, fmt::format("generation {}", newest.generation),
+            fmt::format("its tree is damaged; generation {} and its journal are whole, so that "
+                        "nothing is lost",
+                        older.generation));
+        return go_back ? older : newest;
+    }
+
+    bool is_whole(const Superblock& superblock) {
+        use(superblock);
+        context_.begin_trial();
+        State state(context_, superblock);
+        const bool finished = check_keys(state).ok();
+        return context_.end_trial() == 0 && finished;
+    }
+
+    // Everything that is seen from the keys, once.
+    Result<void> check_keys(State& state) {
+        replay(state);
+        Repairs ignored;
+        return scan(state, ignored);
+    }
+
+    void replay(State& state) { state.journal = replay_journal(context_, state.base, state.keys); }
+
+    Result<void> check_state(State& state) {
+        count_tree(state);
+        const bool tree_is_final = journal_is_empty(state) && state.walk.strays.empty();
+        if (!tree_is_final) {
+            TRY(scan_old_state(state));
+        }
+        replay(state);
+        TRY(bring_back_strays(state));
+        TRY(check_objects(state, tree_is_final));
+        if (context_.cancelled()) {
+            return {};
+        }
+        check_space(
+            context_, state.base,
+            {*state.old_blocks, state.old_inodes, state.old_greatest_node, !state.walk.damaged});
+        if (context_.options().verify_data && !context_.cancelled()) {
+            TRY(check_data(context_, state.keys, *state.objects));
+        }
+        return {};
+    }
+
+    void count_tree(const State& state) {
+        Statistics& statistics = context_.report().statistics;
+        statistics.tree_nodes = state.walk.nodes;
+        statistics.tree_levels = state.base.root_level + 1;
+    }
+
+    bool journal_is_empty(const State& state) {
+        tiffinfs::JournalReader reader(context_.device());
+        tiffinfs::FrameHeader header;
+        if (!reader.start(state.base, journal_start(state.base)).ok()) {
+            return true;
+        }
+        const Result<ByteSpan> first = reader.next(header);
+        return !first.ok() || first.value().empty();
+    }
+
+    // The bitmaps on the device belong to the tree before replay.
+    Result<void> scan_old_state(State& state) {
+        state.old_blocks = std::make_unique<SpaceMap>(context_.layout);
+        state.old_blocks->merge(state.nodes);
+        return state.keys.scan_device([&](Key key, ByteSpan value) {
+            tiffinfs::MappedExtent extent;
+            if (key.node == tiffinfs::kVolumeNode || key.node > tiffinfs::kKeyOffsetMask) {
+                return true;
+            }
+            state.old_greatest_node = key.node;
+            if (key.kind() == tiffinfs::Kind::inode) {
+                ++state.old_inodes;
+            } else if (tiffinfs::parse_extent(key, value, context_.layout.total_blocks, extent) &&
+                       !context_.layout.touches_fixed_blocks(extent.physical_block,
+                                                             extent.block_count)) {
+                state.old_blocks->mark({extent.physical_block, extent.block_count});
+            }
+            return !context_.cancelled();
+        });
+    }
+
+    // Keys found where no search looks go to their place, if it is empty.
+    Result<void> bring_back_strays(State& state) {
+        KeyValue found;
+        for (const KeyValue& stray : state.walk.strays) {
+            if (context_.options().repair && !TRY(state.keys.get(stray.key, found))) {
+                state.keys.put(stray.key, stray.bytes());
+            }
+        }
+        return {};
+    }
+
+    // One pass: objects, shared blocks, links.
+    Result<void> scan(State& state, Repairs& repairs) {
+        state.objects = std::make_unique<Objects>(context_.layout);
+        TRY(scan_objects(context_, state.keys, state.nodes, *state.objects, repairs));
+        if (context_.cancelled()) {
+            return {};
+        }
+        TRY(resolve_shared_blocks(context_, state.keys, state.nodes, *state.objects, repairs));
+        const uint64_t next_node = std::max({state.base.next_node, state.objects->greatest_node + 1,
+                                             state.journal.greatest_node + 1});
+        check_links(context_, *state.objects, next_node, repairs);
+        return {};
+    }
+
+    Result<void> check_objects(State& state, bool tree_is_final) {
+        for (int pass = 0; pass < kMaximumPasses; ++pass) {
+            Repairs repairs;
+            TRY(scan(state, repairs));
+            if (pass == 0) {
+                note_first_pass(state, tree_is_final);
+            }
+            if (repairs.empty() || context_.cancelled()) {
+                return {};
+            }
+            TRY(repairs.apply(state.keys));
+        }
+        Repairs ignored;
+        return scan(state, ignored);
+    }
+
+    void note_first_pass(State& state, bool tree_is_final) {
+        const Objects& objects = *state.objects;
+        Statistics& statistics = context_.report().statistics;
+        statistics.inodes = objects.statistics.inodes;
+        statistics.directories = objects.statistics.directories;
+        statistics.entries = objects.statistics.entries;
+        statistics.extents = objects.statistics.extents;
+        statistics.keys = objects.statistics.keys;
+        statistics.orphans = objects.orphans.size();
+        statistics.intents = objects.intents.size();
+        SpaceMap used(context_.layout);
+        used.merge(state.nodes);
+        used.merge(objects.data_blocks);
+        statistics.used_blocks = used.used_blocks(0, context_.layout.groups());
+        if (tree_is_final) {
+            state.old_blocks = std::make_unique<SpaceMap>(context_.layout);
+            state.old_blocks->merge(used);
+            state.old_inodes = objects.statistics.inode_keys;
+            state.old_greatest_node = objects.greatest_node;
+        }
+    }
+
+    void write_repairs(State& state, const Superblock& newest) {
+        std::string problem;
+        const RebuildInput input{
+            .base = state.base,
+            .newest_generation = newest.generation,
+            .keys = state.keys,
+            .objects = *state.objects,
+            .nodes = state.nodes,
+            .old_blocks = *state.old_blocks,
+            .tree_is_damaged = state.walk.damaged,
+            .journal_end = state.journal.end,
+            .greatest_incarnation =
+                std::max<uint64_t>(newest.incarnation, state.journal.greatest_incarnation),
+            .next_node = state.journal.greatest_node + 1,
+            .drop_newest = state.base.generation != newest.generation,
+        };
+        context_.report().changed = true;
+        if (!rebuild(context_, input, problem).ok()) {
+            context_.repair_failed(problem);
+        }
+    }
+
+    Context& context_;
+};
+
+}  // namespace
+
+bool is_marked_clean(vfs::BlockDevice& device, Superblock& superblock) {
+    Report report;
+    const CheckOptions options;
+    Context context(device, options, report);
+    const SuperblockCopies copies = read_superblock_copies(device);
+    if (!check_superblocks(context, copies) ||
+        report.harmless + report.damage + report.notes != 0) {
+        return false;
+    }
+    superblock = copies.generations.front();
+    return superblock.state == tiffinfs::superblock_state::clean;
+}
+
+Report check_file_system(vfs::BlockDevice& device, const CheckOptions& options) {
+    Report report;
+    Context context(device, options, report);
+    Checker(context).run();
+    return report;
+}
+
+}  // namespace tiffin::check

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// All keys of a volume: the leaves of the tree on the device, with changes in memory on top. Replay of
+// the journal and repairs are such changes; nothing here writes.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "fs/tiffinfs/format.h"
+#include "fs/vfs/block_device.h"
+#include "fs/vfs/span.h"
+#include "fuse/check/block_io.h"
+
+namespace tiffin::check {
+
+// A leaf that a search can find, and the keys that it can find there: those in [lower, upper).
+struct LeafRef {
+    tiffinfs::Key lower;
+    tiffinfs::Key upper;
+    uint64_t block = 0;
+    uint64_t generation = 0;
+    bool must_rewrite = false;  // it holds keys outside of its bounds
+};
+
+struct KeyValue {
+    tiffinfs::Key key{};
+    std::vector<unsigned char> value;
+    ByteSpan bytes() const { return ByteSpan(value.data(), value.size()); }
+};
+
+class KeySpace {
+  public:
+    // nullopt: the key is removed.
+    using Changes = std::map<tiffinfs::Key, std::optional<std::vector<unsigned char>>>;
+
+    // `leaves` are sorted and do not overlap.
+    KeySpace(vfs::BlockDevice& device, const tiffinfs::Superblock& superblock,
+             std::vector<LeafRef> leaves);
+    KeySpace(const KeySpace&) = delete;
+    KeySpace& operator=(const KeySpace&) = delete;
+
+    // ---- Reading. A leaf that has become unreadable gives eio. ----
+
+    // False when there is no such key.
+    Result<bool> get(tiffinfs::Key key, KeyValue& found);
+    // The smallest key in [first, end).
+    Result<bool> find_first(tiffinfs::Key first, tiffinfs::Key end, KeyValue& found);
+    // The greatest key in [not_before, at_or_before]. Takes time in proportion to the keys in the
+    // range that have been removed.
+    Result<bool> find_last(tiffinfs::Key at_or_before, tiffinfs::Key not_before, KeyValue& found);
+    // Visits all keys in order; the visitor returns false to stop, and must not change anything.
+    using Visitor = std::function<bool(tiffinfs::Key, ByteSpan)>;
+    Result<void> scan(const Visitor& visitor);
+    // The same, without the changes.
+    Result<void> scan_device(const Visitor& visitor);
+    // The keys of one leaf that a search can find, without the changes.
+    Result<void> scan_leaf(const LeafRef& leaf, const Visitor& visitor);
+
+    // ---- Changing, in memory ----
+    void put(tiffinfs::Key key, ByteSpan value);
+    template <typename T>
+    void put_value(tiffinfs::Key key, const T& value) {
+        put(key, ByteSpan(reinterpret_cast<const unsigned char*>(&value), sizeof(T)));
+    }
+    void erase(tiffinfs::Key key) { changes_[key] = std::nullopt; }
+
+    const std::vector<LeafRef>& leaves() const { return leaves_; }
+    const Changes& changes() const { return changes_; }
+    Changes& changes() { return changes_; }
+
+  private:
+    static constexpr size_t kCachedLeaves = 256;
+    struct CachedLeaf {
+        uint64_t block = 0;  // 0: empty
+        Block page;
+    };
+
+    // The page of a leaf, checked; valid until the next call.
+    Result<const unsigned char*> load(const LeafRef& leaf);
+    // The greatest key on the device in [not_before, at_or_before].
+    Result<bool> find_last_on_device(tiffinfs::Key at_or_before, tiffinfs::Key not_before,
+                                     KeyValue& found);
+    // The index of the leaf that covers `key`, or of the first one after it.
+    size_t find_leaf(tiffinfs::Key key) const;
+
+    vfs::BlockDevice& device_;
+    uint64_t volume_nonce_;
+    uint64_t total_blocks_;
+    std::vector<LeafRef> leaves_;
+    Changes changes_;
+    std::vector<CachedLeaf> cache_;
+};
+
+}  // namespace tiffin::check

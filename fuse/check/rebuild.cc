@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// In this order: new nodes into free blocks, new bitmaps into slots that the old state does not use, a
+// flush, the superblock of the next generation, a flush, and the one after it, so that the old state is
+// nowhere left to fall back to.
+#include "fuse/check/rebuild.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "fs/tiffinfs/superblock.h"
+#include "fs/vfs/host.h"
+#include "fuse/check/space_check.h"
+#include "fuse/check/tree_writer.h"
+
+namespace tiffin::check {
+
+using tiffinfs::BitmapBlock;
+using tiffinfs::BitmapSlots;
+using tiffinfs::kBlockBytes;
+using tiffinfs::Key;
+using tiffinfs::Superblock;
+
+namespace {
+
+struct alignas(4096) TwoBitmaps {
+    BitmapBlock blocks[2];
+};
+
+class Rebuild {
+  public:
+    Rebuild(Context& context, const RebuildInput& input)
+        : context_(context),
+          input_(input),
+          device_(context.device()),
+          layout_(context.layout),
+          final_(context.layout),
+          avoid_(context.layout),
+          prefer_(context.layout),
+          bitmaps_(std::make_unique<TwoBitmaps>()) {
+        // One more when a slot may hold a superblock that cannot be read: its number is not known.
+        generation_ = input.newest_generation + 3;
+        if (generation_ % 2 == input.base.generation % 2) {
+            ++generation_;  // the slot of the base is written last
+        }
+    }
+
+    Result<void> run(std::string& problem) {
+        problem = "the tree could not be written";
+        context_.progress(Phase::repair, 0);
+        final_.merge(input_.objects.data_blocks);
+        avoid_.merge(input_.old_blocks);
+        avoid_.merge(final_);
+        read_bitmaps(device_, input_.base, context_.layout, prefer_);
+        if (input_.drop_newest) {
+            TRY(drop_newest_superblock());
+        }
+        TRY(start_timeline());
+        const Result<TreeRootRef> root = write_tree();
+        if (!root.ok()) {
+            if (root.error() == Error::enospc) {
+                problem =
+                    "there is not enough free space to write the repaired tree; nothing "
+                    "was changed";
+            }
+            return root.error();
+        }
+        context_.progress(Phase::repair, 0.7);
+        problem = "the bitmaps could not be written";
+        TRY(write_bitmaps());
+        context_.progress(Phase::repair, 0.9);
+        problem = "the superblocks could not be written";
+        TRY(write_superblocks(root.value()));
+        problem = "damaged bitmaps could not be written anew";
+        TRY(write_damaged_slots());
+        context_.progress(Phase::repair, 1);
+        return {};
+    }
+
+  private:
+    // A mount that was interrupted may have left bitmaps of generations that never were. As every mount
+    // that recovers a volume, a repair starts a timeline, so that they do not count.
+    Result<void> start_timeline() {
+        const bool clean = (input_.base.state & tiffinfs::superblock_state::clean) != 0;
+        if (clean && !input_.drop_newest) {
+            return {};
+        }
+        uint64_t stamp = 0;
+        host::random_bytes(&stamp, sizeof stamp);
+        const uint64_t first_generation = input_.base.generation + 1;
+        if (!layout_.timelines.add(first_generation, stamp)) {
+            TRY(tiffinfs::replace_lost_bitmaps(
+                device_, context_.layout, input_.base.initialized_groups, input_.base.generation));
+            layout_.timelines.clear();
+            (void)layout_.timelines.add(first_generation, stamp);
+        }
+        return {};
+    }
+
+    uint64_t take_block() {
+        // First where nothing is that anybody might still want to look at.
+        uint64_t block = avoid_.layout().total_blocks;
+        if (prefer_cursor_ < block) {
+            block = prefer_cursor_ = avoid_.next_free(prefer_cursor_, &prefer_);
+        }
+        if (block == avoid_.layout().total_blocks) {
+            block = any_cursor_ = avoid_.next_free(any_cursor_, nullptr);
+        }
+        if (block == avoid_.layout().total_blocks) {
+            return 0;
+        }
+        avoid_.mark({block, 1});
+        final_.mark({block, 1});
+        return block;
+    }
+
+    bool tree_stays() const {
+        const auto& leaves = input_.keys.leaves();
+        return !input_.tree_is_damaged && input_.keys.changes().empty() &&
+               std::none_of(leaves.begin(), leaves.end(),
+                            [](const LeafRef& leaf) { return leaf.must_rewrite; });
+    }
+
+    // Leaves whose keys do not change stay where they are; and so does the whole tree.
+    Result<TreeRootRef> write_tree() {
+        if (tree_stays()) {
+            final_.merge(input_.nodes);
+            return TreeRootRef{input_.base.root_block, input_.base.root_generation,
+                               input_.base.root_level, 0};
+        }
+        TreeWriter writer(device_, input_.base.volume_nonce, generation_,
+                          [this] { return take_block(); });
+        const auto& leaves = input_.keys.leaves();
+        change_ = input_.keys.changes().cbegin();
+        for (size_t i = 0; i < leaves.size(); ++i) {
+            const LeafRef& leaf = leaves[i];
+            // Keys in a gap, where a leaf was cut out, go along with the leaf before it.
+            const Key end = i + 1 < leaves.size() ? leaves[i + 1].lower : tiffinfs::kMaximumKey;
+            TRY(add_changes(writer, leaf.lower));
+            const bool changed = change_ != input_.keys.changes().cend() && change_->first < end;
+            if (changed || leaf.must_rewrite) {
+                TRY(rewrite_leaf(writer, leaf));
+                TRY(add_changes(writer, end));
+            } else {
+                TRY(writer.add_leaf(leaf));
+                final_.mark({leaf.block, 1});
+            }
+            context_.progress(Phase::repair,
+                              0.6 * static_cast<double>(i) / static_cast<double>(leaves.size()));
+        }
+        TRY(add_changes(writer, tiffinfs::kMaximumKey));
+        return writer.finish();
+    }
+
+    // Adds the changed keys below `end`.
+    Result<void> add_changes(TreeWriter& writer, Key end) {
+        for (; change_ != input_.keys.changes().cend() && change_->first < end; ++change_) {
+            TRY(add_change(writer));
+        }
+        return {};
+    }
+
+    Result<void> add_change(TreeWriter& writer) {
+        if (const auto& value = change_->second; value.has_value()) {
+            TRY(writer.add_key(change_->first, ByteSpan(value->data(), value->size())));
+        }
+        return {};
+    }
+
+    Result<void> rewrite_leaf(TreeWriter& writer, const LeafRef& leaf) {
+        Error error{};
+        bool failed = false;
+        TRY(input_.keys.scan_leaf(leaf, [&](Key key, ByteSpan value) {
+            const Result<void> result = add_key(writer, key, value);
+            failed = !result.ok();
+            error = result.error();
+            return !failed;
+        }));
+        if (failed) {
+            return error;
+        }
+        return {};
+    }
+
+    Result<void> add_key(TreeWriter& writer, Key key, ByteSpan value) {
+        TRY(add_changes(writer, key));
+        if (change_ != input_.keys.changes().cend() && change_->first == key) {
+            TRY(add_change(writer));
+            ++change_;
+            return {};
+        }
+        return writer.add_key(key, value);
+    }
+
+    // Writes the bitmaps that differ from those of the base, each into the slot that does not count.
+    Result<void> write_bitmaps() {
+        groups_ = std::max(input_.base.initialized_groups, final_.end_of_touched_groups());
+        for (uint64_t group = 0; group < groups_; ++group) {
+            const bool is_new = group >= input_.base.initialized_groups;
+            BitmapSlots slots;
+            const bool usable = !is_new && tiffinfs::read_bitmap_slots(
+                                               device_, context_.layout, group,
+                                               input_.base.generation, bitmaps_->blocks, slots)
+                                               .ok();
+            if (usable && std::memcmp(bitmaps_->blocks[slots.newest].bits, final_.words(group),
+                                      tiffinfs::kBitmapBytes) == 0) {
+                continue;
+            }
+            const uint64_t slot = usable ? 1 - slots.newest : 0;
+            TRY(write_bitmap(group, slot));
+            if (is_new) {
+                TRY(write_bitmap(group, 1));
+            } else if (!usable) {
+                damaged_groups_.push_back(group);
+            }
+        }
+        return device_.flush();
+    }
+
+    Result<void> write_bitmap(uint64_t group, uint64_t slot) {
+        BitmapBlock& block = bitmaps_->blocks[0];
+        tiffinfs::make_bitmap_block(layout_, group, generation_, final_.words(group), block);
+        return device_.write(tiffinfs::bitmap_block(group, slot) * kBlockBytes, &block,
+                             sizeof block);
+    }
+
+    // Nobody can tell what the second slot of a damaged group held, so both get the same.
+    Result<void> write_damaged_slots() {
+        for (const uint64_t group : damaged_groups_) {
+            TRY(write_bitmap(group, 1));
+        }
+        return device_.flush();
+    }
+
+    // With it gone, a repair that is interrupted leaves the base as the newest state, whose bitmaps
+    // stay in place; with it, the bitmaps written here could be taken for older than they are.
+    Result<void> drop_newest_superblock() {
+        Block zeros{};
+        for (uint32_t copy = 0; copy < 2; ++copy) {
+            TRY(write_block(device_,
+                            tiffinfs::superblock_block(context_.layout.total_blocks,
+                                                       input_.newest_generation, copy),
+                            zeros));
+        }
+        return device_.flush();
+    }
+
+    Result<void> write_superblocks(const TreeRootRef& root) {
+        Superblock next = input_.base;
+        next.incarnation = std::max(input_.base.incarnation, input_.greatest_incarnation) + 1;
+        next.state = tiffinfs::superblock_state::clean;
+        next.root_block = root.block;
+        next.root_generation = root.generation;
+        next.root_level = root.level;
+        next.next_node =
+            std::max({input_.base.next_node, input_.next_node, input_.objects.greatest_node + 1});
+        next.node_count = input_.objects.statistics.inodes;
+        next.used_blocks = final_.used_blocks(0, context_.layout.groups());
+        next.initialized_groups = groups_;
+        next.journal_position = input_.journal_end.offset_bytes;
+        // A chain of its own: nothing that the journal still holds can be taken for a part of it.
+        next.journal_sequence = input_.journal_end.sequence + 1;
+        host::random_bytes(&next.journal_previous_checksum, sizeof next.journal_previous_checksum);
+        next.written_ns = host::realtime_ns();
+        layout_.timelines.store(next);
+        for (uint64_t generation = generation_; generation <= generation_ + 1; ++generation) {
+            next.generation = generation;
+            TRY(tiffinfs::write_superblock(device_, next));
+            TRY(device_.flush());
+        }
+        return {};
+    }
+
+    Context& context_;
+    const RebuildInput& input_;
+    vfs::BlockDevice& device_;
+    tiffinfs::Layout layout_;  // with the timeline of the repair
+    SpaceMap final_;           // what is in use when all is done
+    SpaceMap avoid_;           // what must not be overwritten now
+    SpaceMap
+        prefer_;  // what the old bitmaps call used: overwritten only when there is no other room
+    uint64_t prefer_cursor_ = 0;
+    uint64_t any_cursor_ = 0;
+    uint64_t generation_ = 0;
+    uint64_t groups_ = 0;
+    std::unique_ptr<TwoBitmaps> bitmaps_;
+    std::vector<uint64_t> damaged_groups_;
+    KeySpace::Changes::const_iterator change_;  // the next one to be written
+};
+
+}  // namespace
+
+Result<void> rebuild(Context& context, const RebuildInput& input, std::string& problem) {
+    if (context.device().geometry().read_only) {
+        problem = "the device is read-only";
+        return Error::erofs;
+    }
+    return Rebuild(context, input).run(problem);
+}
+
+}  // namespace tiffin::check

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// Writes the repaired state to the device.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "fs/tiffinfs/journal.h"
+#include "fuse/check/context.h"
+#include "fuse/check/key_space.h"
+#include "fuse/check/objects.h"
+#include "fuse/check/space_map.h"
+
+namespace tiffin::check {
+
+struct RebuildInput {
+    // What the repair starts from, and the greatest generation that any superblock has.
+    const tiffinfs::Superblock& base;
+    uint64_t newest_generation = 0;
+    KeySpace& keys;
+    const Objects& objects;      // of the last scan, which found nothing more to repair
+    const SpaceMap& nodes;       // of the tree on the device
+    const SpaceMap& old_blocks;  // nodes and data of the state on the device: not to be overwritten
+    bool tree_is_damaged = false;  // parts of it were cut out
+    tiffinfs::JournalPosition journal_end;
+    uint64_t greatest_incarnation = 0;
+    uint64_t next_node = 0;
+    // The newest superblock names a tree that is given up for `base`, an older one.
+    bool drop_newest = false;
+};
+
+// Errors: enospc, eio, erofs; `problem` then says what could not be done. What was on the device before
+// is then still in force.
+Result<void> rebuild(Context& context, const RebuildInput& input, std::string& problem);
+
+}  // namespace tiffin::check

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// Blocks with two owners: whose they are.
+#pragma once
+
+#include "fuse/check/context.h"
+#include "fuse/check/key_space.h"
+#include "fuse/check/objects.h"
+#include "fuse/check/repairs.h"
+#include "fuse/check/space_map.h"
+
+namespace tiffin::check {
+
+// Looks for everybody who claims the blocks of `objects.conflicts`, decides whose they are (tree nodes
+// first, then the extent whose checksums match, then the younger one), reports the others, and stages
+// that they lose them. Errors: eio.
+Result<void> resolve_shared_blocks(Context& context, KeySpace& keys, const SpaceMap& nodes,
+                                   Objects& objects, Repairs& repairs);
+
+}  // namespace tiffin::check

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// The four copies of the superblock, each looked at on its own.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "fs/tiffinfs/format.h"
+#include "fs/vfs/block_device.h"
+#include "fuse/check/context.h"
+
+namespace tiffin::check {
+
+struct SuperblockCopy {
+    enum class State : uint8_t {
+        valid,
+        unreadable,
+        empty,       // all zeros
+        foreign,     // something else is there, or a valid superblock of another volume
+        damaged,     // the magic number without the checksum
+        impossible,  // the checksum is right, the contents are not; see `reason`
+    };
+    uint64_t slot = 0;  // 0: A, 1: B
+    uint32_t copy = 0;
+    uint64_t block = 0;
+    State state = State::foreign;
+    std::string reason;
+    tiffinfs::Superblock superblock{};
+
+    std::string name() const;  // "superblock A, first copy"
+};
+
+struct SuperblockCopies {
+    SuperblockCopy copies[4];
+    // One valid superblock for each generation found, newest first, all of one volume.
+    std::vector<tiffinfs::Superblock> generations;
+};
+
+uint32_t superblock_checksum(const tiffinfs::Superblock& superblock);
+// What is wrong with a superblock whose checksum is right; empty when nothing is.
+std::string find_impossible_field(const tiffinfs::Superblock& superblock, uint64_t device_bytes);
+
+SuperblockCopies read_superblock_copies(vfs::BlockDevice& device);
+
+// Reports what is wrong with the copies. False when there is no volume to check.
+bool check_superblocks(Context& context, const SuperblockCopies& copies);
+
+}  // namespace tiffin::check

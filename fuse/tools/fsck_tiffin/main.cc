@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// fsck.tiffin [-n|-y|-p|-a] [-f] [-C [FD]] [-v] [--data] DEVICE
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <iostream>
+#include <memory>
+#include <string>
+
+#include "fuse/check/check.h"
+#include "fuse/host/device_address.h"
+#include "fuse/host/log_sink.h"
+#include "fuse/host/size_text.h"
+#include "fuse/tools/common/tool.h"
+#include "fuse/tools/fsck_tiffin/options.h"
+#include "fuse/tools/fsck_tiffin/progress.h"
+
+namespace tiffin::fuse {
+namespace {
+
+constexpr const char* kProgram = "fsck.tiffin";
+// So many findings of one kind are shown without -v.
+constexpr uint64_t kShownPerCode = 50;
+
+std::atomic<bool> interrupted{false};
+static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler changes it");
+
+void catch_interrupts() {
+    struct sigaction action {};
+    action.sa_handler = [](int) { interrupted = true; };
+    // No restart: a question that waits for an answer ends too.
+    (void)sigaction(SIGINT, &action, nullptr);
+    (void)sigaction(SIGTERM, &action, nullptr);
+    (void)signal(SIGPIPE, SIG_IGN);
+}
+
+// The checker says itself what it finds; what the code that it shares with the file system logs
+// would say it twice.
+class Quiet final : public LogSink {
+  public:
+    void write(host::LogLevel level, const char* message) override {
+        (void)level;
+        (void)message;
+    }
+};
+
+class Fsck {
+  public:
+    explicit Fsck(const FsckOptions& options)
+        : options_(options),
+          progress_(options.show_progress, options.progress_descriptor, options.device) {}
+
+    int run() {
+        const bool terminal = isatty(STDIN_FILENO) != 0 && isatty(STDOUT_FILENO) != 0;
+        repair_ = options_.mode != RepairMode::no && (options_.mode != RepairMode::ask || terminal);
+        if (options_.mode == RepairMode::ask && !terminal) {
+            fmt::print("{}: nobody to ask on this terminal: changing nothing, as with -n\n",
+                       kProgram);
+        }
+        OrProblem<std::unique_ptr<vfs::BlockDevice>> device =
+            open_device(options_.device, {.read_only = !repair_});
+        if (!device.ok()) {
+            print_problem(kProgram, device.problem());
+            return fsck_status::operational_error;
+        }
+        if (!must_look(**device)) {
+            return fsck_status::clean;
+        }
+        const check::Report report = check(**device);
+        progress_.clear();
+        print_result(report);
+        return status_of(report);
+    }
+
+  private:
+    // A volume that is marked clean is believed, unless somebody wants to know better.
+    bool must_look(vfs::BlockDevice& device) {
+        if (options_.force || options_.verify_data || options_.mode == RepairMode::no || !repair_) {
+            return true;
+        }
+        tiffinfs::Superblock superblock{};
+        if (!check::is_marked_clean(device, superblock)) {
+            return true;
+        }
+        fmt::print("{}: clean, {} objects, {}/{} blocks\n", options_.device, superblock.node_count,
+                   superblock.used_blocks, superblock.total_blocks);
+        return false;
+    }
+
+    check::Report check(vfs::BlockDevice& device) {
+        check::CheckOptions options;
+        options.repair = repair_;
+        options.verify_data = options_.verify_data;
+        options.may_repair = [this](check::Code code) { return may_repair(code); };
+        options.on_finding = [this](const check::Finding& finding) { print(finding); };
+        options.on_progress = [this](const check::Progress& progress) { progress_.show(progress); };
+        options.is_cancelled = [] { return interrupted.load(); };
+        return check::check_file_system(device, options);
+    }
+
+    bool may_repair(check::Code code) {
+        switch (options_.mode) {
+            case RepairMode::no:
+                return false;
+            case RepairMode::yes:
+                return true;
+            case RepairMode::safe:
+                return check::code_is_safe_to_repair(code);
+            case RepairMode::ask:
+                return ask(code);
+        }
+        return false;
+    }
+
+    bool ask(check::Code code) {
+        progress_.clear();
+        fmt::print("{}? [y/N] ", check::code_repair(code));
+        std::fflush(stdout);
+        std::string answer;
+        // At the end of the input nobody says yes any more.
+        return std::getline(std::cin, answer) &&
+               (answer == "y" || answer == "Y" || answer == "yes");
+    }
+
+    void print(const check::Finding& finding) {
+        uint64_t& shown = shown_[static_cast<size_t>(finding.code)];
+        ++shown;
+        if (!options_.verbose && shown > kShownPerCode) {
+            return;
+        }
+        progress_.clear();
+        fmt::print("{}\n", finding.line());
+        if (!options_.verbose && shown == kShownPerCode) {
+            fmt::print("(more of this kind are counted but not shown; -v shows them)\n");
+        }
+    }
+
+    void print_result(const check::Report& report) {
+        if (!report.is_volume) {
+            return;
+        }
+        const check::Statistics& statistics = report.statistics;
+        if (report.cancelled) {
+            fmt::print("{}: cancelled; nothing was changed\n", options_.device);
+            return;
+        }
+        if (options_.verbose) {
+            fmt::print("{} directories with {} names, {} extents\n", statistics.directories,
+                       statistics.entries, statistics.extents);
+            fmt::print("{} objects to be deleted, {} files with unfinished work\n",
+                       statistics.orphans, statistics.intents);
+            fmt::print("{} keys in {} tree nodes of {} levels\n", statistics.keys,
+                       statistics.tree_nodes, statistics.tree_levels);
+            if (options_.verify_data) {
+                fmt::print("{} of file data verified\n",
+                           format_size(statistics.data_blocks_verified * tiffinfs::kBlockBytes));
+            }
+        }
+        const std::string usage = fmt::format("{} objects, {}/{} blocks", statistics.inodes,
+                                              statistics.used_blocks, statistics.total_blocks);
+        if (report.clean()) {
+            fmt::print("{}: clean, {}\n", options_.device, usage);
+        } else if (report.not_repaired == 0) {
+            fmt::print("{}: {} problems repaired, {}\n", options_.device,
+                       report.damage + report.harmless, usage);
+        } else {
+            fmt::print("{}: {} problems, {} of them left; {}{}\n", options_.device,
+                       report.damage + report.harmless, report.not_repaired, usage,
+                       repair_ ? "" : "; fsck.tiffin -f -y repairs what can be repaired");
+        }
+    }
+
+    static int status_of(const check::Report& report) {
+        if (report.cancelled) {
+            return fsck_status::cancelled;
+        }
+        if (!report.is_volume || report.has(check::Code::repair_failed)) {
+            return fsck_status::operational_error;
+        }
+        if (report.not_repaired != 0) {
+            return fsck_status::uncorrected;
+        }
+        return report.clean() ? fsck_status::clean : fsck_status::corrected;
+    }
+
+    const FsckOptions& options_;
+    FsckProgress progress_;
+    bool repair_ = false;
+    uint64_t shown_[check::kCodeCount] = {};
+};
+
+int run(int argc, char** argv) {
+    const auto parsed = parse_fsck_options(argc, argv);
+    if (const int* status = std::get_if<int>(&parsed)) {
+        return *status;
+    }
+    catch_interrupts();
+    const auto& options = std::get<FsckOptions>(parsed);
+    Quiet quiet;
+    if (!options.verbose) {
+        set_log_sink(&quiet);
+    }
+    const int status = Fsck(options).run();
+    set_log_sink(nullptr);
+    return status;
+}
+
+}  // namespace
+}  // namespace tiffin::fuse
+
+int main(int argc, char** argv) { return tiffin::fuse::run(argc, argv); }

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// mkfs.tiffin [-f] [-L LABEL] [-U UUID] [-J SIZE] [-n] [-q] DEVICE [SIZE]
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "fs/tiffinfs/tiffinfs.h"
+#include "fuse/check/text.h"
+#include "fuse/host/device_address.h"
+#include "fuse/host/memory_device.h"
+#include "fuse/host/size_text.h"
+#include "fuse/tools/common/tool.h"
+#include "fuse/tools/mkfs_tiffin/known_contents.h"
+#include "fuse/tools/mkfs_tiffin/uuid.h"
+
+namespace tiffin::fuse {
+namespace {
+
+constexpr int kUsageStatus = 2;
+
+struct Arguments {
+    bool force = false;
+    bool dry_run = false;
+    bool quiet = false;
+    std::string label;
+    std::string uuid;
+    uint32_t block_bytes = tiffinfs::kBlockBytes;
+    std::string journal_size;
+    std::string device;
+    std::string size;
+};
+
+void add_arguments(CLI::App& app, Arguments& arguments) {
+    app.add_flag("-f,--force", arguments.force,
+                 "overwrite what is on the device, even when it is a file system");
+    app.add_option("-L,--label", arguments.label, "name of the volume, at most 63 bytes");
+    app.add_option("-U,--uuid", arguments.uuid, "identity of the volume; default: random");
+    app.add_option("-b,--block-size", arguments.block_bytes,
+                   "bytes in a block; there is only one size, 4096");
+    app.add_option("-J,--journal-size", arguments.journal_size,
+                   "size of the journal, such as 64M; default: by the size of the device");
+    app.add_flag("-n,--dry-run", arguments.dry_run, "say what would be made, write nothing");
+    app.add_flag("-q,--quiet", arguments.quiet, "say nothing unless something is wrong");
+    app.add_option("device", arguments.device,
+                   "where: file:PATH or PATH (an image or a disk), mem:SIZE")
+        ->required();
+    app.add_option("size", arguments.size,
+                   "make a new image file of this size, such as 10G; only if it does not exist");
+}
+
+OrProblem<tiffinfs::MakeOptions> make_options(const Arguments& arguments) {
+    tiffinfs::MakeOptions options;
+    if (arguments.block_bytes != tiffinfs::kBlockBytes) {
+        return Problem{fmt::format("blocks of {} bytes are not supported: the block size is {}",
+                                   arguments.block_bytes, tiffinfs::kBlockBytes)};
+    }
+    if (arguments.label.size() >= tiffinfs::kLabelBytes) {
+        return Problem{fmt::format("the label has {} bytes: at most {} are possible",
+                                   arguments.label.size(), tiffinfs::kLabelBytes - 1)};
+    }
+    options.label = vfs::Name(arguments.label.data(), arguments.label.size());
+    if (!arguments.uuid.empty()) {
+        OrProblem<Uuid> uuid = parse_uuid(arguments.uuid);
+        if (!uuid.ok()) {
+            return uuid.problem();
+        }
+        std::copy(uuid->begin(), uuid->end(), options.uuid);
+    }
+    if (!arguments.journal_size.empty()) {
+        OrProblem<uint64_t> size = parse_size(arguments.journal_size);
+        if (!size.ok()) {
+            return size.problem();
+        }
+        options.journal_bytes = *size / tiffinfs::kBlockBytes * tiffinfs::kBlockBytes;
+        if (options.journal_bytes == 0) {
+            return Problem{"the journal is too small: it needs at least 1M"};
+        }
+    }
+    // Who makes a file system in a file of his own wants to write to it when it is mounted.
+    options.root_user_id = getuid();
+    options.root_group_id = getgid();
+    return options;
+}
+
+OrProblem<uint64_t> create_size(const Arguments& arguments) {
+    if (arguments.size.empty()) {
+        return uint64_t{0};
+    }
+    OrProblem<uint64_t> size = parse_size(arguments.size);
+    if (size.ok() && *size < tiffinfs::kMinimumBlocks * tiffinfs::kBlockBytes) {
+        return Problem{arguments.size + " is too small: a volume needs at least 8M"};
+    }
+    return size;
+}
+
+// The size asked for goes to a file that this command makes; an existing one keeps its own.
+OrProblem<std::unique_ptr<vfs::BlockDevice>> open(const Arguments& arguments) {
+    OrProblem<uint64_t> size = create_size(arguments);
+    if (!size.ok()) {
+        return size.problem();
+    }
+    OrProblem<DeviceAddress> address = parse_device_address(arguments.device);
+    if (!address.ok()) {
+        return address.problem();
+    }
+    if (*size != 0) {
+        if (address->kind != DeviceAddress::Kind::file) {
+            return Problem{arguments.device + " has a size already: leave the second argument out"};
+        }
+        if (access(address->path.c_str(), F_OK) == 0) {
+            return Problem{address->path +
+                           " exists already: a size is only for an image file that is to be made"};
+        }
+        if (arguments.dry_run) {
+            OrProblem<std::unique_ptr<MemoryDevice>> memory = MemoryDevice::create(*size);
+            if (!memory.ok()) {
+                return memory.problem();
+            }
+            return std::unique_ptr<vfs::BlockDevice>(std::move(*memory));
+        }
+    }
+    return open_device(*address, {.read_only = arguments.dry_run, .create_size_bytes = *size});
+}
+
+std::optional<Problem> refuse_to_overwrite(vfs::BlockDevice& device, const Arguments& arguments) {
+    OrProblem<std::optional<std::string>> found = find_known_contents(device);
+    if (!found.ok()) {
+        return found.problem();
+    }
+    if (found->has_value() && !arguments.force) {
+        return Problem{
+            fmt::format("{} holds {}: use -f to overwrite it", arguments.device, **found)};
+    }
+    return std::nullopt;
+}
+
+Problem make_problem(Error error, const vfs::DeviceGeometry& geometry,
+                     const tiffinfs::MakeOptions& options) {
+    if (geometry.size_bytes < tiffinfs::kMinimumBlocks * tiffinfs::kBlockBytes) {
+        return {"the device is too small: it has " + format_size(geometry.size_bytes) +
+                    ", a volume needs at least 8 MiB",
+                error};
+    }
+    if (error == Error::einval && options.journal_bytes != 0) {
+        return {"a journal of " + format_size(options.journal_bytes) +
+                    " is not possible here: it must have at least 1 MiB, at most half of the "
+                    "device, and less than 64 MiB",
+                error};
+    }
+    return {"the file system could not be written: " + system_error_text(errno_value(error)),
+            error};
+}
+
+void print_summary(const tiffinfs::Superblock& made, const Arguments& arguments) {
+    const uint64_t bytes = made.total_blocks * tiffinfs::kBlockBytes;
+    fmt::print("{} {}\n", arguments.dry_run ? "would make a tiffinfs on" : "tiffinfs on",
+               arguments.device);
+    fmt::print("  uuid     {}{}\n", check::uuid_text(made.uuid),
+               arguments.dry_run && arguments.uuid.empty() ? " (another one each time)" : "");
+    if (made.label[0] != '\0') {
+        fmt::print("  label    {}\n", check::name_text(arguments.label));
+    }
+    fmt::print("  size     {} ({} blocks of {} bytes)\n", format_size(bytes), made.total_blocks,
+               tiffinfs::kBlockBytes);
+    fmt::print("  journal  {}\n", format_size(made.journal_block_count * tiffinfs::kBlockBytes));
+}
+
+// A dry run makes it in memory that only takes what is written.
+OrProblem<std::unique_ptr<vfs::BlockDevice>> stand_in(vfs::BlockDevice& device) {
+    OrProblem<std::unique_ptr<MemoryDevice>> memory =
+        MemoryDevice::create(device.geometry().size_bytes);
+    if (!memory.ok()) {
+        return memory.problem();
+    }
+    return std::unique_ptr<vfs::BlockDevice>(std::move(*memory));
+}
+
+std::optional<Problem> make(const Arguments& arguments) {
+    OrProblem<tiffinfs::MakeOptions> options = make_options(arguments);
+    if (!options.ok()) {
+        return options.problem();
+    }
+    OrProblem<std::unique_ptr<vfs::BlockDevice>> device = open(arguments);
+    if (!device.ok()) {
+        return device.problem();
+    }
+    if (std::optional<Problem> problem = refuse_to_overwrite(**device, arguments)) {
+        return problem;
+    }
+    if (arguments.dry_run) {
+        device = stand_in(**device);
+        if (!device.ok()) {
+            return device.problem();
+        }
+    }
+    if (Result<void> made = tiffinfs::make_file_system(**device, *options); !made.ok()) {
+        return make_problem(made.error(), (*device)->geometry(), *options);
+    }
+    tiffinfs::Superblock superblock{};
+    if (Result<void> read = tiffinfs::read_superblock(**device, superblock); !read.ok()) {
+        return Problem{
+            "the file system that was written cannot be read back: the device does not "
+            "keep what is written to it",
+            read.error()};
+    }
+    if (!arguments.quiet) {
+        print_summary(superblock, arguments);
+    }
+    return std::nullopt;
+}
+
+int run(int argc, char** argv) {
+    CLI::App app("Makes a Tiffin file system.", "mkfs.tiffin");
+    add_version_flag(app);
+    Arguments arguments;
+    add_arguments(app, arguments);
+    if (std::optional<int> status = parse_arguments(app, argc, argv, kUsageStatus)) {
+        return *status;
+    }
+    if (std::optional<Problem> problem = make(arguments)) {
+        print_problem("mkfs.tiffin", *problem);
+        return EXIT_FAILURE;
+    }
+    return EXIT_SUCCESS;
+}
+
+}  // namespace
+}  // namespace tiffin::fuse
+
+int main(int argc, char** argv) { return tiffin::fuse::run(argc, argv); }
