@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// Model-based random tests: see model_run.h. Without arguments, GoogleTest's; for one run of one's own:
+//
+//     model_model_test --seed N --operations N [--directory DIRECTORY]
+//
+// With --directory the subject is a mounted file system instead of a tiffinfs in this process.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+
+#include "tests/model/model_run.h"
+
+namespace tiffin::model {
+namespace {
+
+// The sanitizers' runs are slower by a factor.
+uint64_t operations_of_a_test() {
+    const char* reduced = std::getenv("TIFFIN_TEST_REDUCED");
+    return reduced != nullptr && std::string(reduced) == "1" ? 4000 : 30000;
+}
+
+class ModelTest : public ::testing::TestWithParam<uint64_t> {};
+
+TEST_P(ModelTest, AgreesWithTheModel) {
+    std::unique_ptr<Subject> subject = make_core_subject();
+    ModelRun run(*subject, GetParam());
+    std::string failure = run.run(operations_of_a_test());
+    EXPECT_EQ(failure, "") << failure;
+}
+
+INSTANTIATE_TEST_SUITE_P(Seed, ModelTest, ::testing::Range<uint64_t>(1, 13));
+
+struct Arguments {
+    uint64_t seed = 0;
+    uint64_t operations = 10000;
+    std::string directory;
+    bool given = false;
+};
+
+bool parse(int count, char** arguments, Arguments& parsed) {
+    for (int i = 1; i + 1 < count; i += 2) {
+        std::string name = arguments[i];
+        parsed.given = true;
+        if (name == "--seed") {
+            parsed.seed = std::strtoull(arguments[i + 1], nullptr, 10);
+        } else if (name == "--operations") {
+            parsed.operations = std::strtoull(arguments[i + 1], nullptr, 10);
+        } else if (name == "--directory") {
+            parsed.directory = arguments[i + 1];
+        } else {
+            return false;
+        }
+    }
+    return count % 2 == 1;
+}
+
+int run_once(const Arguments& arguments) {
+    std::unique_ptr<Subject> subject = arguments.directory.empty()
+                                           ? make_core_subject()
+                                           : make_directory_subject(arguments.directory);
+    ModelRun run(*subject, arguments.seed);
+    std::string failure = run.run(arguments.operations);
+    std::printf("seed %llu: %s\n", static_cast<unsigned long long>(arguments.seed),
+                failure.empty() ? "passed" : failure.c_str());
+    return failure.empty() ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace tiffin::model
+
+int main(int count, char** arguments) {
+    testing::InitGoogleTest(&count, arguments);
+    tiffin::model::Arguments parsed;
+    if (!tiffin::model::parse(count, arguments, parsed)) {
+        std::fprintf(stderr, "usage: %s [--seed N] [--operations N] [--directory DIRECTORY]\n",
+                     arguments[0]);
+        return 2;
+    }
+    return parsed.given ? tiffin::model::run_once(parsed) : RUN_ALL_TESTS();
+}

@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT OR GPL-2.0-only
+# How a mount begins and ends: in the background and in the foreground, with options, by umount, by
+# signals, by kill -9; and what is said when it cannot be made.
+set -euo pipefail
+# shellcheck source=tests/mount/lib/fuse.sh
+source "$(dirname "$0")/lib/fuse.sh"
+
+# ---- What cannot be mounted, and why -------------------------------------------------------------
+touch "$work/file"
+expect_failure "does not exist" "$mount_program" none "$work/missing"
+expect_failure "not a directory" "$mount_program" none "$work/file"
+expect_failure 'unknown mount option "color"' "$mount_program" none "$mount_point" -o ro,color
+expect_failure "wants a size" "$mount_program" none "$mount_point" -o cache=much
+expect_failure "wants a value" "$mount_program" none "$mount_point" -o commit
+expect_failure "wants a number" "$mount_program" none "$mount_point" -o max_threads=0
+expect_failure "wants remount-ro or continue" "$mount_program" none "$mount_point" -o errors=panic
+expect_failure 'no file system "nofs"' "$mount_program" --fs nofs none "$mount_point"
+expect_failure "not on a mounted Tiffin" "$tiffin" status "$mount_point"
+is_mounted && fail "a mount that failed left something behind"
+
+# ---- The background, and umount ------------------------------------------------------------------
+mount_it -o noatime,nodev,x-comment=1,_netdev,nofail,defaults
+[[ $(stat -f -c %T "$mount_point") == fuseblk || $(stat -f -c %T "$mount_point") == fuse ]] ||
+    fail "not a FUSE mount"
+[[ $(df -T "$mount_point" | awk 'NR == 2 { print $2 }') == fuse ]] || fail "df -T does not say fuse"
+[[ $(df "$mount_point" | awk 'NR == 2 { print $1 }') == none ]] || fail "df does not show the device"
+echo content >"$mount_point/file"
+[[ $(<"$mount_point/file") == content ]] || fail "what was written is not there"
+"$tiffin" status "$mount_point" | grep -qx "options: noatime,nodev,x-comment=1,_netdev,nofail,defaults" ||
+    fail "the status lacks the options"
+"$tiffin" version "$mount_point" | grep -q "^$mount_point [0-9]" || fail "no version of the mount"
+"$tiffin" stats "$mount_point" | grep -q "^CREATE  *1 " || fail "the creation was not counted"
+"$tiffin" scrub "$mount_point" | grep -q "no errors" || fail "scrub"
+expect_failure "is in use" "$mount_program" none "$mount_point"
+process=$(server)
+[[ $(readlink "/proc/$process/cwd") == / ]] || fail "the server keeps its starter's folder busy"
+[[ $(readlink "/proc/$process/fd/2") == /dev/null ]] || fail "the server keeps the terminal"
+unmount_it
+
+# ---- Signals -------------------------------------------------------------------------------------
+for signal in TERM INT HUP; do
+    mount_it -o log="$work/log"
+    process=$(server)
+    kill -s "$signal" "$process"
+    wait_until has_ended "$process"
+    is_mounted && fail "SIG$signal left the mount behind"
+done
+# With a file in use: the mount goes away and the process ends all the same.
+mount_it -o log="$work/log"
+exec 9>"$mount_point/open"
+echo data >&9
+process=$(server)
+kill -s TERM "$process"
+wait_until has_ended "$process"
+exec 9>&-
+is_mounted && fail "SIGTERM with an open file left the mount behind"
+grep -q "the mount is in use" "$work/log" || fail "the log does not say that files were open"
+
+# ---- A server that dies --------------------------------------------------------------------------
+mount_it
+process=$(server)
+kill -s KILL "$process"
+wait_until has_ended "$process"
+stat -f "$mount_point" >/dev/null 2>&1 && fail "a dead mount answers"
+expect_failure "has died" "$mount_program" none "$mount_point"
+take_away
+mount_it
+unmount_it
+
+# ---- The foreground ------------------------------------------------------------------------------
+"$mount_program" -f none "$mount_point" 2>"$work/foreground" &
+process=$!
+wait_until is_mounted
+wait_until mountpoint -q "$mount_point"
+kill -s TERM "$process"
+wait "$process" || fail "the server in the foreground ended with $?: $(<"$work/foreground")"
+is_mounted && fail "the server in the foreground left the mount behind"
+
+# ---- As mount(8) calls it ------------------------------------------------------------------------
+ln -s "$mount_program" "$work/mount.fuse.tiffin"
+"$work/mount.fuse.tiffin" none "$mount_point" -sfnv -o rw,unheard-of || fail "mount -f"
+is_mounted && fail "mount -f mounted"
+expect_failure "unheard-of" "$work/mount.fuse.tiffin" none "$mount_point" -n -o rw,unheard-of
+
+# ---- Read-only, and remounting -------------------------------------------------------------------
+mount_it -o ro
+touch "$mount_point/file" 2>/dev/null && fail "a read-only mount was written to"
+unmount_it
+if [[ $(id -u) -eq 0 ]]; then
+    mount_it -o nodev
+    touch "$mount_point/file"
+    "$mount_program" none "$mount_point" -o nodev,remount,ro
+    touch "$mount_point/other" 2>/dev/null && fail "writing after remount,ro"
+    grep -F " $mount_point " /proc/self/mounts | grep -q " ro,.*nodev" || fail "remount lost options"
+    "$mount_program" none "$mount_point" -o nodev,remount,rw
+    touch "$mount_point/other" || fail "not writable after remount,rw"
+    unmount_it
+    expect_failure "no Tiffin file system" "$mount_program" none "$mount_point" -o remount,ro
+fi
+echo "passed"

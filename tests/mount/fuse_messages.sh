@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT OR GPL-2.0-only
+# Counts the kernel's messages for everyday operations. Each costs more time than the file system's
+# own work, so one too many is a defect. What newer kernels save is welcome: these are upper bounds.
+#
+# Not our choice: after a directory has changed, the kernel asks for its attributes before it checks
+# permissions there (GETATTR), asks once for each file that is written whether it has capabilities
+# (GETXATTR; again after each message that brought attributes), and sends the times of what it has cached (SETATTR).
+set -euo pipefail
+# shellcheck source=tests/mount/lib/fuse.sh
+source "$(dirname "$0")/lib/fuse.sh"
+
+mount_it -o rw
+cd "$mount_point"
+
+# "LOOKUP 3" and so on. Forgets have no answer that anybody waits for, ioctls are this counting.
+counters() {
+    "$tiffin" stats . | awk 'NR > 1 && $1 != "FORGET" && $1 != "IOCTL" { print $1, $2 }' | sort
+}
+
+# expect NAME "REQUEST=MAXIMUM..." COMMAND: the command, a function or words, costs no more.
+expect() {
+    local name=$1 allowed=$2 request count
+    shift 2
+    counters >"$work/before"
+    "$@"
+    counters >"$work/after"
+    while read -r request count; do
+        local before maximum
+        before=$(awk -v r="$request" '$1 == r { print $2 }' "$work/before")
+        maximum=$(tr ' ' '\n' <<<"$allowed" | awk -F= -v r="$request" '$1 == r { print $2 }')
+        if ((count - ${before:-0} > ${maximum:-0})); then
+            fail "$name: $((count - ${before:-0})) $request, expected at most ${maximum:-0}"
+        fi
+    done <"$work/after"
+}
+
+create() { : >"$1"; }
+write_small() { printf 'some data' >"$1"; }
+overwrite() { printf 'other' 1<>"$1"; }
+read_it() { read -r _ <"$1" || true; }
+exists() { [[ -e $1 ]]; }
+is_missing() { [[ ! -e $1 ]]; }
+
+# The kernel learns here that there is nothing to open and to flush.
+create warm_up
+read_it warm_up
+ls >/dev/null
+mkdir d
+ls d >/dev/null
+
+expect "create and close" "LOOKUP=1 CREATE=1 GETATTR=1" create d/a
+expect "create, write, close" "LOOKUP=1 CREATE=1 GETATTR=2 GETXATTR=1 WRITE=1 SETATTR=1" \
+    write_small d/b
+expect "first stat after a write" "GETATTR=2" exists d/b
+expect "stat" "" exists d/b
+expect "first look for what is missing" "LOOKUP=1" is_missing d/missing
+expect "second look" "" is_missing d/missing
+expect "open, read, close" "" read_it d/b
+expect "open, overwrite, close" "WRITE=1 SETATTR=1 GETXATTR=1" overwrite d/b
+expect "open and truncate, close" "SETATTR=1" create d/b
+expect "mkdir" "LOOKUP=1 MKDIR=1 GETATTR=1" mkdir d/e
+# GETATTR of both the directory and the file, which the command looks at first.
+expect "rmdir" "RMDIR=1 GETATTR=2" rmdir d/e
+expect "unlink" "UNLINK=1 GETATTR=2 SETATTR=1" rm -f d/a
+expect "chmod" "SETATTR=1 GETATTR=2" chmod 600 d/b
+expect "symlink" "LOOKUP=1 SYMLINK=1 GETATTR=1" ln -s -T target d/s
+expect "first readlink" "READLINK=1 GETATTR=1" readlink d/s >/dev/null
+expect "second readlink" "" readlink d/s >/dev/null
+for i in {1..20}; do create "d/$i"; done
+expect "first list" "READDIR=2 READDIRPLUS=2 GETATTR=1" ls d >/dev/null
+expect "second list" "GETATTR=1" ls d >/dev/null
+expect "third list" "" ls d >/dev/null
+expect "statfs" "STATFS=1" stat -f . >/dev/null
+
+cd /
+unmount_it
+echo "passed"

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: MIT OR GPL-2.0-only
+# What the scripts that mount a real tiffinfs share: mounting, killing, checking, cleaning up. The
+# programs are taken from the directory in TIFFIN_BIN, by default that of the release build.
+# shellcheck shell=bash
+
+repository=$(realpath "$(dirname "${BASH_SOURCE[0]}")/../../..")
+bin=${TIFFIN_BIN:-$repository/build/release/bin}
+
+fail() {
+    echo "FAILED: $*" >&2
+    if [[ -s ${log:-} ]]; then
+        echo "the last lines of the file system's log:" >&2
+        tail -n 20 "$log" >&2
+    fi
+    exit 1
+}
+
+# say TEXT: what is done now, so that a failure has a place.
+say() { echo "== $*"; }
+
+[[ -c /dev/fuse ]] || fail "/dev/fuse is missing: this machine cannot mount (load the module 'fuse')"
+for program in mount.tiffin mkfs.tiffin fsck.tiffin tiffin; do
+    [[ -x $bin/$program ]] || fail "$bin/$program is missing; build it, or set TIFFIN_BIN"
+done
+need_programs() {
+    local program
+    for program in "$@"; do
+        command -v "$program" >/dev/null || fail "'$program' is not installed"
+    done
+}
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/tiffin-test.XXXXXX")
+mount_point=$work/mnt
+log=$work/log
+mkdir "$mount_point"
+chmod 755 "$work"  # other users must get to the mount
+device=""
+server=""
+own_image=""   # removed at the end
+load_group=()  # process groups to end
+
+is_mounted() { grep -qF " $mount_point fuse" /proc/self/mounts; }
+has_ended() { ! grep -q '^State:.[^ZX]' "/proc/$1/status" 2>/dev/null; }
+
+# Bounded by the test's own limit, generous enough for a busy machine.
+wait_until() {
+    local i
+    for ((i = 0; i < 1200; i++)); do
+        "$@" && return 0
+        sleep 0.05
+    done
+    fail "waited in vain: $*"
+}
+
+take_away() {
+    if [[ $(id -u) -eq 0 ]]; then
+        umount "$@" "$mount_point"
+    else
+        fusermount3 -u "${@/-l/-z}" "$mount_point"
+    fi
+}
+
+clean_up() {
+    local status=$? group
+    trap - EXIT
+    for group in "${load_group[@]}"; do
+        kill -KILL -- "-$group" 2>/dev/null || true
+    done
+    while is_mounted; do
+        take_away -l || break
+    done
+    # A daemon whose mount was taken away ends by itself; one that hangs must not outlive the test.
+    if [[ -n $server ]]; then
+        local i
+        for ((i = 0; i < 200; i++)); do
+            has_ended "$server" && break
+            sleep 0.05
+        done
+        has_ended "$server" || kill -KILL "$server" 2>/dev/null || true
+    fi
+    rm -rf --one-file-system "$work"
+    [[ -z $own_image ]] || rm -f "$own_image"
+    exit "$status"
+}
+trap clean_up EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# use_device ADDRESS SIZE: makes a file system. A file is made anew: what it held is lost.
+use_device() {
+    device=$1
+    case $device in
+        mem:*) ;;
+        file:*)
+            own_image=${device#file:}
+            rm -f "$own_image"
+            truncate -s "$2" "$own_image"
+            "$bin/mkfs.tiffin" -q "$device" || fail "mkfs.tiffin $device"
+            ;;
+        *) fail "device addresses here are mem:SIZE and file:PATH, not '$device'" ;;
+    esac
+}
+
+in_memory() { [[ $device == mem:* ]]; }
+
+# mount_device [OPTIONS]
+mount_device() {
+    "$bin/mount.tiffin" "$device" "$mount_point" -o "log=$log${1:+,$1}" ||
+        fail "mount.tiffin $device $mount_point ${1:+-o $1}"
+    is_mounted || fail "mount.tiffin returned 0 and nothing is mounted"
+    server=$("$bin/tiffin" status "$mount_point" | sed -n 's/^process: //p')
+    [[ -n $server ]] || fail "tiffin status does not tell the process"
+}
+
+unmount_device() {
+    take_away || fail "cannot unmount"
+    wait_until has_ended "$server"
+    server=""
+}
+
+# As a crash of the machine would, for the daemon: nothing that it holds in memory survives. The dead
+# mount stays, so that programs meet errors and not the directory below; then take_dead_mount.
+kill_server() {
+    kill -KILL "$server"
+    wait_until has_ended "$server"
+    server=""
+}
+
+take_dead_mount() {
+    take_away -l || fail "the dead mount cannot be taken away"
+    ! is_mounted || fail "the dead mount is still there"
+}
+
+# check_device WHEN: the checker finds nothing.
+check_device() {
+    "$bin/fsck.tiffin" -n -f --data "$device" >"$work/fsck" 2>&1 ||
+        fail "fsck.tiffin -n, $1, ended with $?: $(<"$work/fsck")"
+}

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// mount.tiffin for MemoryFileSystem: what is true of it is true of the host alone. Its capacity is
+// the option cache=, 1 GiB without one.
+#include <unistd.h>
+
+#include "fuse/tools/common/mount_program.h"
+#include "tests/support/memory_file_system.h"
+
+namespace {
+
+using tiffin::Result;
+using tiffin::fuse::AccessTimeUpdates;
+using tiffin::fuse::FileSystemOptions;
+using tiffin::fuse::FileSystemType;
+using tiffin::testing::MemoryFileSystem;
+
+Result<tiffin::vfs::FileSystem*> mount_memory(tiffin::vfs::BlockDevice* /*device*/,
+                                              const FileSystemOptions& options) {
+    MemoryFileSystem::Options memory_options;
+    memory_options.capacity_bytes = options.cache_bytes.value_or(uint64_t{1} << 30);
+    memory_options.read_only = options.read_only;
+    memory_options.update_access_times = options.access_times != AccessTimeUpdates::never;
+    memory_options.root_user_id = geteuid();
+    memory_options.root_group_id = getegid();
+    return new MemoryFileSystem(memory_options);
+}
+
+void destroy(tiffin::vfs::FileSystem* file_system) { delete file_system; }
+
+constexpr FileSystemType kTypes[] = {{"memory", false, nullptr, mount_memory, destroy}};
+
+}  // namespace
+
+int main(int argc, char** argv) { return tiffin::fuse::mount_program(argc, argv, kTypes); }

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// What the tests of the checker share.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "fuse/check/check.h"
+#include "tests/support/crash_device.h"
+#include "tests/support/test_volume.h"
+
+namespace tiffin::check {
+
+inline constexpr uint64_t kDeviceBytes = 64U << 20;
+
+// All findings, a line each.
+std::string text_of(const Report& report);
+
+Report run_check(vfs::BlockDevice& device, const CheckOptions& options = {});
+
+// Makes a file system with one of everything and `files` small files more, and unmounts it.
+void make_populated(test::CrashDevice& device, uint32_t files);
+
+// Mounts the volume, and looks at everything in it.
+test::SeenTree see(vfs::BlockDevice& device);
+
+// Repairs the volume and expects that a second check finds nothing, that it mounts, that everything in
+// it can be read, and that a third check after that finds nothing. Returns the first report.
+Report repair_completely(test::CrashDevice& device);
+
+}  // namespace tiffin::check

@@ -1,0 +1,421 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// Damage to the tree itself, the journal and the superblocks: what is lost, what is saved, and that a
+// repair never makes things worse.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "fs/tiffinfs/node.h"
+#include "fuse/check/check.h"
+#include "tests/unit/check/check_support.h"
+#include "tests/unit/check/image_editor.h"
+
+namespace tiffin::check {
+namespace {
+
+using test::CrashDevice;
+using test::CrashOutcome;
+using test::TestVolume;
+using tiffinfs::Key;
+using tiffinfs::Kind;
+using tiffinfs::make_key;
+
+// Unmounted twice, so that both generations have the same content.
+void make_settled(CrashDevice& device, uint32_t files) {
+    make_populated(device, files);
+    (void)see(device);
+}
+
+// Destroys the way back to the older generation, so that the tree has to be salvaged.
+void forget_older_generation(ImageEditor& editor) {
+    const uint64_t older = (editor.superblock().generation + 1) % 2;
+    editor.destroy_superblock(older, 0);
+    editor.destroy_superblock(older, 1);
+}
+
+TEST(TreeDamage, OlderGenerationSavesEverything) {
+    CrashDevice device(kDeviceBytes);
+    make_populated(device, 500);
+    auto sound = device.after_crash(CrashOutcome::drop_unflushed, 0);
+    ImageEditor editor(device);
+    ASSERT_GE(editor.superblock().root_level, 1U);
+    editor.flip_bit(editor.leaf_block(make_key(editor.node_of("/tiny"), Kind::inode, 0)), 3000, 2);
+
+    const Report found = run_check(device);
+    EXPECT_TRUE(found.has(Code::superblock_older)) << text_of(found);
+    EXPECT_TRUE(found.has(Code::node_invalid)) << text_of(found);
+    const Report repaired = repair_completely(device);
+    EXPECT_TRUE(repaired.has(Code::superblock_older)) << text_of(repaired);
+    EXPECT_EQ(repaired.damage, 1U) << text_of(repaired);
+    EXPECT_EQ(difference(see(device), see(*sound)), "");
+}
+
+TEST(TreeDamage, LeafIsCutOut) {
+    CrashDevice device(kDeviceBytes);
+    make_settled(device, 500);
+    auto sound = device.after_crash(CrashOutcome::drop_unflushed, 0);
+    ImageEditor editor(device);
+    forget_older_generation(editor);
+    const uint64_t victim = editor.node_of("/many/file-250");
+    editor.flip_bit(editor.leaf_block(make_key(victim, Kind::inode, 0)), 3000, 2);
+
+    const Report found = run_check(device);
+    EXPECT_TRUE(found.has(Code::node_invalid)) << text_of(found);
+    EXPECT_FALSE(found.has(Code::superblock_older)) << text_of(found);
+    (void)repair_completely(device);
+    // One leaf holds a few dozen small files at most; all others are as they were.
+    const test::SeenTree before = see(*sound);
+    const test::SeenTree after = see(device);
+    size_t lost = 0;
+    for (const auto& [path, object] : before) {
+        const auto now = after.find(path);
+        lost += now == after.end() || now->second.content != object.content ? 1 : 0;
+    }
+    EXPECT_GT(lost, 0U);
+    EXPECT_LT(lost, 60U);
+}
+
+// When the entries are lost, the files are still there.
+TEST(TreeDamage, FilesWithoutNamesGoToLostAndFound) {
+    CrashDevice device(kDeviceBytes);
+    make_settled(device, 500);
+    ImageEditor editor(device);
+    forget_older_generation(editor);
+    const uint64_t many = editor.node_of("/many");
+    editor.flip_bit(editor.leaf_block(make_key(many, Kind::entry, uint64_t{1} << 59)), 100, 0);
+
+    const Report repaired = repair_completely(device);
+    EXPECT_TRUE(repaired.has(Code::unreachable)) << text_of(repaired);
+    const test::SeenTree after = see(device);
+    EXPECT_EQ(after.count("/lost+found"), 1U);
+    size_t files = 0;
+    for (const auto& [path, object] : after) {
+        files += path.starts_with("/many/file-") || path.starts_with("/lost+found/#") ? 1 : 0;
+    }
+    EXPECT_EQ(files, 500U);
+}
+
+TEST(TreeDamage, RootIsGone) {
+    CrashDevice device(kDeviceBytes);
+    make_settled(device, 500);
+    ImageEditor editor(device);
+    forget_older_generation(editor);
+    editor.flip_bit(editor.superblock().root_block, 200, 0);
+    const Report repaired = repair_completely(device);
+    EXPECT_TRUE(repaired.has(Code::node_invalid)) << text_of(repaired);
+    EXPECT_TRUE(repaired.has(Code::root_missing)) << text_of(repaired);
+    EXPECT_EQ(see(device).count("/"), 1U);
+}
+
+TEST(TreeDamage, NodeInTheTreeTwice) {
+    CrashDevice device(kDeviceBytes);
+    make_settled(device, 500);
+    ImageEditor editor(device);
+    forget_older_generation(editor);
+    Block root;
+    editor.read(editor.superblock().root_block, root);
+    tiffinfs::InnerEntry* entries = tiffinfs::inner_entries(root.bytes);
+    entries[2].child_block = entries[1].child_block;
+    entries[2].child_generation = entries[1].child_generation;
+    editor.write_node(editor.superblock().root_block, root);
+    EXPECT_TRUE(run_check(device).has(Code::node_shared));
+    (void)repair_completely(device);
+}
+
+TEST(TreeDamage, NodeThatContainsItself) {
+    CrashDevice device(kDeviceBytes);
+    make_settled(device, 500);
+    ImageEditor editor(device);
+    forget_older_generation(editor);
+    Block root;
+    editor.read(editor.superblock().root_block, root);
+    tiffinfs::InnerEntry* entries = tiffinfs::inner_entries(root.bytes);
+    entries[1].child_block = editor.superblock().root_block;
+    entries[1].child_generation = editor.superblock().root_generation;
+    editor.write_node(editor.superblock().root_block, root);
+    EXPECT_FALSE(run_check(device).clean());
+    (void)repair_completely(device);
+}
+
+// Keys that a search cannot find are put where it looks.
+TEST(TreeDamage, MisplacedKeysComeBack) {
+    CrashDevice device(kDeviceBytes);
+    make_settled(device, 500);
+    auto sound = device.after_crash(CrashOutcome::drop_unflushed, 0);
+    ImageEditor editor(device);
+    forget_older_generation(editor);
+    const Key key = make_key(editor.node_of("/many/file-1"), Kind::inode, 0);
+    const Bytes inode = editor.get(key);
+    const Key far = make_key(editor.node_of("/many/file-499"), Kind::inode, 0);
+    ASSERT_NE(editor.leaf_block(key), editor.leaf_block(far));
+    editor.erase(key);
+    // Make room first.
+    const Key inline_key = make_key(far.node, Kind::inline_data, 0);
+    if (editor.has(inline_key)) {
+        editor.erase(inline_key);
+        editor.change_inode(far.node, [](auto& value) {
+            value.size_bytes = 0;
+            value.inode_flags &= ~tiffinfs::inode_flag::inline_data;
+        });
+    }
+    editor.put_into_leaf_of(far, key, inode);
+    const Report repaired = repair_completely(device);
+    EXPECT_TRUE(repaired.has(Code::node_bounds)) << text_of(repaired);
+    EXPECT_EQ(see(device).at("/many/file-1"), see(*sound).at("/many/file-1"));
+}
+
+TEST(TreeDamage, UnreadableBlockIsCutOut) {
+    CrashDevice device(kDeviceBytes);
+    make_settled(device, 500);
+    ImageEditor editor(device);
+    forget_older_generation(editor);
+    // Superblocks take four reads; the one after them is the root.
+    device.fail_read(5);
+    const Report report = run_check(device);
+    EXPECT_TRUE(report.has(Code::node_unreadable)) << text_of(report);
+    EXPECT_FALSE(report.clean());
+}
+
+TEST(DataDamage, IsFoundAndNotRepaired) {
+    CrashDevice device(kDeviceBytes);
+    make_populated(device, 10);
+    ImageEditor editor(device);
+    const Key key = editor.extent_key(editor.node_of("/directory/large"));
+    const auto extent = editor.value<tiffinfs::ExtentValue>(key);
+    editor.flip_bit(extent.physical_block + 3, 77, 7);
+    EXPECT_TRUE(run_check(device).clean());
+    const Report report = run_check(device, {.repair = true, .verify_data = true});
+    EXPECT_EQ(report.count(Code::data_checksum), 1U) << text_of(report);
+    EXPECT_EQ(report.not_repaired, 1U);
+    ASSERT_EQ(report.findings.size(), 1U);
+    EXPECT_NE(report.findings[0].where.find("\"/directory/large\""), std::string::npos)
+        << report.findings[0].where;
+    EXPECT_NE(report.findings[0].where.find("block 3 "), std::string::npos);
+}
+
+// ---- Superblocks --------------------------------------------------------------------------------
+
+TEST(SuperblockDamage, NewestSlotGone) {
+    CrashDevice device(kDeviceBytes);
+    make_populated(device, 200);
+    auto sound = device.after_crash(CrashOutcome::drop_unflushed, 0);
+    ImageEditor editor(device);
+    const uint64_t slot = editor.superblock().generation % 2;
+    editor.destroy_superblock(slot, 0);
+    editor.destroy_superblock(slot, 1);
+    const Report report = run_check(device);
+    EXPECT_EQ(report.damage, 0U) << text_of(report);
+    EXPECT_TRUE(report.has(Code::superblock_copy)) << text_of(report);
+    (void)repair_completely(device);
+    EXPECT_EQ(difference(see(device), see(*sound)), "");
+}
+
+TEST(SuperblockDamage, AllGone) {
+    CrashDevice device(kDeviceBytes);
+    make_populated(device, 10);
+    ImageEditor editor(device);
+    for (uint32_t i = 0; i < 4; ++i) {
+        editor.destroy_superblock(i % 2, i / 2);
+    }
+    device.reset_counts();
+    const Report report = run_check(device, {.repair = true});
+    EXPECT_FALSE(report.is_volume);
+    EXPECT_TRUE(report.has(Code::superblock_missing)) << text_of(report);
+    EXPECT_EQ(device.counts().writes, 0U);
+}
+
+TEST(SuperblockDamage, ImpossibleFields) {
+    CrashDevice device(kDeviceBytes);
+    make_populated(device, 10);
+    ImageEditor editor(device);
+    forget_older_generation(editor);
+    tiffinfs::Superblock superblock = editor.superblock();
+    superblock.total_blocks *= 2;
+    // Both copies at their old places.
+    const uint64_t block = superblock.generation % 2;
+    editor.write_superblock(editor.superblock());
+    for (const uint64_t place : {block, editor.superblock().total_blocks - 2 + block}) {
+        Block page;
+        editor.read(place, page);
+        tiffinfs::Superblock changed = superblock;
+        changed.checksum = 0;
+        changed.checksum = host::crc32c(0, &changed, sizeof changed);
+        __builtin_memcpy(page.bytes, &changed, sizeof changed);
+        editor.write(place, page);
+    }
+    const Report report = run_check(device, {.repair = true});
+    EXPECT_TRUE(report.has(Code::superblock_fields)) << text_of(report);
+    EXPECT_FALSE(report.is_volume);
+}
+
+// ---- Journal ------------------------------------------------------------------------------------
+
+// A volume with several frames in its journal that is not unmounted.
+void make_pending(CrashDevice& device) {
+    TestVolume volume(device);
+    ASSERT_TRUE(volume.make().ok());
+    ASSERT_TRUE(volume.mount().ok());
+    ASSERT_TRUE(volume.write("/first", 0, test::test_content(1, 9000)).ok());
+    ASSERT_TRUE(volume.sync().ok());
+    ASSERT_TRUE(volume.write("/second", 0, test::test_content(2, 9000)).ok());
+    ASSERT_TRUE(volume.sync().ok());
+    ASSERT_TRUE(volume.write("/third", 0, test::test_content(3, 9000)).ok());
+    ASSERT_TRUE(volume.sync().ok());
+    volume.abandon();
+}
+
+TEST(JournalDamage, ValidPrefixIsKept) {
+    CrashDevice device(kDeviceBytes);
+    make_pending(device);
+    // Finds the second frame, and damages its payload.
+    const uint64_t first_byte = tiffinfs::kJournalFirstBlock * tiffinfs::kBlockBytes;
+    uint32_t frames = 0;
+    for (uint64_t offset = 0; offset < (64U << 10); offset += 512) {
+        tiffinfs::FrameHeader header;
+        alignas(512) unsigned char sector[512];
+        ASSERT_TRUE(device.read(first_byte + offset, sector, sizeof sector).ok());
+        __builtin_memcpy(&header, sector, sizeof header);
+        if (header.magic == tiffinfs::kFrameMagic && ++frames == 2) {
+            device.flip_bit(first_byte + offset + sizeof header + 8, 1);
+        }
+    }
+    ASSERT_EQ(frames, 3U);
+    const Report found = run_check(device);
+    EXPECT_TRUE(found.has(Code::journal_damaged)) << text_of(found);
+    const Report repaired = repair_completely(device);
+    EXPECT_TRUE(repaired.has(Code::journal_damaged)) << text_of(repaired);
+    const test::SeenTree after = see(device);
+    EXPECT_EQ(after.count("/first"), 1U);
+    EXPECT_EQ(after.count("/second"), 0U);
+    EXPECT_EQ(after.count("/third"), 0U);
+}
+
+TEST(JournalDamage, ImpossibleRecordsAreNotApplied) {
+    for (const bool wrong_extent : {false, true}) {
+        CrashDevice device(kDeviceBytes);
+        make_populated(device, 20);
+        auto sound = device.after_crash(CrashOutcome::drop_unflushed, 0);
+        ImageEditor editor(device);
+        const uint64_t node = editor.node_of("/directory/large");
+        if (wrong_extent) {
+            const tiffinfs::ExtentValue extent{1, 1, 100, tiffinfs::extent_flag::unwritten};
+            editor.append_frame(
+                ImageEditor::record(tiffinfs::RecordType::write_extent,
+                                    make_key(node, Kind::extent, 0), bytes_of(extent)),
+                1);
+        } else {
+            editor.append_frame(
+                ImageEditor::record(tiffinfs::RecordType::unmap, make_key(node, Kind::extent, 0),
+                                    bytes_of(~uint64_t{0})),
+                1);
+        }
+        const Report found = run_check(device);
+        EXPECT_TRUE(found.has(Code::journal_record)) << text_of(found);
+        (void)repair_completely(device);
+        EXPECT_EQ(difference(see(device), see(*sound)), "");
+    }
+}
+
+// A record that is well-formed and does harm: what it does is found in the state after replay.
+TEST(JournalDamage, HarmfulRecordsAreFoundAfterReplay) {
+    CrashDevice device(kDeviceBytes);
+    make_populated(device, 20);
+    ImageEditor editor(device);
+    editor.append_frame(
+        ImageEditor::record(tiffinfs::RecordType::erase,
+                            make_key(editor.node_of("/directory"), Kind::inode, 0), {}),
+        1);
+    const Report found = run_check(device);
+    EXPECT_TRUE(found.has(Code::journal_pending)) << text_of(found);
+    EXPECT_TRUE(found.has(Code::inode_missing)) << text_of(found);
+    (void)repair_completely(device);
+    EXPECT_EQ(see(device).count("/directory/inner/deep"), 1U);
+}
+
+// ---- Repair -------------------------------------------------------------------------------------
+
+TEST(Repair, DeclinedFindingsAreLeft) {
+    CrashDevice device(kDeviceBytes);
+    make_populated(device, 20);
+    ImageEditor editor(device);
+    editor.change_inode(editor.node_of("/tiny"), [](auto& inode) { inode.link_count = 9; });
+    editor.set_used(editor.superblock().total_blocks - 5, true);
+    CheckOptions options;
+    options.repair = true;
+    int asked = 0;
+    options.may_repair = [&](Code code) {
+        ++asked;
+        return code != Code::link_count;
+    };
+    const Report report = check_file_system(device, options);
+    EXPECT_EQ(report.not_repaired, 1U) << text_of(report);
+    EXPECT_GE(asked, 2);
+    const Report again = run_check(device);
+    EXPECT_EQ(again.count(Code::link_count), 1U) << text_of(again);
+    EXPECT_FALSE(again.has(Code::bitmap_leak)) << text_of(again);
+}
+
+// At every write of a repair the power may fail: what is left is the old state or the new one.
+TEST(Repair, SurvivesPowerFailure) {
+    CrashDevice device(kDeviceBytes);
+    make_populated(device, 300);
+    {
+        ImageEditor editor(device);
+        editor.change_inode(editor.node_of("/many/file-9"),
+                            [](auto& inode) { inode.link_count = 9; });
+        editor.set_used(editor.superblock().total_blocks - 5, true);
+    }
+    auto working = device.after_crash(CrashOutcome::drop_unflushed, 0);
+    working->start_recording();
+    EXPECT_EQ(run_check(*working, {.repair = true}).not_repaired, 0U);
+    test::CrashReplay replay(working->take_recording());
+    ASSERT_GT(replay.size(), 5U);
+    uint64_t seed = 1;
+    do {
+        for (const CrashOutcome outcome : test::kCrashOutcomes) {
+            auto after = replay.after_crash(outcome, seed++);
+            const Report report = run_check(*after);
+            EXPECT_EQ(report.damage, 0U) << replay.position() << "\n" << text_of(report);
+            const bool old_state = report.has(Code::link_count);
+            EXPECT_EQ(old_state, report.has(Code::bitmap_leak)) << replay.position() << "\n"
+                                                                << text_of(report);
+        }
+    } while (replay.advance());
+    EXPECT_TRUE(run_check(*replay.after_crash(CrashOutcome::drop_unflushed, 0)).clean());
+}
+
+TEST(Repair, WorksOnAFullVolume) {
+    CrashDevice device(16U << 20);
+    TestVolume volume(device);
+    ASSERT_TRUE(volume.make().ok());
+    ASSERT_TRUE(volume.mount().ok());
+    ASSERT_TRUE(populate(volume, 300).ok());
+    Result<void> written;
+    for (uint32_t i = 0; written.ok(); ++i) {
+        written = volume.write("/filler", i * uint64_t{65536}, test::test_content(i, 65536));
+    }
+    ASSERT_EQ(written.error(), Error::enospc);
+    ASSERT_TRUE(volume.unmount().ok());
+    ImageEditor editor(device);
+    editor.change_inode(editor.node_of("/tiny"), [](auto& inode) { inode.link_count = 9; });
+    editor.change_inode(editor.node_of("/many/file-200"),
+                        [](auto& inode) { inode.link_count = 9; });
+    const Report repaired = repair_completely(device);
+    EXPECT_EQ(repaired.count(Code::link_count), 2U) << text_of(repaired);
+}
+
+TEST(Repair, FailedWriteIsSaid) {
+    CrashDevice device(kDeviceBytes);
+    make_populated(device, 20);
+    ImageEditor editor(device);
+    editor.change_inode(editor.node_of("/tiny"), [](auto& inode) { inode.link_count = 9; });
+    device.fail_write(1);
+    const Report report = run_check(device, {.repair = true});
+    EXPECT_TRUE(report.has(Code::repair_failed)) << text_of(report);
+    EXPECT_GE(report.not_repaired, 2U);
+    EXPECT_TRUE(run_check(device).has(Code::link_count));
+    (void)repair_completely(device);
+}
+
+}  // namespace
+}  // namespace tiffin::check

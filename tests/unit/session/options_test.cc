@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// The options of -o: what they set, what of them the kernel gets, and what is said about mistakes.
+#include "fuse/session/options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace tiffin::fuse {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+MountOptions parsed(const char* text) {
+    MountOptions options;
+    std::optional<Problem> problem = add_mount_options(text, options);
+    EXPECT_FALSE(problem.has_value()) << problem->text;
+    return options;
+}
+
+std::string problem_with(const char* text) {
+    MountOptions options;
+    std::optional<Problem> problem = add_mount_options(text, options);
+    return problem.has_value() ? problem->text : "no problem";
+}
+
+std::vector<std::string> for_kernel(const char* text, bool is_root) {
+    auto options = kernel_mount_options(parsed(text), is_root);
+    EXPECT_TRUE(options.ok());
+    return options.ok() ? options.value() : std::vector<std::string>();
+}
+
+TEST(MountOptions, NothingIsTheDefault) {
+    MountOptions options = parsed("");
+    EXPECT_FALSE(options.file_system.read_only);
+    EXPECT_FALSE(options.file_system.synchronous);
+    EXPECT_EQ(options.file_system.access_times, AccessTimeUpdates::relative);
+    EXPECT_FALSE(options.file_system.cache_bytes.has_value());
+    EXPECT_EQ(options.max_threads, kDefaultMaxThreads);
+}
+
+TEST(MountOptions, OfTheFileSystem) {
+    MountOptions options =
+        parsed("ro,noatime,sync,cache=64M,commit=3,errors=continue,max_threads=5,strict_flags");
+    EXPECT_TRUE(options.file_system.read_only);
+    EXPECT_TRUE(options.file_system.synchronous);
+    EXPECT_EQ(options.file_system.access_times, AccessTimeUpdates::never);
+    EXPECT_EQ(options.file_system.cache_bytes, uint64_t{64} << 20);
+    EXPECT_EQ(options.file_system.commit_interval_ms, 3000U);
+    EXPECT_EQ(options.file_system.errors, ErrorsPolicy::continue_running);
+    EXPECT_EQ(options.max_threads, 5U);
+    EXPECT_TRUE(options.strict_flags);
+}
+
+TEST(MountOptions, TheLastOneCounts) {
+    EXPECT_FALSE(parsed("ro,rw").file_system.read_only);
+    EXPECT_TRUE(parsed("rw,ro").file_system.read_only);
+    EXPECT_EQ(parsed("noatime,strictatime").file_system.access_times, AccessTimeUpdates::always);
+    EXPECT_THAT(for_kernel("nosuid,suid", true), Contains("suid"));
+    EXPECT_THAT(for_kernel("suid,nosuid", true), Not(Contains("suid")));
+}
+
+TEST(MountOptions, WhatMountAddsIsIgnored) {
+    MountOptions options = parsed(
+        "rw,defaults,noauto,user,user=ann,_netdev,nofail,x-systemd.automount,X-mount.mkdir,"
+        "comment=systemd.automount,uhelper=udisks2,default_permissions,,");
+    EXPECT_FALSE(options.file_system.read_only);
+}
+
+TEST(MountOptions, ABackslashKeepsAComma) {
+    EXPECT_EQ(parsed("fsname=a\\,b\\\\c,ro").source, "a,b\\c");
+    EXPECT_EQ(parsed("ro,fsname=last\\").source, "last\\");
+}
+
+TEST(MountOptions, MistakesAreNamed) {
+    EXPECT_THAT(problem_with("ro,color=red"), HasSubstr("\"color=red\""));
+    EXPECT_THAT(problem_with("cache"), HasSubstr("cache=SIZE"));
+    EXPECT_THAT(problem_with("cache=big"), HasSubstr("\"big\""));
+    EXPECT_THAT(problem_with("commit=-1"), HasSubstr("\"-1\""));
+    EXPECT_THAT(problem_with("commit=5s"), HasSubstr("\"5s\""));
+    EXPECT_THAT(problem_with("commit=99999999999999999999"), HasSubstr("from 0 to 86400"));
+    EXPECT_THAT(problem_with("max_threads=1"), HasSubstr("from 2 to 1024"));
+    EXPECT_THAT(problem_with("errors=panic"), HasSubstr("\"panic\""));
+    EXPECT_THAT(problem_with("log="), HasSubstr("path"));
+}
+
+TEST(MountOptions, RootMountsLikeAnyFileSystem) {
+    EXPECT_THAT(for_kernel("", true), ElementsAre("allow_other", "suid", "dev"));
+    EXPECT_THAT(for_kernel("nodev,nosuid,noexec,noallow_other,ro,noatime,dirsync", true),
+                ElementsAre("ro", "dirsync", "noatime", "noexec"));
+}
+
+TEST(MountOptions, OthersMayNotHaveEverything) {
+    EXPECT_THAT(for_kernel("", false), ElementsAre());
+    EXPECT_THAT(for_kernel("allow_other,nodev", false), ElementsAre("allow_other"));
+    EXPECT_FALSE(kernel_mount_options(parsed("suid"), false).ok());
+    EXPECT_FALSE(kernel_mount_options(parsed("dev"), false).ok());
+}
+
+TEST(MountOptions, HelpNamesEveryOptionWithAValue) {
+    std::string help = mount_options_help();
+    for (const char* name : {"cache=SIZE", "commit=SECONDS", "max_threads=N", "log=PATH", "ro "}) {
+        EXPECT_THAT(help, HasSubstr(name));
+    }
+}
+
+}  // namespace
+}  // namespace tiffin::fuse
