@@ -13,13 +13,13 @@ constexpr uint64_t kSuperblockCopies = 2;
 constexpr size_t kHeaderBytes = offsetof(BitmapBlock, bits);
 static_assert(kHeaderBytes == 64, "the header must lie within one write unit of any device");
 
-// reserved0 of the header holds this, so that the header can be trusted when the rest is damaged.
+// So that the header can be trusted when the rest is damaged.
 uint32_t header_checksum(const BitmapBlock& block) {
     unsigned char header[kHeaderBytes];
     __builtin_memcpy(header, &block, kHeaderBytes);
     const uint32_t zero = 0;
     __builtin_memcpy(header + offsetof(BitmapBlock, checksum), &zero, sizeof zero);
-    __builtin_memcpy(header + offsetof(BitmapBlock, reserved0), &zero, sizeof zero);
+    __builtin_memcpy(header + offsetof(BitmapBlock, header_checksum), &zero, sizeof zero);
     return host::crc32c(0, header, kHeaderBytes);
 }
 
@@ -32,13 +32,6 @@ uint32_t block_checksum(const BitmapBlock& block) {
     return host::crc32c(checksum, bytes + kBehind, sizeof block - kBehind);
 }
 
-// The first bytes of `reserved` hold the stamp of the timeline in which the block was written.
-uint64_t stamp_of(const BitmapBlock& block) {
-    uint64_t stamp;
-    __builtin_memcpy(&stamp, block.reserved, sizeof stamp);
-    return stamp;
-}
-
 uint64_t load_word(const BitmapBlock& block, uint32_t index) {
     uint64_t word;
     __builtin_memcpy(&word, block.bits + index * sizeof word, sizeof word);
@@ -47,7 +40,7 @@ uint64_t load_word(const BitmapBlock& block, uint32_t index) {
 
 bool header_is_valid(const Layout& layout, uint64_t group, const BitmapBlock& block) {
     return block.magic == kBitmapMagic && block.volume_nonce == layout.volume_nonce &&
-           block.group == group && block.reserved0 == header_checksum(block);
+           block.group == group && block.header_checksum == header_checksum(block);
 }
 
 // Calls visit(first, count) for the ranges of bits that are always set: fixed blocks, and what lies
@@ -97,7 +90,7 @@ const char* find_damage(const Layout& layout, uint64_t group, const BitmapBlock&
 // never got its superblock, or that superblock was given up.
 bool is_lost(const Layout& layout, const BitmapBlock& block, uint64_t generation) {
     return block.generation > generation ||
-           !layout.timelines.contains(block.generation, stamp_of(block));
+           !layout.timelines.contains(block.generation, block.timeline_stamp);
 }
 
 constexpr bool overlaps(uint64_t first, uint64_t count, uint64_t other_first,
@@ -173,8 +166,7 @@ void start_bitmap_block(const Layout& layout, uint64_t group, uint64_t generatio
     block.volume_nonce = layout.volume_nonce;
     block.group = group;
     block.generation = generation;
-    const uint64_t stamp = layout.timelines.current_stamp();
-    __builtin_memcpy(block.reserved, &stamp, sizeof stamp);
+    block.timeline_stamp = layout.timelines.current_stamp();
 }
 
 void make_bitmap_block(const Layout& layout, uint64_t group, uint64_t generation,
@@ -190,7 +182,7 @@ void make_bitmap_block(const Layout& layout, uint64_t group, uint64_t generation
 }
 
 void finish_bitmap_block(BitmapBlock& block) {
-    block.reserved0 = header_checksum(block);
+    block.header_checksum = header_checksum(block);
     block.checksum = block_checksum(block);
 }
 

@@ -5,7 +5,7 @@ namespace tiffin::tiffinfs {
 
 BitmapTimelines BitmapTimelines::from(const Superblock& superblock) {
     BitmapTimelines timelines;
-    __builtin_memcpy(timelines.entries_, superblock.reserved, sizeof timelines.entries_);
+    __builtin_memcpy(timelines.entries_, superblock.timelines, sizeof timelines.entries_);
     while (timelines.size_ < kCapacity &&
            timelines.entries_[timelines.size_].first_generation != 0) {
         ++timelines.size_;
@@ -14,8 +14,8 @@ BitmapTimelines BitmapTimelines::from(const Superblock& superblock) {
 }
 
 void BitmapTimelines::store(Superblock& superblock) const {
-    __builtin_memset(superblock.reserved, 0, sizeof entries_);
-    __builtin_memcpy(superblock.reserved, entries_, size_ * sizeof(Entry));
+    __builtin_memset(superblock.timelines, 0, sizeof entries_);
+    __builtin_memcpy(superblock.timelines, entries_, size_ * sizeof(Entry));
 }
 
 bool BitmapTimelines::contains(uint64_t generation, uint64_t stamp) const {

@@ -21,9 +21,10 @@ namespace tiffin::tiffinfs {
 
 class BitmapTimelines {
   public:
-    static constexpr uint32_t kCapacity = 14;
+    static constexpr uint32_t kCapacity =
+        sizeof(Superblock::timelines) / sizeof(Superblock::Timeline);
 
-    // Kept in the first bytes of Superblock::reserved; all zero means none.
+    // All zero means none.
     static BitmapTimelines from(const Superblock& superblock);
     void store(Superblock& superblock) const;
 
@@ -40,11 +41,7 @@ class BitmapTimelines {
     void clear() { size_ = 0; }
 
   private:
-    struct Entry {
-        uint64_t first_generation;  // 0: the list ends here
-        uint64_t stamp;
-    };
-    static_assert(kCapacity * sizeof(Entry) <= sizeof(Superblock::reserved));
+    using Entry = Superblock::Timeline;
 
     Entry entries_[kCapacity] = {};
     uint32_t size_ = 0;

@@ -19,11 +19,6 @@ Overlap overlap_of(const MappedExtent& extent, uint64_t first, uint64_t end) {
             extent.end_block() < end ? extent.end_block() : end};
 }
 
-uint32_t maximum_blocks(uint32_t flags) {
-    return (flags & extent_flag::unwritten) != 0 ? kUnwrittenExtentMaximumBlocks
-                                                 : kWrittenExtentMaximumBlocks;
-}
-
 // Parses what prepare_extent_change() has checked already.
 MappedExtent parse_checked(const KeyAndValue& found, const Allocator& allocator) {
     MappedExtent extent;
@@ -128,10 +123,7 @@ bool join_with_previous(ApplyContext& context, Key key, const ExtentValue& value
         return false;
     }
     MappedExtent previous = parse_checked(context.found, context.allocator);
-    if (previous.end_block() != first || previous.flags != value.flags ||
-        previous.birth_generation != value.birth_generation ||
-        previous.physical_block + previous.block_count != value.physical_block ||
-        previous.block_count + value.block_count > maximum_blocks(value.flags)) {
+    if (!continues_extent(previous, first, value)) {
         return false;
     }
     ExtentValue joined = value;
@@ -199,6 +191,13 @@ uint32_t MappedExtent::checksum_of(uint64_t block) const {
     return checksum;
 }
 
+bool continues_extent(const MappedExtent& previous, uint64_t file_block, const ExtentValue& next) {
+    return previous.end_block() == file_block && previous.flags == next.flags &&
+           previous.birth_generation == next.birth_generation &&
+           previous.physical_block + previous.block_count == next.physical_block &&
+           previous.block_count + next.block_count <= maximum_extent_blocks(next.flags);
+}
+
 bool check_extent(ByteSpan value, uint64_t total_blocks) {
     ExtentValue extent;
     if (value.size() < sizeof(extent)) {
@@ -206,7 +205,7 @@ bool check_extent(ByteSpan value, uint64_t total_blocks) {
     }
     __builtin_memcpy(&extent, value.data(), sizeof(extent));
     if ((extent.flags & ~extent_flag::unwritten) != 0 || extent.block_count == 0 ||
-        extent.block_count > maximum_blocks(extent.flags)) {
+        extent.block_count > maximum_extent_blocks(extent.flags)) {
         return false;
     }
     bool unwritten = (extent.flags & extent_flag::unwritten) != 0;

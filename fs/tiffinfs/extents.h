@@ -42,6 +42,28 @@ class FreedRanges {
     uint32_t capacity_ = kInlineRanges;
 };
 
+// An extent as it stands in the tree.
+struct MappedExtent {
+    uint64_t file_block = 0;
+    uint64_t physical_block = 0;
+    uint64_t birth_generation = 0;
+    uint32_t block_count = 0;
+    uint32_t flags = 0;  // extent_flag
+    // Unless unwritten: the checksums, not aligned; inside the value that was parsed.
+    const unsigned char* checksums = nullptr;
+
+    bool unwritten() const { return (flags & extent_flag::unwritten) != 0; }
+    uint64_t end_block() const { return file_block + block_count; }
+    // The block that holds `block` of the file, which lies in the extent.
+    uint64_t physical_of(uint64_t block) const { return physical_block + (block - file_block); }
+    // Precondition: not unwritten.
+    uint32_t checksum_of(uint64_t block) const;
+    uint32_t value_bytes() const {
+        return static_cast<uint32_t>(sizeof(ExtentValue) +
+                                     (unwritten() ? 0 : sizeof(uint32_t) * block_count));
+    }
+};
+
 // What applying a record works on; scratch space is here because it does not fit a kernel stack.
 struct ApplyContext {
     Tree& tree;
@@ -67,34 +89,23 @@ void apply_write_extent(ApplyContext& context, Key key, ByteSpan value);
 // RecordType::unmap: frees what is mapped in `block_count` blocks from `key` on.
 void apply_unmap(ApplyContext& context, Key key, uint64_t block_count);
 
+// Whether `next`, mapped right behind `previous` in the file, becomes one extent with it: then they
+// are one piece of the device, of one birth generation and flags, and not too long together. Part of
+// the format: whoever replays a journal must join alike, for later records name keys.
+bool continues_extent(const MappedExtent& previous, uint64_t file_block, const ExtentValue& next);
+
 // True when `value` is a well-formed extent value for a volume of `total_blocks`: its length fits its
 // flags, and its blocks lie in one group and are none of the superblocks and bitmaps.
 bool check_extent(ByteSpan value, uint64_t total_blocks);
 
+// The longest extent with these flags (extent_flag).
+constexpr uint32_t maximum_extent_blocks(uint32_t flags) {
+    return (flags & extent_flag::unwritten) != 0 ? kUnwrittenExtentMaximumBlocks
+                                                 : kWrittenExtentMaximumBlocks;
+}
+
 // File blocks are numbered below this; so is the end of every extent.
 inline constexpr uint64_t kMaximumFileBlocks = kMaximumFileBytes / kBlockBytes;
-
-// An extent as it stands in the tree.
-struct MappedExtent {
-    uint64_t file_block = 0;
-    uint64_t physical_block = 0;
-    uint64_t birth_generation = 0;
-    uint32_t block_count = 0;
-    uint32_t flags = 0;  // extent_flag
-    // Unless unwritten: the checksums, not aligned; inside the value that was parsed.
-    const unsigned char* checksums = nullptr;
-
-    bool unwritten() const { return (flags & extent_flag::unwritten) != 0; }
-    uint64_t end_block() const { return file_block + block_count; }
-    // The block that holds `block` of the file, which lies in the extent.
-    uint64_t physical_of(uint64_t block) const { return physical_block + (block - file_block); }
-    // Precondition: not unwritten.
-    uint32_t checksum_of(uint64_t block) const;
-    uint32_t value_bytes() const {
-        return static_cast<uint32_t>(sizeof(ExtentValue) +
-                                     (unwritten() ? 0 : sizeof(uint32_t) * block_count));
-    }
-};
 
 // Takes apart what the tree holds at `key`, a key of Kind::extent. False when no such extent can be on
 // a volume of `total_blocks`.

@@ -77,7 +77,7 @@ struct Superblock {
     uint64_t root_generation;
     uint64_t next_node;           // the smallest node id never used
     uint64_t node_count;          // inodes that exist
-    uint64_t used_blocks;         // bits set in all bitmaps
+    uint64_t used_blocks;         // fixed blocks of all groups, opened or not, included
     uint64_t initialized_groups;  // groups from here on have no bitmap yet: all free
     // Where replay starts: the first frame of the generation after this one.
     uint64_t journal_position;  // byte offset in the journal
@@ -85,14 +85,19 @@ struct Superblock {
     uint32_t journal_previous_checksum;
     uint32_t mount_count;
     int64_t written_ns;
-    uint8_t reserved[232];
+    // The histories that bitmaps may belong to, oldest first (bitmap_timelines.h).
+    struct Timeline {
+        uint64_t first_generation;  // 0: the list ends here
+        uint64_t stamp;
+    } timelines[14];
+    uint8_t reserved[8];
 };
 static_assert(sizeof(Superblock) == kSuperblockBytes);
 
 // ---- Bitmap of a group ------------------------------------------------------------------------
-// Two slots; the newest valid one whose generation is at most the superblock's counts. Bit i is block
-// g * kBlocksPerGroup + i, set when used by file data, a node or a fixed structure. Bits beyond the
-// end of the volume are set.
+// Two slots; the newest valid one whose generation is at most the superblock's, and whose timeline
+// stamp belongs to that generation (bitmap_timelines.h), counts. Bit i is block g * kBlocksPerGroup + i,
+// set when used by file data, a node or a fixed structure. Bits beyond the end of the volume are set.
 
 inline constexpr uint32_t kBitmapMagic = 0x50424654;  // "TFBP"
 inline constexpr uint32_t kBitmapBytes = kBlocksPerGroup / 8;
@@ -103,9 +108,10 @@ struct BitmapBlock {
     uint64_t volume_nonce;
     uint64_t group;
     uint64_t generation;
-    uint32_t used_blocks;
-    uint32_t reserved0;
-    uint8_t reserved[24];
+    uint32_t used_blocks;      // without the bits beyond the end of the volume
+    uint32_t header_checksum;  // of the first 64 bytes, both checksum fields as zero
+    uint64_t timeline_stamp;
+    uint8_t reserved[16];
     uint8_t bits[kBitmapBytes];
     uint8_t padding[kBlockBytes - 64 - kBitmapBytes];
 };

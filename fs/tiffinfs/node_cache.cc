@@ -215,7 +215,10 @@ void NodeCache::insert_dirty(Node* node) {
 }
 
 void NodeCache::drop(Node* node, bool obsolete) {
-    node->obsolete = obsolete;
+    if (obsolete) {
+        // Not written otherwise: a checkpoint may be reading it in a node that it has sealed.
+        node->obsolete = true;
+    }
     Shard& shard = shard_of(node->block);
     MutexLock lock(shard.lock);
     unlink(shard, node);

@@ -12,7 +12,9 @@ using Change = vfs::AttributeChange;
 
 constexpr uint32_t kOwnerBits = Change::user_id_bit | Change::group_id_bit;
 constexpr uint32_t kGivenTimeBits = Change::access_time_bit | Change::modification_time_bit;
-constexpr uint32_t kTimeBits = kGivenTimeBits | Change::change_time_bit;
+// What a host that caches writes sends for them afterwards. Who sets times by hand names the access
+// time as well, in all but odd cases.
+constexpr uint32_t kWriteTimeBits = Change::modification_time_bit | Change::change_time_bit;
 
 bool is_time(vfs::Timestamp time) { return time.nanoseconds < 1000000000; }
 
@@ -49,7 +51,7 @@ class AttributeChanger {
 Result<void> AttributeChanger::check_flags() {
     const uint32_t flags = object_.inode.file_flags;
     if ((flags & (vfs::file_flag::immutable | vfs::file_flag::append_only)) == 0 ||
-        (has(Change::change_time_bit) && (change_.valid & ~uint32_t{kTimeBits}) == 0)) {
+        (has(Change::change_time_bit) && (change_.valid & ~uint32_t{kWriteTimeBits}) == 0)) {
         return {};
     }
     if ((flags & vfs::file_flag::immutable) != 0 ||

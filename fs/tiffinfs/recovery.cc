@@ -97,6 +97,10 @@ Result<void> Volume::start() {
     // New nodes must not carry a generation that a lost superblock may have used, and the first new
     // superblock should replace the damaged slot, not the good one.
     uint64_t generation = set.found[0].generation + (set.damaged > 0 ? 3 : 1);
+    if (set.damaged > 0 || chosen != &set.found[0]) {
+        // Bitmaps of a lost generation may be about, so whatever it says it was not left cleanly.
+        set.found[chosen - set.found].state &= ~superblock_state::clean;
+    }
     return start_from(*chosen, generation);
 }
 
@@ -112,6 +116,10 @@ Result<void> Volume::start_from(const Superblock& superblock, uint64_t generatio
         durable_ = superblock;
     }
     TRY(allocator_.start(superblock));
+    if (!options_.read_only) {
+        // Before the first seal, which replay may already need.
+        TRY(begin_timeline());
+    }
     TRY(cache_.start(superblock.volume_nonce, superblock.total_blocks));
     tree_.start({superblock.root_block, superblock.root_generation,
                  static_cast<uint8_t>(superblock.root_level)},
@@ -127,6 +135,11 @@ Result<void> Volume::start_from(const Superblock& superblock, uint64_t generatio
     }
     TRY(become_writer());
     return maintenance_thread_.start("tiffin-maint", maintenance_main, this);
+}
+
+Result<void> Volume::begin_timeline() {
+    MutexLock lock(checkpoint_lock_);
+    return allocator_.begin_timeline(durable_);
 }
 
 // Raises the incarnation durably, together with all that replay changed, before the first append.
@@ -160,10 +173,14 @@ Result<void> Volume::remount(bool read_only) {
     }
     if (incarnation_ == superblock_.incarnation) {
         // Opened read-only: this is the first time that anything is written.
+        TRY(begin_timeline());
         TRY(become_writer());
         read_only_.store(false, std::memory_order_relaxed);
         return maintenance_thread_.start("tiffin-maint", maintenance_main, this);
     }
+    // The superblock says that the volume is clean, which must be undone before the first write.
+    MutexLock lock(checkpoint_lock_);
+    TRY(checkpoint_locked(false));
     read_only_.store(false, std::memory_order_relaxed);
     return {};
 }

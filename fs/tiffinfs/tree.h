@@ -144,6 +144,7 @@ class Tree {
     void remove_empty_leaf(Path& path);
     void merge_with_right(Path& path);
     void collapse_root(Path& path, uint32_t depth);
+    Node* lock_if_at_hand(uint64_t block, uint8_t level);
 
     Node* new_node(uint8_t level, NodeReservation& reservation);
     Node* copy_node(Node* node, NodeReservation& reservation);

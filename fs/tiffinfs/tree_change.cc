@@ -168,7 +168,12 @@ bool Tree::erase(Key key, NodeReservation& reservation) NO_THREAD_SAFETY_ANALYSI
     descend_exclusive(key, 0, true, reservation, path);
     Node* leaf = path.leaf();
     uint32_t index = leaf_lower_bound(leaf->page, key);
-    TIFFIN_ASSERT(index < leaf->header().count && leaf_key(leaf->page, index) == key);
+    existed = index < leaf->header().count && leaf_key(leaf->page, index) == key;
+    if (!existed) {
+        // Only where damage has put keys outside the bounds of their leaf do two ways disagree.
+        release_path(path);
+        return false;
+    }
     leaf_erase(leaf->page, index);
     if (leaf->header().count == 0) {
         remove_empty_leaf(path);
@@ -329,16 +334,47 @@ void Tree::remove_empty_leaf(Path& path) NO_THREAD_SAFETY_ANALYSIS {
     collapse_root(path, survivor - 1);
 }
 
-// A root with one child hands its place to the child.
+// A root with one child hands its place to the child, and that, when it is at hand, to its own.
 void Tree::collapse_root(Path& path, uint32_t depth) NO_THREAD_SAFETY_ANALYSIS {
     Node* node = path.steps[depth].node;
     if (!path.root_locked || depth != path.first || node->level == 0 || node->header().count != 1) {
         return;
     }
-    const InnerEntry& only = inner_entries(node->page)[0];
-    root_ = {only.child_block, only.child_generation, static_cast<uint8_t>(node->level - 1)};
-    drop_node(node);
     path.steps[depth].node = nullptr;
+    while (true) {
+        const InnerEntry& only = inner_entries(node->page)[0];
+        root_ = {only.child_block, only.child_generation, static_cast<uint8_t>(node->level - 1)};
+        drop_node(node);
+        node = lock_if_at_hand(root_.block, root_.level);
+        if (node == nullptr) {
+            return;
+        }
+        if (node->level == 0 || node->header().count != 1) {
+            node->lock.unlock();
+            cache_.unpin(node);
+            return;
+        }
+    }
+}
+
+// A node beside the path that a change could take out of the tree, exclusively locked and pinned;
+// nullptr when that would need waiting or I/O. Not waiting keeps the order of locks out of it:
+// neighbours have no order among themselves.
+Node* Tree::lock_if_at_hand(uint64_t block, uint8_t level) NO_THREAD_SAFETY_ANALYSIS {
+    Node* node = cache_.find_cached(block);
+    if (node == nullptr) {
+        return nullptr;
+    }
+    if (!node->lock.try_lock()) {
+        cache_.unpin(node);
+        return nullptr;
+    }
+    if (node->failed || node->level != level || !pool_.allocator().load({block, 1}).ok()) {
+        node->lock.unlock();
+        cache_.unpin(node);
+        return nullptr;
+    }
+    return node;
 }
 
 // The leaf has become sparse: takes over its right neighbour when that is in memory, free, and both fit.
@@ -352,17 +388,11 @@ void Tree::merge_with_right(Path& path) NO_THREAD_SAFETY_ANALYSIS {
     if (index + 1 >= parent->header().count) {
         return;
     }
-    Node* right = cache_.find_cached(inner_entries(parent->page)[index + 1].child_block);
+    Node* right = lock_if_at_hand(inner_entries(parent->page)[index + 1].child_block, 0);
     if (right == nullptr) {
         return;
     }
-    // Not waiting keeps the order of locks out of it: neighbours have no order among themselves.
-    if (!right->lock.try_lock()) {
-        cache_.unpin(right);
-        return;
-    }
-    if (right->failed || right->level != 0 || !pool_.allocator().load({right->block, 1}).ok() ||
-        leaf_used_bytes(leaf) + leaf_used_bytes(right) > kJoinedLeafBytes) {
+    if (leaf_used_bytes(leaf) + leaf_used_bytes(right) > kJoinedLeafBytes) {
         right->lock.unlock();
         cache_.unpin(right);
         return;

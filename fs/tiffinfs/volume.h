@@ -118,6 +118,7 @@ class Volume {
     // recovery.cc: from a superblock to a running volume.
     Result<void> start();
     Result<void> start_from(const Superblock& superblock, uint64_t generation);
+    Result<void> begin_timeline();
     Result<void> become_writer();
     Result<void> replay(const Superblock& superblock);
     Result<void> protect_journal_blocks(const Superblock& superblock, uint64_t& frames);

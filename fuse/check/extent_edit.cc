@@ -62,4 +62,28 @@ Result<void> unmap_range(KeySpace& keys, uint64_t total_blocks, uint64_t node, u
     return {};
 }
 
+Result<void> map_extent(KeySpace& keys, uint64_t total_blocks, tiffinfs::Key key, ByteSpan value) {
+    ExtentValue extent;
+    std::memcpy(&extent, value.data(), sizeof extent);
+    const uint64_t first_block = key.offset();
+    TRY(unmap_range(keys, total_blocks, key.node, first_block, first_block + extent.block_count));
+    KeyValue previous;
+    MappedExtent before;
+    if (first_block == 0 ||
+        !TRY(keys.find_last(make_key(key.node, Kind::extent, first_block - 1),
+                            make_key(key.node, Kind::extent, 0), previous)) ||
+        !tiffinfs::parse_extent(previous.key, previous.bytes(), total_blocks, before) ||
+        !tiffinfs::continues_extent(before, first_block, extent)) {
+        keys.put(key, value);
+        return {};
+    }
+    extent.physical_block = before.physical_block;
+    extent.block_count += before.block_count;
+    std::vector<unsigned char> joined = previous.value;
+    std::memcpy(joined.data(), &extent, sizeof extent);
+    joined.insert(joined.end(), value.data() + sizeof extent, value.data() + value.size());
+    keys.put(previous.key, ByteSpan(joined.data(), joined.size()));
+    return {};
+}
+
 }  // namespace tiffin::check

@@ -168,14 +168,9 @@ class Replay {
             case RecordType::erase:
                 keys_.erase(record.key);
                 break;
-            case RecordType::write_extent: {
-                tiffinfs::ExtentValue extent;
-                std::memcpy(&extent, record.value.data(), sizeof extent);
-                TRY(unmap_range(keys_, superblock_.total_blocks, record.key.node,
-                                record.key.offset(), record.key.offset() + extent.block_count));
-                keys_.put(record.key, record.value);
+            case RecordType::write_extent:
+                TRY(map_extent(keys_, superblock_.total_blocks, record.key, record.value));
                 break;
-            }
             case RecordType::unmap: {
                 uint64_t count = 0;
                 std::memcpy(&count, record.value.data(), sizeof count);
