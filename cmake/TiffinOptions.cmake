@@ -12,7 +12,8 @@ set(CMAKE_CXX_EXTENSIONS ON)
 # Assertions stay on in release builds: a file system that has lost its invariants must stop, not
 # write. CMake's own defaults would define NDEBUG.
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g")
-set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g")
+# Of the checks: line numbers are enough there.
+set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1")
 set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g")
 
 set(TIFFIN_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize=: address,undefined or thread")

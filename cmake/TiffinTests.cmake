@@ -17,6 +17,7 @@ function(tiffin_test name)
     # Found when CTest runs, not when it is linked: a test that crashes must not stop the build.
     gtest_discover_tests(${name}
         TEST_PREFIX "${name}."
+        NO_PRETTY_VALUES
         DISCOVERY_MODE PRE_TEST
         DISCOVERY_TIMEOUT 60
         WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"

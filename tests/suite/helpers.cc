@@ -18,7 +18,7 @@ constexpr int64_t kLongAgoSeconds = 1'000'000'000;
 
 int64_t must(const Location& location, const char* what, const std::string& path, int64_t answer) {
     std::string text = std::string(what) + "(\"" + path + "\")";
-    return require_ok(location.file_name(), static_cast<int>(location.line()), text.c_str(),
+    return require_ok(location.file, location.line, text.c_str(),
                       answer);
 }
 
@@ -27,7 +27,7 @@ int64_t must(const Location& location, const char* what, int file, int64_t answe
 }
 
 void fail(const Location& location, const std::string& text) {
-    record_failure(location.file_name(), static_cast<int>(location.line()), text);
+    record_failure(location.file, location.line, text);
 }
 
 }  // namespace

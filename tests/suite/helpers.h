@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <source_location>
 #include <string>
 #include <vector>
 
@@ -13,7 +12,16 @@
 
 namespace tiffin::suite {
 
-using Location = std::source_location;
+// The caller's place, as std::source_location, which clang 14 does not know.
+struct Location {
+    const char* file;
+    int line;
+
+    static constexpr Location current(const char* file = __builtin_FILE(),
+                                      int line = __builtin_LINE()) {
+        return {file, line};
+    }
+};
 
 // `size` bytes that look like nothing else and depend on `seed`; no byte is zero, so that zeros
 // where there should be data, and data where there should be zeros, show.

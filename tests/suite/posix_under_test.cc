@@ -271,7 +271,6 @@ int64_t PosixUnderTest::statfs(SpaceStatus& status) {
 
 std::string PosixUnderTest::mount_point() const {
     std::string path = root_;
-    FileStatus status;
     for (;;) {
         size_t slash = path.rfind('/');
         if (slash == std::string::npos || slash == 0) {
