@@ -18,8 +18,7 @@ constexpr int64_t kLongAgoSeconds = 1'000'000'000;
 
 int64_t must(const Location& location, const char* what, const std::string& path, int64_t answer) {
     std::string text = std::string(what) + "(\"" + path + "\")";
-    return require_ok(location.file, location.line, text.c_str(),
-                      answer);
+    return require_ok(location.file, location.line, text.c_str(), answer);
 }
 
 int64_t must(const Location& location, const char* what, int file, int64_t answer) {
