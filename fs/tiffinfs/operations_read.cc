@@ -232,6 +232,12 @@ Result<void> TiffinFileSystem::verify_read(const vfs::ReadMapping& mapping, uint
     return {};
 }
 
+void TiffinFileSystem::note_access(vfs::NodeId node) {
+    if (Result<ObjectPin> object = objects_.get(node); object.ok()) {
+        touch_access_time(*this, **object);
+    }
+}
+
 Result<size_t> TiffinFileSystem::read(vfs::NodeId node, vfs::Handle /*handle*/,
                                       uint64_t offset_bytes, Span<const vfs::IoVector> buffers) {
     TRY(volume_->check_running());

@@ -99,6 +99,8 @@ Result<void> FileSystem::verify_read(const ReadMapping& /*mapping*/, uint32_t /*
     return Error::eopnotsupp;
 }
 
+void FileSystem::note_access(NodeId /*node*/) {}
+
 void FileSystem::release_read(ReadMapping& /*mapping*/) {}
 
 Result<void> FileSystem::prepare_write(NodeId /*node*/, uint64_t /*offset_bytes*/,

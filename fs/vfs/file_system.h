@@ -202,6 +202,9 @@ class FileSystem {
     virtual Result<void> verify_read(const ReadMapping& mapping, uint32_t segment_index,
                                      Span<const IoVector> buffers);
     virtual void release_read(ReadMapping& mapping);
+    // File data was read through map_read(): moves the access time, where the rules of the mount say
+    // so. read() does it itself. Never fails: a time that could not be kept is no reason to.
+    virtual void note_access(NodeId node);
 
     // Room for writing [offset, offset + length), both multiples of kBlockBytes; see WriteGrant.
     // Nothing is visible before commit_write(). Errors: enospc, efbig.

@@ -42,6 +42,14 @@ mkfifo "$mount_point/fifo"
 [[ $(<"$mount_point/fifo") == through ]] || fail "fifo"
 wait
 
+# The access time moves with a read that reaches the file system.
+printf data >"$mount_point/read"
+touch -d '2 days ago' "$mount_point/read"
+before=$(date +%s)
+dd if="$mount_point/read" of=/dev/null iflag=direct status=none
+
+[[ $(stat -c %X "$mount_point/read") -ge $before ]] || fail "a read did not move the access time"
+
 rm -rf "${mount_point:?}"/*
 [[ -z $(ls -A "$mount_point") ]] || fail "rm -rf left something"
 objects_are_gone() { "$tiffin" status "$mount_point" | grep -qx "objects: 1"; }
