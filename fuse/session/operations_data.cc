@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // Open files: reading, writing, and what else is done to their data.
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "fuse/session/open_files.h"
 #include "fuse/session/operations.h"
@@ -107,6 +109,41 @@ uint32_t write_flags(const fuse_file_info& file, const vfs::Caller& caller) {
     return flags;
 }
 
+// Content that is changed by somebody without privileges takes set-user-id and set-group-id bits with
+// it. With HANDLE_KILLPRIV_V2 the kernel leaves that to us, and goes on believing the mode that it
+// knows; so it is made to ask again. Root stands for those who may keep them (CAP_FSETID).
+class PrivilegeChange {
+  public:
+    PrivilegeChange(Request& request, vfs::NodeId node) : request_(request), node_(node) {
+        constexpr uint32_t kSetIdBits = S_ISUID | S_ISGID;
+        if (request.caller().user_id != 0) {
+            Result<vfs::Attributes> attributes = request.file_system().get_attributes(node);
+            due_ = attributes.ok() && (attributes.value().mode & kSetIdBits) != 0;
+        }
+    }
+
+    // The file system has cleared them itself.
+    void announce() {
+        if (due_) [[unlikely]] {
+            request_.session().forget_attributes(node_);
+        }
+    }
+    Result<void> clear() {
+        if (due_) [[unlikely]] {
+            vfs::AttributeChange change;
+            change.valid = vfs::AttributeChange::kill_privileges_bit;
+            TRY(request_.file_system().set_attributes(request_.caller(), node_, change));
+            announce();
+        }
+        return {};
+    }
+
+  private:
+    Request& request_;
+    const vfs::NodeId node_;
+    bool due_ = false;
+};
+
 // See Session::guards_immutable_files().
 bool may_write_cached(vfs::FileSystem& file_system, vfs::NodeId node) {
     Result<vfs::Attributes> attributes = file_system.get_attributes(node);
@@ -125,11 +162,18 @@ void write(fuse_req_t handle, fuse_ino_t node, const char* data, size_t size, of
     }
     // Writers only read from their buffers.
     const vfs::IoVector piece{const_cast<char*>(data), size};
+    const uint32_t flags = write_flags(*file, request.caller());
+    std::optional<PrivilegeChange> privileges;
+    if ((flags & vfs::write_flag::kill_privileges) != 0) {
+        privileges.emplace(request, node);
+    }
     Result<size_t> written = request.file_system().write(
-        node, file->fh, static_cast<uint64_t>(offset), Span<const vfs::IoVector>(&piece, 1),
-        write_flags(*file, request.caller()));
+        node, file->fh, static_cast<uint64_t>(offset), Span<const vfs::IoVector>(&piece, 1), flags);
     if (!written.ok()) {
         return request.fail(written.error());
+    }
+    if (privileges) {
+        privileges->announce();
     }
     request.written(written.value());
 }
@@ -148,9 +192,11 @@ void fsync(fuse_req_t handle, fuse_ino_t node, int data_only, fuse_file_info* /*
 void allocate(fuse_req_t handle, fuse_ino_t node, int mode, off_t offset, off_t length,
               fuse_file_info* /*file*/) {
     Request request(handle, Operation::allocate);
-    request.finish(request.file_system().allocate(node, static_cast<uint32_t>(mode),
-                                                  static_cast<uint64_t>(offset),
-                                                  static_cast<uint64_t>(length)));
+    PrivilegeChange privileges(request, node);
+    Result<void> allocated = request.file_system().allocate(node, static_cast<uint32_t>(mode),
+                                                            static_cast<uint64_t>(offset),
+                                                            static_cast<uint64_t>(length));
+    request.finish(allocated.ok() ? privileges.clear() : allocated);
 }
 
 void copy_range(fuse_req_t handle, fuse_ino_t source, off_t source_offset,
@@ -160,11 +206,15 @@ void copy_range(fuse_req_t handle, fuse_ino_t source, off_t source_offset,
     if (flags != 0) {
         return request.fail(Error::einval);
     }
+    PrivilegeChange privileges(request, destination);
     Result<uint64_t> copied = request.file_system().copy_range(
         source, static_cast<uint64_t>(source_offset), destination,
         static_cast<uint64_t>(destination_offset), std::min<uint64_t>(length, kMaxCopyBytes));
     if (!copied.ok()) {
         return request.fail(copied.error());
+    }
+    if (Result<void> cleared = privileges.clear(); !cleared.ok()) {
+        return request.fail(cleared.error());
     }
     request.written(copied.value());
 }

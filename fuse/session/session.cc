@@ -131,6 +131,12 @@ std::optional<Problem> Session::run() {
     return std::nullopt;
 }
 
+void Session::forget_attributes(vfs::NodeId node) {
+    // A negative offset leaves the pages alone: so the kernel waits for nothing that a request
+    // could hold. It fails when the kernel does not know the node any more, which is as good.
+    (void)fuse_lowlevel_notify_inval_inode(session_, node, -1, 0);
+}
+
 void Session::stop() {
     // First, while there are threads that answer the writes it may be waiting for.
     page_flusher_.stop();

@@ -105,6 +105,8 @@ class Session {
     }
 
     PageFlusher& page_flusher() { return page_flusher_; }
+    // Lets the kernel forget what it knows of a node's attributes (not of its content).
+    void forget_attributes(vfs::NodeId node);
 
     // The kernel's first message: agrees on capabilities.
     void initialise(fuse_conn_info& connection);

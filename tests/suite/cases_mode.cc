@@ -119,6 +119,40 @@ SUITE_CASE(set_id, cleared_by_an_append, {Feature::set_id_clearing}) {
     CHECK_EQUAL(permissions_of(fs, "f"), 0777U);
 }
 
+// Past the cache of a kernel, which believes the mode that it knows.
+SUITE_CASE(set_id, cleared_by_a_direct_write, {Feature::set_id_clearing, Feature::direct_io}) {
+    make_set_id_file(fs, 06777);
+    {
+        ActingAs user(fs, 1001, 1001);
+        File file(fs, "f", O_RDWR | O_DIRECT);
+        alignas(4096) static const char block[4096] = {};
+        CHECK_EQUAL(fs.pwrite(file, block, sizeof block, 0), 4096);
+    }
+    CHECK_EQUAL(permissions_of(fs, "f"), 0777U);
+}
+
+SUITE_CASE(set_id, cleared_by_allocation, {Feature::set_id_clearing}) {
+    make_set_id_file(fs, 06777);
+    {
+        ActingAs user(fs, 1001, 1001);
+        File file(fs, "f", O_RDWR);
+        CHECK_OK(fs.fallocate(file, 0, 0, 100'000));
+    }
+    CHECK_EQUAL(permissions_of(fs, "f"), 0777U);
+}
+
+SUITE_CASE(set_id, cleared_by_copying, {Feature::set_id_clearing, Feature::copy_file_range}) {
+    write_file(fs, "source", pattern(20'000));
+    make_set_id_file(fs, 06777);
+    {
+        ActingAs user(fs, 1001, 1001);
+        File source(fs, "source", O_RDONLY);
+        File file(fs, "f", O_RDWR);
+        CHECK_EQUAL(fs.copy_file_range(source, 0, file, 0, 20'000), 20'000);
+    }
+    CHECK_EQUAL(permissions_of(fs, "f"), 0777U);
+}
+
 SUITE_CASE(set_id, cleared_by_truncation, {Feature::set_id_clearing}) {
     make_set_id_file(fs, 06777);
     ActingAs user(fs, 1001, 1001);

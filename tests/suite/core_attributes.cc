@@ -32,6 +32,16 @@ int64_t CoreUnderTest::change(vfs::NodeId node, AttributeChange change) {
     return result.ok() ? 0 : -errno_value(result.error());
 }
 
+int64_t CoreUnderTest::after_change(vfs::NodeId node, int64_t answer) {
+    if (caller().user_id == 0) {
+        return answer;
+    }
+    AttributeChange kill;
+    kill.valid = AttributeChange::kill_privileges_bit;
+    const int64_t killed = change(node, kill);
+    return killed < 0 ? killed : answer;
+}
+
 int64_t CoreUnderTest::ftruncate(int number, int64_t size) {
     OpenFilePointer file = file_of(number);
     if (file == nullptr) {

@@ -225,9 +225,10 @@ int64_t CoreUnderTest::fallocate(int number, int mode, int64_t offset, int64_t l
     if (offset > INT64_MAX - length) {
         return -EFBIG;
     }
-    return answer_of(file_system_->allocate(file->node.node(), static_cast<uint32_t>(mode),
-                                            static_cast<uint64_t>(offset),
-                                            static_cast<uint64_t>(length)));
+    Result<void> result =
+        file_system_->allocate(file->node.node(), static_cast<uint32_t>(mode),
+                               static_cast<uint64_t>(offset), static_cast<uint64_t>(length));
+    return result.ok() ? after_change(file->node.node(), 0) : -errno_value(result.error());
 }
 
 int64_t CoreUnderTest::copy_file_range(int source, int64_t source_offset, int destination,
@@ -246,9 +247,11 @@ int64_t CoreUnderTest::copy_file_range(int source, int64_t source_offset, int de
     if (source_offset < 0 || destination_offset < 0) {
         return -EINVAL;
     }
-    return size_answer_of(file_system_->copy_range(
+    Result<uint64_t> copied = file_system_->copy_range(
         from->node.node(), static_cast<uint64_t>(source_offset), to->node.node(),
-        static_cast<uint64_t>(destination_offset), length));
+        static_cast<uint64_t>(destination_offset), length);
+    return copied.ok() ? after_change(to->node.node(), static_cast<int64_t>(copied.value()))
+                       : -errno_value(copied.error());
 }
 
 int64_t CoreUnderTest::fsync(int number) {

@@ -159,6 +159,8 @@ class CoreUnderTest : public FileSystemUnderTest {
     int64_t read_at(OpenFile& file, void* buffer, size_t size, int64_t offset);
     int64_t write_at(OpenFile& file, const void* buffer, size_t size, int64_t offset);
     int64_t change(vfs::NodeId node, vfs::AttributeChange change);
+    // What a host does when a call has changed content: privileges go. `answer` is the call's.
+    int64_t after_change(vfs::NodeId node, int64_t answer);
     int64_t change_times(vfs::NodeId node, const timespec times[2]);
     int64_t change_owner(const std::string& path, bool follow, uint32_t user_id, uint32_t group_id);
     int64_t status(vfs::NodeId node, FileStatus& status);
