@@ -19,7 +19,9 @@ int64_t read_clock_ns(clockid_t clock) {
 
 }  // namespace
 
-int64_t realtime_ns() { return read_clock_ns(CLOCK_REALTIME); }
+// The clock of the kernel's own time stamps, which moves with its timer: where the kernel stamps what it
+// has cached and the file system the rest, neither is ahead of the other.
+int64_t realtime_ns() { return read_clock_ns(CLOCK_REALTIME_COARSE); }
 
 uint64_t monotonic_ns() { return static_cast<uint64_t>(read_clock_ns(CLOCK_MONOTONIC)); }
 

@@ -115,26 +115,35 @@ uint32_t write_flags(const fuse_file_info& file, const vfs::Caller& caller) {
 class PrivilegeChange {
   public:
     PrivilegeChange(Request& request, vfs::NodeId node) : request_(request), node_(node) {
-        constexpr uint32_t kSetIdBits = S_ISUID | S_ISGID;
-        if (request.caller().user_id != 0) {
-            Result<vfs::Attributes> attributes = request.file_system().get_attributes(node);
-            due_ = attributes.ok() && (attributes.value().mode & kSetIdBits) != 0;
+        if (request.caller().user_id == 0) {
+            return;
+        }
+        Result<vfs::Attributes> attributes = request.file_system().get_attributes(node);
+        if (!attributes.ok() || (attributes.value().mode & (S_ISUID | S_ISGID)) == 0) {
+            return;
+        }
+        due_ = true;
+        // Without group execution the bit stays, for members of the group.
+        constexpr uint32_t kGroupBits = S_ISGID | S_IXGRP;
+        if ((attributes.value().mode & kGroupBits) == S_ISGID &&
+            !request.caller_is_in_group(attributes.value().group_id)) {
+            mode_without_group_ = attributes.value().mode & ~uint32_t{S_ISGID};
         }
     }
 
-    // The file system has cleared them itself.
-    void announce() {
-        if (due_) [[unlikely]] {
-            request_.session().forget_attributes(node_);
-        }
-    }
+    // After the change. Errors: those of set_attributes.
     Result<void> clear() {
-        if (due_) [[unlikely]] {
-            vfs::AttributeChange change;
-            change.valid = vfs::AttributeChange::kill_privileges_bit;
-            TRY(request_.file_system().set_attributes(request_.caller(), node_, change));
-            announce();
+        if (!due_) [[likely]] {
+            return {};
         }
+        vfs::AttributeChange change;
+        change.valid = vfs::AttributeChange::kill_privileges_bit;
+        if (mode_without_group_ != 0) {
+            change.valid |= vfs::AttributeChange::mode_bit;
+            change.mode = mode_without_group_ & vfs::mode::permission_mask;
+        }
+        TRY(request_.file_system().set_attributes(request_.caller(), node_, change));
+        request_.session().forget_attributes(node_);
         return {};
     }
 
@@ -142,6 +151,7 @@ class PrivilegeChange {
     Request& request_;
     const vfs::NodeId node_;
     bool due_ = false;
+    uint32_t mode_without_group_ = 0;  // 0: nothing to do for the group
 };
 
 // See Session::guards_immutable_files().
@@ -173,7 +183,9 @@ void write(fuse_req_t handle, fuse_ino_t node, const char* data, size_t size, of
         return request.fail(written.error());
     }
     if (privileges) {
-        privileges->announce();
+        if (Result<void> cleared = privileges->clear(); !cleared.ok()) {
+            return request.fail(cleared.error());
+        }
     }
     request.written(written.value());
 }

@@ -165,7 +165,8 @@ void Session::initialise(fuse_conn_info& connection) {
     want(FUSE_CAP_PARALLEL_DIROPS, "parallel directory operations");
     want(FUSE_CAP_CACHE_SYMLINKS, "symlink cache");
     want(FUSE_CAP_ASYNC_READ, "asynchronous reads");
-    want(FUSE_CAP_ASYNC_DIO, "asynchronous direct I/O");
+    // With it the kernel forgets to drop cached pages when an asynchronous direct write ends.
+    refuse(FUSE_CAP_ASYNC_DIO);
     want(FUSE_CAP_POSIX_ACL, "POSIX ACLs");
     want(FUSE_CAP_DONT_MASK, "umask by the file system");
     want(FUSE_CAP_EXPORT_SUPPORT, "file handles");

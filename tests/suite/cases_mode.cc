@@ -141,6 +141,19 @@ SUITE_CASE(set_id, cleared_by_allocation, {Feature::set_id_clearing}) {
     CHECK_EQUAL(permissions_of(fs, "f"), 0777U);
 }
 
+// Without group execution the bit stays only for members of the group.
+SUITE_CASE(set_id, of_a_foreign_group_is_cleared,
+           {Feature::set_id_clearing, Feature::permissions}) {
+    make_set_id_file(fs, 06767);
+    REQUIRE_OK(fs.chmod("f", 06766));
+    {
+        ActingAs user(fs, 1001, 1001);
+        File file(fs, "f", O_RDWR);
+        CHECK_OK(fs.fallocate(file, 0, 0, 100'000));
+    }
+    CHECK_EQUAL(permissions_of(fs, "f"), 0766U);
+}
+
 SUITE_CASE(set_id, cleared_by_copying, {Feature::set_id_clearing, Feature::copy_file_range}) {
     write_file(fs, "source", pattern(20'000));
     make_set_id_file(fs, 06777);
