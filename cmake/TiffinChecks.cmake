@@ -22,7 +22,6 @@ if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT TIFFIN_SANITIZE)
             LABELS full RUN_SERIAL ON TIMEOUT ${timeout_seconds})
     endfunction()
 
-    tiffin_full_check(preset_clang 1200 scripts/check-preset clang)
     tiffin_full_check(preset_asan 1200 scripts/check-preset asan)
     tiffin_full_check(preset_tsan 1200 scripts/check-preset tsan)
     tiffin_full_check(lint 1200 scripts/lint)
