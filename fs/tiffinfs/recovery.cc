@@ -168,9 +168,10 @@ Result<void> Volume::remount(bool read_only) {
         read_only_.store(true, std::memory_order_relaxed);
         return {};
     }
-    if (errors_seen_.load(std::memory_order_relaxed) || device_.geometry().read_only) {
+    if (errors_seen_.load(std::memory_order_relaxed)) {
         return Error::erofs;
     }
+    TRY(device_.start_writing());
     if (incarnation_ == superblock_.incarnation) {
         // Opened read-only: this is the first time that anything is written.
         TRY(begin_timeline());

@@ -45,6 +45,13 @@ Result<void> BlockDevice::submit_and_wait(IoRequest& request) {
     return {};
 }
 
+Result<void> BlockDevice::start_writing() {
+    if (geometry().read_only) {
+        return Error::erofs;
+    }
+    return {};
+}
+
 Result<void> BlockDevice::read(uint64_t offset_bytes, const IoVector* buffers,
                                size_t buffer_count) {
     IoRequest request;

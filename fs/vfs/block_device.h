@@ -47,12 +47,18 @@ class BlockDevice {
     // What the device is. Cheap, any thread.
     virtual const DeviceGeometry& geometry() const = 0;
 
-    // Starts a request; see IoRequest. Requests are not ordered among themselves: a submitter that
+    // Starts a request; see IoRequest. Offsets and lengths that are no multiples of the write unit are
+    // einval. Requests are not ordered among themselves: a submitter that
     // needs an order waits for the first completion. Reading what is being written gives any mix
     // of old and new units. Errors arrive in the completion: eio (also beyond the end), erofs,
     // eopnotsupp (discard), etimedout (the outcome of a write is unknown until the connection is
     // fenced; the device itself sees to it that the write never takes effect after that).
     virtual void submit(IoRequest& request) = 0;
+
+    // For a device that was opened to be read, and perhaps to be written later (a read-only mount
+    // that becomes writable): takes it for this user alone. Called before the first write; a device
+    // that was opened for writing answers success. Errors: erofs; ebusy (others are reading it).
+    virtual Result<void> start_writing();
 
     // The address of [offset, offset + size) when the device's content is memory that this process
     // can read at any time (mem:, shared memory), else nullptr. It stays valid while the device is

@@ -76,6 +76,7 @@ OrProblem<std::unique_ptr<vfs::BlockDevice>> open_device(const DeviceAddress& ad
     }
     FileDevice::Options options;
     options.read_only = mode.read_only;
+    options.may_write_later = mode.may_write_later;
     options.create_size_bytes = mode.create_size_bytes;
     return as_block_device(FileDevice::open(address.path, options));
 }

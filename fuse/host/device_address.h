@@ -28,6 +28,8 @@ struct OpenMode {
     bool read_only = false;
     // When the address names a file that does not exist, create it with this size; 0: it must exist.
     uint64_t create_size_bytes = 0;
+    // With read_only: start_writing() may be called, if the device can be written at all.
+    bool may_write_later = false;
 };
 
 // Understands an address; opens nothing.

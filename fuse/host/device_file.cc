@@ -74,6 +74,9 @@ bool is_block_device(int descriptor) {
 }  // namespace
 
 DeviceFile::~DeviceFile() {
+    if (exclusive_descriptor_ >= 0) {
+        (void)::close(exclusive_descriptor_);
+    }
     if (descriptor_ >= 0) {
         // Everything that mattered went through fdatasync(); close() has nothing to add.
         (void)::close(descriptor_);
@@ -82,18 +85,22 @@ DeviceFile::~DeviceFile() {
 
 DeviceFile::DeviceFile(DeviceFile&& other) noexcept
     : descriptor_(std::exchange(other.descriptor_, -1)),
+      exclusive_descriptor_(std::exchange(other.exclusive_descriptor_, -1)),
+      alone_(other.alone_),
       is_block_device_(other.is_block_device_),
       geometry_(other.geometry_) {}
 
-OrProblem<DeviceFile> DeviceFile::open(const std::string& path, bool read_only,
+OrProblem<DeviceFile> DeviceFile::open(const std::string& path, Access access,
                                        uint64_t create_size_bytes) {
+    const bool shared = access != Access::read_write;
+    bool read_only = access == Access::read_only;
     if (path.empty()) {
         return Problem{"the path of the device is empty: write file:PATH"};
     }
     struct stat status {};
     const bool exists = stat(path.c_str(), &status) == 0;
-    if (!exists && (errno != ENOENT || read_only || create_size_bytes == 0)) {
-        return cannot_open(path, read_only, errno);
+    if (!exists && (errno != ENOENT || shared || create_size_bytes == 0)) {
+        return cannot_open(path, shared, errno);
     }
     if (exists && !S_ISREG(status.st_mode) && !S_ISBLK(status.st_mode)) {
         return wrong_kind(path, status.st_mode);
@@ -102,15 +109,20 @@ OrProblem<DeviceFile> DeviceFile::open(const std::string& path, bool read_only,
     int flags = (read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
     if (!exists) {
         flags |= O_CREAT | O_EXCL;
-    } else if (S_ISBLK(status.st_mode) && !read_only) {
+    } else if (S_ISBLK(status.st_mode) && !shared) {
         flags |= O_EXCL;
     }
     // An image holds what its files hold, whatever their permissions: only its owner may read it.
     DeviceFile file(open_retrying(path.c_str(), flags, S_IRUSR | S_IWUSR));
+    if (file.descriptor_ < 0 && access == Access::read_first) {
+        read_only = true;
+        file.descriptor_ = open_retrying(path.c_str(), (flags & ~O_ACCMODE) | O_RDONLY);
+    }
     if (file.descriptor_ < 0) {
         return cannot_open(path, read_only, errno);
     }
-    if (OrProblem<bool> locked = file.lock(path, read_only); !locked.ok()) {
+    file.alone_ = !shared;
+    if (OrProblem<bool> locked = file.lock(path, shared); !locked.ok()) {
         return locked.problem();
     }
     if (!exists) {
@@ -139,10 +151,30 @@ OrProblem<bool> DeviceFile::set_size(const std::string& path, uint64_t size_byte
     return true;
 }
 
-OrProblem<bool> DeviceFile::lock(const std::string& path, bool read_only) {
+int DeviceFile::take_for_writing(const std::string& path) {
+    if (alone_) {
+        return 0;
+    }
+    if (is_block_device_ && exclusive_descriptor_ < 0) {
+        exclusive_descriptor_ = open_retrying(path.c_str(), O_RDWR | O_EXCL | O_CLOEXEC);
+        if (exclusive_descriptor_ < 0) {
+            return errno;
+        }
+    }
+    if (flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
+        const int error = errno == EWOULDBLOCK ? EBUSY : errno;
+        // A conversion that fails may have given up the old lock.
+        (void)flock(descriptor_, LOCK_SH | LOCK_NB);
+        return error;
+    }
+    alone_ = true;
+    return 0;
+}
+
+OrProblem<bool> DeviceFile::lock(const std::string& path, bool shared) {
     // udev takes a shared lock for a moment whenever it looks at a disk that has changed.
     int attempts = is_block_device(descriptor_) ? 20 : 1;
-    while (flock(descriptor_, (read_only ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0) {
+    while (flock(descriptor_, (shared ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0) {
         if (errno == EINTR) {
             continue;
         }

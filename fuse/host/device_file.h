@@ -14,7 +14,13 @@ namespace tiffin::fuse {
 class DeviceFile {
   public:
     // `create_size_bytes` is the size of a file that does not exist yet; 0: it must exist.
-    static OrProblem<DeviceFile> open(const std::string& path, bool read_only,
+    enum class Access : uint8_t {
+        read_write,  // alone
+        read_only,   // with other readers
+        // As read_only, until take_for_writing(); what cannot be written becomes read_only.
+        read_first,
+    };
+    static OrProblem<DeviceFile> open(const std::string& path, Access access,
                                       uint64_t create_size_bytes);
     ~DeviceFile();
     DeviceFile(DeviceFile&& other) noexcept;
@@ -23,6 +29,9 @@ class DeviceFile {
     int descriptor() const { return descriptor_; }
     const vfs::DeviceGeometry& geometry() const { return geometry_; }
 
+    // Makes readers the only user. Returns 0 or an errno number; ebusy when there are others.
+    int take_for_writing(const std::string& path);
+
     // Gives up the content of a range of whole write units, not empty. Returns 0 or an errno number.
     int discard(uint64_t offset_bytes, uint64_t length_bytes) const;
 
@@ -30,12 +39,15 @@ class DeviceFile {
     explicit DeviceFile(int descriptor) : descriptor_(descriptor) {}
 
     OrProblem<bool> set_size(const std::string& path, uint64_t size_bytes);
-    OrProblem<bool> lock(const std::string& path, bool read_only);
+    OrProblem<bool> lock(const std::string& path, bool shared);
     OrProblem<bool> find_geometry(const std::string& path, bool read_only);
     OrProblem<bool> find_block_geometry(const std::string& path);
     bool can_discard() const;
 
     int descriptor_;
+    // Of a disk that was opened to be read first: holds it against other writers and mounts.
+    int exclusive_descriptor_ = -1;
+    bool alone_ = false;
     bool is_block_device_ = false;
     vfs::DeviceGeometry geometry_;
 };

@@ -83,8 +83,12 @@ int transfer(Call call, int descriptor, uint64_t offset_bytes, uint64_t length_b
 
 OrProblem<std::unique_ptr<FileDevice>> FileDevice::open(const std::string& path,
                                                         const Options& options) {
-    OrProblem<DeviceFile> file =
-        DeviceFile::open(path, options.read_only, options.create_size_bytes);
+    DeviceFile::Access access = DeviceFile::Access::read_write;
+    if (options.read_only) {
+        access = options.may_write_later ? DeviceFile::Access::read_first
+                                         : DeviceFile::Access::read_only;
+    }
+    OrProblem<DeviceFile> file = DeviceFile::open(path, access, options.create_size_bytes);
     if (!file.ok()) {
         return file.problem();
     }
@@ -95,6 +99,16 @@ FileDevice::FileDevice(std::string path, DeviceFile file)
     : path_(std::move(path)), file_(std::move(file)), workers_(*this) {}
 
 FileDevice::~FileDevice() { workers_.stop(); }
+
+Result<void> FileDevice::start_writing() {
+    if (geometry().read_only) {
+        return Error::erofs;
+    }
+    if (int error = file_.take_for_writing(path_); error != 0) {
+        return static_cast<Error>(error);
+    }
+    return {};
+}
 
 void FileDevice::submit(vfs::IoRequest& request) { workers_.submit(request); }
 

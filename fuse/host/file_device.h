@@ -36,6 +36,8 @@ class FileDevice final : public vfs::BlockDevice {
         bool read_only = false;
         // When the file does not exist, create it with this size (sparse); 0 is an error then.
         uint64_t create_size_bytes = 0;
+        // With read_only: see BlockDevice::start_writing(). Others may read until then.
+        bool may_write_later = false;
     };
 
     static OrProblem<std::unique_ptr<FileDevice>> open(const std::string& path,
@@ -48,6 +50,7 @@ class FileDevice final : public vfs::BlockDevice {
     const std::string& path() const { return path_; }
 
     const vfs::DeviceGeometry& geometry() const override { return file_.geometry(); }
+    Result<void> start_writing() override;
     void submit(vfs::IoRequest& request) override;
     using vfs::BlockDevice::read;
     using vfs::BlockDevice::write;

@@ -41,6 +41,7 @@ std::optional<MountEntry> find_mount_of(const std::string& source) {
 OrProblem<std::unique_ptr<vfs::BlockDevice>> open_when_free(const MountTask& task) {
     OpenMode mode;
     mode.read_only = task.options.file_system.read_only && !task.device.starts_with("mem:");
+    mode.may_write_later = mode.read_only;
     auto deadline = std::chrono::steady_clock::now() + kDeviceWait;
     while (true) {
         auto device = open_device(task.device, mode);

@@ -23,7 +23,7 @@ class FileDeviceTest : public testing::Test {
     }
 
     std::unique_ptr<FileDevice> open_device(bool read_only = false) {
-        auto device = FileDevice::open(path_, {read_only, 0});
+        auto device = FileDevice::open(path_, {read_only, 0, false});
         EXPECT_TRUE(device.ok()) << (device.ok() ? "" : device.problem().text);
         return device.ok() ? std::move(*device) : nullptr;
     }
@@ -31,7 +31,7 @@ class FileDeviceTest : public testing::Test {
     // The problem that stands in the way of opening `path`; "" when there is none.
     static std::string problem_with(const std::string& path, bool read_only,
                                     uint64_t create_size_bytes = 0) {
-        auto device = FileDevice::open(path, {read_only, create_size_bytes});
+        auto device = FileDevice::open(path, {read_only, create_size_bytes, false});
         return device.ok() ? "" : device.problem().text;
     }
 
@@ -93,6 +93,25 @@ TEST_F(FileDeviceTest, RefusesChangesWhenReadOnly) {
     EXPECT_EQ(error_of(write_bytes(*device, 0, Bytes(512))), EROFS);
     EXPECT_FALSE(device->discard(0, 4096).ok());
     EXPECT_TRUE(device->flush().ok());
+}
+
+TEST_F(FileDeviceTest, ReadsFirstAndWritesLater) {
+    make_image(1 << 20);
+    FileDevice::Options options;
+    options.read_only = true;
+    options.may_write_later = true;
+    auto first = FileDevice::open(path_, options);
+    auto second = FileDevice::open(path_, options);
+    ASSERT_TRUE(first.ok() && second.ok());
+    EXPECT_FALSE((*first)->geometry().read_only);
+    // Not while somebody else reads; and who was refused goes on reading.
+    EXPECT_EQ(error_of((*first)->start_writing()), EBUSY);
+    EXPECT_FALSE(problem_with(path_, false).empty());
+    second->reset();
+    ASSERT_TRUE((*first)->start_writing().ok());
+    EXPECT_TRUE((*first)->start_writing().ok());
+    EXPECT_FALSE(problem_with(path_, true).empty());
+    EXPECT_TRUE(write_bytes(**first, 0, pattern(4096, 5)).ok());
 }
 
 TEST_F(FileDeviceTest, DiscardFreesSpace) {
