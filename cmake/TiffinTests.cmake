@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT OR GPL-2.0-only
-# GoogleTest programs, one CTest test for each test case.
+# GoogleTest programs, one CTest test for each test case; with the sanitizers, whose programs start
+# slowly, one for each of a few shares of a program's cases.
 include(GoogleTest)
 
 set(TIFFIN_TEST_TIMEOUT_SECONDS 120)
@@ -14,6 +15,18 @@ function(tiffin_test name)
     target_link_libraries(${name} PRIVATE tiffin_options)
     tiffin_link(${name} PRIVATE ${arg_LINK} tiffin_test_support tiffin_check tiffin_tools_common
                 tiffin_fuse tiffin_host GTest::gmock GTest::gtest GTest::gtest_main)
+    if(TIFFIN_SANITIZE)
+        set(shares 4)
+        math(EXPR last "${shares} - 1")
+        foreach(share RANGE ${last})
+            add_test(NAME ${name}.${share} COMMAND ${name} --gtest_brief=1
+                     WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
+            set_tests_properties(${name}.${share} PROPERTIES
+                LABELS ${arg_LABEL} TIMEOUT ${TIFFIN_TEST_TIMEOUT_SECONDS}
+                ENVIRONMENT "GTEST_TOTAL_SHARDS=${shares};GTEST_SHARD_INDEX=${share}")
+        endforeach()
+        return()
+    endif()
     # Found when CTest runs, not when it is linked: a test that crashes must not stop the build.
     gtest_discover_tests(${name}
         TEST_PREFIX "${name}."

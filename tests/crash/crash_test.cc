@@ -17,6 +17,7 @@
 #include "fuse/check/check.h"
 #include "fuse/host/log_sink.h"
 #include "tests/crash/workload.h"
+#include "tests/support/test_size.h"
 
 namespace tiffin::test {
 namespace {
@@ -28,8 +29,6 @@ uint64_t random_workloads() {
     const char* wanted = std::getenv("TIFFIN_CRASH_WORKLOADS");
     return wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : 3;
 }
-
-bool reduced() { return std::getenv("TIFFIN_TEST_REDUCED") != nullptr; }
 
 struct Unit {
     uint32_t write_unit_bytes;
@@ -140,14 +139,14 @@ class Crash : public testing::TestWithParam<Unit> {
 };
 
 TEST_P(Crash, ScriptAtEveryWrite) {
-    fail_power_everywhere(run_script(GetParam().geometry()), reduced() ? 7 : 1);
+    fail_power_everywhere(run_script(GetParam().geometry()), is_reduced() ? 7 : 1);
     EXPECT_GT(met_.journals, 0U);
 }
 
 TEST_P(Crash, LongOperations) {
     // When the commits fall is up to the scheduler: some runs may not cut any operation in two.
     for (int run = 0; run < 20 && (met_.orphans == 0 || met_.intents == 0); ++run) {
-        fail_power_everywhere(run_long_operations(GetParam().geometry()), reduced() ? 29 : 3);
+        fail_power_everywhere(run_long_operations(GetParam().geometry()), is_reduced() ? 29 : 3);
         if (HasFatalFailure()) {
             return;
         }
@@ -159,8 +158,8 @@ TEST_P(Crash, LongOperations) {
 TEST_P(Crash, RandomWorkloads) {
     for (uint64_t seed = 1; seed <= random_workloads(); ++seed) {
         SCOPED_TRACE("workload seed " + std::to_string(seed));
-        fail_power_everywhere(run_random(GetParam().geometry(), seed, reduced() ? 60 : 250),
-                              reduced() ? 41 : 13);
+        fail_power_everywhere(run_random(GetParam().geometry(), seed, is_reduced() ? 60 : 250),
+                              is_reduced() ? 41 : 13);
         if (HasFatalFailure()) {
             return;
         }
@@ -171,7 +170,7 @@ TEST_P(Crash, RandomWorkloads) {
 TEST_P(Crash, WhileRecovering) {
     RecordedWorkload workload = run_script(GetParam().geometry());
     CrashReplay replay(std::move(workload.recording));
-    const size_t stride = replay.size() / (reduced() ? 3 : 12) + 1;
+    const size_t stride = replay.size() / (is_reduced() ? 3 : 12) + 1;
     uint64_t seed = 1;
     do {
         if (replay.position() % stride != stride - 1) {
@@ -199,7 +198,7 @@ TEST_P(Crash, WhileRecovering) {
 TEST_P(Crash, WithADamagedSuperblock) {
     RecordedWorkload workload = run_script(GetParam().geometry());
     CrashReplay replay(std::move(workload.recording));
-    const size_t stride = reduced() ? 11 : 5;
+    const size_t stride = is_reduced() ? 11 : 5;
     uint64_t seed = 1;
     size_t slots_destroyed = 0;
     do {

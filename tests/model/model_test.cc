@@ -12,22 +12,17 @@
 #include <string>
 
 #include "tests/model/model_run.h"
+#include "tests/support/test_size.h"
 
 namespace tiffin::model {
 namespace {
-
-// The sanitizers' runs are slower by a factor.
-uint64_t operations_of_a_test() {
-    const char* reduced = std::getenv("TIFFIN_TEST_REDUCED");
-    return reduced != nullptr && std::string(reduced) == "1" ? 4000 : 30000;
-}
 
 class ModelTest : public ::testing::TestWithParam<uint64_t> {};
 
 TEST_P(ModelTest, AgreesWithTheModel) {
     std::unique_ptr<Subject> subject = make_core_subject();
     ModelRun run(*subject, GetParam());
-    std::string failure = run.run(operations_of_a_test());
+    std::string failure = run.run(test::test_size(30000, 4000));
     EXPECT_EQ(failure, "") << failure;
 }
 

@@ -13,6 +13,7 @@
 #include "fuse/check/check.h"
 #include "fuse/check/describe.h"
 #include "fuse/host/log_sink.h"
+#include "tests/support/test_size.h"
 #include "tests/unit/check/check_support.h"
 #include "tests/unit/check/image_editor.h"
 
@@ -24,9 +25,7 @@ using test::CrashOutcome;
 using test::TestVolume;
 using tiffinfs::kBlockBytes;
 
-uint64_t rounds(uint64_t wanted) {
-    return std::getenv("TIFFIN_TEST_REDUCED") != nullptr ? wanted / 8 : wanted;
-}
+uint64_t rounds(uint64_t wanted) { return test::test_size(wanted, wanted / 20 + 1); }
 
 // TIFFIN_FUZZ_FIRST_SEED=N tries others than the usual ones.
 uint64_t first_seed() {

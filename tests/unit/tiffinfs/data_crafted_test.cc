@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "fs/tiffinfs/node.h"
+#include "tests/support/test_size.h"
 #include "tests/unit/tiffinfs/data_fixture.h"
 
 namespace tiffin::tiffinfs {
@@ -137,7 +138,7 @@ TEST(DataCrafted, NothingCrashesOnAnyTree) {
     geometry.size_bytes = kImageBytes;
     // Sanitizers make it slow. TIFFIN_SEED repeats one run.
     uint64_t first = 1;
-    uint64_t last = std::getenv("TIFFIN_TEST_REDUCED") != nullptr ? 60 : 300;
+    uint64_t last = test::test_size(300, 60);
     if (const char* text = std::getenv("TIFFIN_SEED"); text != nullptr) {
         first = last = std::strtoull(text, nullptr, 10);
     }

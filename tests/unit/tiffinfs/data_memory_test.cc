@@ -8,6 +8,7 @@
 #include <string>
 
 #include "fuse/host/allocation_hooks.h"
+#include "tests/support/test_size.h"
 #include "tests/unit/tiffinfs/data_fixture.h"
 
 namespace tiffin::tiffinfs {
@@ -126,7 +127,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // The second step of long work fails: the file is right at once, and the rest is made up for.
 TEST(DataIntent, InterruptedTruncationIsFinishedBeforeTheFileGrows) {
-    for (uint64_t number = 1; number < 60; ++number) {
+    for (uint64_t number = 1; number < 60; number += test::test_size(1, 7)) {
         DataVolume volume(make_memory_device(64 * kMiB));
         uint64_t node = volume.create("f");
         for (uint64_t i = 0; i < kFragments; ++i) {

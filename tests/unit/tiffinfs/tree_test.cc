@@ -16,6 +16,7 @@
 #include "fs/tiffinfs/tiffinfs.h"
 #include "fs/tiffinfs/volume.h"
 #include "fuse/host/memory_device.h"
+#include "tests/support/test_size.h"
 
 namespace tiffin::tiffinfs {
 namespace {
@@ -94,7 +95,9 @@ TEST_P(TreeRandom, MatchesModelThroughCheckpointsAndCrashes) {
     Volume* volume = open_volume(*device, 2U << 20);
     ASSERT_NE(volume, nullptr);
     Model model;
-    for (int i = 0; i < run.operations; ++i) {
+    const auto operations =
+        static_cast<int>(test::test_size(static_cast<uint64_t>(run.operations), 1500));
+    for (int i = 0; i < operations; ++i) {
         std::vector<std::pair<Key, std::string>> puts;
         std::vector<Key> erasures;
         int count = 1 + static_cast<int>(random() % 4);

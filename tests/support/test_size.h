@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// How much the long tests do: the sanitizers' runs are slower by a factor.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+namespace tiffin::test {
+
+// Whether TIFFIN_TEST_REDUCED=1 is set, as the presets of the sanitizers do.
+inline bool is_reduced() {
+    const char* reduced = std::getenv("TIFFIN_TEST_REDUCED");
+    return reduced != nullptr && std::string_view(reduced) == "1";
+}
+
+inline uint64_t test_size(uint64_t full, uint64_t reduced) { return is_reduced() ? reduced : full; }
+
+}  // namespace tiffin::test
