@@ -14,7 +14,7 @@ Result<uint64_t> TiffinFileSystem::trim(uint64_t offset_bytes, uint64_t length_b
     uint64_t total_blocks = volume_->superblock().total_blocks;
     // Only whole blocks inside the range; the end may be anywhere, also beyond the volume.
     uint64_t first = offset_bytes / kBlockBytes + (offset_bytes % kBlockBytes != 0 ? 1 : 0);
-    if (first >= total_blocks) {
+    if (first >= total_blocks || length_bytes < kBlockBytes) {
         return Error::einval;
     }
     uint64_t end_bytes =

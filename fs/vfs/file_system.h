@@ -248,7 +248,8 @@ class FileSystem {
 
     // ---- 11. Control and maintenance ---------------------------------------------------------
 
-    // Tells the device which ranges are free (fstrim); returns the bytes discarded.
+    // Tells the device which ranges are free (fstrim); returns the bytes discarded. Errors: einval
+    // (beyond the end, or less than a block), eopnotsupp (the device cannot).
     virtual Result<uint64_t> trim(uint64_t offset_bytes, uint64_t length_bytes,
                                   uint64_t minimum_bytes);
     // Stops the file system at once (FS_IOC_SHUTDOWN): afterwards every operation gives eio.
