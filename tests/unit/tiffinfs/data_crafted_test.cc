@@ -138,7 +138,7 @@ TEST(DataCrafted, NothingCrashesOnAnyTree) {
     geometry.size_bytes = kImageBytes;
     // Sanitizers make it slow. TIFFIN_SEED repeats one run.
     uint64_t first = 1;
-    uint64_t last = test::test_size(300, 60);
+    uint64_t last = ::tiffin::test::test_size(300, 60);
     if (const char* text = std::getenv("TIFFIN_SEED"); text != nullptr) {
         first = last = std::strtoull(text, nullptr, 10);
     }

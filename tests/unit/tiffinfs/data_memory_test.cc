@@ -127,7 +127,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // The second step of long work fails: the file is right at once, and the rest is made up for.
 TEST(DataIntent, InterruptedTruncationIsFinishedBeforeTheFileGrows) {
-    for (uint64_t number = 1; number < 60; number += test::test_size(1, 7)) {
+    for (uint64_t number = 1; number < 60; number += ::tiffin::test::test_size(1, 7)) {
         DataVolume volume(make_memory_device(64 * kMiB));
         uint64_t node = volume.create("f");
         for (uint64_t i = 0; i < kFragments; ++i) {

@@ -138,7 +138,7 @@ class JournalRing : public testing::TestWithParam<std::tuple<uint64_t, uint32_t>
 
 TEST_P(JournalRing, ReadsBackOverManyLaps) {
     const auto [journal_bytes, write_unit_bytes] = GetParam();
-    for (uint64_t seed = 1; seed <= test::test_size(3, 1); ++seed) {
+    for (uint64_t seed = 1; seed <= ::tiffin::test::test_size(3, 1); ++seed) {
         SCOPED_TRACE("seed " + std::to_string(seed));
         RingWorkload workload(journal_bytes, write_unit_bytes, seed);
         workload.run(journal_bytes > kMiB ? 1500 : 1000);

@@ -96,7 +96,7 @@ TEST_P(TreeRandom, MatchesModelThroughCheckpointsAndCrashes) {
     ASSERT_NE(volume, nullptr);
     Model model;
     const auto operations =
-        static_cast<int>(test::test_size(static_cast<uint64_t>(run.operations), 1500));
+        static_cast<int>(::tiffin::test::test_size(static_cast<uint64_t>(run.operations), 1500));
     for (int i = 0; i < operations; ++i) {
         std::vector<std::pair<Key, std::string>> puts;
         std::vector<Key> erasures;
