@@ -101,6 +101,8 @@ Result<void> FileSystem::verify_read(const ReadMapping& /*mapping*/, uint32_t /*
 
 void FileSystem::release_read(ReadMapping& /*mapping*/) {}
 
+void FileSystem::note_read(NodeId /*node*/) {}
+
 Result<void> FileSystem::prepare_write(NodeId /*node*/, uint64_t /*offset_bytes*/,
                                        uint64_t /*length_bytes*/, uint32_t /*flags*/,
                                        WriteGrant& /*grant*/) {

@@ -298,6 +298,8 @@ void reply_with_data(Request request, vfs::NodeId node, vfs::Handle handle, uint
     if (device == nullptr || reader == nullptr || size_bytes > kMaxRequestBytes) {
         return reply_through_buffer(std::move(request), node, handle, offset_bytes, size_bytes);
     }
+    // Before the answer, so that whoever got it sees the new time.
+    file_system.note_read(node);
     Result<void> prepared = reader->prepare(file_system, *device, node, offset_bytes, size_bytes);
     if (prepared.ok()) {
         reader->answer(request);
