@@ -8,6 +8,7 @@ function(tiffin_check_test name timeout_seconds)
 endfunction()
 
 tiffin_check_test(arrows 60 scripts/check-arrows)
+tiffin_check_test(docs 60 scripts/check-docs)
 tiffin_check_test(license 60 scripts/check-license)
 tiffin_check_test(format 60 scripts/format --check)
 tiffin_check_test(shell 60 scripts/check-shell)

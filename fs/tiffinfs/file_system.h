@@ -78,7 +78,7 @@ class TiffinFileSystem final : public vfs::FileSystem, private SpaceReclaimer {
     Result<void> verify_read(const vfs::ReadMapping& mapping, uint32_t segment_index,
                              Span<const vfs::IoVector> buffers) override;
     void release_read(vfs::ReadMapping& mapping) override;
-    void note_access(vfs::NodeId node) override;
+    void note_read(vfs::NodeId node) override;
     Result<uint64_t> seek(vfs::NodeId node, uint64_t offset_bytes, vfs::SeekTarget target) override;
 
     // operations_write.cc

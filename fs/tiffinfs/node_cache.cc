@@ -23,8 +23,8 @@ constexpr uint32_t kEvictionEffort = 256;
 
 }  // namespace
 
-NodeCache::NodeCache(vfs::BlockDevice& device, uint64_t budget_bytes)
-    : device_(device), budget_nodes_(budget_bytes / kBlockBytes) {}
+NodeCache::NodeCache(vfs::BlockDevice& device, uint64_t budget_bytes, DamageListener& listener)
+    : device_(device), budget_nodes_(budget_bytes / kBlockBytes), listener_(listener) {}
 
 NodeCache::~NodeCache() {
     // Dropped nodes that were to be written are on the list only; the others are in the hash too.
@@ -142,6 +142,7 @@ Result<Node*> NodeCache::get(uint64_t block, uint64_t generation, uint8_t level)
         // Two pointers claim one block: only a crafted or damaged tree does that.
         log_line(host::LogLevel::error, "tree node at block ", block,
                  " is claimed by two different parents; run fsck.tiffin");
+        listener_.damage_met();
         unpin(node);
         return Error::euclean;
     }
@@ -195,6 +196,9 @@ Result<Node*> NodeCache::load(uint64_t block, uint64_t generation, uint8_t level
     log_line(host::LogLevel::error, "tree node at block ", block, " (generation ", generation,
              ", level ", uint32_t{level}, "): ", reason);
     Error error = node->load_error;
+    if (error == Error::euclean) {
+        listener_.damage_met();
+    }
     drop(node, false);
     unpin(node);
     return error;

@@ -47,10 +47,20 @@ class NodePins {
     Node** nodes_ = inline_nodes_;
 };
 
+// Learns that a node on the device is damaged; what is wrong with it is in the log already.
+class DamageListener {
+  public:
+    // May be called with locks of nodes held.
+    virtual void damage_met() = 0;
+
+  protected:
+    ~DamageListener() = default;
+};
+
 class NodeCache {
   public:
     // `budget_bytes` bounds the nodes in memory (dirty ones may exceed it until the next checkpoint).
-    NodeCache(vfs::BlockDevice& device, uint64_t budget_bytes);
+    NodeCache(vfs::BlockDevice& device, uint64_t budget_bytes, DamageListener& listener);
     ~NodeCache();
 
     // Allocates the hash. Errors: enomem.
@@ -117,6 +127,7 @@ class NodeCache {
 
     vfs::BlockDevice& device_;
     uint64_t budget_nodes_;
+    DamageListener& listener_;
     uint64_t volume_nonce_ = 0;
     uint64_t total_blocks_ = 0;
     uint32_t buckets_per_shard_ = 0;

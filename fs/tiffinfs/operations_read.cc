@@ -210,6 +210,17 @@ void TiffinFileSystem::release_read(vfs::ReadMapping& mapping) {
     }
 }
 
+void TiffinFileSystem::note_read(vfs::NodeId node) {
+    // Most mounts with noatime read a lot: not even a look at the object.
+    if (options_.access_time == AccessTimePolicy::noatime || volume_->is_shut_down()) {
+        return;
+    }
+    Result<ObjectPin> object = objects_.get(node);
+    if (object.ok()) {
+        touch_access_time(*this, **object);
+    }
+}
+
 Result<void> TiffinFileSystem::verify_read(const vfs::ReadMapping& mapping, uint32_t segment_index,
                                            Span<const vfs::IoVector> buffers) {
     if (segment_index >= mapping.segment_count ||
@@ -230,12 +241,6 @@ Result<void> TiffinFileSystem::verify_read(const vfs::ReadMapping& mapping, uint
         }
     }
     return {};
-}
-
-void TiffinFileSystem::note_access(vfs::NodeId node) {
-    if (Result<ObjectPin> object = objects_.get(node); object.ok()) {
-        touch_access_time(*this, **object);
-    }
 }
 
 Result<size_t> TiffinFileSystem::read(vfs::NodeId node, vfs::Handle /*handle*/,

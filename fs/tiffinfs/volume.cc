@@ -26,7 +26,7 @@ Volume::Volume(vfs::BlockDevice& device, const VolumeOptions& options)
     : device_(device),
       options_(options),
       allocator_(device, readers_),
-      cache_(device, options.cache_bytes),
+      cache_(device, options.cache_bytes, *this),
       pool_(cache_, allocator_),
       tree_(cache_, pool_),
       journal_(device) {}
@@ -215,12 +215,16 @@ void Volume::fail(const char* why) {
 Error Volume::report_damage(const char* what, uint64_t node, uint64_t detail) {
     log_line(host::LogLevel::error, "damaged metadata: ", what, " (node ", node, ", at ", detail,
              "); run fsck.tiffin");
+    damage_met();
+    return Error::euclean;
+}
+
+void Volume::damage_met() {
     errors_seen_.store(true, std::memory_order_relaxed);
     if (options_.errors == ErrorsPolicy::remount_read_only &&
         !read_only_.exchange(true, std::memory_order_relaxed)) {
         log_line(host::LogLevel::error, "the volume is read-only now (errors=remount-ro)");
     }
-    return Error::euclean;
 }
 
 void Volume::shut_down() {

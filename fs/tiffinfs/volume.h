@@ -42,7 +42,7 @@ class SpaceReclaimer {
     ~SpaceReclaimer() = default;
 };
 
-class Volume {
+class Volume final : private DamageListener {
   public:
     // Opens the volume on `device` (which must outlive it): finds the newest valid superblock, replays
     // the journal, raises the incarnation, and starts the maintenance thread. Errors: einval (no
@@ -154,6 +154,8 @@ class Volume {
     void maintenance();
     // Something on the device failed: read-only from now on, what is acknowledged stays.
     void fail(const char* why);
+    // Applies the errors policy; what was met is in the log.
+    void damage_met() override;
 
     TransactionWorkspace* take_workspace();
     void give_back_workspace(TransactionWorkspace* workspace);

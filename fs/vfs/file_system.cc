@@ -99,9 +99,9 @@ Result<void> FileSystem::verify_read(const ReadMapping& /*mapping*/, uint32_t /*
     return Error::eopnotsupp;
 }
 
-void FileSystem::note_access(NodeId /*node*/) {}
-
 void FileSystem::release_read(ReadMapping& /*mapping*/) {}
+
+void FileSystem::note_read(NodeId /*node*/) {}
 
 Result<void> FileSystem::prepare_write(NodeId /*node*/, uint64_t /*offset_bytes*/,
                                        uint64_t /*length_bytes*/, uint32_t /*flags*/,

@@ -4,28 +4,41 @@
 // A host (FUSE daemon, kernel module, test) owns the objects, translates its own requests to these
 // calls and back, and provides the services of host.h. A file system derives from FileSystem, takes
 // a BlockDevice (or nothing), and never calls back up. Everything a file system author needs is in
-// this header; fs/hello is the smallest example and docs/tutorial.md walks through it.
+// this header and in types.h; fs/hello is the smallest example and docs/tutorial.md walks through
+// it.
+//
+// What to implement. Pure virtual is what every file system has: mounting, lookup, attributes,
+// directories. To show content, read(), or device() and map_read(). To change content, also
+// write(), set_attributes() (hosts truncate with it) and fsync(). All else as it is wanted: the
+// defaults say "not supported" (eopnotsupp, or what is said at the operation), never success. What
+// is implemented is implemented whole: an attribute or flag that is not kept is refused.
 //
 // Threading. Every operation may be called by many threads at once; the file system synchronises
-// itself. Operations may sleep, and are never called from interrupt context.
+// itself. Operations may sleep, and are never called from interrupt context. Host objects that are
+// handed in (sinks) may wait for the host's memory, so no lock of a spinning kind is held
+// meanwhile.
 //
 // Permissions. The host has checked them (mode bits, ACLs, sticky directories, capabilities) before
 // it calls. What only the file system knows it checks itself: immutable and append-only flags,
 // read-only state, limits.
 //
-// Names. The host passes names of 1 to any number of bytes without '/' and NUL; the file system
-// answers enametoolong beyond its limit. "." and ".." reach lookup() only.
+// Names. The host passes names of at least one byte, without '/' and NUL and of any length; the
+// file system answers enametoolong beyond its limit. "." and ".." reach lookup() only.
 //
 // Memory. Spans and names are valid during the call only. Buffers are pinned: the file system may
-// hand them to the device.
+// hand them to the device. The same code runs on kernel stacks: a frame stays below 1 KiB, and what
+// is larger (KiB of scratch space, a ReadMapping) lives on the heap or in the object.
 //
 // Failure. An operation that fails changes nothing: all memory and space it can need is reserved
-// before its first change. Any operation may fail with eio (the device), euclean (damaged metadata),
-// enomem, and every changing operation with erofs (mounted so, or turned so by errors); they are not
-// listed again. A NodeId that does not exist gives estale.
+// before its first change. Any operation may fail with eio (the device), euclean (damaged
+// metadata), enomem, and every changing operation with erofs (mounted so, or turned so by errors);
+// they are not listed again. A NodeId that does not exist gives estale. forget(), release(),
+// release_read() and abort_write() cannot fail.
 //
-// Operations are grouped in the order of a mount's life. Pure virtual: what every file system has.
-// The others default to "not supported" (eopnotsupp or enosys), never to success.
+// What hosts cache. A host takes every change to come through itself, so it may keep names,
+// attributes and content for as long as it likes. Content that changes by itself is not for it.
+//
+// Operations are grouped in the order of a mount's life.
 #pragma once
 
 #include <cstddef>
@@ -45,11 +58,12 @@ class FileSystem {
 
     // ---- 1. Mounting and unmounting ----------------------------------------------------------
     // A file system is mounted by its own factory (for example tiffinfs::mount), which returns it
-    // ready for use, and destroyed after unmount().
+    // ready for use; the host that called it also calls unmount() once, and then the factory's
+    // counterpart (tiffinfs::destroy).
 
     // Completes all work, makes everything durable and releases the device. No operation runs or
-    // follows. Errors: eio, when something acknowledged by fsync could not be kept; the object must
-    // still be destroyed.
+    // follows; references that the host still holds count as given back. Errors: eio, when
+    // something acknowledged could not be kept; the object must still be destroyed.
     virtual Result<void> unmount() = 0;
 
     virtual Result<FileSystemStatistics> statistics() = 0;
@@ -68,12 +82,15 @@ class FileSystem {
     virtual Result<void> restore_state(ByteSpan state);
 
     // ---- 2. Nodes: finding them and letting go -----------------------------------------------
-    // Every successful lookup, creation, find_node, and every entry taken by a readdir with
-    // attributes adds one reference to a node; forget() takes `count` of them back. An object
-    // whose last link is gone lives on until its references are. The root needs no reference.
+    // Every successful lookup(), find_node() and operation of group 4 that returns a node adds one
+    // reference to it, and so does every entry that a read_directory() with attributes hands over;
+    // forget() takes `count` of them back. The host names only nodes that it has a reference to (or
+    // whose number it has guessed: then estale, or any answer, but no harm). References are all
+    // that keeps an open file: an object whose last link is gone lives on until its references are.
+    // The root needs no reference.
 
-    // Finds `name` in directory `parent`; also "." and "..". Errors: enoent, enotdir,
-    // enametoolong.
+    // Finds `name` in directory `parent`; also "." and ".." (of the root: the root). Errors:
+    // enoent, enotdir, enametoolong.
     virtual Result<Attributes> lookup(NodeId parent, Name name) = 0;
 
     // Drops references. Never fails, does no I/O (a kernel calls it under memory pressure): what
@@ -81,19 +98,19 @@ class FileSystem {
     virtual void forget(NodeId node, uint64_t count) = 0;
 
     // Finds a node by identity, for exported file handles. Any generation matches when
-    // `generation` is 0. Errors: estale.
+    // `generation` is 0. Errors: estale (the default: no handles).
     virtual Result<Attributes> find_node(NodeId node, uint64_t generation);
 
     // ---- 3. Attributes -----------------------------------------------------------------------
 
     virtual Result<Attributes> get_attributes(NodeId node) = 0;
 
-    // Applies `change` and returns the attributes after it. A size beyond the end makes a hole; a
-    // smaller one frees what is behind it, and what is read there later is zeros. Ownership
+    // Applies all of `change` and returns the attributes after it. A size beyond the end makes a
+    // hole; a smaller one frees what is behind it, and what is read there later is zeros. Ownership
     // changes clear set-user-id and set-group-id (of executables) and file capabilities. Sets the
-    // change time; a changed size also sets the modification time. Errors: eperm (immutable, or
-    // append-only and truncating), efbig, enospc, eisdir (size of a directory), einval (size of
-    // anything else).
+    // change time to now unless `change` has one; setting the size also sets the modification time.
+    // Errors: eperm (immutable, or append-only and truncating), efbig, enospc, eisdir (size of a
+    // directory), einval (size of anything else), eopnotsupp (an attribute that is not kept).
     virtual Result<Attributes> set_attributes(const Caller& caller, NodeId node,
                                               const AttributeChange& change);
 
@@ -101,11 +118,12 @@ class FileSystem {
     virtual Result<void> set_flags(NodeId node, uint32_t flags);
 
     // ---- 4. Creating -------------------------------------------------------------------------
-    // All take the type from their own name or from `mode`, the permissions from `mode`, apply the
-    // caller's umask unless the parent has a default ACL, take the group from a set-group-id
-    // parent, and return the new node with one reference. Errors: eexist, enoent (the parent was
-    // removed), enotdir, enospc, enametoolong, emlink (too many sub-directories), eperm (the
-    // parent is immutable).
+    // The type comes from the operation or from `mode`, the permissions from `mode` without the
+    // caller's umask (which a default ACL of the parent replaces), the owner from the caller, the
+    // group from a set-group-id parent or else from the caller. They change the parent's
+    // modification and change time. All, link() too, return the node with one more reference.
+    // Errors: eexist, enoent (the parent was removed), enotdir, enospc, enametoolong, emlink (too
+    // many sub-directories), eperm (the parent is immutable).
 
     // A regular file, fifo, socket or device, by the type bits of `mode` (none: regular).
     virtual Result<Attributes> create(const Caller& caller, NodeId parent, Name name, uint32_t mode,
@@ -115,11 +133,12 @@ class FileSystem {
     // Errors also: enametoolong when `target` is longer than kSymlinkMaxBytes.
     virtual Result<Attributes> make_symlink(const Caller& caller, NodeId parent, Name name,
                                             Name target);
-    // A regular file without a name (O_TMPFILE), link count 0; `parent` gives its defaults.
+    // A regular file without a name (O_TMPFILE), link count 0; `parent` gives its defaults. It is
+    // gone with its last reference unless link() has named it.
     virtual Result<Attributes> make_temporary(const Caller& caller, NodeId parent, uint32_t mode);
 
     // Another name for `node`. Also gives a temporary file its first name. Errors also: eperm
-    // (directories, immutable or append-only files), emlink.
+    // (directories, immutable or append-only files), emlink, enoent (its last link is gone).
     virtual Result<Attributes> link(NodeId node, NodeId new_parent, Name new_name);
 
     // Writes the target of a symlink to `buffer` and returns its length. Errors: einval (not a
@@ -127,6 +146,7 @@ class FileSystem {
     virtual Result<size_t> read_link(NodeId node, MutableByteSpan buffer);
 
     // ---- 5. Removing and renaming ------------------------------------------------------------
+    // They add and drop no references: the host forgets when it wants to.
 
     // Errors: enoent, enotdir, eisdir (`name` is a directory), eperm (immutable, append-only).
     virtual Result<void> unlink(NodeId parent, Name name);
@@ -142,27 +162,32 @@ class FileSystem {
 
     // ---- 6. Opening --------------------------------------------------------------------------
     // Reading and writing need no open file: a node reference is enough. A file system that wants
-    // state per open overrides these; the default enosys tells the host never to ask again.
+    // state for each open file overrides these; what open() returns then comes back as `handle`.
+    // The default enosys tells the host never to ask again, and every handle is 0. Hosts need not
+    // open directories (FUSE does not), so read_directory() works with handle 0 in any case.
 
     virtual Result<Handle> open(NodeId node, uint32_t open_flags);
     virtual void release(NodeId node, Handle handle);
 
     // ---- 7. File data: whole requests --------------------------------------------------------
 
-    // Reads into `buffers` from `offset_bytes`; returns the bytes read, fewer only at end of file.
-    // Errors: eisdir, einval (not a regular file), eio (also a wrong checksum: never wrong data).
-    // The default reads through map_read() and device().
+    // Reads into `buffers` from `offset_bytes`; returns the bytes read, fewer than they hold only
+    // at end of file, 0 at and beyond it. Errors: eisdir, einval (not a regular file), eio (also a
+    // wrong checksum: never wrong data). The default reads through map_read() and device(); without
+    // a device it gives eopnotsupp.
     virtual Result<size_t> read(NodeId node, Handle handle, uint64_t offset_bytes,
                                 Span<const IoVector> buffers);
 
-    // Writes all of `buffers`; returns the bytes written, fewer only when an error came after
-    // some. Unless `cached`, sets modification and change times. `flags`: write_flag. Errors:
-    // enospc, efbig, eperm (immutable).
+    // Writes all of `buffers`; returns the bytes written, fewer only when an error came after some.
+    // What lies between the old end and `offset_bytes` reads as zeros. `flags`: write_flag, all of
+    // which count; unless `cached`, sets modification and change times. Errors: enospc, efbig,
+    // eisdir, einval (not a regular file), eperm (immutable, or append-only and not at the end).
     virtual Result<size_t> write(NodeId node, Handle handle, uint64_t offset_bytes,
                                  Span<const IoVector> buffers, uint32_t flags);
 
-    // Everything written to `node` before the call, and what is needed to find it, is durable when
-    // it returns. With `data_only`, attributes that are not needed to read it back may be left out.
+    // Everything done to `node` (a directory too) before the call, and what is needed to find it,
+    // is durable when it returns. With `data_only`, attributes that are not needed to read it back
+    // may be left out.
     virtual Result<void> fsync(NodeId node, bool data_only);
 
     // fallocate; `mode` is a set of allocate_flag. Errors: enospc, efbig, einval (alignment of
@@ -183,18 +208,24 @@ class FileSystem {
 
     // ---- 8. File data: the lower path --------------------------------------------------------
     // For hosts that start, overlap and complete I/O themselves (readahead, writepages, zero-copy
-    // replies). All ranges are multiples of kBlockBytes.
+    // replies). A file system without a device leaves all of it out. Offsets and lengths are
+    // multiples of kBlockBytes (map_read() rounds outwards); only segments of content that is in
+    // memory end anywhere.
     //
     // Reading: map_read -> the host reads the device segments -> verify_read each -> release_read.
     // Writing: prepare_write -> the host writes the segments -> commit_write, or abort_write.
-    // Both may be pending across threads; a completion handler must not call any of these.
+    // Several may be under way at once, of one file too, and each may go on on another thread than
+    // it began on; a completion handler must not call any of these. After map_read() or
+    // prepare_write() has failed there is nothing to give back.
 
     // The device the segments refer to; nullptr when the file system has none.
     virtual BlockDevice* device();
 
     // Where [offset, offset + length) is, as far as `mapping` can hold it (the host goes on from
-    // mapping.offset_bytes + mapping.length_bytes). The blocks are not reused before
-    // release_read(). At or beyond the end of file: length_bytes 0, still to be released.
+    // mapping.offset_bytes + mapping.length_bytes). The segments follow each other without a gap;
+    // the last block may reach beyond mapping.file_size_bytes, where it reads as zeros. The blocks
+    // are not reused before release_read(). At or beyond the end of file: length_bytes 0, still to
+    // be released. Errors: eisdir, einval (not a regular file).
     virtual Result<void> map_read(NodeId node, uint64_t offset_bytes, uint64_t length_bytes,
                                   ReadMapping& mapping);
     // Checks what was read from device segment `segment_index`. Errors: eio, with a log line that
@@ -202,9 +233,10 @@ class FileSystem {
     virtual Result<void> verify_read(const ReadMapping& mapping, uint32_t segment_index,
                                      Span<const IoVector> buffers);
     virtual void release_read(ReadMapping& mapping);
-    // File data was read through map_read(): moves the access time, where the rules of the mount say
-    // so. read() does it itself. Never fails: a time that could not be kept is no reason to.
-    virtual void note_access(NodeId node);
+    // Somebody is about to read `node` through mappings, of which the calling thread holds none yet:
+    // moves its access time as read() would. For hosts that keep no access times of their own. It
+    // may fail, which is nobody's concern.
+    virtual void note_read(NodeId node);
 
     // Room for writing [offset, offset + length), both multiples of kBlockBytes; see WriteGrant.
     // Nothing is visible before commit_write(). Errors: enospc, efbig.
@@ -223,11 +255,13 @@ class FileSystem {
 
     // ---- 9. Directories ----------------------------------------------------------------------
 
-    // Hands entries from `cookie` on (0: the start) to `sink`, "." and ".." first, until it is
-    // full or the directory ends. A cookie stays valid whatever is created or removed; an entry
-    // that exists the whole time is seen exactly once. With `with_attributes` each entry carries
-    // attributes and each entry taken, but "." and "..", adds a reference to its node. Errors:
-    // enotdir.
+    // Hands entries from `cookie` on (0: the start) to `sink`, "." and ".." first, until it is full
+    // or the directory ends, which is when it returns without having been refused. Each entry says
+    // at which cookie reading goes on behind it. A cookie stays valid whatever is created or
+    // removed; an entry that exists the whole time is seen exactly once. With `with_attributes`
+    // each entry carries attributes and each entry that the sink takes, but "." and "..", adds a
+    // reference to its node: no other thread must be able to delete it between. A removed directory
+    // that is still referenced has no entries. Errors: enotdir; only when nothing was handed over.
     virtual Result<void> read_directory(NodeId node, Handle handle, uint64_t cookie,
                                         bool with_attributes, DirectorySink& sink) = 0;
 
@@ -248,13 +282,15 @@ class FileSystem {
 
     // ---- 11. Control and maintenance ---------------------------------------------------------
 
-    // Tells the device which ranges are free (fstrim); returns the bytes discarded. Errors: einval
-    // (beyond the end, or less than a block), eopnotsupp (the device cannot).
+    // Tells the device which ranges of at least `minimum_bytes` are free (fstrim); returns the
+    // bytes discarded. The range is one of the device. Errors: einval (beyond it, or
+    // less than a block), eopnotsupp.
     virtual Result<uint64_t> trim(uint64_t offset_bytes, uint64_t length_bytes,
                                   uint64_t minimum_bytes);
     // Stops the file system at once (FS_IOC_SHUTDOWN): afterwards every operation gives eio.
     virtual Result<void> shutdown(ShutdownMode mode);
-    // Reads and verifies a bounded part of everything stored, and moves `progress` on.
+    // Reads and verifies a bounded part of everything stored, and moves `progress` on; the host
+    // calls until it is finished. Damage is logged and counted there, and is no error of the call.
     virtual Result<void> scrub(ScrubProgress& progress);
     // What the file system says of itself, as lines "key: value" for people and tools.
     virtual Result<void> describe(ByteSink& sink);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // Everything that a file system may ask of the world it runs in.
 //
-// Each host (user space: fuse/host, the kernel: kmod, the simulator: tests/sim) links in its own
-// implementation of exactly these functions; fs/ calls nothing else, and a build target fails when
-// an object of fs/ needs any other symbol. Since every allocation, lock, wait, clock reading and
-// random number passes through here, a simulator can schedule and fail them all from a seed.
+// Each host links in its own implementation of exactly these functions (that of user space is
+// fuse/host); fs/ calls nothing else, and a build target fails when an object of fs/ needs any other
+// symbol. Since every allocation, lock, wait, clock reading and random number passes through here, a
+// host for tests can schedule and fail them all from a seed.
 //
 // Threading: unless a function says otherwise, it may be called from any thread that may sleep.
 #pragma once

@@ -300,7 +300,7 @@ void reply_with_data(Request request, vfs::NodeId node, vfs::Handle handle, uint
     }
     // Before the blocks are mapped, since it may have to wait for a checkpoint, which waits for
     // mapped blocks; and before the answer, since the caller may ask for the time at once.
-    file_system.note_access(node);
+    file_system.note_read(node);
     Result<void> prepared = reader->prepare(file_system, *device, node, offset_bytes, size_bytes);
     if (prepared.ok()) {
         reader->answer(request);

@@ -37,6 +37,7 @@ expect() {
 
 create() { : >"$1"; }
 write_small() { printf 'some data' >"$1"; }
+write_and_sync() { printf 'some data' | dd of="$1" conv=fsync status=none; }
 overwrite() { printf 'other' 1<>"$1"; }
 read_it() { read -r _ <"$1" || true; }
 exists() { [[ -e $1 ]]; }
@@ -52,6 +53,8 @@ ls d >/dev/null
 expect "create and close" "LOOKUP=1 CREATE=1 GETATTR=1" create d/a
 expect "create, write, close" "LOOKUP=1 CREATE=1 GETATTR=2 GETXATTR=1 WRITE=1 SETATTR=1" \
     write_small d/b
+expect "create, write, fsync, close" \
+    "LOOKUP=1 CREATE=1 GETATTR=2 GETXATTR=1 WRITE=1 FSYNC=1 SETATTR=1" write_and_sync d/c
 expect "first stat after a write" "GETATTR=2" exists d/b
 expect "stat" "" exists d/b
 expect "first look for what is missing" "LOOKUP=1" is_missing d/missing

@@ -43,7 +43,7 @@ void add_arguments(CLI::App& app, Arguments& arguments) {
     app.add_option("-b,--block-size", arguments.block_bytes,
                    "bytes in a block; there is only one size, 4096");
     app.add_option("-J,--journal-size", arguments.journal_size,
-                   "size of the journal, such as 64M; default: by the size of the device");
+                   "size of the journal, such as 16M; default: by the size of the device");
     app.add_flag("-n,--dry-run", arguments.dry_run, "say what would be made, write nothing");
     app.add_flag("-q,--quiet", arguments.quiet, "say nothing unless something is wrong");
     app.add_option("device", arguments.device,

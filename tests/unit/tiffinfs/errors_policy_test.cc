@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// What happens to a mount that meets a damaged tree node, by its errors policy.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "fs/tiffinfs/node.h"
+#include "fs/tiffinfs/tiffinfs.h"
+#include "fuse/host/log_sink.h"
+#include "tests/support/crash_device.h"
+#include "tests/unit/tiffinfs/data_fixture.h"
+
+namespace tiffin::tiffinfs {
+namespace {
+
+class ErrorsPolicyTest : public testing::TestWithParam<ErrorsPolicy> {
+  protected:
+    // A volume whose second leaf, with entries of the root directory, has a flipped bit.
+    ErrorsPolicyTest() {
+        auto device = std::make_unique<test::CrashDevice>(32U << 20);
+        test::CrashDevice& crash_device = *device;
+        DataVolume volume(std::move(device));
+        for (int i = 0; i < 300; ++i) {
+            volume.create("file " + std::to_string(i));
+        }
+        volume.unmount();
+        crash_device.flip_bit(second_leaf(crash_device) * kBlockBytes + kBlockBytes - 100, 3);
+        device_ = crash_device.after_crash(test::CrashOutcome::keep_completed, 0);
+    }
+
+    uint64_t second_leaf(test::CrashDevice& device) {
+        Superblock superblock;
+        EXPECT_TRUE(read_superblock(device, superblock).ok());
+        EXPECT_EQ(superblock.root_level, 1U);
+        alignas(8) unsigned char page[kBlockBytes];
+        EXPECT_TRUE(device.read(superblock.root_block * kBlockBytes, page, kBlockBytes).ok());
+        const InnerEntry& second = inner_entries(page)[1];
+        EXPECT_TRUE(second.key.node == vfs::kRootNode && second.key.kind() == Kind::entry);
+        cookie_ = second.key.offset();
+        return second.child_block;
+    }
+
+    fuse::CapturedLog log_;
+    std::unique_ptr<test::CrashDevice> device_;
+    uint64_t cookie_ = 0;
+};
+
+class NoEntries final : public vfs::DirectorySink {
+  public:
+    bool add(const vfs::DirectoryEntry& /*entry*/) override { return true; }
+};
+
+TEST_P(ErrorsPolicyTest, IsAppliedToADamagedNodeOfTheTree) {
+    const bool goes_on = GetParam() == ErrorsPolicy::continue_running;
+    MountOptions options;
+    options.volume.errors = GetParam();
+    vfs::FileSystem* file_system = MUST(mount(*device_, options));
+
+    // From where the damaged leaf begins, since what comes before it would be a good answer.
+    NoEntries sink;
+    Result<void> read = file_system->read_directory(vfs::kRootNode, 0, cookie_, false, sink);
+    EXPECT_EQ(read.error(), Error::euclean);
+
+    // What is whole can be read in any case.
+    EXPECT_TRUE(file_system->get_attributes(vfs::kRootNode).ok());
+    vfs::AttributeChange change;
+    change.valid = vfs::AttributeChange::mode_bit;
+    Result<vfs::Attributes> changed = file_system->set_attributes({}, vfs::kRootNode, change);
+    EXPECT_EQ(changed.ok(), goes_on);
+    if (!goes_on) {
+        EXPECT_EQ(changed.error(), Error::erofs);
+    }
+    EXPECT_TRUE(file_system->unmount().ok());
+    destroy(file_system);
+
+    Superblock superblock;
+    ASSERT_TRUE(read_superblock(*device_, superblock).ok());
+    // A volume that became read-only is left as it was, which is not clean.
+    EXPECT_EQ(superblock.state, goes_on ? superblock_state::clean | superblock_state::errors : 0U);
+}
+
+INSTANTIATE_TEST_SUITE_P(Policies, ErrorsPolicyTest,
+                         testing::Values(ErrorsPolicy::remount_read_only,
+                                         ErrorsPolicy::continue_running));
+
+}  // namespace
+}  // namespace tiffin::tiffinfs
