@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "fs/tiffinfs/allocator.h"
+#include "fs/tiffinfs/damage_listener.h"
 #include "fs/tiffinfs/format.h"
 #include "fs/tiffinfs/node.h"
 #include "fs/vfs/block_device.h"
@@ -50,7 +51,7 @@ class NodePins {
 class NodeCache {
   public:
     // `budget_bytes` bounds the nodes in memory (dirty ones may exceed it until the next checkpoint).
-    NodeCache(vfs::BlockDevice& device, uint64_t budget_bytes);
+    NodeCache(vfs::BlockDevice& device, uint64_t budget_bytes, DamageListener& listener);
     ~NodeCache();
 
     // Allocates the hash. Errors: enomem.
@@ -112,10 +113,12 @@ class NodeCache {
     Node** bucket_of(Shard& shard, uint64_t block) REQUIRES(shard.lock);
     void link(Shard& shard, Node* node) REQUIRES(shard.lock);
     void unlink(Shard& shard, Node* node) REQUIRES(shard.lock);
+    Error report_second_parent(uint64_t block);
     Result<Node*> load(uint64_t block, uint64_t generation, uint8_t level);
     Node* evict_one();
 
     vfs::BlockDevice& device_;
+    DamageListener& listener_;
     uint64_t budget_nodes_;
     uint64_t volume_nonce_ = 0;
     uint64_t total_blocks_ = 0;
