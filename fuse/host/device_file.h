@@ -31,11 +31,13 @@ class DeviceFile {
 
     OrProblem<bool> set_size(const std::string& path, uint64_t size_bytes);
     OrProblem<bool> lock(const std::string& path, bool read_only);
+    OrProblem<bool> lock_backing_file(const std::string& path, bool read_only);
     OrProblem<bool> find_geometry(const std::string& path, bool read_only);
-    OrProblem<bool> find_block_geometry(const std::string& path);
+    OrProblem<bool> find_block_geometry(const std::string& path, bool read_only);
     bool can_discard() const;
 
     int descriptor_;
+    int backing_descriptor_ = -1;  // of a loop device: its file, open for the lock
     bool is_block_device_ = false;
     vfs::DeviceGeometry geometry_;
 };
