@@ -36,8 +36,8 @@ using TwoBlocks = BitmapBlock[2];
 
 }  // namespace
 
-Allocator::Allocator(vfs::BlockDevice& device, ReaderEpochs& readers)
-    : device_(device), readers_(readers) {}
+Allocator::Allocator(vfs::BlockDevice& device, ReaderEpochs& readers, DamageListener* listener)
+    : device_(device), readers_(readers), listener_(listener) {}
 
 Allocator::~Allocator() { drop_list(sealed_); }
 
@@ -156,6 +156,9 @@ Result<void> Allocator::load_group(BlockGroup& group) {
                  " is damaged: ", slots.damage,
                  "; its free space is not used until fsck.tiffin has repaired it");
         group.set_damaged();
+        if (listener_ != nullptr) {
+            listener_->damage_avoided();
+        }
     } else if (!group.read_failed) {
         group.read_failed = true;
         log_line(host::LogLevel::error, "bitmap of group ", group.index(),

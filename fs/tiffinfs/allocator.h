@@ -31,6 +31,7 @@
 #include "fs/base/reader_epochs.h"
 #include "fs/tiffinfs/bitmap_block.h"
 #include "fs/tiffinfs/block_group.h"
+#include "fs/tiffinfs/damage_listener.h"
 #include "fs/tiffinfs/format.h"
 #include "fs/tiffinfs/group_table.h"
 #include "fs/vfs/block_device.h"
@@ -53,7 +54,8 @@ enum class SpacePriority : uint8_t {
 class Allocator {
   public:
     // `device` and `readers` must outlive the allocator.
-    Allocator(vfs::BlockDevice& device, ReaderEpochs& readers);
+    // `listener` (may be nullptr) hears of damaged bitmaps.
+    Allocator(vfs::BlockDevice& device, ReaderEpochs& readers, DamageListener* listener = nullptr);
     ~Allocator();
 
     // Takes the layout and the counts of a superblock that is being mounted, or made (mkfs, where
@@ -206,6 +208,7 @@ class Allocator {
     uint64_t mounted_generation_ = 0;
     vfs::BlockDevice& device_;
     ReaderEpochs& readers_;
+    DamageListener* listener_;
     GroupTable table_;
 
     // Signed: on a damaged volume counts may be wrong.

@@ -165,6 +165,23 @@ Result<void> Volume::write_nodes(Node* list) NO_THREAD_SAFETY_ANALYSIS {
     return {};
 }
 
+// After an error there are no more checkpoints, but the next mount and fsck.tiffin shall know: the
+// superblock that is there gets the mark.
+void Volume::record_errors() {
+    if (!stopped_by_error_.load(std::memory_order_relaxed) || is_shut_down()) {
+        return;
+    }
+    MutexLock lock(checkpoint_lock_);
+    if ((durable_.state & superblock_state::errors) != 0 || !check_still_owner().ok()) {
+        return;
+    }
+    Superblock marked = durable_;
+    marked.state |= superblock_state::errors;
+    if (write_superblock(device_, marked).ok() && flush_device().ok()) {
+        durable_ = marked;
+    }
+}
+
 // Another mount that took the volume away has raised the incarnation on the device.
 Result<void> Volume::check_still_owner() {
     SuperblockSet* set = static_cast<SuperblockSet*>(host::allocate(sizeof(SuperblockSet)));
@@ -177,8 +194,12 @@ Result<void> Volume::check_still_owner() {
     for (uint32_t i = 0; read.ok() && i < set->count; ++i) {
         found = found || (set->found[i].generation == durable_.generation &&
                           set->found[i].incarnation == durable_.incarnation);
-        ours = ours && set->found[i].generation <= durable_.generation &&
-               set->found[i].incarnation <= durable_.incarnation;
+        const bool is_ours = set->found[i].generation <= durable_.generation &&
+                             set->found[i].incarnation <= durable_.incarnation;
+        // Before the first checkpoint: generations that this mount did not choose.
+        const bool was_there = set->found[i].generation <= newest_generation_ &&
+                               set->found[i].incarnation <= newest_incarnation_;
+        ours = ours && (is_ours || was_there);
     }
     host::release(set, sizeof(SuperblockSet));
     if (!read.ok()) {

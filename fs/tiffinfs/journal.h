@@ -220,6 +220,8 @@ class JournalReader {
     JournalPosition position() const;
     // After the end: bytes that look like a frame that was cut off (0: a clean end).
     uint64_t torn_bytes() const { return torn_bytes_; }
+    // Of the superblock and of the frames so far.
+    uint64_t newest_incarnation() const { return incarnation_; }
 
   private:
     enum class State : uint8_t { reading, ended, damaged };

@@ -24,7 +24,7 @@ constexpr uint32_t kEvictionEffort = 256;
 }  // namespace
 
 NodeCache::NodeCache(vfs::BlockDevice& device, uint64_t budget_bytes, DamageListener& listener)
-    : device_(device), budget_nodes_(budget_bytes / kBlockBytes), listener_(listener) {}
+    : device_(device), listener_(listener), budget_nodes_(budget_bytes / kBlockBytes) {}
 
 NodeCache::~NodeCache() {
     // Dropped nodes that were to be written are on the list only; the others are in the hash too.
@@ -139,14 +139,18 @@ Result<Node*> NodeCache::get(uint64_t block, uint64_t generation, uint8_t level)
     node->referenced.store(true, std::memory_order_relaxed);
     counters_.hits.fetch_add(1, std::memory_order_relaxed);
     if (node->generation != generation || node->level != level) {
-        // Two pointers claim one block: only a crafted or damaged tree does that.
-        log_line(host::LogLevel::error, "tree node at block ", block,
-                 " is claimed by two different parents; run fsck.tiffin");
-        listener_.damage_met();
         unpin(node);
-        return Error::euclean;
+        return report_second_parent(block);
     }
     return node;
+}
+
+// Two pointers claim one block: only a crafted or damaged tree does that.
+Error NodeCache::report_second_parent(uint64_t block) {
+    log_line(host::LogLevel::error, "tree node at block ", block,
+             " is claimed by two different parents");
+    listener_.damage_met();
+    return Error::euclean;
 }
 
 // The loader enters the node first, locked, so that everybody else who wants it waits for the one read.
@@ -178,7 +182,7 @@ Result<Node*> NodeCache::load(uint64_t block, uint64_t generation, uint8_t level
         free_node(node);
         if (present->generation != generation || present->level != level) {
             unpin(present);
-            return Error::euclean;
+            return report_second_parent(block);
         }
         return present;
     }

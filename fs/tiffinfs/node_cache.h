@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "fs/tiffinfs/allocator.h"
+#include "fs/tiffinfs/damage_listener.h"
 #include "fs/tiffinfs/format.h"
 #include "fs/tiffinfs/node.h"
 #include "fs/vfs/block_device.h"
@@ -45,16 +46,6 @@ class NodePins {
     uint32_t capacity_ = kInlineNodes;
     Node* inline_nodes_[kInlineNodes];
     Node** nodes_ = inline_nodes_;
-};
-
-// Learns that a node on the device is damaged; what is wrong with it is in the log already.
-class DamageListener {
-  public:
-    // May be called with locks of nodes held.
-    virtual void damage_met() = 0;
-
-  protected:
-    ~DamageListener() = default;
 };
 
 class NodeCache {
@@ -122,12 +113,13 @@ class NodeCache {
     Node** bucket_of(Shard& shard, uint64_t block) REQUIRES(shard.lock);
     void link(Shard& shard, Node* node) REQUIRES(shard.lock);
     void unlink(Shard& shard, Node* node) REQUIRES(shard.lock);
+    Error report_second_parent(uint64_t block);
     Result<Node*> load(uint64_t block, uint64_t generation, uint8_t level);
     Node* evict_one();
 
     vfs::BlockDevice& device_;
-    uint64_t budget_nodes_;
     DamageListener& listener_;
+    uint64_t budget_nodes_;
     uint64_t volume_nonce_ = 0;
     uint64_t total_blocks_ = 0;
     uint32_t buckets_per_shard_ = 0;

@@ -182,7 +182,7 @@ Result<void> TiffinFileSystem::describe(vfs::ByteSink& sink) {
     description.line("synchronous", options_.synchronous);
     description.line("generation", volume_->tree().generation());
     description.line("incarnation", superblock.incarnation);
-    description.line("mounts", superblock.mount_count);
+    description.line("mounts before", superblock.mount_count);
     description.line("block bytes", kBlockBytes);
     description.line("total blocks", allocator.total_blocks());
     description.line("used blocks", allocator.used_blocks());

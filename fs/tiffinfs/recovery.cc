@@ -72,7 +72,7 @@ Result<void> Volume::start() {
             return Error::einval;
         }
         log_line(host::LogLevel::error,
-                 "no copy of the superblock is valid; run fsck.tiffin on the device");
+                 "no copy of the superblock is valid, or the device was made shorter");
         return Error::euclean;
     }
     if (device_.geometry().read_only && !options_.read_only) {
@@ -86,7 +86,7 @@ Result<void> Volume::start() {
         }
     }
     if (chosen == nullptr) {
-        log_line(host::LogLevel::error, "the root of the tree is damaged; run fsck.tiffin");
+        log_line(host::LogLevel::error, "the root of the tree is damaged");
         return Error::euclean;
     }
     if (chosen->generation != set.found[0].generation) {
@@ -94,9 +94,16 @@ Result<void> Volume::start() {
                  " is damaged: going back to generation ", chosen->generation,
                  " and replaying from there");
     }
+    newest_generation_ = set.found[0].generation;
+    for (uint32_t i = 0; i < set.count; ++i) {
+        note_incarnation(set.found[i].incarnation);
+    }
     // New nodes must not carry a generation that a lost superblock may have used, and the first new
-    // superblock should replace the damaged slot, not the good one.
-    uint64_t generation = set.found[0].generation + (set.damaged > 0 ? 3 : 1);
+    // superblock should replace the slot that is damaged or has a damaged tree, not the good one.
+    uint64_t generation = newest_generation_ + (set.damaged > 0 ? 3 : 1);
+    if (chosen->generation != newest_generation_) {
+        generation++;
+    }
     if (set.damaged > 0 || chosen != &set.found[0]) {
         // Bitmaps of a lost generation may be about, so whatever it says it was not left cleanly.
         set.found[chosen - set.found].state &= ~superblock_state::clean;
@@ -109,8 +116,12 @@ Result<void> Volume::start_from(const Superblock& superblock, uint64_t generatio
     incarnation_ = superblock.incarnation;
     next_node_.store(superblock.next_node, std::memory_order_relaxed);
     node_count_.store(superblock.node_count, std::memory_order_relaxed);
-    errors_seen_.store((superblock.state & superblock_state::errors) != 0,
-                       std::memory_order_relaxed);
+    if ((superblock.state & superblock_state::errors) != 0) {
+        errors_seen_.store(true, std::memory_order_relaxed);
+        log_line(host::LogLevel::warning,
+                 "damage was met when the volume was mounted before: unmount it and run "
+                 "fsck.tiffin");
+    }
     {
         MutexLock lock(checkpoint_lock_);
         durable_ = superblock;
@@ -145,7 +156,8 @@ Result<void> Volume::begin_timeline() {
 // Raises the incarnation durably, together with all that replay changed, before the first append.
 Result<void> Volume::become_writer() {
     MutexLock lock(checkpoint_lock_);
-    incarnation_ = durable_.incarnation + 1;
+    note_incarnation(durable_.incarnation);
+    incarnation_ = newest_incarnation_ + 1;
     durable_.mount_count++;
     TRY(journal_.start(superblock_, replay_position_, position_of(durable_), incarnation_,
                        tree_.generation()));
@@ -247,6 +259,7 @@ Result<void> Volume::replay(const Superblock& superblock) {
     allocator_.release_data_frees(0, false);
     TRY(result);
     replay_position_ = reader.position();
+    note_incarnation(reader.newest_incarnation());
     if (frames > 0 || reader.torn_bytes() > 0) {
         log_line(host::LogLevel::info, "replayed ", frames, " journal frames");
     }
@@ -289,8 +302,7 @@ Result<void> Volume::replay_frame(ByteSpan payload, TransactionWorkspace& worksp
         workspace.pins.release();
         pool_.unreserve(workspace.reservation);
         if (!prepared.ok()) {
-            log_line(host::LogLevel::error,
-                     "the journal does not fit the tree it belongs to; run fsck.tiffin");
+            log_line(host::LogLevel::error, "the journal does not fit the tree it belongs to");
             return prepared;
         }
     }

@@ -25,7 +25,7 @@ constexpr uint64_t kIdleWakeUs = 60'000'000;
 Volume::Volume(vfs::BlockDevice& device, const VolumeOptions& options)
     : device_(device),
       options_(options),
-      allocator_(device, readers_),
+      allocator_(device, readers_, this),
       cache_(device, options.cache_bytes, *this),
       pool_(cache_, allocator_),
       tree_(cache_, pool_),
@@ -62,6 +62,7 @@ Result<void> Volume::close() {
         return {};
     }
     if (read_only()) {
+        record_errors();
         return journal_failed_.load(std::memory_order_relaxed) ? Error::eio : Result<void>();
     }
     MutexLock lock(checkpoint_lock_);
@@ -192,6 +193,7 @@ void Volume::maintenance() {
             }
         }
         maintenance_requested_.store(false, std::memory_order_relaxed);
+        record_errors();
         if (read_only() || is_shut_down()) {
             continue;
         }
@@ -207,6 +209,7 @@ void Volume::maintenance() {
 void Volume::fail(const char* why) {
     errors_seen_.store(true, std::memory_order_relaxed);
     if (!read_only_.exchange(true, std::memory_order_relaxed)) {
+        stopped_by_error_.store(true, std::memory_order_relaxed);
         log_line(host::LogLevel::error, why,
                  ": the volume is read-only now; what was acknowledged stays");
     }
@@ -214,18 +217,26 @@ void Volume::fail(const char* why) {
 
 Error Volume::report_damage(const char* what, uint64_t node, uint64_t detail) {
     log_line(host::LogLevel::error, "damaged metadata: ", what, " (node ", node, ", at ", detail,
-             "); run fsck.tiffin");
+             ")");
     damage_met();
     return Error::euclean;
 }
 
 void Volume::damage_met() {
-    errors_seen_.store(true, std::memory_order_relaxed);
+    const bool first = !errors_seen_.exchange(true, std::memory_order_relaxed);
     if (options_.errors == ErrorsPolicy::remount_read_only &&
         !read_only_.exchange(true, std::memory_order_relaxed)) {
-        log_line(host::LogLevel::error, "the volume is read-only now (errors=remount-ro)");
+        stopped_by_error_.store(true, std::memory_order_relaxed);
+        log_line(host::LogLevel::error,
+                 "the volume is damaged and read-only now (errors=remount-ro): unmount it and run "
+                 "fsck.tiffin");
+        wake_maintenance();
+    } else if (first) {
+        log_line(host::LogLevel::error, "the volume is damaged: unmount it and run fsck.tiffin");
     }
 }
+
+void Volume::damage_avoided() { errors_seen_.store(true, std::memory_order_relaxed); }
 
 void Volume::shut_down() {
     shut_down_.store(true, std::memory_order_release);

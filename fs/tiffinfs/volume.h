@@ -8,6 +8,7 @@
 
 #include "fs/base/reader_epochs.h"
 #include "fs/tiffinfs/allocator.h"
+#include "fs/tiffinfs/damage_listener.h"
 #include "fs/tiffinfs/format.h"
 #include "fs/tiffinfs/journal.h"
 #include "fs/tiffinfs/node_cache.h"
@@ -115,11 +116,18 @@ class Volume final : private DamageListener {
   private:
     friend class Transaction;
 
+    // DamageListener: applies the errors policy.
+    void damage_met() override;
+    void damage_avoided() override;
+
     // recovery.cc: from a superblock to a running volume.
     Result<void> start();
     Result<void> start_from(const Superblock& superblock, uint64_t generation);
     Result<void> begin_timeline();
     Result<void> become_writer();
+    void note_incarnation(uint64_t incarnation) {
+        newest_incarnation_ = incarnation > newest_incarnation_ ? incarnation : newest_incarnation_;
+    }
     Result<void> replay(const Superblock& superblock);
     Result<void> protect_journal_blocks(const Superblock& superblock, uint64_t& frames);
     Result<void> replay_frame(ByteSpan payload, TransactionWorkspace& workspace);
@@ -142,6 +150,7 @@ class Volume final : private DamageListener {
     Result<void> write_nodes(Node* list);
     Result<void> flush_device();
     Result<void> check_still_owner() REQUIRES(checkpoint_lock_);
+    void record_errors();
 
     // Wakes the maintenance thread when there is work for it.
     void after_commit();
@@ -154,8 +163,6 @@ class Volume final : private DamageListener {
     void maintenance();
     // Something on the device failed: read-only from now on, what is acknowledged stays.
     void fail(const char* why);
-    // Applies the errors policy; what was met is in the log.
-    void damage_met() override;
 
     TransactionWorkspace* take_workspace();
     void give_back_workspace(TransactionWorkspace* workspace);
@@ -177,6 +184,10 @@ class Volume final : private DamageListener {
     // The newest durable superblock. Its journal position is kept until the next generation is
     // durable: the one before could still be needed.
     Superblock durable_ GUARDED_BY(checkpoint_lock_){};
+    // The greatest that any superblock or frame on the device had when it was opened: those of a
+    // generation whose tree is damaged may be greater than those of the one that was chosen.
+    uint64_t newest_generation_ = 0;
+    uint64_t newest_incarnation_ = 0;
     // During replay there is no journal to write to yet.
     bool replaying_ = false;
     JournalPosition replay_position_;
@@ -187,6 +198,8 @@ class Volume final : private DamageListener {
     std::atomic<bool> read_only_{false};
     std::atomic<bool> shut_down_{false};
     std::atomic<bool> errors_seen_{false};
+    // It was an error that made it read-only.
+    std::atomic<bool> stopped_by_error_{false};
     std::atomic<bool> journal_failed_{false};
     SpaceReclaimer* reclaimer_ = nullptr;
     Counters counters_;

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 #include "fuse/host/device_address.h"
 
+#include <chrono>
+#include <thread>
 #include <utility>
 
+#include "fuse/host/device_users.h"
 #include "fuse/host/file_device.h"
 #include "fuse/host/memory_device.h"
 #include "fuse/host/size_text.h"
@@ -10,6 +13,8 @@
 namespace tiffin::fuse {
 namespace {
 
+constexpr auto kReleaseWait = std::chrono::seconds(10);
+constexpr auto kReleasePoll = std::chrono::milliseconds(20);
 constexpr uint64_t kMaxMemoryBytes = uint64_t{1} << 62;
 
 OrProblem<DeviceAddress> parse_memory(std::string_view size_text) {
@@ -39,6 +44,36 @@ OrProblem<std::unique_ptr<vfs::BlockDevice>> as_block_device(
         return device.problem();
     }
     return std::unique_ptr<vfs::BlockDevice>(std::move(*device));
+}
+
+Problem explain_busy(const std::string& path, const DeviceUser& user, const Problem& problem) {
+    if (!user.mount_point.empty()) {
+        return {path + " is mounted on " + user.mount_point + ": unmount it first (umount " +
+                    user.mount_point + ")",
+                problem.code};
+    }
+    if (!user.program.empty()) {
+        return {path + " is in use by another process (" + user.program + ", process " +
+                    std::to_string(user.process) + "): unmount or stop that first",
+                problem.code};
+    }
+    return problem;
+}
+
+OrProblem<std::unique_ptr<FileDevice>> open_file_device(const std::string& path,
+                                                        const FileDevice::Options& options) {
+    const auto deadline = std::chrono::steady_clock::now() + kReleaseWait;
+    while (true) {
+        auto device = FileDevice::open(path, options);
+        if (device.ok() || device.problem().code != Error::ebusy) {
+            return device;
+        }
+        const DeviceUser user = find_device_user(path);
+        if (!user.may_be_ending() || std::chrono::steady_clock::now() >= deadline) {
+            return explain_busy(path, user, device.problem());
+        }
+        std::this_thread::sleep_for(kReleasePoll);
+    }
 }
 
 }  // namespace
@@ -78,7 +113,7 @@ OrProblem<std::unique_ptr<vfs::BlockDevice>> open_device(const DeviceAddress& ad
     options.read_only = mode.read_only;
     options.may_write_later = mode.may_write_later;
     options.create_size_bytes = mode.create_size_bytes;
-    return as_block_device(FileDevice::open(address.path, options));
+    return as_block_device(open_file_device(address.path, options));
 }
 
 OrProblem<std::unique_ptr<vfs::BlockDevice>> open_device(std::string_view address,

@@ -37,6 +37,9 @@ OrProblem<DeviceAddress> parse_device_address(std::string_view text);
 
 // Opens the device for this process alone (read_only: for readers alone); see MemoryDevice and
 // FileDevice. The problem's text names the device and says what to do.
+//
+// Unmounting returns before the process that served the mount has closed the device, which takes
+// moments, or as long as a last checkpoint: this waits some seconds for such a process.
 OrProblem<std::unique_ptr<vfs::BlockDevice>> open_device(const DeviceAddress& address,
                                                          const OpenMode& mode);
 OrProblem<std::unique_ptr<vfs::BlockDevice>> open_device(std::string_view address,

@@ -17,6 +17,7 @@
 #include <thread>
 #include <utility>
 
+#include "fuse/host/device_users.h"
 #include "fuse/host/size_text.h"
 
 namespace tiffin::fuse {
@@ -42,12 +43,20 @@ Problem cannot_open(const std::string& path, bool read_only, int error_number) {
                         " access is needed",
                     code};
         case EROFS:
-            return {what + "it is read-only: open it read-only", code};
+            return {what + "it is read-only", code};
         case EBUSY:
             return in_use(path);
         default:
             return {what + system_error_text(error_number), code};
     }
+}
+
+Problem cannot_create(const std::string& path, int error_number) {
+    if (error_number == ENOENT) {
+        return {"cannot make " + path + ": its directory does not exist", Error::enoent};
+    }
+    return {"cannot make " + path + ": " + system_error_text(error_number),
+            static_cast<Error>(error_number)};
 }
 
 Problem wrong_kind(const std::string& path, mode_t mode) {
@@ -77,6 +86,9 @@ DeviceFile::~DeviceFile() {
     if (exclusive_descriptor_ >= 0) {
         (void)::close(exclusive_descriptor_);
     }
+    if (backing_descriptor_ >= 0) {
+        (void)::close(backing_descriptor_);
+    }
     if (descriptor_ >= 0) {
         // Everything that mattered went through fdatasync(); close() has nothing to add.
         (void)::close(descriptor_);
@@ -87,6 +99,7 @@ DeviceFile::DeviceFile(DeviceFile&& other) noexcept
     : descriptor_(std::exchange(other.descriptor_, -1)),
       exclusive_descriptor_(std::exchange(other.exclusive_descriptor_, -1)),
       alone_(other.alone_),
+      backing_descriptor_(std::exchange(other.backing_descriptor_, -1)),
       is_block_device_(other.is_block_device_),
       geometry_(other.geometry_) {}
 
@@ -119,10 +132,13 @@ OrProblem<DeviceFile> DeviceFile::open(const std::string& path, Access access,
         file.descriptor_ = open_retrying(path.c_str(), (flags & ~O_ACCMODE) | O_RDONLY);
     }
     if (file.descriptor_ < 0) {
-        return cannot_open(path, read_only, errno);
+        return exists ? cannot_open(path, read_only, errno) : cannot_create(path, errno);
     }
     file.alone_ = !shared;
     if (OrProblem<bool> locked = file.lock(path, shared); !locked.ok()) {
+        return locked.problem();
+    }
+    if (OrProblem<bool> locked = file.lock_backing_file(path, shared); !locked.ok()) {
         return locked.problem();
     }
     if (!exists) {
@@ -161,10 +177,14 @@ int DeviceFile::take_for_writing(const std::string& path) {
             return errno;
         }
     }
-    if (flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
+    if (flock(descriptor_, LOCK_EX | LOCK_NB) != 0 ||
+        (backing_descriptor_ >= 0 && flock(backing_descriptor_, LOCK_EX | LOCK_NB) != 0)) {
         const int error = errno == EWOULDBLOCK ? EBUSY : errno;
         // A conversion that fails may have given up the old lock.
         (void)flock(descriptor_, LOCK_SH | LOCK_NB);
+        if (backing_descriptor_ >= 0) {
+            (void)flock(backing_descriptor_, LOCK_SH | LOCK_NB);
+        }
         return error;
     }
     alone_ = true;
@@ -190,6 +210,29 @@ OrProblem<bool> DeviceFile::lock(const std::string& path, bool shared) {
     return true;
 }
 
+// The kernel lets everybody open the file behind a loop device: a lock on it keeps those away who
+// would open it with this class.
+OrProblem<bool> DeviceFile::lock_backing_file(const std::string& path, bool shared) {
+    struct stat status {};
+    if (fstat(descriptor_, &status) != 0) {
+        return true;
+    }
+    const std::string backing = loop_backing_file(status);
+    // It may be gone, or out of our sight; then nobody can open it by its name.
+    backing_descriptor_ =
+        backing.empty()
+            ? -1
+            : open_retrying(backing.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (backing_descriptor_ >= 0 &&
+        flock(backing_descriptor_, (shared ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0 &&
+        errno == EWOULDBLOCK) {
+        return Problem{path + " shows the file " + backing +
+                           ", which is in use by another process: unmount or stop that first",
+                       Error::ebusy};
+    }
+    return true;
+}
+
 OrProblem<bool> DeviceFile::find_geometry(const std::string& path, bool read_only) {
     struct stat status {};
     if (fstat(descriptor_, &status) != 0) {
@@ -199,7 +242,7 @@ OrProblem<bool> DeviceFile::find_geometry(const std::string& path, bool read_onl
     geometry_.volatile_cache = true;
     is_block_device_ = S_ISBLK(status.st_mode);
     if (is_block_device_) {
-        if (OrProblem<bool> found = find_block_geometry(path); !found.ok()) {
+        if (OrProblem<bool> found = find_block_geometry(path, read_only); !found.ok()) {
             return found;
         }
     } else if (S_ISREG(status.st_mode)) {
@@ -210,13 +253,15 @@ OrProblem<bool> DeviceFile::find_geometry(const std::string& path, bool read_onl
     }
     geometry_.size_bytes -= geometry_.size_bytes % geometry_.write_unit_bytes;
     if (geometry_.size_bytes == 0) {
-        return Problem{path + " is empty: give it a size first, for example with truncate -s 1G"};
+        return Problem{path + (read_only ? " is empty: there is nothing to read"
+                                         : " is empty: give it a size first, for example with "
+                                           "truncate -s 1G")};
     }
     geometry_.supports_discard = !read_only && can_discard();
     return true;
 }
 
-OrProblem<bool> DeviceFile::find_block_geometry(const std::string& path) {
+OrProblem<bool> DeviceFile::find_block_geometry(const std::string& path, bool read_only) {
     uint64_t size_bytes = 0;
     int logical_bytes = 0;
     unsigned physical_bytes = 0;
@@ -227,6 +272,11 @@ OrProblem<bool> DeviceFile::find_block_geometry(const std::string& path) {
         ioctl(descriptor_, BLKALIGNOFF, &alignment_bytes) != 0) {
         return Problem{"cannot ask " + path + " for its size: " + system_error_text(errno),
                        static_cast<Error>(errno)};
+    }
+    // Opening it for writing does not always fail; only writing does.
+    int write_protected = 0;
+    if (!read_only && ioctl(descriptor_, BLKROGET, &write_protected) == 0 && write_protected != 0) {
+        return cannot_open(path, read_only, EROFS);
     }
     geometry_.size_bytes = size_bytes;
     const auto logical = static_cast<uint32_t>(logical_bytes);

@@ -40,14 +40,16 @@ class DeviceFile {
 
     OrProblem<bool> set_size(const std::string& path, uint64_t size_bytes);
     OrProblem<bool> lock(const std::string& path, bool shared);
+    OrProblem<bool> lock_backing_file(const std::string& path, bool shared);
     OrProblem<bool> find_geometry(const std::string& path, bool read_only);
-    OrProblem<bool> find_block_geometry(const std::string& path);
+    OrProblem<bool> find_block_geometry(const std::string& path, bool read_only);
     bool can_discard() const;
 
     int descriptor_;
     // Of a disk that was opened to be read first: holds it against other writers and mounts.
     int exclusive_descriptor_ = -1;
     bool alone_ = false;
+    int backing_descriptor_ = -1;  // of a loop device: its file, open for the lock
     bool is_block_device_ = false;
     vfs::DeviceGeometry geometry_;
 };

@@ -193,14 +193,17 @@ void FileLogSink::write(host::LogLevel level, const char* message) {
 void RememberingLogSink::write(host::LogLevel level, const char* message) {
     if (level >= host::LogLevel::warning) {
         std::lock_guard lock(mutex_);
-        last_complaint_ = message;
+        if (!is_error_) {
+            complaint_ = message;
+            is_error_ = level >= host::LogLevel::error;
+        }
     }
     next_.write(level, message);
 }
 
-std::string RememberingLogSink::last_complaint() const {
+std::string RememberingLogSink::complaint() const {
     std::lock_guard lock(mutex_);
-    return last_complaint_;
+    return complaint_;
 }
 
 // ---- Signals -----------------------------------------------------------------------------------

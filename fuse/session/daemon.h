@@ -57,18 +57,19 @@ class FileLogSink final : public LogSink {
     int file_;
 };
 
-// Passes lines on and remembers the last that was an error or a warning, so that a failure at the
-// start can be explained.
+// Passes lines on and remembers the first error, or as long as there is none the last warning, so
+// that a failure at the start can be explained: what comes after an error follows from it.
 class RememberingLogSink final : public LogSink {
   public:
     explicit RememberingLogSink(LogSink& next) : next_(next) {}
     void write(host::LogLevel level, const char* message) override;
-    std::string last_complaint() const;
+    std::string complaint() const;
 
   private:
     LogSink& next_;
     mutable std::mutex mutex_;
-    std::string last_complaint_;
+    std::string complaint_;
+    bool is_error_ = false;
 };
 
 // Calls a function when SIGTERM, SIGINT or SIGHUP arrives, in a thread of its own. Blocks these

@@ -12,47 +12,11 @@
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
-#include <fstream>
-#include <sstream>
 
 #include "fuse/session/tuning.h"
 
 namespace tiffin::fuse {
 namespace {
-
-// mountinfo writes blanks and backslashes as octal numbers.
-std::string unescape(const std::string& text) {
-    std::string result;
-    for (size_t i = 0; i < text.size(); ++i) {
-        auto digit = [&](size_t at) {
-            return at < text.size() && text[at] >= '0' && text[at] <= '7';
-        };
-        if (text[i] == '\\' && digit(i + 1) && digit(i + 2) && digit(i + 3)) {
-            result += static_cast<char>(((text[i + 1] - '0') << 6) | ((text[i + 2] - '0') << 3) |
-                                        (text[i + 3] - '0'));
-            i += 3;
-        } else {
-            result += text[i];
-        }
-    }
-    return result;
-}
-
-// ID PARENT MAJOR:MINOR ROOT MOUNT_POINT OPTIONS [TAG...] - TYPE SOURCE SUPER_OPTIONS
-std::optional<MountEntry> parse_mount(const std::string& line) {
-    std::istringstream fields(line);
-    MountEntry entry;
-    std::string skipped;
-    fields >> skipped >> skipped >> entry.device_number >> skipped >> entry.mount_point;
-    while (fields >> skipped && skipped != "-") {
-    }
-    if (!(fields >> entry.type >> entry.source)) {
-        return std::nullopt;
-    }
-    entry.mount_point = unescape(entry.mount_point);
-    entry.source = unescape(entry.source);
-    return entry;
-}
 
 int run_fusermount(const std::string& mount_point, UnmountMode mode) {
     std::string program = "fusermount3";
@@ -87,18 +51,6 @@ void write_setting(const std::string& path, uint32_t value) {
 }
 
 }  // namespace
-
-std::vector<MountEntry> read_mounts() {
-    std::vector<MountEntry> mounts;
-    std::ifstream file("/proc/self/mountinfo");
-    std::string line;
-    while (std::getline(file, line)) {
-        if (std::optional<MountEntry> entry = parse_mount(line)) {
-            mounts.push_back(*entry);
-        }
-    }
-    return mounts;
-}
 
 std::optional<MountEntry> find_mount(const std::string& mount_point) {
     std::optional<MountEntry> found;
@@ -138,7 +90,7 @@ OrProblem<std::string> check_mount_point(const std::string& path) {
     }
     if (std::optional<MountEntry> entry = find_mount(resolved)) {
         return Problem{"the mount point " + path + " is in use: " + entry->source +
-                           " is mounted there (umount " + path + ")",
+                           " is mounted there; unmount it, or choose another directory",
                        Error::ebusy};
     }
     return std::string(resolved);

@@ -4,22 +4,11 @@
 
 #include <optional>
 #include <string>
-#include <vector>
 
+#include "fuse/host/mount_table.h"
 #include "fuse/host/problem.h"
 
 namespace tiffin::fuse {
-
-// A line of /proc/self/mountinfo.
-struct MountEntry {
-    std::string device_number;  // "MAJOR:MINOR"
-    std::string mount_point;
-    std::string type;  // "fuse", "ext4"...
-    std::string source;
-};
-
-// All mounts of this process's name space, in mount order; empty when /proc is not there.
-std::vector<MountEntry> read_mounts();
 
 // The topmost mount at `mount_point` (absolute, without symbolic links).
 std::optional<MountEntry> find_mount(const std::string& mount_point);

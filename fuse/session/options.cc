@@ -124,7 +124,7 @@ constexpr Word kWords[] = {
     {"io_uring", [](MountOptions& o) { o.io_uring = true; },
      "talk to the kernel through io_uring (Linux 6.14, libfuse 3.18)"},
     {"remount", [](MountOptions& o) { o.remount = true; },
-     "change a mount between ro and rw instead of making one"},
+     "change a mount between ro and rw (and suid, dev, exec, symfollow) instead of making one"},
     // For mount(8) and those who read fstab.
     {"defaults", [](MountOptions&) {}, nullptr},
     {"auto", [](MountOptions&) {}, nullptr},
@@ -248,8 +248,8 @@ OrProblem<std::vector<std::string>> kernel_mount_options(const MountOptions& opt
     // libfuse's own default is nosuid and nodev.
     add_if(options.suid.value_or(is_root), "suid");
     add_if(options.dev.value_or(is_root), "dev");
-    add_if(!options.exec, "noexec");
-    add_if(!options.follow_symlinks, "nosymfollow");
+    add_if(options.exec == false, "noexec");
+    add_if(options.follow_symlinks == false, "nosymfollow");
     return result;
 }
 

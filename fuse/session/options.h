@@ -22,8 +22,8 @@ struct MountOptions {
     std::optional<bool> allow_other;
     std::optional<bool> suid;
     std::optional<bool> dev;
-    bool exec = true;
-    bool follow_symlinks = true;
+    std::optional<bool> exec;
+    std::optional<bool> follow_symlinks;
     std::vector<std::string> security_contexts;  // "context=..." and the like, for SELinux
 
     // For the host.

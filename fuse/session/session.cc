@@ -83,8 +83,11 @@ std::optional<Problem> Session::attach() {
         return Problem{"libfuse refused the mount: " + messages.text("no reason given")};
     }
     if (fuse_session_mount(session_, options_.mount_point.c_str()) != 0) {
-        return Problem{"cannot mount on " + options_.mount_point + ": " +
-                       messages.text("is FUSE available? (modprobe fuse)")};
+        std::string why = messages.text("is FUSE available? (modprobe fuse)");
+        if (access("/dev/fuse", F_OK) == 0 && access("/dev/fuse", R_OK | W_OK) != 0) {
+            why += "; root can permit it to all users (chmod 666 /dev/fuse)";
+        }
+        return Problem{"cannot mount on " + options_.mount_point + ": " + why};
     }
     attached_ = true;
     if (!page_flusher_.start(session_)) {

@@ -22,6 +22,11 @@
 #include "fuse/tools/common/mount_server.h"
 #include "fuse/tools/common/tool.h"
 
+// Linux 5.10, which the C library's headers may not know.
+#ifndef MS_NOSYMFOLLOW
+#define MS_NOSYMFOLLOW 256
+#endif
+
 namespace tiffin::fuse {
 namespace {
 
@@ -192,16 +197,25 @@ std::optional<Problem> tell_file_system(const std::string& mount_point, bool rea
                    (error == ENOTTY ? "it is not Tiffin's" : system_error_text(error))};
 }
 
-unsigned long kernel_flags(const MountOptions& options) {
+bool has_word(const std::string& words, const std::string& word) {
+    return ("," + words + ",").find("," + word + ",") != std::string::npos;
+}
+
+// The kernel drops what a remount does not name again: what the options do not speak of stays as it
+// is. (Access times stay by themselves.)
+unsigned long kernel_flags(const MountOptions& options, const MountEntry& entry) {
     unsigned long flags = 0;
     auto set_if = [&](bool condition, unsigned long flag) { flags |= condition ? flag : 0; };
+    auto forbids = [&](const std::optional<bool>& asked, const char* word) {
+        return asked.has_value() ? !*asked : has_word(entry.options, word);
+    };
     set_if(options.file_system.read_only, MS_RDONLY);
-    set_if(options.file_system.synchronous, MS_SYNCHRONOUS);
-    set_if(options.directory_sync, MS_DIRSYNC);
-    set_if(options.file_system.access_times == AccessTimeUpdates::never, MS_NOATIME);
-    set_if(options.suid == false, MS_NOSUID);
-    set_if(options.dev == false, MS_NODEV);
-    set_if(!options.exec, MS_NOEXEC);
+    set_if(has_word(entry.super_options, "sync"), MS_SYNCHRONOUS);
+    set_if(has_word(entry.super_options, "dirsync"), MS_DIRSYNC);
+    set_if(forbids(options.suid, "nosuid"), MS_NOSUID);
+    set_if(forbids(options.dev, "nodev"), MS_NODEV);
+    set_if(forbids(options.exec, "noexec"), MS_NOEXEC);
+    set_if(forbids(options.follow_symlinks, "nosymfollow"), MS_NOSYMFOLLOW);
     return flags;
 }
 
@@ -222,35 +236,40 @@ std::optional<Problem> remount(const CommandLine& line) {
             return problem;
         }
     }
-    if (mount(entry->source.c_str(), resolved, nullptr, MS_REMOUNT | kernel_flags(line.options),
-              nullptr) != 0) {
-        return Problem{"cannot remount " + line.mount_point + ": " + system_error_text(errno)};
+    if (mount(entry->source.c_str(), resolved, nullptr,
+              MS_REMOUNT | kernel_flags(line.options, *entry), nullptr) != 0) {
+        const std::string why = errno == EPERM ? "only root can" : system_error_text(errno);
+        return Problem{"cannot remount " + line.mount_point + ": " + why};
     }
     return read_only ? tell_file_system(resolved, true) : std::nullopt;
 }
 
 // ------------------------------------------------------------------------------------------------
 
-std::optional<Problem> run(CommandLine& line, const std::string& program,
-                           Span<const FileSystemType> types) {
+// The file system that the command line asks for, and the rest of the line completed. What is wrong
+// here is wrong usage.
+OrProblem<const FileSystemType*> understand(CommandLine& line, const std::string& program,
+                                            Span<const FileSystemType> types) {
     if (std::optional<Problem> problem = understand_options(line)) {
-        return problem;
+        return *problem;
     }
     OrProblem<const FileSystemType*> type = find_type(line.file_system, types);
-    if (!type.ok()) {
-        return type.problem();
-    }
-    if (line.mount_point.empty()) {
+    if (type.ok() && line.mount_point.empty()) {
         if (type.value()->needs_device) {
             return Problem{"the mount point is missing: " + program + " DEVICE MOUNTPOINT"};
         }
         line.mount_point = line.device;
         line.device = type.value()->name;
     }
+    return type;
+}
+
+std::optional<Problem> run(const CommandLine& line, const std::string& program,
+                           const FileSystemType& type) {
     if (line.options.remount) {
         return remount(line);
     }
-    OrProblem<MountTask> task = make_task(line, *type.value());
+    OrProblem<MountTask> task = make_task(line, type);
     if (!task.ok()) {
         return task.problem();
     }
@@ -269,7 +288,12 @@ int mount_program(int argc, char** argv, Span<const FileSystemType> types) {
     if (std::optional<int> status = parse_command_line(argc, argv, program, line)) {
         return *status;
     }
-    if (std::optional<Problem> problem = run(line, program, types)) {
+    OrProblem<const FileSystemType*> type = understand(line, program, types);
+    if (!type.ok()) {
+        print_problem(program, type.problem());
+        return kUsageStatus;
+    }
+    if (std::optional<Problem> problem = run(line, program, *type.value())) {
         print_problem(program, *problem);
         return kFailureStatus;
     }

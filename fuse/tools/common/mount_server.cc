@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <future>
@@ -24,39 +23,18 @@
 namespace tiffin::fuse {
 namespace {
 
-// An unmount returns before the process that served it has closed the device. That takes moments,
-// or as long as a last checkpoint.
-constexpr auto kDeviceWait = std::chrono::seconds(10);
-constexpr auto kDevicePoll = std::chrono::milliseconds(20);
-
-std::optional<MountEntry> find_mount_of(const std::string& source) {
-    for (const MountEntry& entry : read_mounts()) {
-        if (entry.type == "fuse" && entry.source == source) {
-            return entry;
-        }
-    }
-    return std::nullopt;
-}
-
-OrProblem<std::unique_ptr<vfs::BlockDevice>> open_when_free(const MountTask& task) {
+OrProblem<std::unique_ptr<vfs::BlockDevice>> open_device_of(const MountTask& task) {
     OpenMode mode;
     mode.read_only = task.options.file_system.read_only && !task.device.starts_with("mem:");
     mode.may_write_later = mode.read_only;
-    auto deadline = std::chrono::steady_clock::now() + kDeviceWait;
-    while (true) {
-        auto device = open_device(task.device, mode);
-        if (device.ok() || device.problem().code != Error::ebusy) {
-            return device;
+    auto device = open_device(task.device, mode);
+    if (!device.ok() && !mode.read_only) {
+        const Error code = device.problem().code;
+        if (code == Error::erofs || code == Error::eacces || code == Error::eperm) {
+            return Problem{device.problem().text + "; to mount it read-only, use -o ro", code};
         }
-        if (std::optional<MountEntry> entry = find_mount_of(task.source)) {
-            return Problem{task.device + " is mounted on " + entry->mount_point + " already",
-                           Error::ebusy};
-        }
-        if (std::chrono::steady_clock::now() >= deadline) {
-            return device;
-        }
-        std::this_thread::sleep_for(kDevicePoll);
     }
+    return device;
 }
 
 Problem explain_mount_error(const MountTask& task, Error error, const std::string& complaint) {
@@ -93,7 +71,7 @@ class Volume {
     std::optional<Problem> mount(const MountTask& task, const RememberingLogSink& log) {
         type_ = task.type;
         if (type_->needs_device) {
-            auto device = open_when_free(task);
+            auto device = open_device_of(task);
             if (!device.ok()) {
                 return device.problem();
             }
@@ -104,7 +82,7 @@ class Volume {
                 if (!made.ok()) {
                     return Problem{"cannot make a file system on " + task.device + ": " +
                                        (made.error() == Error::einval
-                                            ? "it is too small"
+                                            ? "it is too small, a volume needs at least 8 MiB"
                                             : system_error_text(errno_value(made.error()))),
                                    made.error()};
                 }
@@ -112,7 +90,7 @@ class Volume {
         }
         Result<vfs::FileSystem*> mounted = type_->mount(device_.get(), task.options.file_system);
         if (!mounted.ok()) {
-            return explain_mount_error(task, mounted.error(), log.last_complaint());
+            return explain_mount_error(task, mounted.error(), log.complaint());
         }
         file_system_ = mounted.value();
         return std::nullopt;

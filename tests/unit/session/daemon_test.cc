@@ -57,7 +57,7 @@ TEST(LogFile, GetsLines) {
     RememberingLogSink remembering(*sink.value());
     remembering.write(host::LogLevel::warning, "careful");
     remembering.write(host::LogLevel::info, "fine");
-    EXPECT_EQ(remembering.last_complaint(), "careful");
+    EXPECT_EQ(remembering.complaint(), "careful");
     std::stringstream content;
     content << std::ifstream(path).rdbuf();
     EXPECT_THAT(content.str(), HasSubstr("warning: careful\n"));

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// What is mounted where.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace tiffin::fuse {
+
+// A line of /proc/self/mountinfo.
+struct MountEntry {
+    std::string device_number;  // "MAJOR:MINOR"
+    std::string mount_point;
+    std::string options;  // of this mount, separated by commas: "rw,nosuid,noatime"
+    std::string type;     // "fuse", "ext4"...
+    std::string source;
+    std::string super_options;  // of the file system: "rw,sync,user_id=0"
+};
+
+// All mounts of this process's name space, in mount order; empty when /proc is not there.
+std::vector<MountEntry> read_mounts();
+
+}  // namespace tiffin::fuse
