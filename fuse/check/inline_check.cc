@@ -45,7 +45,9 @@ void InlineCheck::visit_symlink(Key key, ByteSpan value) {
 
 void InlineCheck::end(bool has_extents) {
     if (state_.is_symlink()) {
-        end_symlink();
+        if (!state_.is_being_deleted()) {
+            end_symlink();
+        }
     } else if (state_.is_regular()) {
         end_regular(has_extents);
     }

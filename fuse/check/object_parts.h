@@ -34,6 +34,9 @@ struct ScanState {
     bool is_directory() const { return has_inode && vfs::mode::is_directory(inode.mode); }
     bool is_regular() const { return has_inode && vfs::mode::is_regular(inode.mode); }
     bool is_symlink() const { return has_inode && vfs::mode::is_symlink(inode.mode); }
+    // Without links it is taken apart in several transactions, between which any part of its keys may
+    // be gone.
+    bool is_being_deleted() const { return has_inode && inode.link_count == 0; }
     // To be changed by a repair.
     tiffinfs::InodeValue& corrected_inode() { return repairs.inode(node, inode); }
 };

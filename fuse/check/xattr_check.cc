@@ -149,6 +149,9 @@ void XattrCheck::fail(std::string_view problem) {
         return;
     }
     failed_ = true;
+    if (state_.is_being_deleted()) {
+        return;
+    }
     const uint64_t first = place_ << kChunkBits;
     const std::string where = name_.empty()
                                   ? fmt::format("{}, attribute at {:#x}", state_.where, first)

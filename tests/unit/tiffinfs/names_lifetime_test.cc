@@ -51,6 +51,32 @@ TEST(Objects, AreEvictedBeyondTheLimit) {
     EXPECT_EQ(volume.check(), "");
 }
 
+TEST(Orphans, AreSoundWhileTheyAreTakenApart) {
+    NamesVolume volume;
+    const std::string target(3000, 't');
+    Result<vfs::Attributes> link =
+        volume.fs().make_symlink({}, vfs::kRootNode, "link", name_of(target));
+    ASSERT_TRUE(link.ok());
+    const uint64_t file = volume.create(vfs::kRootNode, "file");
+    // One chunk more than a transaction erases.
+    const std::vector<unsigned char> value(vfs::kXattrValueMaxBytes, 'v');
+    ASSERT_TRUE(
+        volume.fs().set_xattr(file, "user.a", ByteSpan(value.data(), value.size()), 0).ok());
+    for (const char* name : {"link", "file"}) {
+        ASSERT_TRUE(volume.fs().unlink(vfs::kRootNode, name_of(name)).ok());
+    }
+    // The references keep the reclaim thread away.
+    for (const uint64_t node : {link->node, file}) {
+        ObjectPin object = MUST(volume.fs().objects().get(node));
+        ExclusiveLock lock(object->state, node);
+        EXPECT_EQ(MUST(volume.fs().free_some_data(*object)), node == link->node);
+    }
+    ASSERT_TRUE(volume.fs().sync(true).ok());
+    EXPECT_TRUE(check::check_file_system(volume.volume().device(), {}).clean());
+    volume.crash();
+    EXPECT_EQ(volume.check(), "");
+}
+
 TEST(Orphans, LiveAsLongAsTheirReferences) {
     NamesVolume volume;
     const uint64_t node = volume.create(vfs::kRootNode, "file");
