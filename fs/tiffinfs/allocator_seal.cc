@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // The allocator's part of a checkpoint: copies of the changed bitmaps, and writing them.
+#include <atomic>
+
 #include "fs/base/allocate.h"
 #include "fs/tiffinfs/allocator.h"
 #include "fs/tiffinfs/allocator_parts.h"
@@ -20,16 +22,11 @@ class WriteBatch {
 
     // Submits the request when there is room for it; returns false, without submitting it, when a
     // write has failed.
-    bool submit(vfs::BlockDevice& device, vfs::IoRequest& request) EXCLUDES(mutex_) {
-        {
-            MutexLock lock(mutex_);
-            while (under_way_ == kWritesAtOnce) {
-                finished_.wait(mutex_);
-            }
-            if (failed_) {
-                return false;
-            }
-            ++under_way_;
+    bool submit(vfs::BlockDevice& device, vfs::IoRequest& request) {
+        room_.wait();
+        if (error_.load(std::memory_order_relaxed) != 0) {
+            room_.post();
+            return false;
         }
         request.owner = this;
         request.complete = complete;
@@ -37,36 +34,28 @@ class WriteBatch {
         return true;
     }
 
-    // Waits for all; returns the first error.
-    Result<void> finish() EXCLUDES(mutex_) {
-        MutexLock lock(mutex_);
-        while (under_way_ != 0) {
-            finished_.wait(mutex_);
+    // Waits for all, and for good; returns the first error.
+    Result<void> finish() {
+        for (uint32_t i = 0; i < kWritesAtOnce; ++i) {
+            room_.wait();
         }
-        if (failed_) {
-            return error_;
-        }
-        return {};
+        const int error = error_.load(std::memory_order_relaxed);
+        return error == 0 ? Result<void>() : static_cast<Error>(error);
     }
 
   private:
     static void complete(vfs::IoRequest& request, Result<void> result) {
         auto* batch = static_cast<WriteBatch*>(request.owner);
-        MutexLock lock(batch->mutex_);
-        if (!result.ok() && !batch->failed_) {
-            batch->failed_ = true;
-            batch->error_ = result.error();
+        if (!result.ok()) {
+            int none = 0;
+            batch->error_.compare_exchange_strong(none, errno_value(result.error()),
+                                                  std::memory_order_relaxed);
         }
-        --batch->under_way_;
-        // Under the lock: the batch is gone when its owner has seen the last one finish.
-        batch->finished_.notify_all();
+        batch->room_.post();
     }
 
-    host::Mutex mutex_{host::LockClass::leaf};
-    host::Condition finished_;
-    uint32_t under_way_ GUARDED_BY(mutex_) = 0;
-    bool failed_ GUARDED_BY(mutex_) = false;
-    Error error_ GUARDED_BY(mutex_) = Error::eio;
+    host::Semaphore room_{kWritesAtOnce};
+    std::atomic<int> error_{0};
 };
 
 }  // namespace

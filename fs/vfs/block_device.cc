@@ -7,25 +7,16 @@
 namespace tiffin::vfs {
 namespace {
 
-// What a thread sleeps on while its request is under way.
+// What a thread sleeps on while its request is under way. It lies on that thread's stack.
 struct Waiter {
-    host::Mutex mutex{host::LockClass::leaf};
-    host::Condition condition;
-    bool done GUARDED_BY(mutex) = false;
-    Error error GUARDED_BY(mutex) = Error::eio;
-    bool failed GUARDED_BY(mutex) = false;
+    host::Semaphore done;
+    Result<void> result;
 };
 
 void wake(IoRequest& request, Result<void> result) {
     auto* waiter = static_cast<Waiter*>(request.owner);
-    MutexLock lock(waiter->mutex);
-    waiter->done = true;
-    waiter->failed = !result.ok();
-    if (!result.ok()) {
-        waiter->error = result.error();
-    }
-    // Notified under the lock: the waiter lives on the stack of the thread that wakes up.
-    waiter->condition.notify_one();
+    waiter->result = result;
+    waiter->done.post();
 }
 
 }  // namespace
@@ -35,14 +26,8 @@ Result<void> BlockDevice::submit_and_wait(IoRequest& request) {
     request.owner = &waiter;
     request.complete = wake;
     submit(request);
-    MutexLock lock(waiter.mutex);
-    while (!waiter.done) {
-        waiter.condition.wait(waiter.mutex);
-    }
-    if (waiter.failed) {
-        return waiter.error;
-    }
-    return {};
+    waiter.done.wait();
+    return waiter.result;
 }
 
 Result<void> BlockDevice::start_writing() {

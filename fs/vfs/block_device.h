@@ -27,17 +27,22 @@ struct DeviceGeometry {
 enum class IoOperation : uint8_t { read, write, flush, discard };
 
 // One asynchronous request. The submitter owns it and its buffers until `complete` is called, which
-// happens exactly once, from any thread or from within submit() itself; a completion is the only way
-// a buffer comes back. The completion may only wake somebody or queue work: it must not block, and
-// it must not submit.
+// happens exactly once, from any context (a kernel calls it from an interrupt handler) or from within
+// submit() itself; a completion is the only way a buffer comes back. The completion must not block, so
+// it takes no lock, and it must not submit: it changes atomic variables and calls
+// host::Semaphore::post().
 struct IoRequest {
     IoOperation operation = IoOperation::read;
     uint64_t offset_bytes = 0;
-    uint64_t length_bytes = 0;          // discard only; reads and writes take it from the buffers
-    const IoVector* buffers = nullptr;  // pinned memory, never an address that can fault
+    uint64_t length_bytes = 0;  // discard only; reads and writes take it from the buffers
+    // Pinned memory: never an address that can fault, and never on a stack, which in a kernel is no
+    // memory that a device can reach.
+    const IoVector* buffers = nullptr;
     size_t buffer_count = 0;
     void (*complete)(IoRequest& request, Result<void> result) = nullptr;
     void* owner = nullptr;  // for the submitter
+    IoRequest* next =
+        nullptr;  // for the device, from submit() to the completion: queues need no memory
 };
 
 class BlockDevice {

@@ -54,9 +54,18 @@ enum class LockClass : uint8_t {
     leaf,             // anything that takes no other lock while it is held
 };
 
-// Space for the host's own lock object. A host whose locks are larger allocates them and keeps the
-// pointer here.
+// Space for the host's own lock object: constructing a lock cannot fail, so it must not allocate. A
+// host whose locks are larger (a kernel that debugs its locks) compiles everything with another value.
+#if defined(TIFFIN_LOCK_STORAGE_BYTES)
+inline constexpr size_t kLockStorageBytes = TIFFIN_LOCK_STORAGE_BYTES;
+#else
 inline constexpr size_t kLockStorageBytes = 64;
+#endif
+
+// Destroying a Mutex, SharedMutex or Condition: no thread may be inside one of its functions. Whoever
+// has just taken a lock cannot know that the last owner's unlock() has returned, so a lock must not lie
+// in an object that its next owner destroys, unless something else (a count that is taken down after
+// unlock()) says when. To wait for the last of something and then let go of it, use a Semaphore.
 
 // A sleeping lock with one owner. Not recursive.
 class CAPABILITY("mutex") Mutex {
@@ -117,6 +126,28 @@ class Condition {
     bool wait_for(Mutex& mutex, uint64_t timeout_us) REQUIRES(mutex);
     void notify_one();
     void notify_all();
+
+    void* storage() { return storage_; }
+
+  private:
+    alignas(16) unsigned char storage_[kLockStorageBytes];
+};
+
+// Counts events that threads wait for, such as completions of I/O, or permits that they share.
+//
+// As soon as the wait() that took the last count has returned, the semaphore may be destroyed, also
+// while the post() that gave it is still on its way out: it may lie on the waiter's stack.
+class Semaphore {
+  public:
+    explicit Semaphore(uint32_t count = 0);
+    ~Semaphore();
+    Semaphore(const Semaphore&) = delete;
+    Semaphore& operator=(const Semaphore&) = delete;
+
+    // Adds one. Never blocks; may be called from any context, interrupt handlers included.
+    void post();
+    // Sleeps until the count is not zero, and takes one.
+    void wait();
 
     void* storage() { return storage_; }
 

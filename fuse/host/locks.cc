@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// Mutex, SharedMutex and Condition on POSIX threads, with the lock-order checker where it is on.
+// Mutex, SharedMutex, Condition and Semaphore on POSIX threads, with the lock-order checker where it is on.
 //
 // Nothing here is analysed by -Wthread-safety: these functions are what the analysis takes on trust.
 #include <pthread.h>
+#include <semaphore.h>
 #include <time.h>
 
 #include <cerrno>
@@ -64,6 +65,7 @@ namespace {
 static_assert(sizeof(pthread_mutex_t) <= kLockStorageBytes && alignof(pthread_mutex_t) <= 16);
 static_assert(sizeof(pthread_rwlock_t) <= kLockStorageBytes && alignof(pthread_rwlock_t) <= 16);
 static_assert(sizeof(pthread_cond_t) <= kLockStorageBytes && alignof(pthread_cond_t) <= 16);
+static_assert(sizeof(sem_t) <= kLockStorageBytes && alignof(sem_t) <= 16);
 
 pthread_mutex_t* native(Mutex& mutex) {
     return std::launder(static_cast<pthread_mutex_t*>(mutex.storage()));
@@ -75,6 +77,10 @@ pthread_rwlock_t* native(SharedMutex& mutex) {
 
 pthread_cond_t* native(Condition& condition) {
     return std::launder(static_cast<pthread_cond_t*>(condition.storage()));
+}
+
+sem_t* native(Semaphore& semaphore) {
+    return std::launder(static_cast<sem_t*>(semaphore.storage()));
 }
 
 }  // namespace
@@ -209,5 +215,23 @@ NO_THREAD_SAFETY_ANALYSIS bool Condition::wait_for(Mutex& mutex, uint64_t timeou
 void Condition::notify_one() { TIFFIN_ASSERT(pthread_cond_signal(native(*this)) == 0); }
 
 void Condition::notify_all() { TIFFIN_ASSERT(pthread_cond_broadcast(native(*this)) == 0); }
+
+// ---- Semaphore -----------------------------------------------------------------------------
+
+// POSIX's semaphores promise what ours do: to be destroyed when nobody waits, whoever still posts.
+Semaphore::Semaphore(uint32_t count) {
+    auto* semaphore = new (storage_) sem_t;
+    TIFFIN_ASSERT(sem_init(semaphore, 0, count) == 0);
+}
+
+Semaphore::~Semaphore() { TIFFIN_ASSERT(sem_destroy(native(*this)) == 0); }
+
+void Semaphore::post() { TIFFIN_ASSERT(sem_post(native(*this)) == 0); }
+
+void Semaphore::wait() {
+    while (sem_wait(native(*this)) != 0) {
+        TIFFIN_ASSERT(errno == EINTR);
+    }
+}
 
 }  // namespace tiffin::host

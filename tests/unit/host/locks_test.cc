@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -183,6 +184,41 @@ TEST(Condition, WaitsForEverWithTheLargestTimeout) {
         while (counter.value != 1) {
             EXPECT_TRUE(counter.changed.wait_for(counter.mutex, UINT64_MAX));
         }
+    }
+    thread.join();
+}
+
+TEST(Semaphore, CountsPermits) {
+    host::Semaphore permits(2);
+    permits.wait();
+    permits.wait();
+    std::atomic<bool> posting{false};
+    std::thread thread([&] {
+        posting = true;
+        permits.post();
+    });
+    permits.wait();
+    EXPECT_TRUE(posting) << "a wait came back without a count to take";
+    thread.join();
+}
+
+// As a completion of I/O and the thread that sleeps on its stack until it comes.
+TEST(Semaphore, MayBeDestroyedByItsWaiter) {
+    std::atomic<host::Semaphore*> waiting{nullptr};
+    constexpr int kRounds = 2000;
+    std::thread thread([&] {
+        for (int i = 0; i < kRounds; ++i) {
+            host::Semaphore* semaphore = nullptr;
+            while ((semaphore = waiting.exchange(nullptr)) == nullptr) {
+                std::this_thread::yield();
+            }
+            semaphore->post();
+        }
+    });
+    for (int i = 0; i < kRounds; ++i) {
+        auto semaphore = std::make_unique<host::Semaphore>();
+        waiting = semaphore.get();
+        semaphore->wait();
     }
     thread.join();
 }
