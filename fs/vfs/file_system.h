@@ -194,7 +194,8 @@ class FileSystem {
 
     // Where [offset, offset + length) is, as far as `mapping` can hold it (the host goes on from
     // mapping.offset_bytes + mapping.length_bytes). The blocks are not reused before
-    // release_read(). At or beyond the end of file: length_bytes 0, still to be released.
+    // release_read(). At or beyond the end of file: length_bytes 0, still to be released. Who has a
+    // mapping must not wait for an operation that needs space: it may wait for all mappings.
     virtual Result<void> map_read(NodeId node, uint64_t offset_bytes, uint64_t length_bytes,
                                   ReadMapping& mapping);
     // Checks what was read from device segment `segment_index`. Errors: eio, with a log line that
