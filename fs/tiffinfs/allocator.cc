@@ -13,7 +13,9 @@ namespace {
 constexpr uint64_t kGroupsOpenedByReplay = 4 * kGroupsOpenedAhead;
 
 constexpr uint64_t kReserveDivisor = 64;
-constexpr uint64_t kReserveMinimum = 64;
+// The half of it that is for deleting is enough for unlinking in a tree of three levels (36 nodes), as a
+// small volume has at most.
+constexpr uint64_t kReserveMinimum = 128;
 constexpr uint64_t kReserveMaximum = 8192;
 
 constexpr uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }

@@ -45,10 +45,12 @@ struct BlockRange {
     uint64_t block_count = 0;
 };
 
-// Who asks for space. Below the reserve only those who help to free space are served.
+// Who asks for space. The reserve has two halves, so that those who change what is there can never use
+// up what deleting needs: each change may leave a little more behind than it took away.
 enum class SpacePriority : uint8_t {
-    normal,      // new data, new names: fails with enospc when only the reserve is left
-    privileged,  // overwrites, deletes, truncation, checkpoints: may use the reserve
+    normal,       // new data, new names: fails with enospc when only the reserve is left
+    overwriting,  // overwrites, attributes: may use the upper half of the reserve
+    privileged,   // deletes, truncation, replay: may use all of it
 };
 
 class Allocator {
@@ -126,6 +128,9 @@ class Allocator {
     uint64_t sealed_initialized_groups() const;
     // Groups that changed since the last seal; a checkpoint is due before they are too many.
     uint64_t dirty_groups() const;
+    // More than one `part`th of what was free at the last seal has been mapped since. A replay can use
+    // no block that a record maps for its nodes, so a checkpoint is due before those are all there are.
+    bool mapped_more_than(uint64_t part) const;
 
     uint64_t total_blocks() const { return total_blocks_; }
     uint64_t used_blocks() const {
@@ -137,8 +142,13 @@ class Allocator {
     // commit and checkpoint.
     uint64_t free_blocks() const;
     uint64_t deferred_blocks() const;
-    // What only privileged callers get.
+    // What normal callers do not get, and what callers with `priority` do not get.
     uint64_t reserve_blocks() const { return reserve_blocks_; }
+    uint64_t kept_blocks(SpacePriority priority) const {
+        return priority == SpacePriority::normal        ? reserve_blocks_
+               : priority == SpacePriority::overwriting ? reserve_blocks_ / 2
+                                                        : 0;
+    }
 
     // Discards free ranges within [range) of at least `minimum_blocks`; returns blocks discarded.
     // Groups that were never opened are passed over: nothing was written there since mkfs. While a
@@ -217,6 +227,7 @@ class Allocator {
     std::atomic<int64_t> deferred_blocks_{0};
     std::atomic<uint64_t> damaged_blocks_{0};
     std::atomic<uint64_t> changed_groups_{0};
+    std::atomic<uint64_t> mapped_blocks_{0};  // since the last seal, freed again or not
     std::atomic<uint64_t> data_deferred_groups_{0};
     std::atomic<bool> replaying_{false};
     Cursor cursors_[kCursors];

@@ -36,6 +36,7 @@ void Allocator::mark_used(BlockRange range) {
             update_bits(group);
         }
         apply(change);
+        mapped_blocks_.fetch_add(piece.run.count, std::memory_order_relaxed);
         if (change.wrong_blocks != 0) [[unlikely]] {
             report_wrong_blocks("are mapped twice", piece, change.wrong_blocks);
         }

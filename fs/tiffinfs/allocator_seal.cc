@@ -110,6 +110,12 @@ uint64_t Allocator::sealed_initialized_groups() const {
 
 uint64_t Allocator::dirty_groups() const { return changed_groups_.load(std::memory_order_relaxed); }
 
+bool Allocator::mapped_more_than(uint64_t part) const {
+    const uint64_t used = sealed_used_blocks();
+    const uint64_t free = used < total_blocks_ ? total_blocks_ - used : 0;
+    return mapped_blocks_.load(std::memory_order_relaxed) > free / part;
+}
+
 Result<void> Allocator::seal(uint64_t generation) {
     TIFFIN_ASSERT(generation > durable_generation_.load(std::memory_order_relaxed));
     finish_sealed(false);
@@ -133,6 +139,7 @@ Result<void> Allocator::seal(uint64_t generation) {
         MutexLock lock(group.mutex);
         group.close_data_sets();
     });
+    mapped_blocks_.store(0, std::memory_order_relaxed);
     sealed_groups_.store(groups, std::memory_order_relaxed);
     sealed_used_blocks_.store(used_blocks(), std::memory_order_relaxed);
     return {};

@@ -43,8 +43,7 @@ struct Allocator::Search {
 };
 
 uint64_t Allocator::claim(uint64_t wanted, SpacePriority priority) {
-    const int64_t kept =
-        priority == SpacePriority::normal ? static_cast<int64_t>(reserve_blocks_) : 0;
+    const auto kept = static_cast<int64_t>(kept_blocks(priority));
     int64_t free = free_blocks_.load(std::memory_order_relaxed);
     for (;;) {
         if (free <= kept) {

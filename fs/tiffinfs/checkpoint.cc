@@ -61,10 +61,19 @@ Result<void> Volume::flush_device() {
 Result<void> Volume::checkpoint() {
     MutexLock lock(checkpoint_lock_);
     TRY(check_writable());
-    return checkpoint_locked(false);
+    return checkpoint_locked(Ending::none);
 }
 
-Result<void> Volume::seal(Seal& sealed) {
+Result<void> Volume::checkpoint_after(uint64_t seen) {
+    MutexLock lock(checkpoint_lock_);
+    TRY(check_writable());
+    if (counters_.checkpoints.load(std::memory_order_relaxed) != seen) {
+        return {};
+    }
+    return checkpoint_locked(Ending::none);
+}
+
+Result<void> Volume::seal(Seal& sealed, Ending ending) {
     // The gate closes: when it is ours, no transaction is open.
     ExclusiveLock gate(gate_);
     sealed.generation = tree_.generation();
@@ -75,13 +84,29 @@ Result<void> Volume::seal(Seal& sealed) {
     sealed.next_node = next_node_.load(std::memory_order_relaxed);
     sealed.node_count = node_count_.load(std::memory_order_relaxed);
     tree_.advance_generation(sealed.generation + 1);
+    if (ending == Ending::read_only) {
+        read_only_.store(true, std::memory_order_relaxed);
+    }
     return {};
 }
 
-Result<void> Volume::checkpoint_locked(bool clean) {
+Result<void> Volume::checkpoint_locked(Ending ending) {
     Seal sealed;
     TRY(check_still_owner());
-    TRY(seal(sealed));
+    // What writing needs is there before the seal: afterwards a failure is final.
+    sealed.page = host::allocate_pages(kBlockBytes);
+    if (sealed.page == nullptr) {
+        return Error::enomem;
+    }
+    Result<void> done = seal(sealed, ending);
+    if (done.ok()) {
+        done = write_generation(sealed, ending);
+    }
+    host::release_pages(sealed.page, kBlockBytes);
+    return done;
+}
+
+Result<void> Volume::write_generation(Seal& sealed, Ending ending) {
     JournalPosition position = replay_position_;
     Result<void> done;
     if (!replaying_) {
@@ -91,7 +116,7 @@ Result<void> Volume::checkpoint_locked(bool clean) {
     }
     if (done.ok()) {
         sealed.dirty = sort_by_block(sealed.dirty);
-        done = write_sealed(sealed, position, clean);
+        done = write_sealed(sealed, position, ending != Ending::none);
     }
     if (!done.ok()) {
         cache_.give_back_dirty(sealed.dirty);
@@ -103,7 +128,7 @@ Result<void> Volume::checkpoint_locked(bool clean) {
         sealed.dirty = node->dirty_next;
         cache_.clean(node);
     }
-    counters_.checkpoints.fetch_add(1, std::memory_order_relaxed);
+    counters_.checkpoints.fetch_add(1, std::memory_order_release);
     return {};
 }
 
@@ -131,7 +156,7 @@ Result<void> Volume::write_sealed(const Seal& sealed, const JournalPosition& pos
     next.journal_sequence = position.sequence;
     next.journal_previous_checksum = position.previous_checksum;
     next.written_ns = host::realtime_ns();
-    TRY(write_superblock(device_, next));
+    TRY(write_superblock(device_, next, sealed.page));
     TRY(flush_device());
     durable_ = next;
     allocator_.release_node_frees(sealed.generation);
@@ -191,19 +216,22 @@ Result<void> Volume::check_still_owner() {
     Result<void> read = read_superblocks(device_, *set);
     bool ours = read.ok();
     bool found = false;
+    // One that was there from the beginning need not be the one that the mount started from.
+    const uint64_t generation =
+        newest_generation_ > durable_.generation ? newest_generation_ : durable_.generation;
+    const uint64_t incarnation =
+        newest_incarnation_ > durable_.incarnation ? newest_incarnation_ : durable_.incarnation;
     for (uint32_t i = 0; read.ok() && i < set->count; ++i) {
         found = found || (set->found[i].generation == durable_.generation &&
                           set->found[i].incarnation == durable_.incarnation);
-        const bool is_ours = set->found[i].generation <= durable_.generation &&
-                             set->found[i].incarnation <= durable_.incarnation;
-        // Before the first checkpoint: generations that this mount did not choose.
-        const bool was_there = set->found[i].generation <= newest_generation_ &&
-                               set->found[i].incarnation <= newest_incarnation_;
-        ours = ours && (is_ours || was_there);
+        ours = ours && set->found[i].generation <= generation &&
+               set->found[i].incarnation <= incarnation;
     }
     host::release(set, sizeof(SuperblockSet));
     if (!read.ok()) {
-        fail("the superblock could not be read");
+        if (read.error() != Error::enomem) {
+            fail("the superblock could not be read");
+        }
         return read.error();
     }
     if (!ours) {

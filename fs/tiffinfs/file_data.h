@@ -48,17 +48,29 @@ inline void raise_ticket(Object& object, uint64_t ticket) {
     }
 }
 
-// A read epoch that ends with the scope.
+// A read epoch from enter() to the end of the scope. Who holds an object's state lock may be waiting for
+// all readers to leave (Volume::make_room), so nobody waits for such a lock inside an epoch.
 class ReadEpoch {
   public:
-    explicit ReadEpoch(Volume& volume) : volume_(volume), token_(volume.readers().enter()) {}
-    ~ReadEpoch() { volume_.readers().leave(token_); }
+    explicit ReadEpoch(Volume& volume) : volume_(volume) {}
+    ~ReadEpoch() {
+        if (entered_) {
+            volume_.readers().leave(token_);
+        }
+    }
     ReadEpoch(const ReadEpoch&) = delete;
     ReadEpoch& operator=(const ReadEpoch&) = delete;
 
+    // Once.
+    void enter() {
+        token_ = volume_.readers().enter();
+        entered_ = true;
+    }
+
   private:
     Volume& volume_;
-    uint32_t token_;
+    uint32_t token_ = 0;
+    bool entered_ = false;
 };
 
 // Blocks that were allocated for a transaction; given back unless it commits.

@@ -83,7 +83,7 @@ Result<uint64_t> fill_step(const SpaceRequest& request, Object& object, uint64_t
         TRY(count_extents(volume, object.node, gap.first_block, gap.first_block + gap.block_count,
                           ~uint32_t{0}, found));
     SpacePriority priority = counted.usage.mapped_blocks == gap.block_count
-                                 ? SpacePriority::privileged
+                                 ? SpacePriority::overwriting
                                  : SpacePriority::normal;
     BlockRange range = TRY(allocate_blocks(
         volume, object.goal_block.load(std::memory_order_relaxed), gap.block_count, priority));
@@ -180,7 +180,7 @@ Result<bool> zero_inline(const SpaceRequest& request, Object& object, bool reser
     uint64_t end = request.end_bytes() < stored_bytes ? request.end_bytes() : stored_bytes;
     __builtin_memset(scratch.inline_bytes + request.offset_bytes, 0, end - request.offset_bytes);
     Transaction transaction(volume);
-    TRY(transaction.begin(SpacePriority::privileged, {.scattered = 1}));
+    TRY(transaction.begin(SpacePriority::overwriting, {.scattered = 1}));
     TRY(transaction.put(make_key(object.node, Kind::inline_data, 0),
                         ByteSpan(scratch.inline_bytes, stored_bytes)));
     TRY(transaction.prepare());
@@ -237,7 +237,7 @@ Result<void> zero_in_block(const SpaceRequest& request, Object& object, uint64_t
     usage.extent_bytes =
         sizeof(LeafSlot) + sizeof(ExtentValue) + sizeof(uint32_t) * kWrittenExtentMaximumBlocks;
     Transaction transaction(volume);
-    TRY(transaction.begin(SpacePriority::privileged, extent_change_size(usage, 1, 1, 0)));
+    TRY(transaction.begin(SpacePriority::overwriting, extent_change_size(usage, 1, 1, 0)));
     TRY(transaction.write_extent(object.node, block, copy.physical_block, 1, 0,
                                  Span<const uint32_t>(&copy.checksum, 1)));
     TRY(transaction.prepare());

@@ -194,26 +194,40 @@ Result<void> finish_intent_unlocked(TiffinFileSystem& file_system, Object& objec
     return finish_intent(file_system, object, *scratch);
 }
 
-Result<void> TiffinFileSystem::resume_intent(uint64_t node, const IntentValue& intent) {
-    Result<ObjectPin> object = objects_.get(node);
-    bool wanted = false;
-    if (object.ok()) {
-        SharedLock lock((*object)->state, node);
-        wanted = ((*object)->inode.inode_flags & inode_flag::has_intent) != 0;
-    } else if (object.error() != Error::estale) {
-        return object.error();
-    }
-    if (wanted) {
-        return finish_intent_unlocked(*this, **object);
-    }
+namespace {
+
+// Erases an intent that belongs to no file, or to one whose inode does not know of it.
+Result<void> drop_intent(Volume& volume, uint64_t node, const IntentValue& intent) {
     log_line(host::LogLevel::warning, "intent: node ", node, ": type ",
              static_cast<uint32_t>(intent.type), " belongs to no file, dropped");
-    Transaction transaction(*volume_);
+    Transaction transaction(volume);
     TRY(transaction.begin(SpacePriority::privileged, {.scattered = 1}));
     TRY(transaction.erase(intent_key(node)));
     TRY(transaction.prepare());
     transaction.commit();
     return {};
+}
+
+}  // namespace
+
+Result<void> TiffinFileSystem::resume_intent(uint64_t node, const IntentValue& intent) {
+    Result<ObjectPin> pin = objects_.get(node);
+    if (!pin.ok()) {
+        // Ids are never used again, so the key stays nobody's.
+        return pin.error() == Error::estale ? drop_intent(*volume_, node, intent) : pin.error();
+    }
+    Object& object = **pin;
+    {
+        ExclusiveLock lock(object.state, node);
+        if ((object.inode.inode_flags & inode_flag::has_intent) == 0) {
+            // Somebody may have finished it since it was found, or even have begun something new; only
+            // under the lock is it known that no intent of this file is wanted.
+            const IntentValue now = TRY(load_intent(*volume_, node));
+            return static_cast<uint32_t>(now.type) == 0 ? Result<void>()
+                                                        : drop_intent(*volume_, node, now);
+        }
+    }
+    return finish_intent_unlocked(*this, object);
 }
 
 }  // namespace tiffin::tiffinfs

@@ -245,6 +245,7 @@ class JournalReader {
     // What is expected next; the offset is right behind the last frame, without its padding.
     JournalPosition next_;
     State state_ = State::reading;
+    bool looks_behind_end_ = true;
     uint64_t torn_bytes_ = 0;
 
     // A piece of the ring in memory, larger than any frame.

@@ -49,6 +49,8 @@ Result<void> JournalReader::start(const Superblock& superblock, const JournalPos
     volume_nonce_ = superblock.volume_nonce;
     incarnation_ = superblock.incarnation;
     next_ = position;
+    // After an unmount nothing can follow, and that takes reading the whole ring.
+    looks_behind_end_ = (superblock.state & superblock_state::clean) == 0;
     window_capacity_ = capacity_ < kWindowBytes ? capacity_ : kWindowBytes;
     window_ = static_cast<unsigned char*>(host::allocate_pages(window_capacity_));
     if (window_ == nullptr) {
@@ -80,7 +82,9 @@ Result<ByteSpan> JournalReader::next(FrameHeader& header) {
     if (tried != 0 && TRY(read_frame_at(0, header, payload))) {
         return payload;
     }
-    TRY(check_nothing_follows());
+    if (looks_behind_end_) {
+        TRY(check_nothing_follows());
+    }
     state_ = State::ended;
     return ByteSpan();
 }
@@ -128,6 +132,7 @@ Result<bool> JournalReader::read_frame_at(uint64_t offset, FrameHeader& header, 
     next_.sequence = found.sequence + 1;
     next_.previous_checksum = found.checksum;
     torn_bytes_ = 0;
+    looks_behind_end_ = true;
     return true;
 }
 

@@ -38,6 +38,8 @@ class NodePins {
     // Takes over a pin. Errors: enomem (the pin stays with the caller).
     Result<void> add(Node* node);
     void release();
+    // How many, some of them perhaps counted twice.
+    uint32_t size() const { return count_; }
 
   private:
     static constexpr uint32_t kInlineNodes = 48;
@@ -152,6 +154,8 @@ class NodePool {
     // Gives all spare blocks that are not reserved back (unmount; before enospc is final).
     void drain();
     uint64_t spare_blocks();
+    // What open transactions may still take.
+    uint64_t reserved_nodes();
     Allocator& allocator() { return allocator_; }
 
   private:

@@ -23,6 +23,11 @@ Result<void> NodePool::reserve(uint32_t count, SpacePriority priority,
         uint32_t missing = 0;
         {
             MutexLock lock(lock_);
+            // Spare nodes that others took from the reserve still count as part of it.
+            const uint64_t left = allocator_.free_blocks() + spare_count_ - reserved_;
+            if (left < count + allocator_.kept_blocks(priority)) {
+                return Error::enospc;
+            }
             if (spare_count_ >= reserved_ + count) {
                 reserved_ += count;
                 reservation.nodes += count;
@@ -132,6 +137,11 @@ void NodePool::drain() {
 uint64_t NodePool::spare_blocks() {
     MutexLock lock(lock_);
     return spare_count_;
+}
+
+uint64_t NodePool::reserved_nodes() {
+    MutexLock lock(lock_);
+    return reserved_;
 }
 
 }  // namespace tiffin::tiffinfs

@@ -124,7 +124,7 @@ void touch_access_time(TiffinFileSystem& file_system, Object& object) {
         ExclusiveLock lock(object.state, object.node);
         TRY(check_alive(object));
         Transaction transaction(file_system.volume());
-        TRY(transaction.begin(SpacePriority::privileged, {.scattered = 1}));
+        TRY(transaction.begin(SpacePriority::overwriting, {.scattered = 1}));
         InodeValue inode = object.inode;
         inode.access_time = to_disk(now);
         TRY(stage_inode(transaction, object, inode));

@@ -149,7 +149,7 @@ Result<uint64_t> AttributeChanger::commit() {
     InodeValue inode = object_.inode;
     change_inode(inode);
     Transaction transaction(file_system_.volume());
-    TRY(transaction.begin(SpacePriority::privileged, size));
+    TRY(transaction.begin(SpacePriority::overwriting, size));
     if (has(kOwnerBits | Change::kill_privileges_bit)) {
         const uint32_t mode = inode.mode;
         TRY(file_system_.stage_kill_privileges(object_, inode, transaction));
@@ -236,7 +236,7 @@ Result<void> TiffinFileSystem::set_flags(vfs::NodeId node, uint32_t flags) {
         inode.file_flags = flags;
         inode.change_time = to_disk(Volume::now());
         Transaction transaction(*volume_);
-        TRY(transaction.begin(SpacePriority::privileged, {.scattered = 1}));
+        TRY(transaction.begin(SpacePriority::overwriting, {.scattered = 1}));
         TRY(stage_inode(transaction, object, inode));
         TRY(transaction.prepare());
         ticket = transaction.commit();

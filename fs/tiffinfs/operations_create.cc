@@ -214,8 +214,8 @@ Result<ObjectPin> NodeMaker::make_object() {
     uint64_t node = 0;
     for (uint32_t attempt = 0; attempt < kAttempts; ++attempt) {
         node = volume_.allocate_node_id();
-        if (node <= parent_.node) {
-            break;  // locks are taken by ascending id
+        if (node <= parent_.node || node > kKeyOffsetMask) {
+            break;  // locks are taken by ascending id; no orphan key could name a greater one
         }
         Result<ObjectPin> pin = file_system_.objects().create(node);
         if (pin.ok() || pin.error() != Error::ebusy) {

@@ -96,7 +96,7 @@ Result<uint64_t> commit_runs(TiffinFileSystem& file_system, Object& object, uint
     bool erase_inline = TRY(leave_inline_for(file_system, object, plan.first_block, scratch));
     TRY(recount_usage(volume, object, scratch.found, plan));
     SpacePriority priority = plan.usage.mapped_blocks == plan.block_count
-                                 ? SpacePriority::privileged
+                                 ? SpacePriority::overwriting
                                  : SpacePriority::normal;
     Transaction transaction(volume);
     TRY(transaction.begin(priority,
@@ -196,7 +196,7 @@ Result<void> TiffinFileSystem::prepare_write(vfs::NodeId node, uint64_t offset_b
     if (!filled.ok() && filled.error() == Error::enospc && plan.mapped_prefix_blocks > 0) {
         // What only replaces mapped blocks may use the reserve.
         filled = fill_grant(*volume_, plan.goal_block, plan.mapped_prefix_blocks,
-                            SpacePriority::privileged, grant);
+                            SpacePriority::overwriting, grant);
     }
     TRY(filled);
     grant.active = true;

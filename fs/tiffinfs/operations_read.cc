@@ -143,7 +143,8 @@ Result<void> fill_mapping(Volume& volume, const Object& object, uint64_t length_
     return {};
 }
 
-// Starts a mapping: the epoch first, so that no block that is seen afterwards is used again.
+// Starts a mapping: the epoch before the look at the map, so that no block that is seen is used again,
+// but inside the lock: whoever holds the lock may be waiting for all readers to leave (make_room).
 Result<void> map_object(TiffinFileSystem& file_system, Object& object, uint64_t offset_bytes,
                         uint64_t length_bytes, KeyAndValue& scratch, vfs::ReadMapping& mapping) {
     Volume& volume = file_system.volume();
@@ -155,11 +156,11 @@ Result<void> map_object(TiffinFileSystem& file_system, Object& object, uint64_t 
         mapping.file_size_bytes = 0;
         mapping.length_bytes = 0;
         mapping.segment_count = 0;
-        mapping.reader_token = volume.readers().enter();
         bool intent = false;
         Result<void> result;
         {
             SharedLock lock(object.state, object.node);
+            mapping.reader_token = volume.readers().enter();
             result = check_regular(object);
             if (result.ok() && (object.inode.inode_flags & inode_flag::has_intent) != 0)
                 [[unlikely]] {
@@ -303,28 +304,18 @@ class SeekVisitor final : public ExtentVisitor {
     bool found_ = false;
 };
 
-}  // namespace
-
-Result<uint64_t> TiffinFileSystem::seek(vfs::NodeId node, uint64_t offset_bytes,
-                                        vfs::SeekTarget target) {
-    TRY(volume_->check_running());
-    ObjectPin object = TRY(objects_.get(node));
-    DataScratchLease scratch = TRY(data_scratch_.take());
-    SharedLock lock(object->state, object->node);
-    TRY(check_regular(*object));
-    if ((object->inode.inode_flags & inode_flag::has_intent) != 0 &&
-        TRY(intent_blocks_reading(*volume_, *object))) {
-        return Error::eio;
-    }
-    uint64_t size_bytes = object->inode.size_bytes;
+Result<uint64_t> seek_in(Volume& volume, const Object& object, uint64_t offset_bytes,
+                         vfs::SeekTarget target, KeyAndValue& scratch)
+    REQUIRES_SHARED(object.state) {
+    uint64_t size_bytes = object.inode.size_bytes;
     if (offset_bytes >= size_bytes) {
         return Error::enxio;
     }
-    if (is_inline(object->inode)) {
+    if (is_inline(object.inode)) {
         return target == vfs::SeekTarget::data ? offset_bytes : size_bytes;
     }
     SeekVisitor visitor(block_at(offset_bytes), target);
-    TRY(walk_extents(*volume_, node, block_at(offset_bytes), blocks_for(size_bytes), scratch->found,
+    TRY(walk_extents(volume, object.node, block_at(offset_bytes), blocks_for(size_bytes), scratch,
                      visitor));
     if (target == vfs::SeekTarget::data && !visitor.found_data()) {
         return Error::enxio;
@@ -332,6 +323,31 @@ Result<uint64_t> TiffinFileSystem::seek(vfs::NodeId node, uint64_t offset_bytes,
     uint64_t found = visitor.block() * kBlockBytes;
     found = found > offset_bytes ? found : offset_bytes;
     return found < size_bytes ? found : size_bytes;
+}
+
+}  // namespace
+
+Result<uint64_t> TiffinFileSystem::seek(vfs::NodeId node, uint64_t offset_bytes,
+                                        vfs::SeekTarget target) {
+    TRY(volume_->check_running());
+    ObjectPin object = TRY(objects_.get(node));
+    DataScratchLease scratch = TRY(data_scratch_.take());
+    bool finished_intent = false;
+    while (true) {
+        {
+            SharedLock lock(object->state, object->node);
+            TRY(check_regular(*object));
+            if ((object->inode.inode_flags & inode_flag::has_intent) == 0 ||
+                !TRY(intent_blocks_reading(*volume_, *object))) {
+                return seek_in(*volume_, *object, offset_bytes, target, scratch->found);
+            }
+        }
+        if (finished_intent) {
+            return Error::eio;
+        }
+        TRY(finish_intent_unlocked(*this, *object));
+        finished_intent = true;
+    }
 }
 
 }  // namespace tiffin::tiffinfs

@@ -15,8 +15,8 @@
 namespace tiffin::tiffinfs {
 namespace {
 
-// What one replayed record may touch at neighbouring keys (the bound of those who write records).
-constexpr uint32_t kReplayContiguousBytes = 128U << 10;
+// How often replay looks through the rest of the journal for blocks it may use after all.
+constexpr uint32_t kMaximumReplayRounds = 1000;
 
 JournalPosition position_of(const Superblock& superblock) {
     return {superblock.journal_position, superblock.journal_sequence,
@@ -43,10 +43,10 @@ Result<void> check_features(const Superblock& superblock, bool read_only) {
     return {};
 }
 
-bool root_is_readable(vfs::BlockDevice& device, const Superblock& superblock) {
+Result<bool> root_is_readable(vfs::BlockDevice& device, const Superblock& superblock) {
     void* page = host::allocate_pages(kBlockBytes);
     if (page == nullptr) {
-        return false;
+        return Error::enomem;
     }
     const char* reason = nullptr;
     bool readable =
@@ -81,7 +81,7 @@ Result<void> Volume::start() {
     const Superblock* chosen = nullptr;
     for (uint32_t i = 0; i < set.count && chosen == nullptr; ++i) {
         TRY(check_features(set.found[i], options_.read_only));
-        if (root_is_readable(device_, set.found[i])) {
+        if (TRY(root_is_readable(device_, set.found[i]))) {
             chosen = &set.found[i];
         }
     }
@@ -99,10 +99,10 @@ Result<void> Volume::start() {
         note_incarnation(set.found[i].incarnation);
     }
     // New nodes must not carry a generation that a lost superblock may have used, and the first new
-    // superblock should replace the slot that is damaged or has a damaged tree, not the good one.
+    // superblock must not replace the one that we start from: its slot is that of the other parity.
     uint64_t generation = newest_generation_ + (set.damaged > 0 ? 3 : 1);
-    if (chosen->generation != newest_generation_) {
-        generation++;
+    if (generation % 2 == chosen->generation % 2) {
+        ++generation;
     }
     if (set.damaged > 0 || chosen != &set.found[0]) {
         // Bitmaps of a lost generation may be about, so whatever it says it was not left cleanly.
@@ -144,8 +144,7 @@ Result<void> Volume::start_from(const Superblock& superblock, uint64_t generatio
         read_only_.store(true, std::memory_order_relaxed);
         return {};
     }
-    TRY(become_writer());
-    return maintenance_thread_.start("tiffin-maint", maintenance_main, this);
+    return become_writer();
 }
 
 Result<void> Volume::begin_timeline() {
@@ -153,20 +152,28 @@ Result<void> Volume::begin_timeline() {
     return allocator_.begin_timeline(durable_);
 }
 
-// Raises the incarnation durably, together with all that replay changed, before the first append.
+// Raises the incarnation durably, together with all that replay changed, before the first append. May be
+// called again when it has failed.
 Result<void> Volume::become_writer() {
-    MutexLock lock(checkpoint_lock_);
-    note_incarnation(durable_.incarnation);
-    incarnation_ = newest_incarnation_ + 1;
-    durable_.mount_count++;
-    TRY(journal_.start(superblock_, replay_position_, position_of(durable_), incarnation_,
-                       tree_.generation()));
-    Superblock before = durable_;
-    Result<void> written = checkpoint_locked(false);
-    if (!written.ok()) {
-        durable_ = before;
+    {
+        MutexLock lock(checkpoint_lock_);
+        if (journal_.capacity_bytes() == 0) {
+            note_incarnation(durable_.incarnation);
+            incarnation_ = newest_incarnation_ + 1;
+            TRY(journal_.start(superblock_, replay_position_, position_of(durable_), incarnation_,
+                               tree_.generation()));
+        }
+        const Superblock before = durable_;
+        durable_.mount_count++;
+        Result<void> written = checkpoint_locked(Ending::none);
+        if (!written.ok()) {
+            durable_ = before;
+            return written;
+        }
     }
-    return written;
+    TRY(maintenance_thread_.start("tiffin-maint", maintenance_main, this));
+    is_writer_ = true;
+    return {};
 }
 
 Result<void> Volume::remount(bool read_only) {
@@ -176,24 +183,21 @@ Result<void> Volume::remount(bool read_only) {
     }
     if (read_only) {
         MutexLock lock(checkpoint_lock_);
-        TRY(checkpoint_locked(true));
-        read_only_.store(true, std::memory_order_relaxed);
-        return {};
+        return checkpoint_locked(Ending::read_only);
     }
     if (errors_seen_.load(std::memory_order_relaxed)) {
         return Error::erofs;
     }
     TRY(device_.start_writing());
-    if (incarnation_ == superblock_.incarnation) {
+    if (is_writer_) {
+        // The superblock says that the volume is clean, which must be undone before the first write.
+        MutexLock lock(checkpoint_lock_);
+        TRY(checkpoint_locked(Ending::none));
+    } else {
         // Opened read-only: this is the first time that anything is written.
         TRY(begin_timeline());
         TRY(become_writer());
-        read_only_.store(false, std::memory_order_relaxed);
-        return maintenance_thread_.start("tiffin-maint", maintenance_main, this);
     }
-    // The superblock says that the volume is clean, which must be undone before the first write.
-    MutexLock lock(checkpoint_lock_);
-    TRY(checkpoint_locked(false));
     read_only_.store(false, std::memory_order_relaxed);
     return {};
 }
@@ -247,11 +251,12 @@ Result<void> Volume::replay(const Superblock& superblock) {
             result = payload.ok() ? Result<void>() : Result<void>(payload.error());
             break;
         }
+        note_incarnation(header.incarnation);
         result = replay_frame(payload.value(), *workspace);
         replay_position_ = reader.position();
-        if (result.ok() && !options_.read_only && must_checkpoint()) {
+        if (result.ok() && !options_.read_only && memory_is_full()) {
             MutexLock lock(checkpoint_lock_);
-            result = checkpoint_locked(false);
+            result = checkpoint_locked(Ending::none);
         }
     }
     give_back_workspace(workspace);
@@ -283,10 +288,16 @@ Result<void> Volume::replay_frame(ByteSpan payload, TransactionWorkspace& worksp
             return report_damage("an impossible record in the journal", record.key.node,
                                  record.key.offset());
         }
-        TRY(pool_.reserve(tree_.nodes_needed(1, scattered ? 0 : kReplayContiguousBytes),
-                          SpacePriority::privileged, workspace.reservation));
         Result<void> prepared = prepare_record(workspace, record.type, record.key, record.value);
+        Result<void> reserved;
         if (prepared.ok()) {
+            // At neighbouring keys every pinned node may be copied, and both ends split. Only so much:
+            // a full volume has not much more.
+            const uint32_t nodes = scattered ? tree_.nodes_needed(1, 0)
+                                             : workspace.pins.size() + tree_.nodes_needed(2, 0);
+            reserved = reserve_for_replay(nodes, workspace);
+        }
+        if (prepared.ok() && reserved.ok()) {
             int change = apply_record(workspace, record.type, record.key, record.value);
             node_count_.fetch_add(static_cast<uint64_t>(static_cast<int64_t>(change)),
                                   std::memory_order_relaxed);
@@ -305,8 +316,29 @@ Result<void> Volume::replay_frame(ByteSpan payload, TransactionWorkspace& worksp
             log_line(host::LogLevel::error, "the journal does not fit the tree it belongs to");
             return prepared;
         }
+        TRY(reserved);
     }
     return {};
+}
+
+// Reserves nodes for one record. Without space it looks at what is known better by now: blocks that the
+// journal has freed so far may be used, but for those that it maps from here on.
+Result<void> Volume::reserve_for_replay(uint32_t nodes, TransactionWorkspace& workspace) {
+    Result<void> reserved = pool_.reserve(nodes, SpacePriority::privileged, workspace.reservation);
+    if (reserved.ok() || reserved.error() != Error::enospc ||
+        replay_rounds_++ == kMaximumReplayRounds) {
+        return reserved;
+    }
+    if (!options_.read_only) {
+        // The frames may have been read from a volatile cache. What they freed must not be
+        // overwritten as long as they can be lost.
+        TRY(flush_device());
+    }
+    allocator_.end_replay();
+    allocator_.release_data_frees(0, true);
+    uint64_t frames = 0;
+    TRY(protect_journal_blocks(superblock_, frames));
+    return pool_.reserve(nodes, SpacePriority::privileged, workspace.reservation);
 }
 
 }  // namespace tiffin::tiffinfs

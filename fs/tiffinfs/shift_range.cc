@@ -120,7 +120,7 @@ Result<void> insert_range(const SpaceRequest& request, Object& object) {
     uint64_t first = block_at(request.offset_bytes);
     {
         Transaction transaction(volume);
-        TRY(transaction.begin(SpacePriority::privileged, extent_change_size({}, 2, 0, 2)));
+        TRY(transaction.begin(SpacePriority::overwriting, extent_change_size({}, 2, 0, 2)));
         TRY(stage_split(volume, transaction, object, first, request.scratch.found));
         IntentValue intent{IntentType::shift_up, 0, first, shift_blocks, kMaximumFileBlocks};
         TRY(commit_with_intent(

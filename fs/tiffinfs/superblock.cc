@@ -119,19 +119,23 @@ Result<void> read_superblocks(vfs::BlockDevice& device, SuperblockSet& set) {
 }
 
 Result<void> write_superblock(vfs::BlockDevice& device, Superblock& superblock) {
-    superblock.checksum = checksum_of(superblock);
     BlockBuffer buffer;
     if (buffer.data() == nullptr) {
         return Error::enomem;
     }
-    __builtin_memset(buffer.data(), 0, kBlockBytes);
-    __builtin_memcpy(buffer.data(), &superblock, sizeof(superblock));
+    return write_superblock(device, superblock, buffer.data());
+}
+
+Result<void> write_superblock(vfs::BlockDevice& device, Superblock& superblock, void* page) {
+    superblock.checksum = checksum_of(superblock);
+    __builtin_memset(page, 0, kBlockBytes);
+    __builtin_memcpy(page, &superblock, sizeof(superblock));
     // A device with small write units needs no more than the structure itself.
     size_t size_bytes =
         device.geometry().write_unit_bytes <= kSuperblockBytes ? kSuperblockBytes : kBlockBytes;
     for (uint32_t copy = 0; copy < 2; ++copy) {
         uint64_t block = superblock_block(superblock.total_blocks, superblock.generation, copy);
-        TRY(device.write(block * kBlockBytes, buffer.data(), size_bytes));
+        TRY(device.write(block * kBlockBytes, static_cast<const void*>(page), size_bytes));
     }
     return {};
 }

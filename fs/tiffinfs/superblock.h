@@ -23,7 +23,10 @@ struct SuperblockSet {
 // Reads all four copies. Errors: eio only when no copy could be read; enomem.
 Result<void> read_superblocks(vfs::BlockDevice& device, SuperblockSet& set);
 
-// Stamps the checksum and writes both copies of the superblock's slot; the caller flushes.
+// Stamps the checksum and writes both copies of the superblock's slot; the caller flushes. Uses `page`, a
+// page of the host's, so that it cannot fail for want of memory.
+Result<void> write_superblock(vfs::BlockDevice& device, Superblock& superblock, void* page);
+// The same with memory of its own. Errors also: enomem.
 Result<void> write_superblock(vfs::BlockDevice& device, Superblock& superblock);
 
 // True when the structure is one this code can work with; `reason` says why not.

@@ -13,8 +13,8 @@ namespace {
 // What a record of an unrelated key takes in the journal at most: inline data is the largest common
 // value.
 constexpr uint32_t kScatteredRecordBytes = sizeof(RecordHeader) + 1280;
-// How often begin() makes room before it gives up.
-constexpr uint32_t kMaximumAttempts = 16;
+// How often begin() makes room, or waits for it, for those who free space themselves.
+constexpr uint32_t kMaximumSpaceAttempts = 8;
 
 constexpr uint32_t padded(uint32_t size_bytes) { return (size_bytes + 3U) & ~3U; }
 
@@ -53,10 +53,14 @@ Result<void> Transaction::begin(SpacePriority priority,
     uint32_t journal_bytes = static_cast<uint32_t>(sizeof(TransactionHeader)) +
                              size.scattered * kScatteredRecordBytes + size.contiguous_bytes;
     uint32_t space_attempt = 0;
-    for (uint32_t attempt = 0; attempt < kMaximumAttempts; ++attempt) {
+    while (true) {
         TRY(volume_.check_writable());
+        if (journal_bytes > volume_.journal().maximum_transaction_bytes()) {
+            return Error::enospc;  // a small journal never has room for it
+        }
+        const uint64_t checkpoints = volume_.counters().checkpoints.load(std::memory_order_acquire);
         if (volume_.must_checkpoint()) {
-            TRY(volume_.checkpoint());
+            TRY(volume_.checkpoint_after(checkpoints));
             continue;
         }
         TransactionWorkspace* workspace = volume_.take_workspace();
@@ -64,11 +68,16 @@ Result<void> Transaction::begin(SpacePriority priority,
             return Error::enomem;
         }
         volume_.gate_.lock_shared();
-        Result<void> reserved = volume_.pool().reserve(
-            volume_.tree().nodes_needed(size.scattered, size.contiguous_bytes), priority,
-            workspace->reservation);
-        bool journal_room = reserved.ok() && volume_.journal().try_reserve(journal_bytes);
-        if (journal_room) {
+        // Again: a seal for the switch to read-only may have been waited for.
+        Result<void> reserved = volume_.check_writable();
+        bool space_is_short = false;
+        if (reserved.ok()) {
+            reserved = volume_.pool().reserve(
+                volume_.tree().nodes_needed(size.scattered, size.contiguous_bytes), priority,
+                workspace->reservation);
+            space_is_short = !reserved.ok() && reserved.error() == Error::enospc;
+        }
+        if (reserved.ok() && volume_.journal().try_reserve(journal_bytes)) {
             workspace->journal_reserved = journal_bytes;
             workspace_ = workspace;
             return {};
@@ -77,13 +86,20 @@ Result<void> Transaction::begin(SpacePriority priority,
         volume_.gate_.unlock_shared();
         volume_.give_back_workspace(workspace);
         if (reserved.ok()) {
-            TRY(volume_.checkpoint());
-        } else if (reserved.error() != Error::enospc ||
-                   !volume_.make_room(space_attempt++, priority)) {
+            // Checkpoints free the ring, so this comes to an end.
+            TRY(volume_.checkpoint_after(checkpoints));
+        } else if (!space_is_short) {
             return reserved.error();
+        } else if (!volume_.make_room(space_attempt++, priority)) {
+            // Other open transactions may hold what those who free space need: it comes back with
+            // their end, which a checkpoint waits for.
+            if (priority != SpacePriority::privileged || space_attempt >= kMaximumSpaceAttempts ||
+                volume_.pool().reserved_nodes() == 0) {
+                return Error::enospc;
+            }
+            TRY(volume_.checkpoint());
         }
     }
-    return Error::enospc;
 }
 
 void Transaction::end() NO_THREAD_SAFETY_ANALYSIS {

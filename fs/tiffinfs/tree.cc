@@ -59,7 +59,7 @@ Result<Node*> Tree::descend_shared(Key key, Bounds& bounds,
     if (!locked.ok()) {
         return locked.error();
     }
-    bounds = {kMinimumKey, kMaximumKey};
+    bounds = {kMinimumKey, kMaximumKey, false};
     while (true) {
         if (pins != nullptr) {
             // A copy of the node frees its block, which needs the bitmap.
@@ -86,6 +86,9 @@ Result<Node*> Tree::descend_shared(Key key, Bounds& bounds,
         }
         if (index > 0) {
             bounds.lower = entries[index].key;
+        }
+        if (node->header().count > 1) {
+            bounds.falls_to_right = index == 0;
         }
         Result<Node*> child =
             cache_.get(entries[index].child_block, entries[index].child_generation,
@@ -221,18 +224,27 @@ bool Tree::find_first_prepared(Key first, Key end, KeyAndValue& found) {
 }
 
 Result<void> Tree::prepare(Key first, Key last, NodePins& pins) NO_THREAD_SAFETY_ANALYSIS {
+    // A leaf with more keys than that is hardly going to lose them all at once.
+    constexpr uint32_t kFewKeys = 32;
     Key key = first;
     while (true) {
         Bounds bounds;
         Node* leaf = TRY(descend_shared(key, bounds, &pins));
         bool needs_predecessor = key == first && leaf_lower_bound(leaf->page, first) == 0;
+        bool needs_successor = bounds.falls_to_right && leaf->header().count <= kFewKeys;
         leave_shared(leaf);
         if (needs_predecessor && !(bounds.lower == kMinimumKey) && bounds.lower <= first) {
             Bounds before;
             leaf = TRY(descend_shared(previous_key(bounds.lower), before, &pins));
             leave_shared(leaf);
         }
-        if (last < bounds.upper || bounds.upper == kMaximumKey || !(key < bounds.upper)) {
+        bool is_last = bounds.upper == kMaximumKey || !(key < bounds.upper);
+        if (is_last || last < bounds.upper) {
+            if (needs_successor && !is_last) {
+                // It takes over the range of this leaf should that become empty, if it is at hand.
+                leaf = TRY(descend_shared(bounds.upper, bounds, &pins));
+                leave_shared(leaf);
+            }
             return {};
         }
         key = bounds.upper;

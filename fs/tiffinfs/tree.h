@@ -83,7 +83,8 @@ class Tree {
     // ---- Writing, in an open transaction. ----
 
     // Loads and pins, until `pins` is released, every node on the paths to the keys in [first, last]
-    // and to the key before `first`. Errors: eio, euclean, enomem.
+    // and to the key before `first`. Until the transaction ends, changes of these keys then need no
+    // node that is not in memory, whatever other transactions do. Errors: eio, euclean, enomem.
     Result<void> prepare(Key first, Key last, NodePins& pins);
 
     // Puts key := value. Returns true when the key is new. Preconditions: prepared, reserved.
@@ -108,6 +109,8 @@ class Tree {
     struct Bounds {
         Key lower;  // the leaf covers [lower, upper)
         Key upper;
+        // The leaf has no neighbour before it that would take its range over, but one behind it.
+        bool falls_to_right = false;
     };
     // A node on the way down, held exclusively, and which child was taken.
     struct Step {
@@ -141,10 +144,12 @@ class Tree {
     void split_leaf(Path& path, Key key, ByteSpan value, NodeReservation& reservation);
     void insert_into_parent(Path& path, uint32_t depth, Key separator, Node* right,
                             NodeReservation& reservation);
-    void remove_empty_leaf(Path& path);
+    void remove_empty_leaf(Path& path, NodeReservation& reservation);
+    bool make_heir(Node* parent, uint32_t child, NodeReservation& reservation);
     void merge_with_right(Path& path);
     void collapse_root(Path& path, uint32_t depth);
-    Node* lock_if_at_hand(uint64_t block, uint8_t level);
+    Node* lock_if_at_hand(uint64_t block, uint64_t generation, uint8_t level);
+    bool is_whole(const Node* node, uint64_t generation, uint8_t level);
 
     Node* new_node(uint8_t level, NodeReservation& reservation);
     Node* copy_node(Node* node, NodeReservation& reservation);

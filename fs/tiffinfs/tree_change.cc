@@ -176,7 +176,7 @@ bool Tree::erase(Key key, NodeReservation& reservation) NO_THREAD_SAFETY_ANALYSI
     }
     leaf_erase(leaf->page, index);
     if (leaf->header().count == 0) {
-        remove_empty_leaf(path);
+        remove_empty_leaf(path, reservation);
     } else if (leaf_used_bytes(leaf) < kSparseLeafBytes) {
         merge_with_right(path);
     }
@@ -308,8 +308,9 @@ void Tree::insert_into_parent(Path& path, uint32_t depth, Key separator, Node* r
     cache_.unpin(new_right);
 }
 
-// The leaf at the end of the path is empty: it and all ancestors that have no other child go.
-void Tree::remove_empty_leaf(Path& path) NO_THREAD_SAFETY_ANALYSIS {
+// The leaf at the end of the path is empty: it and all ancestors that have no other child go, if its
+// range can be left to a neighbour.
+void Tree::remove_empty_leaf(Path& path, NodeReservation& reservation) NO_THREAD_SAFETY_ANALYSIS {
     uint32_t depth = path.count - 1;
     uint32_t survivor = depth;
     while (survivor > path.first && path.steps[survivor - 1].node->header().count == 1) {
@@ -326,12 +327,69 @@ void Tree::remove_empty_leaf(Path& path) NO_THREAD_SAFETY_ANALYSIS {
         }
         return;
     }
+    // Nobody comes to these any more while the node above them is locked; their locks must not be in
+    // the way of their neighbours'.
+    for (uint32_t i = survivor; i <= depth; ++i) {
+        path.steps[i].node->lock.unlock();
+    }
+    const bool has_heir =
+        make_heir(path.steps[survivor - 1].node, path.steps[survivor - 1].child, reservation);
+    for (uint32_t i = survivor; i <= depth; ++i) {
+        path.steps[i].node->lock.lock(path.steps[i].node->lock_level());
+    }
+    if (!has_heir) {
+        return;  // an empty leaf does no harm
+    }
     inner_erase(path.steps[survivor - 1].node->page, path.steps[survivor - 1].child);
     for (uint32_t i = survivor; i <= depth; ++i) {
         drop_node(path.steps[i].node);
         path.steps[i].node = nullptr;
     }
     collapse_root(path, survivor - 1);
+}
+
+// When child `child` of `parent` goes, the nearest leaf on its left, or without one on its right, takes
+// over its range. Keys of that range may be prepared, by this transaction or others, and the heir is not
+// among the nodes they have pinned; so the way to it is made one of this generation, which stays in
+// memory as long as any of them is open. False when that would need I/O, or more nodes than are reserved.
+bool Tree::make_heir(Node* parent, uint32_t child,
+                     NodeReservation& reservation) NO_THREAD_SAFETY_ANALYSIS {
+    const bool is_left = child > 0;
+    uint32_t index = is_left ? child - 1 : child + 1;
+    Node* above = parent;
+    while (true) {
+        InnerEntry& entry = inner_entries(above->page)[index];
+        const auto level = static_cast<uint8_t>(above->level - 1);
+        Node* node = cache_.find_cached(entry.child_block);
+        if (node != nullptr && node->level != level) {
+            // A damaged tree; it might be a node that we hold.
+            cache_.unpin(node);
+            node = nullptr;
+        }
+        if (node != nullptr) {
+            node->lock.lock(node->lock_level());
+        }
+        const bool usable = node != nullptr && is_whole(node, entry.child_generation, level) &&
+                            (node->generation == generation_ || reservation.nodes > 0);
+        if (usable && node->generation != generation_) {
+            node = copy_node(node, reservation);
+            entry.child_block = node->block;
+            entry.child_generation = generation_;
+        }
+        if (above != parent) {
+            above->lock.unlock();
+            cache_.unpin(above);
+        }
+        if (!usable || node->level == 0) {
+            if (node != nullptr) {
+                node->lock.unlock();
+                cache_.unpin(node);
+            }
+            return usable;
+        }
+        index = is_left ? node->header().count - 1U : 0;
+        above = node;
+    }
 }
 
 // A root with one child hands its place to the child, and that, when it is at hand, to its own.
@@ -345,7 +403,7 @@ void Tree::collapse_root(Path& path, uint32_t depth) NO_THREAD_SAFETY_ANALYSIS {
         const InnerEntry& only = inner_entries(node->page)[0];
         root_ = {only.child_block, only.child_generation, static_cast<uint8_t>(node->level - 1)};
         drop_node(node);
-        node = lock_if_at_hand(root_.block, root_.level);
+        node = lock_if_at_hand(root_.block, root_.generation, root_.level);
         if (node == nullptr) {
             return;
         }
@@ -360,7 +418,8 @@ void Tree::collapse_root(Path& path, uint32_t depth) NO_THREAD_SAFETY_ANALYSIS {
 // A node beside the path that a change could take out of the tree, exclusively locked and pinned;
 // nullptr when that would need waiting or I/O. Not waiting keeps the order of locks out of it:
 // neighbours have no order among themselves.
-Node* Tree::lock_if_at_hand(uint64_t block, uint8_t level) NO_THREAD_SAFETY_ANALYSIS {
+Node* Tree::lock_if_at_hand(uint64_t block, uint64_t generation,
+                            uint8_t level) NO_THREAD_SAFETY_ANALYSIS {
     Node* node = cache_.find_cached(block);
     if (node == nullptr) {
         return nullptr;
@@ -369,12 +428,18 @@ Node* Tree::lock_if_at_hand(uint64_t block, uint8_t level) NO_THREAD_SAFETY_ANAL
         cache_.unpin(node);
         return nullptr;
     }
-    if (node->failed || node->level != level || !pool_.allocator().load({block, 1}).ok()) {
+    if (!is_whole(node, generation, level)) {
         node->lock.unlock();
         cache_.unpin(node);
         return nullptr;
     }
     return node;
+}
+
+// Whether a locked node that was found by its block is the one meant, and can be changed.
+bool Tree::is_whole(const Node* node, uint64_t generation, uint8_t level) {
+    return !node->failed && node->generation == generation && node->level == level &&
+           pool_.allocator().load({node->block, 1}).ok();
 }
 
 // The leaf has become sparse: takes over its right neighbour when that is in memory, free, and both fit.
@@ -388,7 +453,8 @@ void Tree::merge_with_right(Path& path) NO_THREAD_SAFETY_ANALYSIS {
     if (index + 1 >= parent->header().count) {
         return;
     }
-    Node* right = lock_if_at_hand(inner_entries(parent->page)[index + 1].child_block, 0);
+    const InnerEntry& next = inner_entries(parent->page)[index + 1];
+    Node* right = lock_if_at_hand(next.child_block, next.child_generation, 0);
     if (right == nullptr) {
         return;
     }

@@ -10,14 +10,14 @@ namespace {
 // What the data path alone decides about an inode.
 constexpr uint32_t kMapFlags = inode_flag::inline_data | inode_flag::has_intent;
 
-// A full volume may not have the nodes for freeing many extents at once, but it has them for fewer. True:
-// to be tried again with a quarter of them.
+// A full volume may not have the nodes for freeing many extents (or keys) at once, but it has them for
+// fewer. True: to be tried again with a quarter of them.
 template <typename T>
-bool try_fewer(const Result<T>& result, uint32_t& maximum_extents) {
-    if (result.ok() || result.error() != Error::enospc || maximum_extents == 1) {
+bool try_fewer(const Result<T>& result, uint32_t& maximum) {
+    if (result.ok() || result.error() != Error::enospc || maximum == 1) {
         return false;
     }
-    maximum_extents /= 4;
+    maximum /= 4;
     return true;
 }
 
@@ -159,7 +159,7 @@ Result<void> TiffinFileSystem::change_size(Object& object, const InodeValue& new
 
 Result<void> commit_inode(TiffinFileSystem& file_system, Object& object, const InodeValue& inode) {
     Transaction transaction(file_system.volume());
-    TRY(transaction.begin(SpacePriority::privileged, {.scattered = 1}));
+    TRY(transaction.begin(SpacePriority::overwriting, {.scattered = 1}));
     TRY(transaction.put_value(inode_key(object), inode));
     TRY(transaction.prepare());
     raise_ticket(object, transaction.commit());
@@ -205,11 +205,13 @@ Result<uint64_t> free_blocks_step(TiffinFileSystem& file_system, Object& object,
 
 namespace {
 
-// Counts keys, up to as many as one transaction may erase.
+// Counts keys, up to `maximum`.
 class KeyCounter final : public TreeVisitor {
   public:
+    explicit KeyCounter(uint32_t maximum) : maximum_(maximum) {}
+
     bool visit(Key key, ByteSpan value) override {
-        if (count_ == kStepExtents) {
+        if (count_ == maximum_) {
             more_ = true;
             return false;
         }
@@ -224,11 +226,31 @@ class KeyCounter final : public TreeVisitor {
     Key last() const { return last_; }
 
   private:
+    uint32_t maximum_;
     uint32_t count_ = 0;
     uint32_t bytes_ = 0;
     bool more_ = false;
     Key last_{};
 };
+
+// Erases up to `maximum` keys of [first, end), none of them an extent, in one transaction. Returns true
+// when no more are left.
+Result<bool> erase_keys(Volume& volume, Object& object, Key first, Key end, uint32_t maximum)
+    REQUIRES(object.state) {
+    KeyCounter counter(maximum);
+    TRY(volume.tree().scan(first, end, counter));
+    if (counter.count() > 0) {
+        constexpr uint32_t kRecordBytes = sizeof(RecordHeader) + sizeof(Key);
+        Transaction transaction(volume);
+        TRY(transaction.begin(
+            SpacePriority::privileged,
+            {.scattered = 0, .contiguous_bytes = counter.bytes() + kRecordBytes}));
+        TRY(transaction.erase_range(first, next_key(counter.last())));
+        TRY(transaction.prepare());
+        raise_ticket(object, transaction.commit());
+    }
+    return !counter.more();
+}
 
 }  // namespace
 
@@ -244,18 +266,14 @@ Result<bool> TiffinFileSystem::free_some_data(Object& object) {
         TRY(end_intent(*this, object));
     }
     // No extents are left, so this is all that lies between the inode and the next node.
-    Key first = make_key(object.node, Kind::entry, 0);
-    KeyCounter counter;
-    TRY(volume_->tree().scan(first, make_key(object.node, Kind::orphan, 0), counter));
-    if (counter.count() > 0) {
-        Transaction transaction(*volume_);
-        TRY(transaction.begin(SpacePriority::privileged,
-                              {.scattered = 0, .contiguous_bytes = counter.bytes()}));
-        TRY(transaction.erase_range(first, next_key(counter.last())));
-        TRY(transaction.prepare());
-        raise_ticket(object, transaction.commit());
+    uint32_t maximum_keys = kStepExtents;
+    while (true) {
+        Result<bool> erased = erase_keys(*volume_, object, make_key(object.node, Kind::entry, 0),
+                                         make_key(object.node, Kind::orphan, 0), maximum_keys);
+        if (!try_fewer(erased, maximum_keys)) {
+            return erased;
+        }
     }
-    return !counter.more();
 }
 
 }  // namespace tiffin::tiffinfs

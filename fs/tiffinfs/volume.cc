@@ -18,6 +18,9 @@ constexpr uint32_t kJournalWantedPercent = 50;
 constexpr uint32_t kJournalRequiredPercent = 80;
 // Bitmaps that changed since the last checkpoint are copied by the seal; this bounds the copy.
 constexpr uint64_t kMaximumDirtyGroups = 4096;
+// Which part of the free space may be mapped between two checkpoints.
+constexpr uint64_t kMappedWantedPart = 8;
+constexpr uint64_t kMappedRequiredPart = 4;
 constexpr uint64_t kIdleWakeUs = 60'000'000;
 
 }  // namespace
@@ -66,7 +69,7 @@ Result<void> Volume::close() {
         return journal_failed_.load(std::memory_order_relaxed) ? Error::eio : Result<void>();
     }
     MutexLock lock(checkpoint_lock_);
-    return checkpoint_locked(true);
+    return checkpoint_locked(Ending::unmount);
 }
 
 Result<void> Volume::check_running() const {
@@ -128,7 +131,7 @@ bool Volume::make_room(uint32_t attempt, SpacePriority priority) {
             [[fallthrough]];
         case 2:
             // Deleted files that are still being taken apart.
-            if (priority == SpacePriority::normal && reclaimer_ != nullptr &&
+            if (priority != SpacePriority::privileged && reclaimer_ != nullptr &&
                 reclaimer_->reclaim_now() && sync().ok() && checkpoint().ok() &&
                 checkpoint().ok()) {
                 allocator_.release_data_frees(journal_.durable_ticket(), true);
@@ -143,12 +146,17 @@ bool Volume::make_room(uint32_t attempt, SpacePriority priority) {
 bool Volume::needs_checkpoint() const {
     return journal_.fuller_than(kJournalWantedPercent) ||
            cache_.dirty_bytes() > cache_.budget_bytes() / 2 ||
-           allocator_.dirty_groups() > kMaximumDirtyGroups;
+           allocator_.dirty_groups() > kMaximumDirtyGroups ||
+           allocator_.mapped_more_than(kMappedWantedPart);
 }
 
 bool Volume::must_checkpoint() const {
-    return journal_.fuller_than(kJournalRequiredPercent) ||
-           cache_.dirty_bytes() > cache_.budget_bytes() - cache_.budget_bytes() / 8;
+    return journal_.fuller_than(kJournalRequiredPercent) || memory_is_full() ||
+           allocator_.mapped_more_than(kMappedRequiredPart);
+}
+
+bool Volume::memory_is_full() const {
+    return cache_.dirty_bytes() > cache_.budget_bytes() - cache_.budget_bytes() / 8;
 }
 
 void Volume::after_commit() {
@@ -210,6 +218,8 @@ void Volume::fail(const char* why) {
     errors_seen_.store(true, std::memory_order_relaxed);
     if (!read_only_.exchange(true, std::memory_order_relaxed)) {
         stopped_by_error_.store(true, std::memory_order_relaxed);
+    }
+    if (!failed_.exchange(true, std::memory_order_relaxed)) {
         log_line(host::LogLevel::error, why,
                  ": the volume is read-only now; what was acknowledged stays");
     }

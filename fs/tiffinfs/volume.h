@@ -85,10 +85,13 @@ class Volume final : private DamageListener {
     // Writes the tree and starts a new generation, so that the journal can be reused. The caller is
     // not inside a transaction. Errors: eio, enomem; then the old generation stays valid.
     Result<void> checkpoint();
+    // The same, unless one has been completed since counters().checkpoints was `seen`: so that those
+    // who need one at the same time do not make one each.
+    Result<void> checkpoint_after(uint64_t seen);
     // Frees what can be freed without deleting anything: commits, lets readers leave, checkpoints.
     // Returns true when a retry of a failed allocation is worth while; the caller gives `attempt`
-    // 0, 1, 2... and stops when it returns false. Only normal callers wait for deletions (those who
-    // delete are privileged). Not inside a transaction or read epoch.
+    // 0, 1, 2... and stops when it returns false. Privileged callers do not wait for deletions (they
+    // are those who delete). Not inside a transaction or read epoch.
     bool make_room(uint32_t attempt, SpacePriority priority);
     void set_reclaimer(SpaceReclaimer* reclaimer) { reclaimer_ = reclaimer; }
 
@@ -131,6 +134,7 @@ class Volume final : private DamageListener {
     Result<void> replay(const Superblock& superblock);
     Result<void> protect_journal_blocks(const Superblock& superblock, uint64_t& frames);
     Result<void> replay_frame(ByteSpan payload, TransactionWorkspace& workspace);
+    Result<void> reserve_for_replay(uint32_t nodes, TransactionWorkspace& workspace);
 
     // checkpoint.cc
     struct Seal {
@@ -140,9 +144,18 @@ class Volume final : private DamageListener {
         Node* dirty = nullptr;
         uint64_t next_node = 0;
         uint64_t node_count = 0;
+        void* page = nullptr;  // for the superblock
     };
-    Result<void> checkpoint_locked(bool clean) REQUIRES(checkpoint_lock_);
-    Result<void> seal(Seal& sealed) REQUIRES(checkpoint_lock_);
+    // What comes after the checkpoint.
+    enum class Ending : uint8_t {
+        none,       // further transactions
+        read_only,  // none, from the moment of the seal on
+        unmount,    // none, as nobody is there any more
+    };
+    Result<void> checkpoint_locked(Ending ending) REQUIRES(checkpoint_lock_);
+    Result<void> seal(Seal& sealed, Ending ending) REQUIRES(checkpoint_lock_);
+    // Makes what was sealed durable; when that fails, the volume fails.
+    Result<void> write_generation(Seal& sealed, Ending ending) REQUIRES(checkpoint_lock_);
     // Writes what was sealed and then the superblock that makes it valid; `position` is where the
     // journal of the next generation begins.
     Result<void> write_sealed(const Seal& sealed, const JournalPosition& position, bool clean)
@@ -155,8 +168,10 @@ class Volume final : private DamageListener {
     // Wakes the maintenance thread when there is work for it.
     void after_commit();
     bool needs_checkpoint() const;
-    // The journal or the dirty nodes are so full that a transaction must not begin.
+    // The journal or the dirty nodes are so full that a transaction must not begin, or a replay would
+    // find too little space.
     bool must_checkpoint() const;
+    bool memory_is_full() const;
     void wake_maintenance();
     void stop_maintenance();
     static void maintenance_main(void* volume);
@@ -190,8 +205,10 @@ class Volume final : private DamageListener {
     uint64_t newest_incarnation_ = 0;
     // During replay there is no journal to write to yet.
     bool replaying_ = false;
-    JournalPosition replay_position_;
+    JournalPosition replay_position_;  // of the frame that is being replayed; then of its end
+    uint32_t replay_rounds_ = 0;       // how often reserve_for_replay() looked for space
     uint64_t incarnation_ = 0;
+    bool is_writer_ = false;  // become_writer() has succeeded
 
     std::atomic<uint64_t> next_node_{0};
     std::atomic<uint64_t> node_count_{0};
@@ -201,6 +218,7 @@ class Volume final : private DamageListener {
     // It was an error that made it read-only.
     std::atomic<bool> stopped_by_error_{false};
     std::atomic<bool> journal_failed_{false};
+    std::atomic<bool> failed_{false};  // fail() has told people why
     SpaceReclaimer* reclaimer_ = nullptr;
     Counters counters_;
 

@@ -19,10 +19,10 @@ Result<WrittenPiece> write_inline(TiffinFileSystem& file_system, Object& object,
     BufferCursor source = cursor;
     source.copy_to(scratch.inline_bytes + piece.position_bytes,
                    static_cast<size_t>(piece.length_bytes));
-    stored_bytes = piece.end_bytes() > stored_bytes ? piece.end_bytes() : stored_bytes;
+    bool overwriting = piece.end_bytes() <= stored_bytes;
+    stored_bytes = overwriting ? stored_bytes : piece.end_bytes();
     Transaction transaction(volume);
-    bool overwriting = piece.end_bytes() <= object.inode.size_bytes;
-    TRY(transaction.begin(overwriting ? SpacePriority::privileged : SpacePriority::normal,
+    TRY(transaction.begin(overwriting ? SpacePriority::overwriting : SpacePriority::normal,
                           {.scattered = 3}));
     InodeValue inode = object.inode;
     TRY(stage_write_effects(file_system, object, piece.end_bytes(), piece.flags, inode,
@@ -56,6 +56,7 @@ Result<void> place_and_write(Volume& volume, Object& object, WritePiece& piece,
     ReadEpoch epoch(volume);
     {
         SharedLock lock(object.state, object.node);
+        epoch.enter();  // not before the lock is ours: see ReadEpoch
         TRY(check_regular(object));
         TRY(look_at_range(volume, object, block_at(piece.position_bytes),
                           blocks_for(piece.end_bytes()), true, scratch.found, plan));

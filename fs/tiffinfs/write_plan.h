@@ -62,9 +62,9 @@ struct WritePlan {
     uint32_t run_count = 0;
     WriteRun runs[kMaximumRuns];
 
-    // Overwriting takes no more space than it gives back, so it may use the reserve.
+    // Overwriting gives back the space that it takes, so it may use a part of the reserve.
     SpacePriority priority() const {
-        return all_mapped ? SpacePriority::privileged : SpacePriority::normal;
+        return all_mapped ? SpacePriority::overwriting : SpacePriority::normal;
     }
 };
 

@@ -225,7 +225,8 @@ class FileSystem {
     // mapping.offset_bytes + mapping.length_bytes). The segments follow each other without a gap;
     // the last block may reach beyond mapping.file_size_bytes, where it reads as zeros. The blocks
     // are not reused before release_read(). At or beyond the end of file: length_bytes 0, still to
-    // be released. Errors: eisdir, einval (not a regular file).
+    // be released. Errors: eisdir, einval (not a regular file). Who has a mapping
+    // must not wait for an operation that needs space: it may wait for all mappings.
     virtual Result<void> map_read(NodeId node, uint64_t offset_bytes, uint64_t length_bytes,
                                   ReadMapping& mapping);
     // Checks what was read from device segment `segment_index`. Errors: eio, with a log line that

@@ -89,9 +89,9 @@ SUITE_CASE(statfs, many_files_come_and_go, {Feature::exact_space}) {
 }
 
 SUITE_CASE(full, write_says_so, {Feature::small_volume, Feature::synchronous_enospc}) {
+    File file(fs, "g", O_WRONLY | O_CREAT);
     int64_t size = fill_volume(fs, "f", 1 << 20);
     CHECK_TRUE(size > kMiB);
-    File file(fs, "g", O_WRONLY | O_CREAT);
     std::string data = pattern(static_cast<size_t>(4 * kMiB));
     int64_t answer = 0;
     while ((answer = fs.write(file, data.data(), data.size())) > 0) {

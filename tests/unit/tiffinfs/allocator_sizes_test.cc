@@ -59,7 +59,7 @@ TEST(AllocatorSizes, TheSmallestVolumeCanBeFilled) {
     CrashDevice device(kMinimumBlocks * kBlockBytes);
     AllocatorVolume volume(device, kMinimumBlocks);
     volume.format();
-    EXPECT_EQ(volume.allocator->reserve_blocks(), 64U);
+    EXPECT_EQ(volume.allocator->reserve_blocks(), 128U);
     EXPECT_EQ(total_of(volume.drain()), kMinimumBlocks - volume.fixed_blocks());
     ASSERT_TRUE(volume.checkpoint());
     volume.mount();

@@ -62,6 +62,17 @@ TEST_F(AllocatorTest, KeepsTheReserveForPrivilegedCallers) {
     EXPECT_EQ(total_of(volume.drain()), allocator().reserve_blocks());
 }
 
+TEST_F(AllocatorTest, KeepsHalfOfTheReserveForThoseWhoFreeSpace) {
+    const auto take_all = [&](SpacePriority priority) {
+        while (allocator().allocate(0, 1000, priority).ok()) {
+        }
+        return allocator().free_blocks();
+    };
+    EXPECT_EQ(take_all(SpacePriority::normal), allocator().reserve_blocks());
+    EXPECT_EQ(take_all(SpacePriority::overwriting), allocator().reserve_blocks() / 2);
+    EXPECT_EQ(take_all(SpacePriority::privileged), 0U);
+}
+
 TEST_F(AllocatorTest, OpensGroupsOnlyWhenTheLowerOnesAreFull) {
     const uint64_t free_in_first = kBlocksPerGroup - volume.layout().fixed_blocks(0, 1);
     uint64_t taken = 0;

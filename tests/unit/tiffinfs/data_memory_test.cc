@@ -161,5 +161,40 @@ TEST(DataIntent, InterruptedTruncationIsFinishedBeforeTheFileGrows) {
     }
 }
 
+// Nobody sees a file with its extents half moved, nor an error for it.
+TEST(DataIntent, SeekingFinishesAnInterruptedMove) {
+    uint64_t interrupted = 0;
+    for (uint64_t number = 1; number < 200 && interrupted == 0; number += 2) {
+        SCOPED_TRACE("allocation " + std::to_string(number));
+        DataVolume volume(make_memory_device(64 * kMiB));
+        uint64_t node = volume.create("f");
+        for (uint64_t i = 0; i < 4 * kFragments; ++i) {
+            volume.write(node, 2 * i * kBlockBytes, pattern_text(kBlockBytes, i));
+        }
+        volume.remount();
+        node = volume.lookup("f");
+        uint64_t failed = 0;
+        {
+            fuse::AllocationWatch watch;
+            watch.fail_allocation(number);
+            (void)volume.allocate(node, vfs::allocate_flag::collapse_range, 4 * kBlockBytes,
+                                  2 * kBlockBytes);
+            failed = watch.failed_allocations();
+        }
+        IntentValue intent{};
+        const bool moving = volume.volume()
+                                .tree()
+                                .get_value(make_key(kVolumeNode, Kind::intent, node), intent)
+                                .ok();
+        interrupted += moving ? 1 : 0;
+        EXPECT_EQ(volume.seek(node, 0, vfs::SeekTarget::hole), kBlockBytes);
+        EXPECT_EQ(volume.seek(node, kBlockBytes, vfs::SeekTarget::data), 2 * kBlockBytes);
+        if (failed == 0) {
+            break;
+        }
+    }
+    EXPECT_GT(interrupted, 0U);
+}
+
 }  // namespace
 }  // namespace tiffin::tiffinfs

@@ -164,6 +164,115 @@ INSTANTIATE_TEST_SUITE_P(Seeds, TreeRandom,
                                          RandomRun{3, 20000, 5000, 300},
                                          RandomRun{4, 5000, 20, 1280}));
 
+// Refuses this thread's reads while it is told to.
+class GuardedDevice final : public vfs::BlockDevice {
+  public:
+    explicit GuardedDevice(vfs::BlockDevice& device) : device_(device) {}
+    const vfs::DeviceGeometry& geometry() const override { return device_.geometry(); }
+    void submit(vfs::IoRequest& request) override { device_.submit(request); }
+    using vfs::BlockDevice::read;
+    Result<void> read(uint64_t offset_bytes, const vfs::IoVector* buffers,
+                      size_t buffer_count) override {
+        refused += refusing ? 1 : 0;
+        return device_.read(offset_bytes, buffers, buffer_count);
+    }
+
+    static inline thread_local bool refusing = false;
+    std::atomic<int> refused{0};
+
+  private:
+    vfs::BlockDevice& device_;
+};
+
+// Since a commit cannot fail, it must need nothing that prepare() has not brought into memory: whatever
+// becomes of the leaf that a key was to go to, by the same transaction or another one.
+TEST(Tree, CommitsReadNothing) {
+    for (uint64_t seed = 1; seed <= 6; ++seed) {
+        SCOPED_TRACE("seed " + std::to_string(seed));
+        auto memory = make_device(64U << 20);
+        GuardedDevice device(*memory);
+        ASSERT_TRUE(make_file_system(device, {}).ok());
+        // No node stays in memory that is not held there.
+        Volume* volume = open_volume(device, 16U << 10);
+        ASSERT_NE(volume, nullptr);
+        std::mt19937_64 random(seed);
+        Model model;
+        for (int i = 0; i < 6000; ++i) {
+            // Few large values for each leaf, which often loses all of them.
+            const bool growing = i / 1000 % 2 == 0;
+            const uint64_t node = 1000 + random() % 400;
+            Transaction transaction(*volume);
+            ASSERT_TRUE(transaction.begin(SpacePriority::normal, {.scattered = 3}).ok());
+            for (uint64_t j = 0; j < 1 + random() % 3; ++j) {
+                const Key key = make_key(node, Kind::entry, random() % 3);
+                if (random() % 4 < (growing ? 3U : 1U)) {
+                    const std::string value(600 + random() % 680, 'v');
+                    ASSERT_TRUE(transaction.put(key, bytes_of(value)).ok());
+                    model[key] = value;
+                } else {
+                    ASSERT_TRUE(transaction.erase(key).ok());
+                    model.erase(key);
+                }
+            }
+            ASSERT_TRUE(transaction.prepare().ok());
+            GuardedDevice::refusing = true;
+            transaction.commit();
+            GuardedDevice::refusing = false;
+            ASSERT_EQ(device.refused, 0) << "transaction " << i;
+            if (i % 50 == 0) {
+                ASSERT_TRUE(volume->checkpoint().ok());
+            }
+        }
+        ASSERT_EQ(contents(*volume), model);
+        while (!model.empty()) {
+            ASSERT_TRUE(apply(*volume, {}, {model.begin()->first}).ok());
+            model.erase(model.begin());
+        }
+        EXPECT_EQ(volume->tree().root().level, 0);
+        ASSERT_TRUE(volume->close().ok());
+        Volume::destroy(volume);
+    }
+}
+
+// The same with the leaf of a prepared key emptied by another transaction.
+TEST(Tree, CommitsReadNothingWhateverOthersErase) {
+    auto memory = make_device(64U << 20);
+    GuardedDevice device(*memory);
+    ASSERT_TRUE(make_file_system(device, {}).ok());
+    constexpr uint64_t kKeys = 400;
+    const std::string value(1200, 'v');
+    Volume* volume = open_volume(device);
+    ASSERT_NE(volume, nullptr);
+    for (uint64_t i = 0; i < kKeys; ++i) {
+        ASSERT_TRUE(apply(*volume, {{make_key(1000 + i, Kind::entry, 1), value}}, {}).ok());
+    }
+    ASSERT_TRUE(volume->close().ok());
+    Volume::destroy(volume);
+    for (uint64_t i = 0; i + 6 < kKeys; i += 3) {
+        volume = open_volume(device, 16U << 10);
+        ASSERT_NE(volume, nullptr);
+        Transaction prepared(*volume);
+        ASSERT_TRUE(prepared.begin(SpacePriority::normal, {.scattered = 1}).ok());
+        ASSERT_TRUE(prepared.put(make_key(1000 + i + 3, Kind::entry, 0), bytes_of(value)).ok());
+        ASSERT_TRUE(prepared.prepare().ok());
+        std::thread([&] {
+            std::vector<Key> keys;
+            for (uint64_t j = i; j < i + 6; ++j) {
+                keys.push_back(make_key(1000 + j, Kind::entry, 1));
+            }
+            EXPECT_TRUE(apply(*volume, {}, keys).ok());
+            // Nothing else keeps nodes in memory.
+            Collector collector;
+            EXPECT_TRUE(volume->tree().scan(kMinimumKey, kMaximumKey, collector).ok());
+        }).join();
+        GuardedDevice::refusing = true;
+        prepared.commit();
+        GuardedDevice::refusing = false;
+        ASSERT_EQ(device.refused, 0) << "key " << i;
+        Volume::destroy(volume);  // not closed: the next round finds all keys again
+    }
+}
+
 TEST(Tree, FindLastAndFirstCrossLeaves) {
     auto device = make_device(64U << 20);
     ASSERT_TRUE(make_file_system(*device, {}).ok());

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// Goal: what a volume does beside transactions: switching between read-only and read-write, and the rare
+// ways of recovery, each left in a state that the checker and the next mount agree with.
+#include "fs/tiffinfs/volume.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "fs/tiffinfs/bitmap_block.h"
+#include "fs/tiffinfs/file_system.h"
+#include "fs/tiffinfs/superblock.h"
+#include "fuse/check/check.h"
+#include "fuse/host/allocation_hooks.h"
+#include "fuse/host/log_sink.h"
+#include "tests/support/crash_device.h"
+#include "tests/support/test_volume.h"
+
+namespace tiffin::tiffinfs {
+namespace {
+
+using test::CrashDevice;
+using test::CrashOutcome;
+using test::CrashReplay;
+using test::test_content;
+using test::TestVolume;
+
+constexpr uint64_t kMiB = 1U << 20;
+
+std::string findings_of(vfs::BlockDevice& device) {
+    std::string text;
+    for (const check::Finding& finding :
+         check::check_file_system(device, {.verify_data = true}).findings) {
+        if (finding.severity != check::Severity::note) {
+            text += finding.line() + "\n";
+        }
+    }
+    return text;
+}
+
+SuperblockSet superblocks_of(vfs::BlockDevice& device) {
+    SuperblockSet set;
+    EXPECT_TRUE(read_superblocks(device, set).ok());
+    return set;
+}
+
+// ---- Remounting --------------------------------------------------------------------------------
+
+// The superblock of the switch says "clean", so nothing may be committed after its seal.
+TEST(Remount, ToReadOnlyKeepsAllThatWasDoneBefore) {
+    fuse::CapturedLog log;
+    constexpr int kThreads = 4;
+    for (int round = 0; round < 20; ++round) {
+        CrashDevice device(16 * kMiB);
+        TestVolume volume(device);
+        MUST(volume.make());
+        MUST(volume.mount());
+        std::vector<std::set<std::string>> made(kThreads);
+        std::vector<std::thread> threads;
+        std::atomic<int> running{0};
+        for (int i = 0; i < kThreads; ++i) {
+            threads.emplace_back([&, i] {
+                ++running;
+                for (int number = 0;; ++number) {
+                    const std::string name = std::to_string(i) + "-" + std::to_string(number);
+                    Result<vfs::Attributes> created = volume.file_system().create(
+                        {}, vfs::kRootNode, vfs::Name(name.data(), name.size()), 0644, 0, 0);
+                    if (!created.ok()) {
+                        EXPECT_EQ(created.error(), Error::erofs);
+                        return;
+                    }
+                    made[static_cast<size_t>(i)].insert(name);
+                }
+            });
+        }
+        while (running < kThreads) {
+        }
+        MUST(volume.file_system().remount(true));
+        for (std::thread& thread : threads) {
+            thread.join();
+        }
+        volume.abandon();
+        EXPECT_EQ(superblocks_of(device).found[0].state, superblock_state::clean);
+        EXPECT_EQ(findings_of(device), "");
+        MUST(volume.mount());
+        for (const std::set<std::string>& names : made) {
+            for (const std::string& name : names) {
+                ASSERT_TRUE(volume.find("/" + name).ok()) << name;
+            }
+        }
+    }
+}
+
+TEST(Remount, ToReadWriteCanBeTriedAgain) {
+    fuse::CapturedLog log;
+    CrashDevice device(16 * kMiB);
+    MUST(TestVolume(device).make());
+    uint64_t failed = 0;
+    for (uint64_t number = 1;; ++number) {
+        SCOPED_TRACE("allocation " + std::to_string(number));
+        const std::string path = "/" + std::to_string(number);
+        TestVolume volume(device);
+        tiffinfs::MountOptions options = TestVolume::quiet_options();
+        options.volume.read_only = true;
+        MUST(volume.mount(options));
+        EXPECT_EQ(volume.create(path).error(), Error::erofs);
+        Result<void> remounted;
+        {
+            fuse::AllocationWatch watch;
+            watch.fail_allocation(number);
+            remounted = volume.file_system().remount(false);
+        }
+        if (!remounted.ok()) {
+            ++failed;
+            EXPECT_EQ(remounted.error(), Error::enomem);
+            EXPECT_EQ(volume.create(path).error(), Error::erofs);
+            MUST(volume.file_system().remount(false));
+        }
+        MUST(volume.write(path, 0, "text"));
+        MUST(volume.sync());
+        volume.abandon();
+        EXPECT_EQ(findings_of(device), "");
+        MUST(volume.mount());
+        EXPECT_EQ(MUST(volume.read(path)), "text");
+        MUST(volume.unmount());
+        if (remounted.ok()) {
+            break;
+        }
+    }
+    EXPECT_GT(failed, 3U);
+}
+
+// ---- Recovery ----------------------------------------------------------------------------------
+
+// The newest root cannot be read: the mount starts from the generation before, and must not write its
+// first superblock over that one.
+TEST(Recovery, NeverOverwritesTheSuperblockItStartsFrom) {
+    fuse::CapturedLog log;
+    for (int checkpoints = 1; checkpoints <= 2; ++checkpoints) {
+        CrashDevice device(16 * kMiB);
+        TestVolume volume(device);
+        MUST(volume.make());
+        MUST(volume.mount());
+        MUST(volume.write("/f", 0, "text"));
+        auto& engine = static_cast<TiffinFileSystem&>(volume.file_system()).volume();
+        for (int i = 0; i < checkpoints; ++i) {
+            MUST(volume.write("/g", 0, std::to_string(i)));
+            MUST(engine.checkpoint());
+        }
+        volume.abandon();
+        const SuperblockSet before = superblocks_of(device);
+        ASSERT_EQ(before.count, 4U);
+        device.flip_bit(before.found[0].root_block * kBlockBytes + 1000, 3);
+        device.start_recording();
+        MUST(volume.mount());
+        EXPECT_TRUE(log.contains("going back to generation"));
+        volume.abandon();
+        // The power fails at any point of that, and all that was not flushed is lost.
+        CrashReplay replay(device.take_recording());
+        uint64_t seed = 0;
+        do {
+            for (const CrashOutcome outcome :
+                 {CrashOutcome::drop_unflushed, CrashOutcome::keep_random_units}) {
+                auto after = replay.after_crash(outcome, ++seed);
+                TestVolume again(*after);
+                const Result<void> mounted = again.mount();
+                ASSERT_TRUE(mounted.ok()) << "change " << replay.position();
+                EXPECT_EQ(MUST(again.read("/f")), "text");
+                EXPECT_EQ(MUST(again.read("/g")), std::to_string(checkpoints - 1));
+                MUST(again.unmount());
+                EXPECT_EQ(findings_of(*after), "");
+            }
+        } while (replay.advance());
+        // The superblock that it started from is there as long as the first new one is not.
+        const SuperblockSet after = superblocks_of(device);
+        EXPECT_EQ(after.found[after.count - 1].generation, before.found[2].generation);
+    }
+}
+
+// Bitmaps of a checkpoint that power failed before its superblock, in groups that the volume does not
+// touch again for a while.
+class LostCheckpoint {
+  public:
+    LostCheckpoint() : device_(std::make_unique<CrashDevice>(192 * kMiB)) {
+        TestVolume volume(*device_);
+        MUST(volume.make());
+        MUST(volume.mount());
+        // All groups come into use.
+        MUST(volume.create("/large"));
+        MUST(volume.allocate("/large", 0, 0, 150 * kMiB));
+        MUST(volume.unlink("/large"));
+        MUST(volume.create("/f"));
+        MUST(volume.unmount());
+    }
+
+    CrashDevice& device() { return *device_; }
+
+    // Mounts, changes something without data, and makes a checkpoint, which is cut off right before its
+    // superblock. Its nodes lie in the second group, since there is no room in the first: those blocks
+    // are handed out, and never mapped.
+    void lose_checkpoint(int number) {
+        device_->start_recording();
+        TestVolume volume(*device_);
+        MUST(volume.mount());
+        Volume& engine = static_cast<TiffinFileSystem&>(volume.file_system()).volume();
+        while (true) {
+            const BlockRange range =
+                MUST(engine.allocator().allocate(1000, 1, SpacePriority::privileged));
+            if (group_of(range.first_block) != 0) {
+                engine.allocator().cancel(range);
+                break;
+            }
+        }
+        MUST(volume.set_xattr("/f", "user.number", std::to_string(number)));
+        MUST(engine.checkpoint());
+        volume.abandon();
+        CrashDevice::Recording recording = device_->take_recording();
+        const size_t cut = last_superblock_write(recording);
+        CrashReplay replay(std::move(recording));
+        while (replay.position() < cut) {
+            ASSERT_TRUE(replay.advance());
+        }
+        device_ = replay.after_crash(CrashOutcome::keep_completed, 1);
+    }
+
+    // The other history: mounts, changes something else, unmounts.
+    void go_on(int number) {
+        TestVolume volume(*device_);
+        MUST(volume.mount());
+        EXPECT_EQ(MUST(volume.see()).at("/f").xattrs.at("user.number"), std::to_string(number));
+        MUST(volume.create("/" + std::to_string(number)));
+        MUST(volume.unmount());
+    }
+
+    // Bitmap slots that are newer than the volume: group * 2 + slot.
+    std::set<uint64_t> lost_slots() {
+        const SuperblockSet set = superblocks_of(*device_);
+        std::set<uint64_t> slots;
+        for (uint64_t i = 0; i < 2 * set.found[0].initialized_groups; ++i) {
+            if (read_slot(i).generation > set.found[0].generation) {
+                slots.insert(i);
+            }
+        }
+        return slots;
+    }
+    BitmapBlock read_slot(uint64_t slot) {
+        BitmapBlock block;
+        EXPECT_TRUE(
+            device_->read(bitmap_block(slot / 2, slot % 2) * kBlockBytes, &block, sizeof block)
+                .ok());
+        return block;
+    }
+
+  private:
+    // The first of the writes of the last superblock.
+    static size_t last_superblock_write(const CrashDevice::Recording& recording) {
+        size_t found = 0;
+        bool before_was_superblock = false;
+        for (size_t i = 0; i < recording.changes.size(); ++i) {
+            const uint64_t block = recording.changes[i].offset_bytes / kBlockBytes;
+            const bool is_superblock =
+                recording.changes[i].kind == test::RecordedIo::Kind::write &&
+                (block < 2 || block + 2 >= recording.geometry.size_bytes / kBlockBytes);
+            if (is_superblock && !before_was_superblock) {
+                found = i;
+            }
+            before_was_superblock = is_superblock;
+        }
+        return found;
+    }
+
+    std::unique_ptr<CrashDevice> device_;
+};
+
+TEST(Recovery, BitmapsOfALostCheckpointDoNotCount) {
+    fuse::CapturedLog log;
+    LostCheckpoint volume;
+    int survived = 0;
+    // Twice as often as there is room in the list of timelines.
+    for (int number = 0; number < 28; ++number) {
+        SCOPED_TRACE("round " + std::to_string(number));
+        volume.lose_checkpoint(number);
+        ASSERT_FALSE(testing::Test::HasFatalFailure());
+        const std::set<uint64_t> lost = volume.lost_slots();
+        ASSERT_FALSE(lost.empty());
+        std::vector<BitmapBlock> before;
+        for (const uint64_t slot : lost) {
+            before.push_back(volume.read_slot(slot));
+        }
+        ASSERT_EQ(findings_of(volume.device()), "");
+        volume.go_on(number);
+        size_t index = 0;
+        for (const uint64_t slot : lost) {
+            const BitmapBlock now = volume.read_slot(slot);
+            survived += memcmp(&now, &before[index++], sizeof now) == 0 ? 1 : 0;
+        }
+        ASSERT_EQ(findings_of(volume.device()), "");
+    }
+    // What the test is about has happened.
+    EXPECT_GT(survived, 0);
+    EXPECT_TRUE(log.contains("looking through all bitmaps"));
+}
+
+}  // namespace
+}  // namespace tiffin::tiffinfs
