@@ -305,6 +305,10 @@ void Allocator::apply(const SpaceChange& change) {
     if (change.free_blocks != 0) {
         free_blocks_.fetch_add(change.free_blocks, std::memory_order_relaxed);
     }
+    if (change.free_blocks > 0) {
+        returned_blocks_.fetch_add(static_cast<uint64_t>(change.free_blocks),
+                                   std::memory_order_relaxed);
+    }
 }
 
 void Allocator::cancel(BlockRange range) {

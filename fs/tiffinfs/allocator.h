@@ -137,6 +137,9 @@ class Allocator {
     // commit and checkpoint.
     uint64_t free_blocks() const;
     uint64_t deferred_blocks() const;
+    // How many have come back so far: cancelled, or free after they were deferred. What came back
+    // may have been taken by others when one looks at the free blocks.
+    uint64_t returned_blocks() const { return returned_blocks_.load(std::memory_order_relaxed); }
     // What only privileged callers get.
     uint64_t reserve_blocks() const { return reserve_blocks_; }
 
@@ -215,6 +218,7 @@ class Allocator {
     alignas(64) std::atomic<int64_t> free_blocks_{0};
     alignas(64) std::atomic<uint64_t> used_blocks_{0};
     std::atomic<int64_t> deferred_blocks_{0};
+    std::atomic<uint64_t> returned_blocks_{0};
     std::atomic<uint64_t> damaged_blocks_{0};
     std::atomic<uint64_t> changed_groups_{0};
     std::atomic<uint64_t> data_deferred_groups_{0};

@@ -31,10 +31,18 @@ Result<void> NodePool::reserve(uint32_t count, SpacePriority priority,
             missing = reserved_ + count - spare_count_;
         }
         Result<void> refilled = refill(missing + kMarginNodes, priority);
-        if (!refilled.ok()) {
-            // The margin is a convenience; what is needed is not.
-            TRY(refill(missing, priority));
+        if (refilled.ok()) {
+            continue;
         }
+        {
+            // The margin is a convenience; what is needed may be there without it.
+            MutexLock lock(lock_);
+            if (spare_count_ >= reserved_ + count) {
+                continue;
+            }
+            missing = reserved_ + count - spare_count_;
+        }
+        TRY(refill(missing, priority));
     }
     return Error::enospc;
 }

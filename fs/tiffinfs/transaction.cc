@@ -13,8 +13,34 @@ namespace {
 // What a record of an unrelated key takes in the journal at most: inline data is the largest common
 // value.
 constexpr uint32_t kScatteredRecordBytes = sizeof(RecordHeader) + 1280;
-// How often begin() makes room before it gives up.
+// How often begin() makes room in the journal before it gives up.
 constexpr uint32_t kMaximumAttempts = 16;
+
+// A lock that is taken in the middle, or not at all.
+class Turn {
+  public:
+    explicit Turn(host::Mutex& lock) : lock_(lock) {}
+    ~Turn() NO_THREAD_SAFETY_ANALYSIS {
+        if (held_) {
+            lock_.unlock();
+        }
+    }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+    // True when it had to be taken: others may have made room meanwhile.
+    bool take() NO_THREAD_SAFETY_ANALYSIS {
+        if (held_) {
+            return false;
+        }
+        lock_.lock();
+        held_ = true;
+        return true;
+    }
+
+  private:
+    host::Mutex& lock_;
+    bool held_ = false;
+};
 
 constexpr uint32_t padded(uint32_t size_bytes) { return (size_bytes + 3U) & ~3U; }
 
@@ -53,10 +79,12 @@ Result<void> Transaction::begin(SpacePriority priority,
     uint32_t journal_bytes = static_cast<uint32_t>(sizeof(TransactionHeader)) +
                              size.scattered * kScatteredRecordBytes + size.contiguous_bytes;
     uint32_t space_attempt = 0;
-    for (uint32_t attempt = 0; attempt < kMaximumAttempts; ++attempt) {
+    Turn turn(volume_.room_lock_);
+    for (uint32_t attempt = 0; attempt < kMaximumAttempts;) {
         TRY(volume_.check_writable());
         if (volume_.must_checkpoint()) {
             TRY(volume_.checkpoint());
+            attempt++;
             continue;
         }
         TransactionWorkspace* workspace = volume_.take_workspace();
@@ -78,8 +106,12 @@ Result<void> Transaction::begin(SpacePriority priority,
         volume_.give_back_workspace(workspace);
         if (reserved.ok()) {
             TRY(volume_.checkpoint());
-        } else if (reserved.error() != Error::enospc ||
-                   !volume_.make_room(space_attempt++, priority)) {
+            attempt++;
+        } else if (reserved.error() != Error::enospc) {
+            return reserved.error();
+        } else if (priority == SpacePriority::privileged && turn.take()) {
+            continue;
+        } else if (!volume_.make_room(space_attempt++, priority)) {
             return reserved.error();
         }
     }

@@ -10,14 +10,14 @@ namespace {
 // What the data path alone decides about an inode.
 constexpr uint32_t kMapFlags = inode_flag::inline_data | inode_flag::has_intent;
 
-// A full volume may not have the nodes for freeing many extents at once, but it has them for fewer. True:
-// to be tried again with a quarter of them.
+// A full volume may not have the nodes for freeing many extents or keys at once, but it has them for
+// fewer. True: to be tried again with a quarter of them.
 template <typename T>
-bool try_fewer(const Result<T>& result, uint32_t& maximum_extents) {
-    if (result.ok() || result.error() != Error::enospc || maximum_extents == 1) {
+bool try_fewer(const Result<T>& result, uint32_t& maximum) {
+    if (result.ok() || result.error() != Error::enospc || maximum == 1) {
         return false;
     }
-    maximum_extents /= 4;
+    maximum /= 4;
     return true;
 }
 
@@ -208,8 +208,9 @@ namespace {
 // Counts keys, up to as many as one transaction may erase.
 class KeyCounter final : public TreeVisitor {
   public:
+    explicit KeyCounter(uint32_t maximum) : maximum_(maximum) {}
     bool visit(Key key, ByteSpan value) override {
-        if (count_ == kStepExtents) {
+        if (count_ == maximum_) {
             more_ = true;
             return false;
         }
@@ -224,11 +225,30 @@ class KeyCounter final : public TreeVisitor {
     Key last() const { return last_; }
 
   private:
+    uint32_t maximum_;
     uint32_t count_ = 0;
     uint32_t bytes_ = 0;
     bool more_ = false;
     Key last_{};
 };
+
+// Erases the first keys of an object without extents, but for its inode. False: some are left.
+Result<bool> free_some_keys(Volume& volume, Object& object, uint32_t maximum_keys)
+    REQUIRES(object.state) {
+    // All that lies between the inode and the next node.
+    Key first = make_key(object.node, Kind::entry, 0);
+    KeyCounter counter(maximum_keys);
+    TRY(volume.tree().scan(first, make_key(object.node, Kind::orphan, 0), counter));
+    if (counter.count() > 0) {
+        Transaction transaction(volume);
+        TRY(transaction.begin(SpacePriority::privileged,
+                              {.scattered = 0, .contiguous_bytes = counter.bytes()}));
+        TRY(transaction.erase_range(first, next_key(counter.last())));
+        TRY(transaction.prepare());
+        raise_ticket(object, transaction.commit());
+    }
+    return !counter.more();
+}
 
 }  // namespace
 
@@ -243,19 +263,13 @@ Result<bool> TiffinFileSystem::free_some_data(Object& object) {
     if ((object.inode.inode_flags & inode_flag::has_intent) != 0) {
         TRY(end_intent(*this, object));
     }
-    // No extents are left, so this is all that lies between the inode and the next node.
-    Key first = make_key(object.node, Kind::entry, 0);
-    KeyCounter counter;
-    TRY(volume_->tree().scan(first, make_key(object.node, Kind::orphan, 0), counter));
-    if (counter.count() > 0) {
-        Transaction transaction(*volume_);
-        TRY(transaction.begin(SpacePriority::privileged,
-                              {.scattered = 0, .contiguous_bytes = counter.bytes()}));
-        TRY(transaction.erase_range(first, next_key(counter.last())));
-        TRY(transaction.prepare());
-        raise_ticket(object, transaction.commit());
+    uint32_t maximum_keys = kStepExtents;
+    while (true) {
+        Result<bool> freed = free_some_keys(*volume_, object, maximum_keys);
+        if (!try_fewer(freed, maximum_keys)) {
+            return freed;
+        }
     }
-    return !counter.more();
 }
 
 }  // namespace tiffin::tiffinfs

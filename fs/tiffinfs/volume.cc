@@ -19,6 +19,13 @@ constexpr uint32_t kJournalRequiredPercent = 80;
 // Bitmaps that changed since the last checkpoint are copied by the seal; this bounds the copy.
 constexpr uint64_t kMaximumDirtyGroups = 4096;
 constexpr uint64_t kIdleWakeUs = 60'000'000;
+// How often one caller makes room before it gives up. Those who delete at the same time live on one
+// reserve: another may be faster.
+constexpr uint32_t kRoomAttempts = 3;
+constexpr uint32_t kPrivilegedRoomAttempts = 16;
+// So often those who delete try again although nothing came back: others may hold for a moment what
+// they are about to give up.
+constexpr uint32_t kFruitlessRoomAttempts = 4;
 
 }  // namespace
 
@@ -100,44 +107,51 @@ Result<void> Volume::commit(uint64_t ticket) {
 }
 
 bool Volume::make_room(uint32_t attempt, SpacePriority priority) {
-    if (read_only() || is_shut_down()) {
+    const bool privileged = priority == SpacePriority::privileged;
+    if (attempt >= (privileged ? kPrivilegedRoomAttempts : kRoomAttempts) || read_only() ||
+        is_shut_down()) {
         return false;
     }
-    uint64_t free_before = allocator_.free_blocks();
-    switch (attempt) {
-        case 0:
-            // Data freed by transactions that are not durable yet.
-            if (!sync().ok()) {
-                return false;
-            }
-            allocator_.release_data_frees(journal_.durable_ticket(), true);
-            if (allocator_.free_blocks() > free_before) {
-                return true;
-            }
-            [[fallthrough]];
-        case 1:
-            // Nodes of older generations, and what is held in reserve.
-            pool_.drain();
-            if (allocator_.deferred_blocks() > 0 && (!checkpoint().ok() || !checkpoint().ok())) {
-                return false;
-            }
-            allocator_.release_data_frees(journal_.durable_ticket(), true);
-            if (allocator_.free_blocks() > free_before) {
-                return true;
-            }
-            [[fallthrough]];
-        case 2:
-            // Deleted files that are still being taken apart.
-            if (priority == SpacePriority::normal && reclaimer_ != nullptr &&
-                reclaimer_->reclaim_now() && sync().ok() && checkpoint().ok() &&
-                checkpoint().ok()) {
-                allocator_.release_data_frees(journal_.durable_ticket(), true);
-                return allocator_.free_blocks() > free_before;
-            }
+    uint64_t returned_before = allocator_.returned_blocks();
+    auto something_came_back = [&] { return allocator_.returned_blocks() != returned_before; };
+    if (attempt == 0) {
+        // Data freed by transactions that are not durable yet.
+        if (!sync().ok()) {
             return false;
-        default:
-            return false;
+        }
+        allocator_.release_data_frees(journal_.durable_ticket(), true);
+        if (something_came_back()) {
+            return true;
+        }
     }
+    if (attempt <= 1 || privileged) {
+        // Nodes of older generations, and what is held in reserve.
+        pool_.drain();
+        if (attempt > 1) {
+            // Not once more what this caller has put there in vain.
+            returned_before = allocator_.returned_blocks();
+        }
+        // A checkpoint also waits for transactions, which give back what they have not used.
+        const bool others_hold_nodes = privileged && pool_.spare_blocks() > 0;
+        if ((allocator_.deferred_blocks() > 0 || others_hold_nodes) &&
+            (!checkpoint().ok() || !checkpoint().ok())) {
+            return false;
+        }
+        allocator_.release_data_frees(journal_.durable_ticket(), true);
+        if (something_came_back() || others_hold_nodes) {
+            return true;
+        }
+        if (privileged) {
+            return attempt < kFruitlessRoomAttempts;
+        }
+    }
+    // Deleted files that are still being taken apart.
+    if (reclaimer_ != nullptr && reclaimer_->reclaim_now() && sync().ok() && checkpoint().ok() &&
+        checkpoint().ok()) {
+        allocator_.release_data_frees(journal_.durable_ticket(), true);
+        return something_came_back();
+    }
+    return false;
 }
 
 bool Volume::needs_checkpoint() const {

@@ -177,6 +177,9 @@ class Volume : private DamageListener {
     Tree tree_;
     Journal journal_;
 
+    // Held by a privileged caller of Transaction::begin that makes room. Several would take from each
+    // other what each has found, a part of what it needs, until all give up.
+    host::Mutex room_lock_{host::LockClass::space};
     // Held shared by every open transaction, exclusively by the seal.
     host::SharedMutex gate_{host::LockClass::transaction};
     // One checkpoint at a time; also guards the superblock on the device.

@@ -41,6 +41,7 @@ enum class LockClass : uint8_t {
     object_data,      // one per object: writers of file data, held across device I/O
     object_state,     // one per object: attributes, entries and mapping; several by ascending id
     object_table,     // the shards of the object cache
+    space,            // the turn of those who need room on a full volume
     maintenance,      // serialises checkpoints and reclaim passes
     transaction,      // the gate that lets a checkpoint seal a generation
     tree_root,        // the anchor that points to the root node
