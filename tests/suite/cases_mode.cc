@@ -120,7 +120,7 @@ SUITE_CASE(set_id, cleared_by_an_append, {Feature::set_id_clearing}) {
 }
 
 // Past the cache of a kernel, which believes the mode that it knows.
-SUITE_CASE(set_id, cleared_by_a_direct_write, {Feature::set_id_clearing, Feature::direct_io}) {
+SUITE_CASE(direct, takes_set_id_bits_away, {Feature::set_id_clearing, Feature::direct_io}) {
     make_set_id_file(fs, 06777);
     {
         ActingAs user(fs, 1001, 1001);
@@ -142,7 +142,7 @@ SUITE_CASE(set_id, cleared_by_allocation, {Feature::set_id_clearing}) {
 }
 
 // Without group execution the bit stays only for members of the group.
-SUITE_CASE(set_id, of_a_foreign_group_is_cleared,
+SUITE_CASE(permissions, foreign_groups_lose_set_group_id,
            {Feature::set_id_clearing, Feature::permissions}) {
     make_set_id_file(fs, 06767);
     REQUIRE_OK(fs.chmod("f", 06766));

@@ -272,13 +272,13 @@ Result<vfs::Attributes> MemoryFileSystem::set_attributes(const vfs::Caller& /*ca
     TRY(check_writable());
     Node* node = TRY(find(id));
     auto has = [&](uint32_t bit) { return (change.valid & bit) != 0; };
-    // Append-only files take no other change than times "now". A host that sends the times of writes
+    // Append-only files take no other change than times "now" and the loss of privileges. A host that sends the times of writes
     // that were legal when they were made is not refused.
     constexpr uint32_t kNow = Change::access_now_bit | Change::modification_now_bit;
     constexpr uint32_t kTimesOfWrites = Change::modification_time_bit | Change::change_time_bit;
     bool sent_back = change.valid == kTimesOfWrites;
-    bool touch_only =
-        (node->attributes.flags & vfs::file_flag::immutable) == 0 && (change.valid & ~kNow) == 0;
+    bool touch_only = (node->attributes.flags & vfs::file_flag::immutable) == 0 &&
+                      (change.valid & ~(kNow | Change::kill_privileges_bit)) == 0;
     if (!sent_back && !touch_only) {
         TRY(check_changeable(*node));
     }
