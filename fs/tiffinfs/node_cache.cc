@@ -326,7 +326,7 @@ Result<void> NodePins::add(Node* node) {
         }
     }
     if (count_ == capacity_) {
-        size_t size_bytes = 2 * capacity_ * sizeof(Node*);
+        size_t size_bytes = size_t{2} * capacity_ * sizeof(Node*);
         auto* grown = static_cast<Node**>(host::allocate(size_bytes));
         if (grown == nullptr) {
             return Error::enomem;

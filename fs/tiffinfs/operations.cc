@@ -4,7 +4,7 @@
 namespace tiffin::tiffinfs {
 namespace {
 
-constexpr int64_t kRelativeAccessTimeSeconds = 24 * 60 * 60;
+constexpr int64_t kRelativeAccessTimeSeconds = int64_t{24} * 60 * 60;
 
 bool access_time_moves(const InodeValue& inode, vfs::Timestamp now, AccessTimePolicy policy) {
     if ((inode.file_flags & vfs::file_flag::no_atime) != 0) {
