@@ -36,7 +36,9 @@ struct IoRequest {
     uint64_t offset_bytes = 0;
     uint64_t length_bytes = 0;  // discard only; reads and writes take it from the buffers
     // Pinned memory: never an address that can fault, and never on a stack, which in a kernel is no
-    // memory that a device can reach.
+    // memory that a device can reach. A file system's own buffers begin on a page (allocate_pages);
+    // those of its callers pass through with the alignment they have, so a device that needs one
+    // copies them.
     const IoVector* buffers = nullptr;
     size_t buffer_count = 0;
     void (*complete)(IoRequest& request, Result<void> result) = nullptr;

@@ -193,7 +193,8 @@ struct DirectoryEntry {
 };
 
 // Receives entries. add() returns false when there is no room: the entry was not taken and reading
-// stops. It must not call back into the file system.
+// stops. It is called without any lock, so it may sleep and copy to memory that can fault; it must not
+// call back into the file system.
 class DirectorySink {
   public:
     virtual bool add(const DirectoryEntry& entry) = 0;

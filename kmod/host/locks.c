@@ -6,8 +6,10 @@
 #include <linux/build_bug.h>
 #include <linux/completion.h>
 #include <linux/hrtimer.h>
+#include <linux/irqflags.h>
 #include <linux/ktime.h>
 #include <linux/mutex.h>
+#include <linux/preempt.h>
 #include <linux/rwsem.h>
 #include <linux/sched.h>
 #include <linux/wait.h>
@@ -16,6 +18,12 @@ static_assert(sizeof(struct mutex) <= TIFFIN_LOCK_STORAGE_BYTES);
 static_assert(sizeof(struct rw_semaphore) <= TIFFIN_LOCK_STORAGE_BYTES);
 static_assert(sizeof(struct wait_queue_head) <= TIFFIN_LOCK_STORAGE_BYTES);
 static_assert(sizeof(struct completion) <= TIFFIN_LOCK_STORAGE_BYTES);
+
+/*
+ * Completions of I/O run in interrupts and may only post semaphores. Without this a lock that is free
+ * would be taken there, and the mistake seen only when it is not.
+ */
+static void assert_may_sleep(void) { WARN_ON_ONCE(!in_task() || irqs_disabled()); }
 
 /* ---- Mutex ---- */
 
@@ -30,11 +38,17 @@ void tiffin_mutex_destroy(void* storage) {
     mutex_destroy(storage);
 }
 
-void tiffin_mutex_lock(void* storage) { mutex_lock(storage); }
+void tiffin_mutex_lock(void* storage) {
+    assert_may_sleep();
+    mutex_lock(storage);
+}
 
 void tiffin_mutex_unlock(void* storage) { mutex_unlock(storage); }
 
-bool tiffin_mutex_try_lock(void* storage) { return mutex_trylock(storage) != 0; }
+bool tiffin_mutex_try_lock(void* storage) {
+    assert_may_sleep();
+    return mutex_trylock(storage) != 0;
+}
 
 /* ---- Shared mutex: the kernel's lets no stream of readers starve a writer ---- */
 
@@ -46,11 +60,17 @@ void tiffin_shared_mutex_initialize(void* storage) {
 
 void tiffin_shared_mutex_destroy(void* storage) { WARN_ON_ONCE(rwsem_is_locked(storage)); }
 
-void tiffin_shared_mutex_lock(void* storage) { down_write(storage); }
+void tiffin_shared_mutex_lock(void* storage) {
+    assert_may_sleep();
+    down_write(storage);
+}
 
 void tiffin_shared_mutex_unlock(void* storage) { up_write(storage); }
 
-void tiffin_shared_mutex_lock_shared(void* storage) { down_read(storage); }
+void tiffin_shared_mutex_lock_shared(void* storage) {
+    assert_may_sleep();
+    down_read(storage);
+}
 
 void tiffin_shared_mutex_unlock_shared(void* storage) { up_read(storage); }
 
@@ -135,4 +155,7 @@ void tiffin_semaphore_destroy(void* storage) {
 
 void tiffin_semaphore_post(void* storage) { complete(storage); }
 
-void tiffin_semaphore_wait(void* storage) { wait_for_completion_io(storage); }
+void tiffin_semaphore_wait(void* storage) {
+    assert_may_sleep();
+    wait_for_completion_io(storage);
+}

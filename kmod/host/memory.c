@@ -3,9 +3,11 @@
 #include "kernel_services.h"
 
 #include <linux/bug.h>
+#include <linux/irqflags.h>
 #include <linux/log2.h>
 #include <linux/mm.h>
 #include <linux/percpu.h>
+#include <linux/preempt.h>
 #include <linux/slab.h>
 
 /*
@@ -48,8 +50,10 @@ static size_t with_alignment(size_t size_bytes) {
 }
 
 void* tiffin_allocate(size_t size_bytes) {
-    void* memory = kvmalloc(with_alignment(size_bytes), TIFFIN_GFP);
+    void* memory;
 
+    WARN_ON_ONCE(!in_task() || irqs_disabled());
+    memory = kvmalloc(with_alignment(size_bytes), TIFFIN_GFP);
     if (memory != NULL) {
         count(1, size_bytes);
     }

@@ -14,7 +14,7 @@
 
 # $(call tiffin-objects,FOLDER...,SUFFIX): the objects of all sources below the folders.
 tiffin-objects = $(patsubst %$(2),%.o,$(sort $(shell cd $(src) && find $(1) -name '*$(2)')))
-tiffin-cxx-objects := $(call tiffin-objects,fs/vfs fs/base fs/tiffinfs fs/hello kmod/host,.cc)
+tiffin-cxx-objects := $(call tiffin-objects,fs/vfs fs/base fs/tiffinfs kmod/host,.cc)
 tiffin-c-objects := $(call tiffin-objects,kmod/host,.c)
 
 # ---- For C and C++ ----

@@ -120,6 +120,7 @@ Result<void> remount(Bench& bench);
 Result<void> change_names(Bench& bench);  // step_names.cc
 Result<void> change_attributes(Bench& bench);
 Result<void> list_directories(Bench& bench);
+Result<void> change_space(Bench& bench);    // step_space.cc
 Result<void> use_lower_path(Bench& bench);  // step_data.cc
 Result<void> detect_damage(Bench& bench);
 Result<void> fill_device(Bench& bench);

@@ -13,22 +13,25 @@ constexpr uint64_t kDeviceBytes = 32U << 20;
 struct Step {
     const char* name;
     Result<void> (*function)(Bench& bench);
+    // What it reads and writes lies on pages, so that every buffer the device sees must.
+    bool on_pages = false;
 };
 
 constexpr Step kSteps[] = {
-    {"make a file system and mount it", make_and_mount},
+    {"make a file system and mount it", make_and_mount, true},
     {"write files", write_files},
     {"read them back", check_files},
     {"unmount, mount again, read them back", remount},
     {"names: link, symlink, rename, unlink", change_names},
     {"attributes: times, modes, extended", change_attributes},
-    {"directories of many entries", list_directories},
-    {"the lower data path", use_lower_path},
+    {"directories of many entries", list_directories, true},
+    {"space: allocate, punch, collapse, insert, copy", change_space, true},
+    {"the lower data path", use_lower_path, true},
     {"damaged data is noticed", detect_damage},
     {"a full device", fill_device},
     {"a loss of power", recover},
     {"threads", run_threads},
-    {"scrub", scrub},
+    {"trim and scrub", scrub, true},
     {"unmount, mount again, read it all back", remount},
 };
 
@@ -48,7 +51,13 @@ bool run_step(const char* where, const char* name, Result<void> (*function)()) {
 bool run_steps(const char* where, Bench& bench) {
     for (const Step& step : kSteps) {
         const uint64_t start_ns = host::monotonic_ns();
-        if (!report(where, step.name, start_ns, step.function(bench).ok())) {
+        const uint64_t unaligned = bench.device.unaligned_buffers();
+        bool passed = step.function(bench).ok();
+        if (step.on_pages && bench.device.unaligned_buffers() != unaligned) {
+            log_line(host::LogLevel::error, where, ": a buffer of the core is not on a page");
+            passed = false;
+        }
+        if (!report(where, step.name, start_ns, passed)) {
             return false;
         }
     }

@@ -57,7 +57,7 @@ bool MemoryDevice::keeps_contract(const vfs::IoRequest& request) {
             breach = "a buffer lies on the stack";
         }
         const auto address = reinterpret_cast<uintptr_t>(buffer.data);
-        if (((address | buffer.size_bytes) & (kSectorBytes - 1)) != 0) {
+        if ((address & (kSectorBytes - 1)) != 0) {
             unaligned_.fetch_add(1, std::memory_order_relaxed);
         }
     }

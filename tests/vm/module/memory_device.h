@@ -44,7 +44,8 @@ class MemoryDevice final : public vfs::BlockDevice {
         return in_interrupt_.load(std::memory_order_relaxed);
     }
     uint64_t breaches_of_contract() const { return breaches_.load(std::memory_order_relaxed); }
-    // Buffers that a disk could not reach without a copy: not aligned to a sector of 512 bytes.
+    // Buffers that a disk could not reach without a copy: not aligned to a sector of 512 bytes. Only
+    // those of callers may be.
     uint64_t unaligned_buffers() const { return unaligned_.load(std::memory_order_relaxed); }
 
   private:
