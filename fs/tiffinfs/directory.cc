@@ -82,6 +82,9 @@ bool EntrySearch::visit(Key key, ByteSpan value) {
 
 Result<EntryPlace> find_entry(Volume& volume, uint64_t directory, vfs::Name name,
                               bool for_insertion) {
+    if (for_insertion && !is_name(name)) {
+        return Error::einval;  // what would be taken for damage later
+    }
     EntrySearch search(directory, entry_hash(volume.superblock().hash_key, name), name);
     TRY(volume.tree().scan(search.first(), search.end(), search));
     if (search.damaged()) {

@@ -86,8 +86,8 @@ struct EntryPlace {
 };
 
 // Finds `name`, which has at most kNameMaxBytes, in `directory`. The caller holds the directory's
-// state lock. Errors: enospc when the name is not there and all slots of its hash are taken and
-// `for_insertion`; eio, euclean, enomem.
+// state lock. Errors: `for_insertion` enospc when the name is not there and all slots of its hash are
+// taken, and einval when it is none that a host may give; eio, euclean, enomem.
 Result<EntryPlace> find_entry(Volume& volume, uint64_t directory, vfs::Name name,
                               bool for_insertion);
 

@@ -115,6 +115,9 @@ class TiffinFileSystem final : public vfs::FileSystem, private SpaceReclaimer {
     // (file_data builder) Frees a bounded part of what a deleted object still maps: data blocks first,
     // then other keys except inode and orphan keys; returns true when nothing is left.
     Result<bool> free_some_data(Object& object) REQUIRES(object.state);
+    // Erases a deleted object that has few keys and maps no blocks, as most have, in one transaction: all
+    // its keys, inode and orphan key among them. False: it has more, or there is no space for that.
+    Result<bool> erase_small_object(Object& object) REQUIRES(object.state);
     // (file_data builder) Goes on with an intent found in the tree, to its end.
     Result<void> resume_intent(uint64_t node, const IntentValue& intent);
     // (namespace builder) Clears set-user-id, set-group-id and, when the inode says that there are any,

@@ -205,9 +205,11 @@ class JournalReader {
 
     // Starts at `position`, accepting frames of `superblock`'s nonce. Frames of the incarnation of
     // the superblock or of a greater one (each mount raises it) are accepted, never a smaller one
-    // after a greater one. Errors: enomem; euclean (the journal is not inside the device, or the
-    // position not inside the journal).
-    Result<void> start(const Superblock& superblock, const JournalPosition& position);
+    // after a greater one. `unmounted`: no frame is expected, so that without one the search for later
+    // ones, which reads the whole ring, is left out. Errors: enomem; euclean (the journal is not inside
+    // the device, or the position not inside the journal).
+    Result<void> start(const Superblock& superblock, const JournalPosition& position,
+                       bool unmounted = false);
 
     // The next valid frame's payload, valid until the next call; an empty span at the end of the
     // journal. Errors: eio (the device); euclean when an acknowledged frame is damaged (a later

@@ -31,7 +31,8 @@ JournalReader::~JournalReader() {
     }
 }
 
-Result<void> JournalReader::start(const Superblock& superblock, const JournalPosition& position) {
+Result<void> JournalReader::start(const Superblock& superblock, const JournalPosition& position,
+                                  bool unmounted) {
     TIFFIN_ASSERT(window_ == nullptr);
     const vfs::DeviceGeometry& geometry = device_.geometry();
     const uint64_t device_blocks = geometry.size_bytes / kBlockBytes;
@@ -49,8 +50,7 @@ Result<void> JournalReader::start(const Superblock& superblock, const JournalPos
     volume_nonce_ = superblock.volume_nonce;
     incarnation_ = superblock.incarnation;
     next_ = position;
-    // After an unmount nothing can follow, and that takes reading the whole ring.
-    looks_behind_end_ = (superblock.state & superblock_state::clean) == 0;
+    looks_behind_end_ = !unmounted;
     window_capacity_ = capacity_ < kWindowBytes ? capacity_ : kWindowBytes;
     window_ = static_cast<unsigned char*>(host::allocate_pages(window_capacity_));
     if (window_ == nullptr) {

@@ -197,8 +197,11 @@ Result<Node*> NodeCache::load(uint64_t block, uint64_t generation, uint8_t level
     node->load_error = read.ok() ? Error::euclean : read.error();
     node->failed = true;
     node->lock.unlock();
-    log_line(host::LogLevel::error, "tree node at block ", block, " (generation ", generation,
-             ", level ", uint32_t{level}, "): ", reason);
+    // Once: a search goes there again and again.
+    if (last_failed_block_.exchange(block, std::memory_order_relaxed) != block) {
+        log_line(host::LogLevel::error, "tree node at block ", block, " (generation ", generation,
+                 ", level ", uint32_t{level}, "): ", reason);
+    }
     Error error = node->load_error;
     if (error == Error::euclean) {
         listener_.damage_met();

@@ -128,6 +128,7 @@ class NodeCache {
     std::atomic<uint64_t> nodes_{0};  // in memory, spare ones included
     std::atomic<uint64_t> dirty_nodes_{0};
     std::atomic<uint32_t> evict_cursor_{0};
+    std::atomic<uint64_t> last_failed_block_{0};
     Counters counters_;
     Shard shards_[kShards];
 
@@ -162,7 +163,8 @@ class NodePool {
     // Spare nodes beyond what is reserved, so that refilling is rare and an estimate that was a
     // little too low does no harm.
     static constexpr uint32_t kMarginNodes = 64;
-    Result<void> refill(uint32_t count, SpacePriority priority);
+    // Adds `count` spare nodes; `made` says how many, also on failure. Errors: enospc, enomem, eio.
+    Result<void> refill(uint32_t count, SpacePriority priority, uint32_t& made);
 
     NodeCache& cache_;
     Allocator& allocator_;

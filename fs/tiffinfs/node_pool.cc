@@ -35,19 +35,20 @@ Result<void> NodePool::reserve(uint32_t count, SpacePriority priority,
             }
             missing = reserved_ + count - spare_count_;
         }
-        Result<void> refilled = refill(missing + kMarginNodes, priority);
-        if (!refilled.ok()) {
+        uint32_t made = 0;
+        Result<void> refilled = refill(missing + kMarginNodes, priority, made);
+        if (!refilled.ok() && made < missing) {
             // The margin is a convenience; what is needed is not.
-            TRY(refill(missing, priority));
+            TRY(refill(missing - made, priority, made));
         }
     }
     return Error::enospc;
 }
 
-Result<void> NodePool::refill(uint32_t count, SpacePriority priority) {
+Result<void> NodePool::refill(uint32_t count, SpacePriority priority, uint32_t& made) {
     Node* first = nullptr;
     Node* last = nullptr;
-    uint32_t made = 0;
+    made = 0;
     Error error = Error::enospc;
     while (made < count) {
         Result<BlockRange> range = allocator_.allocate(0, count - made, priority);

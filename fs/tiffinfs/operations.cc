@@ -112,6 +112,10 @@ void touch_access_time(TiffinFileSystem& file_system, Object& object) {
     if (policy == AccessTimePolicy::noatime || file_system.volume().read_only()) {
         return;
     }
+    const Allocator& allocator = file_system.volume().allocator();
+    if (allocator.free_blocks() <= allocator.kept_blocks(SpacePriority::overwriting)) {
+        return;  // not worth making room for
+    }
     const vfs::Timestamp now = Volume::now();
     {
         SharedLock lock(object.state, object.node);

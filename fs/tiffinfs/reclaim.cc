@@ -62,15 +62,17 @@ Result<bool> TiffinFileSystem::reclaim_step(Object& object) {
         return true;  // the last forget() queues it again
     }
     reclaim_steps_.fetch_add(1, std::memory_order_relaxed);
-    if (!TRY(free_some_data(object))) {
-        return false;
+    if (!TRY(erase_small_object(object))) {
+        if (!TRY(free_some_data(object))) {
+            return false;
+        }
+        Transaction transaction(*volume_);
+        TRY(transaction.begin(SpacePriority::privileged, {.scattered = 2}));
+        TRY(transaction.erase(make_key(object.node, Kind::inode, 0)));
+        TRY(transaction.erase(make_key(kVolumeNode, Kind::orphan, object.node)));
+        TRY(transaction.prepare());
+        (void)transaction.commit();
     }
-    Transaction transaction(*volume_);
-    TRY(transaction.begin(SpacePriority::privileged, {.scattered = 2}));
-    TRY(transaction.erase(make_key(object.node, Kind::inode, 0)));
-    TRY(transaction.erase(make_key(kVolumeNode, Kind::orphan, object.node)));
-    TRY(transaction.prepare());
-    (void)transaction.commit();
     object.deleted = true;
     objects_.cancel_reclaim(object);
     return true;

@@ -23,6 +23,10 @@ JournalPosition position_of(const Superblock& superblock) {
             superblock.journal_previous_checksum};
 }
 
+bool was_unmounted(const Superblock& superblock) {
+    return (superblock.state & superblock_state::clean) != 0;
+}
+
 // Frees a set when it goes out of scope: it is too large for a kernel stack.
 struct SetOwner {
     SuperblockSet* set = make_object<SuperblockSet>();
@@ -204,7 +208,7 @@ Result<void> Volume::remount(bool read_only) {
 
 Result<void> Volume::protect_journal_blocks(const Superblock& superblock, uint64_t& frames) {
     JournalReader reader(device_);
-    TRY(reader.start(superblock, replay_position_));
+    TRY(reader.start(superblock, replay_position_, was_unmounted(superblock)));
     frames = 0;
     while (true) {
         FrameHeader header;
@@ -238,7 +242,7 @@ Result<void> Volume::replay(const Superblock& superblock) {
         return protecting;
     }
     JournalReader reader(device_);
-    TRY(reader.start(superblock, replay_position_));
+    TRY(reader.start(superblock, replay_position_, was_unmounted(superblock)));
     TransactionWorkspace* workspace = take_workspace();
     if (workspace == nullptr) {
         return Error::enomem;

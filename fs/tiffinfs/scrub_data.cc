@@ -69,9 +69,10 @@ Result<Key> Scrub::check_next_key(Key first) {
 }
 
 // The tree itself is damaged at `first`: what can be found behind is still worth a look. Nobody knows how
-// many nodes are lost, so the steps over them grow; cursor[3] counts them.
+// many nodes are lost, so the steps over them grow; cursor[3] counts them. The phase before has usually
+// counted the damaged node, on the device.
 Key Scrub::skip_damage(Key first) {
-    if (progress_.cursor[3] == 0) {
+    if (progress_.cursor[3] == 0 && progress_.errors_found == 0) {
         count_error();
     }
     if (progress_.cursor[3] >= 63) {

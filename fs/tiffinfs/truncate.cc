@@ -217,6 +217,7 @@ class KeyCounter final : public TreeVisitor {
         }
         ++count_;
         bytes_ += static_cast<uint32_t>(sizeof(LeafSlot) + value.size());
+        has_extents_ = has_extents_ || key.kind() == Kind::extent;
         last_ = key;
         return true;
     }
@@ -224,14 +225,19 @@ class KeyCounter final : public TreeVisitor {
     uint32_t bytes() const { return bytes_; }
     bool more() const { return more_; }
     Key last() const { return last_; }
+    bool has_extents() const { return has_extents_; }
 
   private:
     uint32_t maximum_;
     uint32_t count_ = 0;
     uint32_t bytes_ = 0;
     bool more_ = false;
+    bool has_extents_ = false;
     Key last_{};
 };
+
+// What an erase_range record takes in the journal.
+constexpr uint32_t kEraseRangeBytes = sizeof(RecordHeader) + sizeof(Key);
 
 // Erases up to `maximum` keys of [first, end), none of them an extent, in one transaction. Returns true
 // when no more are left.
@@ -240,11 +246,10 @@ Result<bool> erase_keys(Volume& volume, Object& object, Key first, Key end, uint
     KeyCounter counter(maximum);
     TRY(volume.tree().scan(first, end, counter));
     if (counter.count() > 0) {
-        constexpr uint32_t kRecordBytes = sizeof(RecordHeader) + sizeof(Key);
         Transaction transaction(volume);
         TRY(transaction.begin(
             SpacePriority::privileged,
-            {.scattered = 0, .contiguous_bytes = counter.bytes() + kRecordBytes}));
+            {.scattered = 0, .contiguous_bytes = counter.bytes() + kEraseRangeBytes}));
         TRY(transaction.erase_range(first, next_key(counter.last())));
         TRY(transaction.prepare());
         raise_ticket(object, transaction.commit());
@@ -274,6 +279,30 @@ Result<bool> TiffinFileSystem::free_some_data(Object& object) {
             return erased;
         }
     }
+}
+
+Result<bool> TiffinFileSystem::erase_small_object(Object& object) {
+    constexpr uint32_t kFewKeys = 8;
+    if ((object.inode.inode_flags & inode_flag::has_intent) != 0) {
+        return false;
+    }
+    KeyCounter counter(kFewKeys);
+    TRY(volume_->tree().scan(inode_key(object), make_key(object.node, Kind::orphan, 0), counter));
+    if (counter.count() == 0 || counter.more() || counter.has_extents()) {
+        return false;
+    }
+    Transaction transaction(*volume_);
+    Result<void> begun =
+        transaction.begin(SpacePriority::privileged,
+                          {.scattered = 2, .contiguous_bytes = counter.bytes() + kEraseRangeBytes});
+    if (!begun.ok()) {
+        return begun.error() == Error::enospc ? Result<bool>(false) : begun.error();
+    }
+    TRY(transaction.erase_range(inode_key(object), next_key(counter.last())));
+    TRY(transaction.erase(make_key(kVolumeNode, Kind::orphan, object.node)));
+    TRY(transaction.prepare());
+    raise_ticket(object, transaction.commit());
+    return true;
 }
 
 }  // namespace tiffin::tiffinfs

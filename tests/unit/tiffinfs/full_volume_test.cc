@@ -345,6 +345,32 @@ TEST(SmallJournal, IsNoReasonToFail) {
     EXPECT_EQ(findings_of(device), "");
 }
 
+// Where all that is left is just enough, it must not matter that there is none for spare nodes besides.
+TEST(SpareNodes, CanBeReservedToTheLast) {
+    using tiffinfs::SpacePriority;
+    CrashDevice device(16 * kMiB);
+    MUST(TestVolume(device).make(kMiB));
+    tiffinfs::VolumeOptions options;
+    options.commit_interval_ms = 0;
+    tiffinfs::Volume* volume = MUST(tiffinfs::Volume::open(device, options));
+    tiffinfs::NodePool& pool = volume->pool();
+    for (const SpacePriority priority :
+         {SpacePriority::normal, SpacePriority::overwriting, SpacePriority::privileged}) {
+        const uint64_t left =
+            volume->allocator().free_blocks() + pool.spare_blocks() - pool.reserved_nodes();
+        const uint64_t usable = left - volume->allocator().kept_blocks(priority);
+        ASSERT_GT(usable, 0U);
+        tiffinfs::NodeReservation reservation;
+        EXPECT_TRUE(pool.reserve(static_cast<uint32_t>(usable), priority, reservation).ok());
+        EXPECT_EQ(reservation.nodes, usable);
+        tiffinfs::NodeReservation one_more;
+        EXPECT_EQ(pool.reserve(1, priority, one_more).error(), Error::enospc);
+        pool.unreserve(reservation);
+        pool.drain();
+    }
+    tiffinfs::Volume::destroy(volume);
+}
+
 TEST(SmallJournal, RefusesATransactionThatNeverFits) {
     CrashDevice device(16 * kMiB);
     MUST(TestVolume(device).make(kMiB));

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// Goal: no operation on names looks at more of a large directory than it must. Method: the tree nodes that
+// it visits are counted; each descent visits one of each level.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <string>
+
+#include "tests/unit/tiffinfs/names_fixture.h"
+
+namespace tiffin::tiffinfs {
+namespace {
+
+uint64_t visits(NamesVolume& volume) {
+    const NodeCache::Counters& counters = volume.volume().cache().counters();
+    return counters.hits + counters.misses;
+}
+
+class LargeDirectory : public testing::Test {
+  protected:
+    static constexpr uint64_t kEntries = 40000;
+
+    LargeDirectory() {
+        directory_ = volume_.make_directory(vfs::kRootNode, "large");
+        other_ = volume_.make_directory(vfs::kRootNode, "other");
+        for (uint64_t i = 0; i < kEntries; ++i) {
+            Result<vfs::Attributes> made = volume_.fs().create({}, directory_, name_of(name(i)),
+                                                               0644, 0, 0);
+            EXPECT_TRUE(made.ok());
+            volume_.fs().forget(made->node, 1);
+        }
+        levels_ = volume_.volume().tree().root().level + 1U;
+        EXPECT_GE(levels_, 3U);
+    }
+
+    static std::string name(uint64_t number) { return "entry-" + std::to_string(number); }
+
+    // The greatest number of descents that one of many such operations makes, rounded up.
+    uint64_t descents(const std::function<void(uint64_t number)>& operation) {
+        uint64_t most = 0;
+        for (uint64_t i = 0; i < 200; ++i) {
+            const uint64_t before = visits(volume_);
+            operation(i * (kEntries / 200));
+            most = std::max(most, visits(volume_) - before);
+        }
+        return (most + levels_ - 1) / levels_;
+    }
+
+    NamesVolume volume_;
+    uint64_t directory_ = 0;
+    uint64_t other_ = 0;
+    uint64_t levels_ = 0;
+};
+
+TEST_F(LargeDirectory, EveryOperationTakesAFewDescents) {
+    vfs::FileSystem& fs = volume_.fs();
+    // The entry, and the inode when it is not in memory; each may lie at the end of a leaf.
+    EXPECT_LE(descents([&](uint64_t i) {
+                  EXPECT_NE(volume_.lookup(directory_, name(i)), 0U);
+              }),
+              4U);
+    EXPECT_LE(descents([&](uint64_t i) {
+                  EXPECT_EQ(volume_.lookup_error(directory_, name(i) + "-not"), ENOENT);
+              }),
+              2U);
+    // A look for the name, then a few keys to be prepared and changed.
+    EXPECT_LE(descents([&](uint64_t i) {
+                  EXPECT_NE(volume_.create(directory_, name(i) + "-new"), 0U);
+              }),
+              16U);
+    EXPECT_LE(descents([&](uint64_t i) {
+                  EXPECT_EQ(code(fs.rename(directory_, name_of(name(i)), other_,
+                                           name_of(name(i)), 0)),
+                            0);
+              }),
+              24U);
+    // What is removed still has references: nothing is deleted meanwhile.
+    EXPECT_LE(descents([&](uint64_t i) {
+                  EXPECT_EQ(code(fs.unlink(directory_, name_of(name(i) + "-new"))), 0);
+              }),
+              20U);
+    // A batch of entries lies in a few leaves, wherever it begins.
+    uint64_t cookie = 0;
+    EXPECT_LE(descents([&](uint64_t) {
+                  NameList sink(50);
+                  EXPECT_EQ(code(fs.read_directory(directory_, 0, cookie, false, sink)), 0);
+                  cookie = sink.last_cookie;
+              }),
+              8U);
+    EXPECT_EQ(volume_.check(), "");
+}
+
+// A host never gives such names; stored, they would count as damage.
+TEST(BadNames, AreRefused) {
+    NamesVolume volume;
+    vfs::FileSystem& fs = volume.fs();
+    const uint64_t node = volume.create(vfs::kRootNode, "good");
+    for (const std::string& bad : {std::string("a/b"), std::string("a\0b", 3), std::string("/")}) {
+        EXPECT_EQ(code(fs.create({}, vfs::kRootNode, name_of(bad), 0644, 0, 0)), EINVAL);
+        EXPECT_EQ(code(fs.make_directory({}, vfs::kRootNode, name_of(bad), 0755)), EINVAL);
+        EXPECT_EQ(code(fs.make_symlink({}, vfs::kRootNode, name_of(bad), "target")), EINVAL);
+        EXPECT_EQ(code(fs.link(node, vfs::kRootNode, name_of(bad))), EINVAL);
+        EXPECT_EQ(code(fs.rename(vfs::kRootNode, "good", vfs::kRootNode, name_of(bad), 0)), EINVAL);
+        EXPECT_EQ(volume.lookup_error(vfs::kRootNode, bad), ENOENT);
+    }
+    EXPECT_EQ(volume.check(), "");
+}
+
+}  // namespace
+}  // namespace tiffin::tiffinfs
