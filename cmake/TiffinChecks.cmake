@@ -12,6 +12,7 @@ tiffin_check_test(docs 60 scripts/check-docs)
 tiffin_check_test(license 60 scripts/check-license)
 tiffin_check_test(format 60 scripts/format --check)
 tiffin_check_test(shell 60 scripts/check-shell)
+tiffin_check_test(manuals 60 scripts/check-manuals "${PROJECT_BINARY_DIR}/bin")
 
 # The long ones belong to the release build only, and run only as `ctest -C full`.
 if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT TIFFIN_SANITIZE)
@@ -26,4 +27,6 @@ if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT TIFFIN_SANITIZE)
     tiffin_full_check(preset_asan 1200 scripts/check-preset asan)
     tiffin_full_check(preset_tsan 1200 scripts/check-preset tsan)
     tiffin_full_check(lint 1200 scripts/lint)
+    # Emulated: most of the time goes into building the module, the rest into booting.
+    tiffin_full_check(vm.core_in_kernel 900 tests/vm/run)
 endif()

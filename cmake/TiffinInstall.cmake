@@ -11,9 +11,9 @@ foreach(program IN LISTS tiffin_programs)
 endforeach()
 
 # `mount -t fuse.tiffin DEVICE MOUNTPOINT` and lines in /etc/fstab run mount.fuse.tiffin, which
-# mount(8) looks for in /sbin and nowhere else.
+# mount(8) looks for in /sbin and nowhere else; fsck(8) runs fsck.fuse.tiffin for such lines.
 set(TIFFIN_MOUNT_HELPER_FOLDER "" CACHE PATH
-    "Where mount.fuse.tiffin goes; empty: /sbin below the prefixes /usr and /usr/local, else sbin")
+    "Where mount.fuse.tiffin and fsck.fuse.tiffin go; empty: /sbin below the prefixes /usr and /usr/local, else sbin")
 if("mount.tiffin" IN_LIST tiffin_programs)
     # When it is installed, since `cmake --install --prefix` may choose the prefix only then.
     install(CODE "set(folder \"${TIFFIN_MOUNT_HELPER_FOLDER}\")
@@ -24,9 +24,12 @@ if("mount.tiffin" IN_LIST tiffin_programs)
         elseif(NOT folder)
             set(folder "${sbin}")
         endif()
-        message(STATUS "Installing: $ENV{DESTDIR}${folder}/mount.fuse.tiffin")
         file(MAKE_DIRECTORY "$ENV{DESTDIR}${folder}")
-        file(CREATE_LINK "${sbin}/mount.tiffin" "$ENV{DESTDIR}${folder}/mount.fuse.tiffin" SYMBOLIC)
+        foreach(what IN ITEMS mount fsck)
+            set(link "$ENV{DESTDIR}${folder}/${what}.fuse.tiffin")
+            message(STATUS "Installing: ${link}")
+            file(CREATE_LINK "${sbin}/${what}.tiffin" "${link}" SYMBOLIC)
+        endforeach()
     ]])
 endif()
 

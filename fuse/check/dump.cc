@@ -83,9 +83,15 @@ std::optional<Problem> print(const OrProblem<Json>& described, const Arguments& 
     return std::nullopt;
 }
 
+OrProblem<std::unique_ptr<vfs::BlockDevice>> open(const Arguments& arguments) {
+    if (std::optional<Problem> problem = fuse::refuse_memory(arguments.device)) {
+        return *problem;
+    }
+    return fuse::open_device(arguments.device, {.read_only = true});
+}
+
 std::optional<Problem> run_info(const Arguments& arguments) {
-    OrProblem<std::unique_ptr<vfs::BlockDevice>> device =
-        fuse::open_device(arguments.device, {.read_only = true});
+    OrProblem<std::unique_ptr<vfs::BlockDevice>> device = open(arguments);
     if (!device.ok()) {
         return device.problem();
     }
@@ -105,8 +111,7 @@ std::optional<Problem> run_dump(const Arguments& arguments) {
                            : fmt::format("a number is missing: dump DEVICE {} {}", structure->name,
                                          structure->number)};
     }
-    OrProblem<std::unique_ptr<vfs::BlockDevice>> device =
-        fuse::open_device(arguments.device, {.read_only = true});
+    OrProblem<std::unique_ptr<vfs::BlockDevice>> device = open(arguments);
     if (!device.ok()) {
         return device.problem();
     }

@@ -95,7 +95,8 @@ struct Finding {
     std::string line() const;
 };
 
-enum class Phase : uint8_t { superblocks, journal, tree, objects, links, space, data, repair };
+// In the order in which they come.
+enum class Phase : uint8_t { superblocks, tree, journal, objects, links, space, data, repair };
 std::string_view phase_name(Phase phase);
 
 struct Progress {

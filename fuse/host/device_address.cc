@@ -104,6 +104,16 @@ OrProblem<DeviceAddress> parse_device_address(std::string_view text) {
     return address;
 }
 
+std::optional<Problem> refuse_memory(std::string_view address) {
+    if (!address.starts_with("mem:")) {
+        return std::nullopt;
+    }
+    return Problem{std::string(address) +
+                       " is new memory of this program and holds nothing: name an image file or a "
+                       "disk",
+                   Error::einval};
+}
+
 OrProblem<std::unique_ptr<vfs::BlockDevice>> open_device(const DeviceAddress& address,
                                                          const OpenMode& mode) {
     if (address.kind == DeviceAddress::Kind::memory) {

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -34,6 +35,9 @@ struct OpenMode {
 
 // Understands an address; opens nothing.
 OrProblem<DeviceAddress> parse_device_address(std::string_view text);
+
+// For programs that look at what is there: memory is new and holds nothing.
+std::optional<Problem> refuse_memory(std::string_view address);
 
 // Opens the device for this process alone (read_only: for readers alone); see MemoryDevice and
 // FileDevice. The problem's text names the device and says what to do.

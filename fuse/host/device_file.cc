@@ -80,6 +80,13 @@ bool is_block_device(int descriptor) {
     return fstat(descriptor, &status) == 0 && S_ISBLK(status.st_mode);
 }
 
+// Opening a disk for writing does not always fail when it cannot be written; only writing does.
+bool is_write_protected(int descriptor) {
+    int write_protected = 0;
+    return is_block_device(descriptor) && ioctl(descriptor, BLKROGET, &write_protected) == 0 &&
+           write_protected != 0;
+}
+
 }  // namespace
 
 DeviceFile::~DeviceFile() {
@@ -133,6 +140,12 @@ OrProblem<DeviceFile> DeviceFile::open(const std::string& path, Access access,
     }
     if (file.descriptor_ < 0) {
         return exists ? cannot_open(path, read_only, errno) : cannot_create(path, errno);
+    }
+    if (!read_only && is_write_protected(file.descriptor_)) {
+        if (!shared) {
+            return cannot_open(path, read_only, EROFS);
+        }
+        read_only = true;
     }
     file.alone_ = !shared;
     if (OrProblem<bool> locked = file.lock(path, shared); !locked.ok()) {
@@ -242,7 +255,7 @@ OrProblem<bool> DeviceFile::find_geometry(const std::string& path, bool read_onl
     geometry_.volatile_cache = true;
     is_block_device_ = S_ISBLK(status.st_mode);
     if (is_block_device_) {
-        if (OrProblem<bool> found = find_block_geometry(path, read_only); !found.ok()) {
+        if (OrProblem<bool> found = find_block_geometry(path); !found.ok()) {
             return found;
         }
     } else if (S_ISREG(status.st_mode)) {
@@ -261,7 +274,7 @@ OrProblem<bool> DeviceFile::find_geometry(const std::string& path, bool read_onl
     return true;
 }
 
-OrProblem<bool> DeviceFile::find_block_geometry(const std::string& path, bool read_only) {
+OrProblem<bool> DeviceFile::find_block_geometry(const std::string& path) {
     uint64_t size_bytes = 0;
     int logical_bytes = 0;
     unsigned physical_bytes = 0;
@@ -272,11 +285,6 @@ OrProblem<bool> DeviceFile::find_block_geometry(const std::string& path, bool re
         ioctl(descriptor_, BLKALIGNOFF, &alignment_bytes) != 0) {
         return Problem{"cannot ask " + path + " for its size: " + system_error_text(errno),
                        static_cast<Error>(errno)};
-    }
-    // Opening it for writing does not always fail; only writing does.
-    int write_protected = 0;
-    if (!read_only && ioctl(descriptor_, BLKROGET, &write_protected) == 0 && write_protected != 0) {
-        return cannot_open(path, read_only, EROFS);
     }
     geometry_.size_bytes = size_bytes;
     const auto logical = static_cast<uint32_t>(logical_bytes);

@@ -42,7 +42,7 @@ class DeviceFile {
     OrProblem<bool> lock(const std::string& path, bool shared);
     OrProblem<bool> lock_backing_file(const std::string& path, bool shared);
     OrProblem<bool> find_geometry(const std::string& path, bool read_only);
-    OrProblem<bool> find_block_geometry(const std::string& path, bool read_only);
+    OrProblem<bool> find_block_geometry(const std::string& path);
     bool can_discard() const;
 
     int descriptor_;

@@ -83,9 +83,14 @@ struct Word {
 
 using Updates = AccessTimeUpdates;
 
+void set_read_only(MountOptions& options, bool read_only) {
+    options.file_system.read_only = read_only;
+    options.says_ro_or_rw = true;
+}
+
 constexpr Word kWords[] = {
-    {"ro", [](MountOptions& o) { o.file_system.read_only = true; }, "read-only"},
-    {"rw", [](MountOptions& o) { o.file_system.read_only = false; }, nullptr},
+    {"ro", [](MountOptions& o) { set_read_only(o, true); }, "read-only"},
+    {"rw", [](MountOptions& o) { set_read_only(o, false); }, nullptr},
     {"sync", [](MountOptions& o) { o.file_system.synchronous = true; },
      "every change is durable when the call returns"},
     {"async", [](MountOptions& o) { o.file_system.synchronous = false; }, nullptr},

@@ -31,6 +31,7 @@ struct MountOptions {
     bool strict_flags = false;
     bool io_uring = false;
     bool remount = false;
+    bool says_ro_or_rw = false;  // for a remount: else that stays as it is
     uint32_t max_threads = kDefaultMaxThreads;
     std::string source;    // fsname=: what /proc/mounts shows; empty: the device
     std::string log_path;  // log=: empty: the system's log

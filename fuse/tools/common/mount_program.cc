@@ -84,6 +84,7 @@ std::optional<Problem> understand_options(CommandLine& line) {
     }
     if (line.read_only || line.read_write) {
         line.options.file_system.read_only = line.read_only;
+        line.options.says_ro_or_rw = true;
     }
     return std::nullopt;
 }
@@ -192,9 +193,16 @@ std::optional<Problem> tell_file_system(const std::string& mount_point, bool rea
     if (result == 0 || (read_only && error == EOPNOTSUPP)) {
         return std::nullopt;
     }
+    std::string why = system_error_text(error);
+    if (error == ENOTTY) {
+        why = "it is not Tiffin's";
+    } else if (error == EROFS) {
+        why = "its device is read-only, or damage was met (the log says so)";
+    } else if (error == EBUSY) {
+        why = "others read its device";
+    }
     return Problem{"the file system refuses to become " +
-                   std::string(read_only ? "read-only: " : "writable: ") +
-                   (error == ENOTTY ? "it is not Tiffin's" : system_error_text(error))};
+                   std::string(read_only ? "read-only: " : "writable: ") + why};
 }
 
 bool has_word(const std::string& words, const std::string& word) {
@@ -203,13 +211,13 @@ bool has_word(const std::string& words, const std::string& word) {
 
 // The kernel drops what a remount does not name again: what the options do not speak of stays as it
 // is. (Access times stay by themselves.)
-unsigned long kernel_flags(const MountOptions& options, const MountEntry& entry) {
+unsigned long kernel_flags(const MountOptions& options, const MountEntry& entry, bool read_only) {
     unsigned long flags = 0;
     auto set_if = [&](bool condition, unsigned long flag) { flags |= condition ? flag : 0; };
     auto forbids = [&](const std::optional<bool>& asked, const char* word) {
         return asked.has_value() ? !*asked : has_word(entry.options, word);
     };
-    set_if(options.file_system.read_only, MS_RDONLY);
+    set_if(read_only, MS_RDONLY);
     set_if(has_word(entry.super_options, "sync"), MS_SYNCHRONOUS);
     set_if(has_word(entry.super_options, "dirsync"), MS_DIRSYNC);
     set_if(forbids(options.suid, "nosuid"), MS_NOSUID);
@@ -228,7 +236,13 @@ std::optional<Problem> remount(const CommandLine& line) {
     if (!entry.has_value() || entry->type != "fuse") {
         return Problem{"no Tiffin file system is mounted on " + line.mount_point};
     }
-    bool read_only = line.options.file_system.read_only;
+    if (geteuid() != 0) {
+        return Problem{"cannot remount " + line.mount_point +
+                           ": only root can; unmount it, and mount it with other options",
+                       Error::eperm};
+    }
+    bool read_only = line.options.says_ro_or_rw ? line.options.file_system.read_only
+                                                : has_word(entry->options, "ro");
     // Towards read-only the kernel goes first: it writes back what it has and stops writers. The
     // other way round the file system has to be ready when writers come.
     if (!read_only) {
@@ -237,9 +251,8 @@ std::optional<Problem> remount(const CommandLine& line) {
         }
     }
     if (mount(entry->source.c_str(), resolved, nullptr,
-              MS_REMOUNT | kernel_flags(line.options, *entry), nullptr) != 0) {
-        const std::string why = errno == EPERM ? "only root can" : system_error_text(errno);
-        return Problem{"cannot remount " + line.mount_point + ": " + why};
+              MS_REMOUNT | kernel_flags(line.options, *entry, read_only), nullptr) != 0) {
+        return Problem{"cannot remount " + line.mount_point + ": " + system_error_text(errno)};
     }
     return read_only ? tell_file_system(resolved, true) : std::nullopt;
 }

@@ -29,7 +29,11 @@ std::optional<int> parse_arguments(CLI::App& app, int argc, char** argv, int usa
         for (char& c : text) {
             c = c == '\n' ? ' ' : c;
         }
-        print_problem(app.get_name(), {text + " (see " + app.get_name() + " --help)"});
+        std::string command = app.get_name();
+        for (const CLI::App* subcommand : app.get_subcommands()) {
+            command += " " + subcommand->get_name();
+        }
+        print_problem(app.get_name(), {text + " (see " + command + " --help)"});
         return usage_status;
     }
     return std::nullopt;

@@ -56,15 +56,14 @@ class Fsck {
     int run() {
         const bool terminal = isatty(STDIN_FILENO) != 0 && isatty(STDOUT_FILENO) != 0;
         repair_ = options_.mode != RepairMode::no && (options_.mode != RepairMode::ask || terminal);
-        if (options_.mode == RepairMode::ask && !terminal) {
-            fmt::print("{}: nobody to ask on this terminal: changing nothing, as with -n\n",
-                       kProgram);
-        }
-        OrProblem<std::unique_ptr<vfs::BlockDevice>> device =
-            open_device(options_.device, {.read_only = !repair_});
+        OrProblem<std::unique_ptr<vfs::BlockDevice>> device = open();
         if (!device.ok()) {
             print_problem(kProgram, device.problem());
             return fsck_status::operational_error;
+        }
+        if (options_.mode == RepairMode::ask && !terminal) {
+            fmt::print("{}: nobody to ask on this terminal: changing nothing, as with -n\n",
+                       kProgram);
         }
         if (!must_look(**device)) {
             return fsck_status::clean;
@@ -76,6 +75,13 @@ class Fsck {
     }
 
   private:
+    OrProblem<std::unique_ptr<vfs::BlockDevice>> open() const {
+        if (std::optional<Problem> problem = refuse_memory(options_.device)) {
+            return *problem;
+        }
+        return open_device(options_.device, {.read_only = !repair_});
+    }
+
     // A volume that is marked clean is believed, unless somebody wants to know better.
     bool must_look(vfs::BlockDevice& device) {
         if (options_.force || options_.verify_data || options_.mode == RepairMode::no || !repair_) {
@@ -140,7 +146,10 @@ class Fsck {
 
     void print_result(const check::Report& report) {
         if (!report.is_volume) {
-            return;
+            const Problem problem{options_.device +
+                                  " holds no Tiffin file system, or its superblocks are lost: is "
+                                  "it the right device?"};
+            return print_problem(kProgram, problem);
         }
         const check::Statistics& statistics = report.statistics;
         if (report.cancelled) {
@@ -164,13 +173,17 @@ class Fsck {
         if (report.clean()) {
             fmt::print("{}: clean, {}\n", options_.device, usage);
         } else if (report.not_repaired == 0) {
-            fmt::print("{}: {} problems repaired, {}\n", options_.device,
-                       report.damage + report.harmless, usage);
+            fmt::print("{}: {} repaired, {}\n", options_.device, problems_text(report), usage);
         } else {
-            fmt::print("{}: {} problems, {} of them left; {}{}\n", options_.device,
-                       report.damage + report.harmless, report.not_repaired, usage,
+            fmt::print("{}: {}, {} left; {}{}\n", options_.device, problems_text(report),
+                       report.not_repaired, usage,
                        repair_ ? "" : "; fsck.tiffin -f -y repairs what can be repaired");
         }
+    }
+
+    static std::string problems_text(const check::Report& report) {
+        const uint64_t count = report.damage + report.harmless;
+        return fmt::format("{} problem{}", count, count == 1 ? "" : "s");
     }
 
     static int status_of(const check::Report& report) {

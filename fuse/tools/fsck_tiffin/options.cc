@@ -17,6 +17,18 @@ bool is_number(std::string_view text) {
                        [](unsigned char c) { return std::isdigit(c) != 0; });
 }
 
+// The letters before a C at the end of short options, such as "-f" of "-fC0"; nullopt: there is none.
+std::optional<std::string_view> options_before_progress(std::string_view argument) {
+    const size_t place = argument.find('C');
+    if (argument.size() < 2 || argument[0] != '-' || argument[1] == '-' ||
+        place == std::string_view::npos) {
+        return std::nullopt;
+    }
+    const std::string_view rest = argument.substr(place + 1);
+    return rest.empty() || is_number(rest) ? std::optional(argument.substr(0, place))
+                                           : std::nullopt;
+}
+
 // -C takes a number that may follow it at once, as the next argument, or not at all. The parser
 // does not know such options, so it gets two that it knows.
 std::vector<std::string> rewrite_progress_option(int argc, char** argv) {
@@ -27,12 +39,21 @@ std::vector<std::string> rewrite_progress_option(int argc, char** argv) {
             rewritten.insert(rewritten.end(), argv + i, argv + argc);
             break;
         }
-        if (argument == "-C" && i + 1 < argc && is_number(argv[i + 1])) {
+        const std::optional<std::string_view> before = options_before_progress(argument);
+        if (!before.has_value()) {
+            rewritten.emplace_back(argument);
+            continue;
+        }
+        if (before->size() > 1) {
+            rewritten.emplace_back(*before);
+        }
+        const std::string_view number = argument.substr(before->size() + 1);
+        if (!number.empty()) {
+            rewritten.push_back("--progress-fd=" + std::string(number));
+        } else if (i + 1 < argc && is_number(argv[i + 1])) {
             rewritten.push_back(std::string("--progress-fd=") + argv[++i]);
-        } else if (argument.starts_with("-C") && is_number(argument.substr(2))) {
-            rewritten.push_back("--progress-fd=" + std::string(argument.substr(2)));
         } else {
-            rewritten.emplace_back(argument == "-C" ? "--progress" : argument);
+            rewritten.emplace_back("-C");
         }
     }
     return rewritten;
@@ -60,10 +81,10 @@ std::variant<FsckOptions, int> parse_fsck_options(int argc, char** argv) {
     app.add_flag("-f,--force", options.force, "check although the volume is marked clean");
     app.add_flag("-v,--verbose", options.verbose, "say more");
     app.add_flag("--data", options.verify_data, "also read all file data and verify it");
-    app.add_flag("--progress", options.show_progress, "show how far it is (also: -C)");
-    CLI::Option* fd = app.add_option("--progress-fd", descriptor,
-                                     "write \"PHASE DONE TOTAL DEVICE\" lines to this file "
-                                     "descriptor; 0: show a bar (also: -C FD)");
+    app.add_flag("-C", options.show_progress,
+                 "show a bar on the terminal; -C FD: write \"PHASE DONE TOTAL DEVICE\" lines to that "
+                 "file descriptor, 0: the bar");
+    CLI::Option* fd = app.add_option("--progress-fd", descriptor)->group("");
     app.add_option("device", options.device, "file:PATH or PATH (an image or a disk)")->required();
 
     std::vector<std::string> arguments = rewrite_progress_option(argc, argv);

@@ -29,7 +29,7 @@ struct Arguments {
     bool quiet = false;
     std::string label;
     std::string uuid;
-    uint32_t block_bytes = tiffinfs::kBlockBytes;
+    std::string block_size;
     std::string journal_size;
     std::string device;
     std::string size;
@@ -40,8 +40,8 @@ void add_arguments(CLI::App& app, Arguments& arguments) {
                  "overwrite what is on the device, even when it is a file system");
     app.add_option("-L,--label", arguments.label, "name of the volume, at most 63 bytes");
     app.add_option("-U,--uuid", arguments.uuid, "identity of the volume; default: random");
-    app.add_option("-b,--block-size", arguments.block_bytes,
-                   "bytes in a block; there is only one size, 4096");
+    app.add_option("-b,--block-size", arguments.block_size,
+                   "bytes in a block; there is only one size, 4096 (4K)");
     app.add_option("-J,--journal-size", arguments.journal_size,
                    "size of the journal, such as 16M; default: by the size of the device");
     app.add_flag("-n,--dry-run", arguments.dry_run, "say what would be made, write nothing");
@@ -55,9 +55,15 @@ void add_arguments(CLI::App& app, Arguments& arguments) {
 
 OrProblem<tiffinfs::MakeOptions> make_options(const Arguments& arguments) {
     tiffinfs::MakeOptions options;
-    if (arguments.block_bytes != tiffinfs::kBlockBytes) {
-        return Problem{fmt::format("blocks of {} bytes are not supported: the block size is {}",
-                                   arguments.block_bytes, tiffinfs::kBlockBytes)};
+    if (!arguments.block_size.empty()) {
+        OrProblem<uint64_t> size = parse_size(arguments.block_size);
+        if (!size.ok()) {
+            return size.problem();
+        }
+        if (*size != tiffinfs::kBlockBytes) {
+            return Problem{fmt::format("blocks of {} bytes are not supported: the block size is {}",
+                                       *size, tiffinfs::kBlockBytes)};
+        }
     }
     if (arguments.label.size() >= tiffinfs::kLabelBytes) {
         return Problem{fmt::format("the label has {} bytes: at most {} are possible",
@@ -124,7 +130,13 @@ OrProblem<std::unique_ptr<vfs::BlockDevice>> open(const Arguments& arguments) {
             return std::unique_ptr<vfs::BlockDevice>(std::move(*memory));
         }
     }
-    return open_device(*address, {.read_only = arguments.dry_run, .create_size_bytes = *size});
+    auto device =
+        open_device(*address, {.read_only = arguments.dry_run, .create_size_bytes = *size});
+    if (!device.ok() && device.problem().code == Error::enoent && *size == 0) {
+        return Problem{device.problem().text + "; to make a new image, give its size, such as 10G",
+                       Error::enoent};
+    }
+    return device;
 }
 
 std::optional<Problem> refuse_to_overwrite(vfs::BlockDevice& device, const Arguments& arguments) {
@@ -168,6 +180,10 @@ void print_summary(const tiffinfs::Superblock& made, const Arguments& arguments)
     fmt::print("  size     {} ({} blocks of {} bytes)\n", format_size(bytes), made.total_blocks,
                tiffinfs::kBlockBytes);
     fmt::print("  journal  {}\n", format_size(made.journal_block_count * tiffinfs::kBlockBytes));
+    if (arguments.device.starts_with("mem:") && !arguments.dry_run) {
+        fmt::print("It ends with this command: mount.tiffin {} MOUNTPOINT makes its own.\n",
+                   arguments.device);
+    }
 }
 
 // A dry run makes it in memory that only takes what is written.

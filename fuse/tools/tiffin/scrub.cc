@@ -29,10 +29,12 @@ std::optional<Problem> scrub(const std::string& mount_point, bool quiet) {
     }
     bar.clear();
     if (progress.errors_found != 0) {
-        return Problem{std::to_string(progress.errors_found) + " errors in " +
+        return Problem{std::to_string(progress.errors_found) +
+                           (progress.errors_found == 1 ? " error in " : " errors in ") +
                            format_size(progress.checked_bytes) +
-                           "; the system's log says where. Restore what is damaged, then run "
-                           "fsck.tiffin",
+                           ": the log of the mount names the nodes (find " + mount_point +
+                           " -inum NODE shows a file). Restore those files; for anything else, "
+                           "unmount and run fsck.tiffin -f",
                        Error::euclean};
     }
     if (!quiet) {

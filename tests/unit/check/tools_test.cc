@@ -252,7 +252,7 @@ TEST_F(Tools, FsckFindsAndRepairs) {
     expect_contains(found, "fsck.tiffin -f -y repairs");
     const Outcome repaired = run("fsck.tiffin", "-p " + image_);
     EXPECT_EQ(repaired.status, 1) << repaired.output;
-    expect_contains(repaired, "1 problems repaired");
+    expect_contains(repaired, "1 problem repaired");
     EXPECT_EQ(run("fsck.tiffin", "-n " + image_).status, 0);
 }
 

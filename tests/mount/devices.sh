@@ -1,0 +1,183 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT OR GPL-2.0-only
+# Devices: who may open one, what is said when it is in use, read-only, damaged or not there, and that
+# everything is on it at the end, however the mount ends.
+#
+# usage: devices.sh
+set -euo pipefail
+# shellcheck source=tests/mount/lib/device.sh
+source "$(dirname "$0")/lib/device.sh"
+need_programs losetup setpriv
+
+image=$work/image
+second=$work/second
+loop=""
+mkdir "$second"
+
+give_loop_back() { [[ -z $loop ]] || losetup --detach "$loop" || true; }
+trap 'give_loop_back; clean_up' EXIT
+
+# says TEXT STATUS COMMAND...: the command ends with the status and says the text in its only line.
+says() {
+    local text=$1 expected=$2 output status=0
+    shift 2
+    output=$("$@" 2>&1) || status=$?
+    [[ $status -eq $expected ]] || fail "$* ended with $status, expected $expected: $output"
+    [[ $output == *"$text"* ]] || fail "$* said '$output', expected '$text'"
+    [[ $(wc -l <<<"$output") -eq 1 ]] || fail "not one line from $*: $output"
+}
+
+nothing_is_left() {
+    ! is_mounted || fail "a mount that failed is there"
+    ! pgrep -f "mount.tiffin.*$work" >/dev/null || fail "a mount that failed has left a process"
+}
+
+# everybody_says TEXT DEVICE: all programs refuse to open it.
+everybody_says() {
+    says "$1" 32 "$bin/mount.tiffin" "$2" "$second"
+    says "$1" 1 "$bin/mkfs.tiffin" -f "$2"
+    says "$1" 8 "$bin/fsck.tiffin" -y "$2"
+    says "$1" 8 "$bin/fsck.tiffin" -n "$2"
+    says "$1" 1 "$bin/tiffin" info "$2"
+    says "$1" 1 "$bin/tiffin" dump "$2" superblock
+}
+
+say "nothing there, or something else"
+everybody_says "there is no such file" "$image"
+everybody_says "is a directory" "$work"
+everybody_says "is not built in yet" tiffin://host/volume
+says "its directory does not exist" 1 "$bin/mkfs.tiffin" "$work/no/image" 64M
+says "to make a new image, give its size" 1 "$bin/mkfs.tiffin" "$image"
+says "holds nothing" 8 "$bin/fsck.tiffin" -y mem:1G
+says "holds nothing" 1 "$bin/tiffin" info mem:1G
+says "is too small" 32 "$bin/mount.tiffin" mem:1M "$mount_point"
+truncate -s 32M "$image"
+says "there is no tiffin file system" 32 "$bin/mount.tiffin" "$image" "$mount_point"
+says "no tiffinfs is here" 1 "$bin/tiffin" info "$image"
+says "the mount point is missing" 1 "$bin/mount.tiffin" "$image"
+says "unknown mount option" 1 "$bin/mount.tiffin" "$image" "$mount_point" -o color
+nothing_is_left
+
+use_device "file:$image" 64M
+own_image=""
+say "mounted"
+mount_device
+echo content >"$mount_point/file"
+ln "$image" "$work/hard-link"
+ln -s "$image" "$work/symbolic-link"
+for name in "$image" "file:$image" "$work/hard-link" "$work/symbolic-link"; do
+    everybody_says "is mounted on $mount_point: unmount it first" "$name"
+done
+says "the mount point $mount_point is in use" 32 "$bin/mount.tiffin" mem:64M "$mount_point"
+unmount_device
+
+say "free again, as soon as umount is back"
+for number in {1..5}; do
+    mount_device
+    head -c 3000000 /dev/urandom >"$mount_point/$number"
+    take_away
+    "$bin/fsck.tiffin" -n "$image" >"$work/fsck" 2>&1 || fail "after umount: $(<"$work/fsck")"
+done
+
+say "an image inside its mount point"
+cp "$image" "$second/inner"
+ln -s "$second/inner" "$work/link-to-inner"
+says "lies inside the mount point" 32 "$bin/mount.tiffin" "$second/inner" "$second"
+says "lies inside the mount point" 32 "$bin/mount.tiffin" "$work/link-to-inner" "$second"
+
+# What is written before a mount ends is there afterwards.
+check_end() {
+    wait_until has_ended "$server"
+    server=""
+    ! is_mounted || fail "$1: the mount is still there"
+    check_device "$1"
+    mount_device
+    [[ $(sha256sum <"$mount_point/data") == "$sum" ]] || fail "$1: content is lost"
+    rm "$mount_point/data"
+    unmount_device
+}
+write_data() {
+    head -c 5000000 /dev/urandom >"$work/data"
+    sum=$(sha256sum <"$work/data")
+    cp "$work/data" "$mount_point/data"
+}
+say "SIGTERM, idle and with an open file"
+mount_device
+write_data
+kill -TERM "$server"
+check_end "SIGTERM"
+mount_device
+write_data
+exec 8>"$mount_point/open"
+kill -TERM "$server"
+wait_until has_ended "$server"
+exec 8>&-
+check_end "SIGTERM with an open file"
+say "umount -l with an open file that goes on growing"
+mount_device
+: >"$work/data"
+exec 8>"$mount_point/data"
+take_away -l
+head -c 5000000 /dev/urandom | tee "$work/data" >&8
+sum=$(sha256sum <"$work/data")
+exec 8>&-
+check_end "umount -l with an open file"
+
+say "damage at the root"
+superblocks=$("$bin/tiffin" dump "$image" superblock)
+generation=$(sed -n 's/.* generation: //p' <<<"$superblocks" | sort -n | tail -n 1)
+root=$(grep -A 5 " generation: $generation\$" <<<"$superblocks" | sed -n 's/.*root_block: //p' | head -n 1)
+cp "$image" "$work/damaged"
+printf '\377' | dd of="$work/damaged" bs=1 seek=$((root * 4096 + 600)) conv=notrunc status=none
+"$bin/mount.tiffin" "$work/damaged" "$second" -o "log=$log" || fail "the older generation is whole"
+[[ $(<"$second/file") == content ]] || fail "the older generation lacks a file"
+umount "$second"
+"$bin/fsck.tiffin" -n "$work/damaged" >"$work/fsck" 2>&1 || fail "fsck.tiffin: $(<"$work/fsck")"
+for slot in 0 4096 $((64 * 1024 * 1024 - 8192)) $((64 * 1024 * 1024 - 4096)); do
+    printf '\377' | dd of="$work/damaged" bs=1 seek=$((slot + 100)) conv=notrunc status=none
+done
+says "is damaged (no copy of the superblock is valid" 32 "$bin/mount.tiffin" "$work/damaged" "$second"
+nothing_is_left
+
+say "without permission"
+chmod 444 "$image"
+if [[ $(id -u) -eq 0 ]]; then
+    as_nobody=(setpriv --reuid 65534 --regid 65534 --clear-groups)
+    says "use -o ro" 32 "${as_nobody[@]}" "$bin/mount.tiffin" "$image" "$second"
+    says "permission denied" 1 "${as_nobody[@]}" "$bin/mkfs.tiffin" -f "$image"
+    says "permission denied" 8 "${as_nobody[@]}" "$bin/fsck.tiffin" -y "$image"
+    "${as_nobody[@]}" "$bin/fsck.tiffin" -n "$image" >"$work/fsck" || fail "fsck.tiffin: $(<"$work/fsck")"
+else
+    echo "not run: opening as another user: this is not root"
+fi
+
+say "loop devices"
+if [[ $(id -u) -ne 0 ]] || ! loop=$(losetup --find --show "$image" 2>"$work/losetup"); then
+    loop=""
+    echo "not run: no loop device here: $(cat "$work/losetup" 2>/dev/null)"
+    echo "passed"
+    exit 0
+fi
+device=$loop
+mount_device
+everybody_says "is mounted on $mount_point: unmount it first" "$image"
+everybody_says "is mounted on $mount_point: unmount it first" "file:$loop"
+[[ $(<"$mount_point/file") == content ]] || fail "the loop device shows something else"
+unmount_device
+device=$image
+mount_device
+everybody_says "is mounted on $mount_point: unmount it first" "$loop"
+unmount_device
+losetup --detach "$loop"
+loop=$(losetup --find --show --read-only "$image")
+device=$loop
+says "is read-only; to mount it read-only, use -o ro" 32 "$bin/mount.tiffin" "$loop" "$mount_point"
+says "is read-only" 1 "$bin/mkfs.tiffin" -f "$loop"
+says "is read-only" 8 "$bin/fsck.tiffin" -f -y "$loop"
+nothing_is_left
+mount_device ro
+[[ $(<"$mount_point/file") == content ]] || fail "the read-only loop device shows something else"
+! touch "$mount_point/file" 2>/dev/null || fail "a read-only mount was written to"
+unmount_device
+says "clean" 0 "$bin/fsck.tiffin" -n "$loop"
+echo "passed"
