@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "fs/tiffinfs/volume.h"
+#include "fs/tiffinfs/volume/volume.h"
 #include "fs/vfs/block_device.h"
 #include "fs/vfs/file_system.h"
 #include "fs/vfs/result.h"

@@ -10,7 +10,7 @@
 #include <optional>
 #include <utility>
 
-#include "fs/tiffinfs/extents.h"
+#include "fs/tiffinfs/volume/extents.h"
 #include "fuse/check/context.h"
 #include "fuse/check/data_check.h"
 #include "fuse/check/journal_replay.h"

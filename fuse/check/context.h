@@ -8,8 +8,8 @@
 #include <string_view>
 #include <unordered_set>
 
-#include "fs/tiffinfs/bitmap_block.h"
 #include "fs/tiffinfs/format.h"
+#include "fs/tiffinfs/space/bitmap_block.h"
 #include "fs/vfs/block_device.h"
 #include "fuse/check/check.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "fs/tiffinfs/extents.h"
+#include "fs/tiffinfs/volume/extents.h"
 #include "fs/vfs/host.h"
 #include "fuse/check/block_io.h"
 #include "fuse/check/links.h"

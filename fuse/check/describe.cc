@@ -8,9 +8,9 @@
 #include <memory>
 #include <optional>
 
-#include "fs/tiffinfs/bitmap_block.h"
-#include "fs/tiffinfs/journal.h"
-#include "fs/tiffinfs/node.h"
+#include "fs/tiffinfs/journal/journal.h"
+#include "fs/tiffinfs/space/bitmap_block.h"
+#include "fs/tiffinfs/tree/node.h"
 #include "fuse/check/block_io.h"
 #include "fuse/check/journal_replay.h"
 #include "fuse/check/superblocks.h"

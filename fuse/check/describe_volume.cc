@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "fs/tiffinfs/journal.h"
+#include "fs/tiffinfs/journal/journal.h"
 #include "fuse/check/describe.h"
 #include "fuse/check/journal_replay.h"
 #include "fuse/check/superblocks.h"

@@ -2,7 +2,7 @@
 // The map of a file: extents that can be, do not overlap, and belong to a part of the file.
 #include <fmt/format.h>
 
-#include "fs/tiffinfs/extents.h"
+#include "fs/tiffinfs/volume/extents.h"
 #include "fuse/check/extent_edit.h"
 #include "fuse/check/object_parts.h"
 #include "fuse/check/text.h"

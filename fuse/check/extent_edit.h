@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "fs/tiffinfs/extents.h"
+#include "fs/tiffinfs/volume/extents.h"
 #include "fuse/check/key_space.h"
 
 namespace tiffin::check {

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <vector>
 
-#include "fs/tiffinfs/extents.h"
+#include "fs/tiffinfs/volume/extents.h"
 #include "fuse/check/extent_edit.h"
 #include "fuse/check/text.h"
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "fs/tiffinfs/journal.h"
+#include "fs/tiffinfs/journal/journal.h"
 #include "fuse/check/context.h"
 #include "fuse/check/key_space.h"
 

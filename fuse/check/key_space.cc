@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "fs/tiffinfs/node.h"
+#include "fs/tiffinfs/tree/node.h"
 
 namespace tiffin::check {
 

@@ -9,8 +9,8 @@
 #include <unordered_set>
 #include <vector>
 
-#include "fs/tiffinfs/extents.h"
 #include "fs/tiffinfs/format.h"
+#include "fs/tiffinfs/volume/extents.h"
 #include "fuse/check/context.h"
 #include "fuse/check/objects.h"
 #include "fuse/check/repairs.h"

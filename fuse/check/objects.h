@@ -8,8 +8,8 @@
 #include <unordered_set>
 #include <vector>
 
-#include "fs/tiffinfs/allocator.h"
 #include "fs/tiffinfs/format.h"
+#include "fs/tiffinfs/space/allocator.h"
 #include "fs/vfs/types.h"
 #include "fuse/check/context.h"
 #include "fuse/check/key_space.h"

@@ -11,7 +11,7 @@
 #include <memory>
 #include <vector>
 
-#include "fs/tiffinfs/superblock.h"
+#include "fs/tiffinfs/volume/superblock.h"
 #include "fs/vfs/host.h"
 #include "fuse/check/space_check.h"
 #include "fuse/check/tree_writer.h"

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "fs/tiffinfs/journal.h"
+#include "fs/tiffinfs/journal/journal.h"
 #include "fuse/check/context.h"
 #include "fuse/check/key_space.h"
 #include "fuse/check/objects.h"

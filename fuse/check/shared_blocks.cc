@@ -7,7 +7,7 @@
 #include <tuple>
 #include <vector>
 
-#include "fs/tiffinfs/extents.h"
+#include "fs/tiffinfs/volume/extents.h"
 #include "fs/vfs/host.h"
 #include "fuse/check/block_io.h"
 #include "fuse/check/extent_edit.h"

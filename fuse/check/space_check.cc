@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include "fs/tiffinfs/bitmap_block.h"
+#include "fs/tiffinfs/space/bitmap_block.h"
 
 namespace tiffin::check {
 

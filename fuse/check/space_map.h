@@ -7,9 +7,9 @@
 #include <memory>
 #include <vector>
 
-#include "fs/tiffinfs/allocator.h"
-#include "fs/tiffinfs/bitmap_block.h"
 #include "fs/tiffinfs/format.h"
+#include "fs/tiffinfs/space/allocator.h"
+#include "fs/tiffinfs/space/bitmap_block.h"
 
 namespace tiffin::check {
 

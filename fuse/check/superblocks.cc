@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "fs/tiffinfs/journal.h"
+#include "fs/tiffinfs/journal/journal.h"
 #include "fs/vfs/host.h"
 #include "fuse/check/block_io.h"
 

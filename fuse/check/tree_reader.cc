@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "fs/tiffinfs/node.h"
+#include "fs/tiffinfs/tree/node.h"
 
 namespace tiffin::check {
 

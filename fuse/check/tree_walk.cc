@@ -6,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-#include "fs/tiffinfs/node.h"
+#include "fs/tiffinfs/tree/node.h"
 #include "fuse/check/block_io.h"
 #include "fuse/check/text.h"
 

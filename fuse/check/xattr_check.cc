@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "fs/tiffinfs/acl.h"
-#include "fs/tiffinfs/xattr.h"
+#include "fs/tiffinfs/attributes/acl.h"
+#include "fs/tiffinfs/attributes/xattr.h"
 #include "fuse/check/names.h"
 #include "fuse/check/object_parts.h"
 #include "fuse/check/text.h"

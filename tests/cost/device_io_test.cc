@@ -6,7 +6,7 @@
 #include <ostream>
 #include <string>
 
-#include "fs/tiffinfs/superblock.h"
+#include "fs/tiffinfs/volume/superblock.h"
 #include "tests/support/crash_device.h"
 #include "tests/support/test_volume.h"
 

@@ -13,7 +13,7 @@
 #include <ostream>
 #include <string>
 
-#include "fs/tiffinfs/superblock.h"
+#include "fs/tiffinfs/volume/superblock.h"
 #include "fuse/check/check.h"
 #include "fuse/host/log_sink.h"
 #include "tests/crash/workload.h"

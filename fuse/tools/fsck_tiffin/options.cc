@@ -81,9 +81,10 @@ std::variant<FsckOptions, int> parse_fsck_options(int argc, char** argv) {
     app.add_flag("-f,--force", options.force, "check although the volume is marked clean");
     app.add_flag("-v,--verbose", options.verbose, "say more");
     app.add_flag("--data", options.verify_data, "also read all file data and verify it");
-    app.add_flag("-C", options.show_progress,
-                 "show a bar on the terminal; -C FD: write \"PHASE DONE TOTAL DEVICE\" lines to that "
-                 "file descriptor, 0: the bar");
+    app.add_flag(
+        "-C", options.show_progress,
+        "show a bar on the terminal; -C FD: write \"PHASE DONE TOTAL DEVICE\" lines to that "
+        "file descriptor, 0: the bar");
     CLI::Option* fd = app.add_option("--progress-fd", descriptor)->group("");
     app.add_option("device", options.device, "file:PATH or PATH (an image or a disk)")->required();
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "fs/tiffinfs/node.h"
+#include "fs/tiffinfs/tree/node.h"
 #include "fuse/check/check.h"
 #include "fuse/check/describe.h"
 #include "fuse/host/log_sink.h"

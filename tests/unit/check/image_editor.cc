@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "fs/tiffinfs/journal.h"
-#include "fs/tiffinfs/node.h"
-#include "fs/tiffinfs/superblock.h"
+#include "fs/tiffinfs/journal/journal.h"
 #include "fs/tiffinfs/tiffinfs.h"
+#include "fs/tiffinfs/tree/node.h"
+#include "fs/tiffinfs/volume/superblock.h"
 #include "fuse/check/names.h"
 #include "fuse/check/superblocks.h"
 

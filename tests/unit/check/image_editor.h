@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "fs/tiffinfs/bitmap_block.h"
 #include "fs/tiffinfs/format.h"
+#include "fs/tiffinfs/space/bitmap_block.h"
 #include "fuse/check/block_io.h"
 #include "tests/support/crash_device.h"
 

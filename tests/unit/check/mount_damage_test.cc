@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "fs/tiffinfs/superblock.h"
+#include "fs/tiffinfs/volume/superblock.h"
 #include "fuse/check/check.h"
 #include "tests/unit/check/check_support.h"
 #include "tests/unit/check/image_editor.h"

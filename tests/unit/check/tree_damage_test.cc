@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "fs/tiffinfs/node.h"
+#include "fs/tiffinfs/tree/node.h"
 #include "fuse/check/check.h"
 #include "tests/unit/check/check_support.h"
 #include "tests/unit/check/image_editor.h"

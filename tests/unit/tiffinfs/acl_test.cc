@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-#include "fs/tiffinfs/acl.h"
+#include "fs/tiffinfs/attributes/acl.h"
 
 #include <gtest/gtest.h>
 

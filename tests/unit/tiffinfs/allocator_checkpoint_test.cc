@@ -8,9 +8,9 @@
 #include <random>
 #include <vector>
 
-#include "fs/tiffinfs/allocator.h"
-#include "fs/tiffinfs/bitmap_block.h"
-#include "fs/tiffinfs/bitmap_timelines.h"
+#include "fs/tiffinfs/space/allocator.h"
+#include "fs/tiffinfs/space/bitmap_block.h"
+#include "fs/tiffinfs/space/bitmap_timelines.h"
 #include "fuse/host/log_sink.h"
 #include "tests/support/crash_device.h"
 #include "tests/unit/tiffinfs/allocator_fixture.h"

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "fs/tiffinfs/allocator.h"
+#include "fs/tiffinfs/space/allocator.h"
 #include "tests/unit/tiffinfs/allocator_fixture.h"
 
 namespace tiffin::tiffinfs {

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "fs/base/reader_epochs.h"
-#include "fs/tiffinfs/allocator.h"
-#include "fs/tiffinfs/bitmap_block.h"
 #include "fs/tiffinfs/format.h"
+#include "fs/tiffinfs/space/allocator.h"
+#include "fs/tiffinfs/space/bitmap_block.h"
 #include "tests/support/crash_device.h"
 
 namespace tiffin::tiffinfs {

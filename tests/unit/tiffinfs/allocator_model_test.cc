@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "fs/tiffinfs/allocator.h"
+#include "fs/tiffinfs/space/allocator.h"
 #include "fuse/host/log_sink.h"
 #include "tests/support/crash_device.h"
 #include "tests/unit/tiffinfs/allocator_fixture.h"

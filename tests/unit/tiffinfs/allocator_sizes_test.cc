@@ -6,7 +6,7 @@
 #include <map>
 #include <vector>
 
-#include "fs/tiffinfs/allocator.h"
+#include "fs/tiffinfs/space/allocator.h"
 #include "fuse/host/allocation_hooks.h"
 #include "fuse/host/log_sink.h"
 #include "tests/support/crash_device.h"

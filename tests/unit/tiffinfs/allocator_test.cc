@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // Handing out space and taking it back.
-#include "fs/tiffinfs/allocator.h"
+#include "fs/tiffinfs/space/allocator.h"
 
 #include <gtest/gtest.h>
 

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "fs/tiffinfs/allocator.h"
+#include "fs/tiffinfs/space/allocator.h"
 #include "tests/support/crash_device.h"
 #include "tests/unit/tiffinfs/allocator_fixture.h"
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "fs/tiffinfs/node.h"
+#include "fs/tiffinfs/tree/node.h"
 #include "tests/support/test_size.h"
 #include "tests/unit/tiffinfs/data_fixture.h"
 

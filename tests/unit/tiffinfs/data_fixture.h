@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "fs/tiffinfs/file_system.h"
+#include "fs/tiffinfs/objects/file_system.h"
 #include "fs/tiffinfs/tiffinfs.h"
 #include "fs/vfs/file_system.h"
 #include "fuse/check/check.h"

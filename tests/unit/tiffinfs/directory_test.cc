@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // Entries of directories: hashes, collisions, cookies, and entries that are none.
-#include "fs/tiffinfs/directory.h"
+#include "fs/tiffinfs/names/directory.h"
 
 #include <gtest/gtest.h>
 

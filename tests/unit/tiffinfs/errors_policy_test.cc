@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
-#include "fs/tiffinfs/node.h"
 #include "fs/tiffinfs/tiffinfs.h"
+#include "fs/tiffinfs/tree/node.h"
 #include "fuse/host/log_sink.h"
 #include "tests/support/crash_device.h"
 #include "tests/unit/tiffinfs/data_fixture.h"

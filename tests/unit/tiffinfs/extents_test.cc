@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // Goal: the map of a file says block by block what was mapped last, in as few extents as it can, through
 // splits, replacements, checkpoints and replays. Method: random changes against one entry for each block.
-#include "fs/tiffinfs/extents.h"
+#include "fs/tiffinfs/volume/extents.h"
 
 #include <gtest/gtest.h>
 
@@ -11,10 +11,10 @@
 #include <random>
 #include <vector>
 
-#include "fs/tiffinfs/extent_walk.h"
+#include "fs/tiffinfs/data/extent_walk.h"
 #include "fs/tiffinfs/tiffinfs.h"
-#include "fs/tiffinfs/transaction.h"
-#include "fs/tiffinfs/volume.h"
+#include "fs/tiffinfs/volume/transaction.h"
+#include "fs/tiffinfs/volume/volume.h"
 #include "fuse/host/memory_device.h"
 
 namespace tiffin::tiffinfs {

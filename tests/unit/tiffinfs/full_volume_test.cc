@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "fs/tiffinfs/file_system.h"
+#include "fs/tiffinfs/objects/file_system.h"
 #include "fuse/check/check.h"
 #include "fuse/host/log_sink.h"
 #include "tests/support/crash_device.h"

@@ -8,7 +8,7 @@
 #include <shared_mutex>
 #include <thread>
 
-#include "fs/tiffinfs/journal.h"
+#include "fs/tiffinfs/journal/journal.h"
 #include "fuse/host/log_sink.h"
 #include "tests/unit/tiffinfs/journal_fixture.h"
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "fs/tiffinfs/journal.h"
+#include "fs/tiffinfs/journal/journal.h"
 #include "tests/support/crash_device.h"
 
 namespace tiffin::tiffinfs::test {

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "fs/tiffinfs/journal.h"
+#include "fs/tiffinfs/journal/journal.h"
 #include "fuse/host/log_sink.h"
 #include "tests/unit/tiffinfs/journal_fixture.h"
 

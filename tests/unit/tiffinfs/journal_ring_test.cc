@@ -4,7 +4,7 @@
 
 #include <deque>
 
-#include "fs/tiffinfs/journal.h"
+#include "fs/tiffinfs/journal/journal.h"
 #include "tests/support/test_size.h"
 #include "tests/unit/tiffinfs/journal_fixture.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // The journal without failures: what is appended is read back, at the cost that was promised.
-#include "fs/tiffinfs/journal.h"
+#include "fs/tiffinfs/journal/journal.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include <random>
 #include <string>
 
-#include "fs/tiffinfs/node.h"
+#include "fs/tiffinfs/tree/node.h"
 
 namespace tiffin::tiffinfs {
 namespace {

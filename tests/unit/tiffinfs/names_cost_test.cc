@@ -25,8 +25,8 @@ class LargeDirectory : public testing::Test {
         directory_ = volume_.make_directory(vfs::kRootNode, "large");
         other_ = volume_.make_directory(vfs::kRootNode, "other");
         for (uint64_t i = 0; i < kEntries; ++i) {
-            Result<vfs::Attributes> made = volume_.fs().create({}, directory_, name_of(name(i)),
-                                                               0644, 0, 0);
+            Result<vfs::Attributes> made =
+                volume_.fs().create({}, directory_, name_of(name(i)), 0644, 0, 0);
             EXPECT_TRUE(made.ok());
             volume_.fs().forget(made->node, 1);
         }
@@ -56,23 +56,20 @@ class LargeDirectory : public testing::Test {
 TEST_F(LargeDirectory, EveryOperationTakesAFewDescents) {
     vfs::FileSystem& fs = volume_.fs();
     // The entry, and the inode when it is not in memory; each may lie at the end of a leaf.
-    EXPECT_LE(descents([&](uint64_t i) {
-                  EXPECT_NE(volume_.lookup(directory_, name(i)), 0U);
-              }),
+    EXPECT_LE(descents([&](uint64_t i) { EXPECT_NE(volume_.lookup(directory_, name(i)), 0U); }),
               4U);
     EXPECT_LE(descents([&](uint64_t i) {
                   EXPECT_EQ(volume_.lookup_error(directory_, name(i) + "-not"), ENOENT);
               }),
               2U);
     // A look for the name, then a few keys to be prepared and changed.
+    EXPECT_LE(
+        descents([&](uint64_t i) { EXPECT_NE(volume_.create(directory_, name(i) + "-new"), 0U); }),
+        16U);
     EXPECT_LE(descents([&](uint64_t i) {
-                  EXPECT_NE(volume_.create(directory_, name(i) + "-new"), 0U);
-              }),
-              16U);
-    EXPECT_LE(descents([&](uint64_t i) {
-                  EXPECT_EQ(code(fs.rename(directory_, name_of(name(i)), other_,
-                                           name_of(name(i)), 0)),
-                            0);
+                  EXPECT_EQ(
+                      code(fs.rename(directory_, name_of(name(i)), other_, name_of(name(i)), 0)),
+                      0);
               }),
               24U);
     // What is removed still has references: nothing is deleted meanwhile.

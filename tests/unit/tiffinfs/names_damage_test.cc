@@ -3,7 +3,7 @@
 // an answer, nothing crashes or goes on for ever.
 #include <cstring>
 
-#include "fs/tiffinfs/xattr.h"
+#include "fs/tiffinfs/attributes/xattr.h"
 #include "tests/unit/tiffinfs/names_fixture.h"
 
 namespace tiffin::tiffinfs {

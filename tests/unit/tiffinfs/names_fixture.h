@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "fs/tiffinfs/directory.h"
-#include "fs/tiffinfs/file_system.h"
+#include "fs/tiffinfs/names/directory.h"
+#include "fs/tiffinfs/objects/file_system.h"
 #include "fs/tiffinfs/tiffinfs.h"
-#include "fs/tiffinfs/transaction.h"
+#include "fs/tiffinfs/volume/transaction.h"
 #include "fuse/check/check.h"
 #include "fuse/host/memory_device.h"
 

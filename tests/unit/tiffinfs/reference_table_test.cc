@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-#include "fs/tiffinfs/reference_table.h"
+#include "fs/tiffinfs/objects/reference_table.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // Goal: the tree holds exactly what was put, through splits, merges, generations, checkpoints, crashes
 // and several threads. Method: random transactions against a std::map, with printed seeds.
-#include "fs/tiffinfs/tree.h"
+#include "fs/tiffinfs/tree/tree.h"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "fs/tiffinfs/tiffinfs.h"
-#include "fs/tiffinfs/volume.h"
+#include "fs/tiffinfs/volume/volume.h"
 #include "fuse/host/memory_device.h"
 #include "tests/support/test_size.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // Goal: what a volume does beside transactions: switching between read-only and read-write, and the rare
 // ways of recovery, each left in a state that the checker and the next mount agree with.
-#include "fs/tiffinfs/volume.h"
+#include "fs/tiffinfs/volume/volume.h"
 
 #include <gtest/gtest.h>
 
@@ -13,9 +13,9 @@
 #include <thread>
 #include <vector>
 
-#include "fs/tiffinfs/bitmap_block.h"
-#include "fs/tiffinfs/file_system.h"
-#include "fs/tiffinfs/superblock.h"
+#include "fs/tiffinfs/objects/file_system.h"
+#include "fs/tiffinfs/space/bitmap_block.h"
+#include "fs/tiffinfs/volume/superblock.h"
 #include "fuse/check/check.h"
 #include "fuse/host/allocation_hooks.h"
 #include "fuse/host/log_sink.h"

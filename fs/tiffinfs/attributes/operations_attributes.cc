@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// Attributes: reading and changing them.
+#include "fs/tiffinfs/attributes/acl.h"
+#include "fs/tiffinfs/attributes/xattr.h"
+#include "fs/tiffinfs/objects/file_system.h"
+#include "fs/tiffinfs/objects/operations.h"
+
+namespace tiffin::tiffinfs {
+namespace {
+
+using Change = vfs::AttributeChange;
+
+constexpr uint32_t kOwnerBits = Change::user_id_bit | Change::group_id_bit;
+constexpr uint32_t kGivenTimeBits = Change::access_time_bit | Change::modification_time_bit;
+// What a host that caches writes sends for them afterwards. Who sets times by hand names the access
+// time as well, in all but odd cases.
+constexpr uint32_t kWriteTimeBits = Change::modification_time_bit | Change::change_time_bit;
+
+bool is_time(vfs::Timestamp time) { return time.nanoseconds < 1000000000; }
+
+// One call of set_attributes().
+class AttributeChanger {
+  public:
+    AttributeChanger(TiffinFileSystem& file_system, Object& object, const Change& change)
+        : file_system_(file_system), object_(object), change_(change), now_(Volume::now()) {}
+
+    Result<vfs::Attributes> run();
+
+  private:
+    bool has(uint32_t bits) const { return (change_.valid & bits) != 0; }
+    Result<vfs::Attributes> run_with_size();
+    Result<vfs::Attributes> run_without_size();
+    Result<void> check() REQUIRES(object_.state);
+    Result<void> check_flags() REQUIRES(object_.state);
+    void change_inode(InodeValue& inode);
+    bool needs_xattr_change() const REQUIRES(object_.state);
+    Result<void> load_acl() REQUIRES(object_.state);
+    Result<void> stage_acl(Transaction& transaction, uint32_t mode) REQUIRES(object_.state);
+    Result<uint64_t> commit() REQUIRES(object_.state);
+
+    TiffinFileSystem& file_system_;
+    Object& object_;
+    const Change& change_;
+    const vfs::Timestamp now_;
+    HeapBytes acl_;  // the access ACL, when the mode's change is one of its too
+    XattrPlace acl_place_;
+};
+
+// Immutable files change in nothing, append-only files in nothing but times "now". A host that sends
+// the times of writes that were legal when they were made is not refused.
+Result<void> AttributeChanger::check_flags() {
+    const uint32_t flags = object_.inode.file_flags;
+    if ((flags & (vfs::file_flag::immutable | vfs::file_flag::append_only)) == 0 ||
+        (has(Change::change_time_bit) && (change_.valid & ~uint32_t{kWriteTimeBits}) == 0)) {
+        return {};
+    }
+    if ((flags & vfs::file_flag::immutable) != 0 ||
+        has(Change::mode_bit | kOwnerBits | kGivenTimeBits | Change::size_bit)) {
+        return Error::eperm;
+    }
+    return {};
+}
+
+Result<void> AttributeChanger::check() {
+    TRY(check_alive(object_));
+    if (has(Change::size_bit)) {
+        if (!object_.is_regular()) {
+            return object_.is_directory() ? Error::eisdir : Error::einval;
+        }
+        if (change_.size_bytes > kMaximumFileBytes) {
+            return Error::efbig;
+        }
+    }
+    if ((has(Change::access_time_bit) && !is_time(change_.access_time)) ||
+        (has(Change::modification_time_bit) && !is_time(change_.modification_time)) ||
+        (has(Change::change_time_bit) && !is_time(change_.change_time))) {
+        return Error::einval;
+    }
+    return check_flags();
+}
+
+// Everything but the size and what lies in extended attributes.
+void AttributeChanger::change_inode(InodeValue& inode) {
+    if (has(Change::user_id_bit)) {
+        inode.user_id = change_.user_id;
+    }
+    if (has(Change::group_id_bit)) {
+        inode.group_id = change_.group_id;
+    }
+    if (has(Change::mode_bit)) {
+        inode.mode =
+            (inode.mode & vfs::mode::type_mask) | (change_.mode & vfs::mode::permission_mask);
+    }
+    if (has(Change::kill_privileges_bit) || (has(kOwnerBits) && !has(Change::mode_bit))) {
+        inode.mode = without_privileges(inode.mode);
+    }
+    if (has(Change::access_time_bit)) {
+        inode.access_time = to_disk(change_.access_time);
+    } else if (has(Change::access_now_bit)) {
+        inode.access_time = to_disk(now_);
+    }
+    if (has(Change::modification_time_bit)) {
+        inode.modification_time = to_disk(change_.modification_time);
+    } else if (has(Change::modification_now_bit | Change::size_bit)) {
+        inode.modification_time = to_disk(now_);
+    }
+    inode.change_time = to_disk(has(Change::change_time_bit) ? change_.change_time : now_);
+}
+
+bool AttributeChanger::needs_xattr_change() const {
+    const uint32_t flags = object_.inode.inode_flags;
+    return ((flags & inode_flag::has_access_acl) != 0 && has(Change::mode_bit)) ||
+           ((flags & inode_flag::has_capability) != 0 &&
+            has(kOwnerBits | Change::kill_privileges_bit));
+}
+
+Result<void> AttributeChanger::load_acl() {
+    if ((object_.inode.inode_flags & inode_flag::has_access_acl) == 0 || !has(Change::mode_bit)) {
+        return {};
+    }
+    Volume& volume = file_system_.volume();
+    acl_place_ = TRY(find_xattr(volume, object_.node, kAccessAclName, false));
+    if (!acl_place_.found) {
+        return {};
+    }
+    TRY(read_xattr(volume, object_.node, kAccessAclName, acl_));
+    Result<uint32_t> entries = check_acl(acl_.bytes());
+    if (!entries.ok() || entries.value() == 0) {
+        return volume.report_damage("an access ACL is malformed", object_.node, acl_place_.offset);
+    }
+    return {};
+}
+
+Result<void> AttributeChanger::stage_acl(Transaction& transaction, uint32_t mode) {
+    if (acl_.empty()) {
+        return {};
+    }
+    apply_mode_to_acl(acl_.bytes(), mode);
+    return stage_xattr(transaction, object_.node, acl_place_, kAccessAclName, acl_.bytes());
+}
+
+// Changes everything but the size.
+Result<uint64_t> AttributeChanger::commit() {
+    TRY(load_acl());
+    TransactionSize size{.scattered = 2};
+    if (!acl_.empty()) {
+        size.contiguous_bytes = xattr_change_bytes(kAccessAclName, acl_.bytes().size(), acl_place_);
+    }
+    InodeValue inode = object_.inode;
+    change_inode(inode);
+    Transaction transaction(file_system_.volume());
+    TRY(transaction.begin(SpacePriority::overwriting, size));
+    if (has(kOwnerBits | Change::kill_privileges_bit)) {
+        const uint32_t mode = inode.mode;
+        TRY(file_system_.stage_kill_privileges(object_, inode, transaction));
+        inode.mode = mode;  // change_inode() knows better: a mode may have been given
+    }
+    TRY(stage_acl(transaction, inode.mode));
+    TRY(stage_inode(transaction, object_, inode));
+    TRY(transaction.prepare());
+    const uint64_t ticket = transaction.commit();
+    object_.inode = inode;
+    return ticket;
+}
+
+Result<vfs::Attributes> AttributeChanger::run_without_size() {
+    vfs::Attributes attributes;
+    uint64_t ticket = 0;
+    {
+        ExclusiveLock lock(object_.state, object_.node);
+        TRY(check());
+        ticket = TRY(commit());
+        attributes = attributes_of(object_);
+    }
+    TRY(file_system_.finish(object_, ticket));
+    return attributes;
+}
+
+Result<vfs::Attributes> AttributeChanger::run_with_size() {
+    MutexLock data_lock(object_.data);
+    ExclusiveLock lock(object_.state, object_.node);
+    TRY(check());
+    if (needs_xattr_change()) {
+        // A transaction of its own, and the first one: should the size then fail to change, rights
+        // have gone that were to go, but none are left that were not.
+        const uint64_t ticket = TRY(commit());
+        TRY(file_system_.finish(object_, ticket));
+    }
+    InodeValue inode = object_.inode;
+    change_inode(inode);
+    inode.size_bytes = change_.size_bytes;
+    TRY(file_system_.change_size(object_, inode, change_.size_bytes));
+    TRY(file_system_.finish(object_, object_.last_ticket.load(std::memory_order_relaxed)));
+    return attributes_of(object_);
+}
+
+Result<vfs::Attributes> AttributeChanger::run() {
+    return has(Change::size_bit) ? run_with_size() : run_without_size();
+}
+
+}  // namespace
+
+Result<vfs::Attributes> TiffinFileSystem::get_attributes(vfs::NodeId node) {
+    TRY(volume_->check_running());
+    ObjectPin pin = TRY(objects_.get(node));
+    Object& object = *pin;
+    SharedLock lock(object.state, object.node);
+    TRY(check_alive(object));
+    return attributes_of(object);
+}
+
+Result<vfs::Attributes> TiffinFileSystem::set_attributes(const vfs::Caller& /*caller*/,
+                                                         vfs::NodeId node,
+                                                         const vfs::AttributeChange& change) {
+    if (change.valid == 0) {
+        return get_attributes(node);
+    }
+    TRY(volume_->check_writable());
+    ObjectPin pin = TRY(objects_.get(node));
+    AttributeChanger changer(*this, *pin, change);
+    return changer.run();
+}
+
+Result<void> TiffinFileSystem::set_flags(vfs::NodeId node, uint32_t flags) {
+    TRY(volume_->check_writable());
+    if ((flags & ~vfs::file_flag::settable) != 0) {
+        return Error::eopnotsupp;
+    }
+    ObjectPin pin = TRY(objects_.get(node));
+    Object& object = *pin;
+    uint64_t ticket = 0;
+    {
+        ExclusiveLock lock(object.state, object.node);
+        TRY(check_alive(object));
+        InodeValue inode = object.inode;
+        inode.file_flags = flags;
+        inode.change_time = to_disk(Volume::now());
+        Transaction transaction(*volume_);
+        TRY(transaction.begin(SpacePriority::overwriting, {.scattered = 1}));
+        TRY(stage_inode(transaction, object, inode));
+        TRY(transaction.prepare());
+        ticket = transaction.commit();
+        object.inode = inode;
+    }
+    return finish(object, ticket);
+}
+
+Result<void> TiffinFileSystem::stage_kill_privileges(Object& object, InodeValue& inode,
+                                                     Transaction& transaction) {
+    inode.mode = without_privileges(inode.mode);
+    if ((inode.inode_flags & inode_flag::has_capability) == 0) {
+        return {};
+    }
+    XattrPlace place = TRY(find_xattr(*volume_, object.node, kCapabilityName, false));
+    if (place.found) {
+        // set_xattr() keeps it to one chunk; the first one alone makes an attribute.
+        TRY(transaction.erase(make_key(object.node, Kind::xattr, place.offset)));
+    }
+    inode.inode_flags &= ~inode_flag::has_capability;
+    return {};
+}
+
+}  // namespace tiffin::tiffinfs

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// The modes of fallocate: reserving, zeroing, freeing and moving ranges of a file.
+#pragma once
+
+#include <cstdint>
+
+#include "fs/tiffinfs/data/data_scratch.h"
+#include "fs/tiffinfs/objects/file_system.h"
+#include "fs/tiffinfs/objects/object.h"
+#include "fs/vfs/result.h"
+
+namespace tiffin::tiffinfs {
+
+// One request that is known to be legal for a file without an intent.
+struct SpaceRequest {
+    TiffinFileSystem& file_system;
+    DataScratch& scratch;
+    uint64_t offset_bytes;
+    uint64_t length_bytes;
+    bool keep_size;
+
+    Volume& volume() const { return file_system.volume(); }
+    uint64_t end_bytes() const { return offset_bytes + length_bytes; }
+};
+
+// Gives every hole of the range unwritten blocks. Errors: enospc; then the file's content and size are
+// as before.
+Result<void> allocate_range(const SpaceRequest& request, Object& object) REQUIRES(object.data);
+// Makes the range read as zeros, and gives it unwritten blocks.
+Result<void> zero_range(const SpaceRequest& request, Object& object) REQUIRES(object.data);
+// Makes the range read as zeros, and frees its blocks.
+Result<void> punch_hole(const SpaceRequest& request, Object& object) REQUIRES(object.data);
+
+// shift_range.cc. Take the range out of the file, or put a hole in: what is behind moves. Errors: einval
+// (the range is not made of whole blocks, or does not lie before the end of the file), efbig.
+Result<void> collapse_range(const SpaceRequest& request, Object& object) REQUIRES(object.data);
+Result<void> insert_range(const SpaceRequest& request, Object& object) REQUIRES(object.data);
+
+// Gives every hole of blocks [first_block, end_block) unwritten blocks; size and times stay.
+Result<void> fill_holes(const SpaceRequest& request, Object& object, uint64_t first_block,
+                        uint64_t end_block) REQUIRES(object.data);
+
+}  // namespace tiffin::tiffinfs

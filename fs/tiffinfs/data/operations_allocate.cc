@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// fallocate and reserve: what is asked for, and whether the file permits it.
+#include "fs/tiffinfs/data/file_data.h"
+#include "fs/tiffinfs/data/file_space.h"
+#include "fs/tiffinfs/objects/operations.h"
+
+namespace tiffin::tiffinfs {
+namespace {
+
+// The operation that `mode` asks for: an allocate_flag, or 0 for plain allocation. Errors: eopnotsupp,
+// einval (modes that are known, but not together).
+Result<uint32_t> operation_of(uint32_t mode) {
+    uint32_t operation = mode & ~vfs::allocate_flag::keep_size;
+    bool keep_size = (mode & vfs::allocate_flag::keep_size) != 0;
+    switch (operation) {
+        case 0:
+        case vfs::allocate_flag::zero_range:
+            return operation;
+        case vfs::allocate_flag::punch_hole:
+            return keep_size ? Result<uint32_t>(operation) : Error::eopnotsupp;
+        case vfs::allocate_flag::collapse_range:
+        case vfs::allocate_flag::insert_range:
+            return keep_size ? Result<uint32_t>(Error::einval) : operation;
+        default:
+            return Error::eopnotsupp;
+    }
+}
+
+Result<void> run(uint32_t operation, const SpaceRequest& request, Object& object)
+    REQUIRES(object.data) {
+    switch (operation) {
+        case vfs::allocate_flag::zero_range:
+            return zero_range(request, object);
+        case vfs::allocate_flag::punch_hole:
+            return punch_hole(request, object);
+        case vfs::allocate_flag::collapse_range:
+            return collapse_range(request, object);
+        case vfs::allocate_flag::insert_range:
+            return insert_range(request, object);
+        default:
+            return allocate_range(request, object);
+    }
+}
+
+// Errors: enodev, eperm.
+Result<void> check_allowed(const Object& object, bool only_adds) REQUIRES_SHARED(object.state) {
+    TRY(check_alive(object));
+    if (!object.is_regular()) {
+        return Error::enodev;
+    }
+    uint32_t forbidding = vfs::file_flag::immutable;
+    if (!only_adds) {
+        forbidding |= vfs::file_flag::append_only;
+    }
+    return (object.inode.file_flags & forbidding) != 0 ? Error::eperm : Result<void>();
+}
+
+// Finishes what an intent of the file has left to do.
+Result<void> settle(TiffinFileSystem& file_system, Object& object, DataScratch& scratch)
+    REQUIRES(object.data) {
+    ExclusiveLock lock(object.state, object.node);
+    if (object.deleted || (object.inode.inode_flags & inode_flag::has_intent) == 0) {
+        return {};
+    }
+    return finish_intent(file_system, object, scratch);
+}
+
+}  // namespace
+
+Result<void> TiffinFileSystem::allocate(vfs::NodeId node, uint32_t mode, uint64_t offset_bytes,
+                                        uint64_t length_bytes) {
+    TRY(volume_->check_writable());
+    if (length_bytes == 0) {
+        return Error::einval;
+    }
+    uint32_t operation = TRY(operation_of(mode));
+    if (offset_bytes >= kMaximumFileBytes || length_bytes > kMaximumFileBytes - offset_bytes) {
+        return Error::efbig;
+    }
+    ObjectPin pin = TRY(objects_.get(node));
+    Object& object = *pin;
+    DataScratchLease scratch = TRY(data_scratch_.take());
+    {
+        MutexLock data_lock(object.data);
+        {
+            SharedLock lock(object.state, node);
+            TRY(check_allowed(object, operation == 0));
+        }
+        TRY(settle(*this, object, *scratch));
+        SpaceRequest request{*this, *scratch, offset_bytes, length_bytes,
+                             (mode & vfs::allocate_flag::keep_size) != 0};
+        TRY(run(operation, request, object));
+    }
+    return finish(object, object.last_ticket.load(std::memory_order_acquire));
+}
+
+Result<void> TiffinFileSystem::reserve(vfs::NodeId node, uint64_t offset_bytes,
+                                       uint64_t length_bytes) {
+    TRY(volume_->check_writable());
+    if (offset_bytes % kBlockBytes != 0 || length_bytes % kBlockBytes != 0) {
+        return Error::einval;
+    }
+    if (offset_bytes >= kMaximumFileBytes || length_bytes > kMaximumFileBytes - offset_bytes) {
+        return Error::efbig;
+    }
+    ObjectPin pin = TRY(objects_.get(node));
+    Object& object = *pin;
+    DataScratchLease scratch = TRY(data_scratch_.take());
+    MutexLock data_lock(object.data);
+    TRY(settle(*this, object, *scratch));
+    SpaceRequest request{*this, *scratch, offset_bytes, length_bytes, true};
+    // Unwritten blocks: overwriting what is mapped never fails for want of space.
+    return fill_holes(request, object, block_at(offset_bytes),
+                      blocks_for(offset_bytes + length_bytes));
+}
+
+}  // namespace tiffin::tiffinfs

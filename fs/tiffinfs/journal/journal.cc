@@ -1,0 +1,405 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// The journal's writer: appending, group commit and the accounting of the ring.
+#include "fs/tiffinfs/journal/journal.h"
+
+#include <new>
+
+#include "fs/base/text.h"
+
+namespace tiffin::tiffinfs {
+namespace {
+
+constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
+    return (value + unit - 1) & ~(unit - 1);
+}
+constexpr bool is_power_of_two(uint64_t value) { return value != 0 && (value & (value - 1)) == 0; }
+
+// A frame is at most this part of the ring: the end of the ring that a wrap may waste is always
+// kept free, and must not be most of a small journal.
+constexpr uint64_t kFramesPerRing = 8;
+static_assert(kMinimumJournalBytes / kFramesPerRing >= kBlockBytes);
+
+}  // namespace
+
+Journal::Journal(vfs::BlockDevice& device) : device_(device) {}
+
+Journal::~Journal() { release_buffers(); }
+
+Result<void> Journal::start(const Superblock& superblock, const JournalPosition& position,
+                            const JournalPosition& tail, uint64_t incarnation,
+                            uint64_t generation) {
+    TIFFIN_ASSERT(capacity_ == 0);
+    const vfs::DeviceGeometry& geometry = device_.geometry();
+    const uint64_t device_blocks = geometry.size_bytes / kBlockBytes;
+    const uint64_t first_block = superblock.journal_first_block;
+    const uint64_t block_count = superblock.journal_block_count;
+    if (block_count < kMinimumJournalBytes / kBlockBytes || first_block > device_blocks ||
+        block_count > device_blocks - first_block || !is_power_of_two(geometry.write_unit_bytes) ||
+        geometry.write_unit_bytes > kBlockBytes) {
+        return Error::einval;
+    }
+    const uint64_t capacity = block_count * kBlockBytes;
+    if (position.offset_bytes > capacity || tail.offset_bytes >= capacity) {
+        return Error::einval;
+    }
+
+    const uint64_t share = capacity / kFramesPerRing / kBlockBytes * kBlockBytes;
+    maximum_frame_bytes_ = static_cast<uint32_t>(
+        share < kMaximumFramePayloadBytes ? share : kMaximumFramePayloadBytes);
+    const uint32_t maximum_payload_bytes = maximum_frame_bytes_ - sizeof(FrameHeader);
+    maximum_transaction_bytes_ = maximum_payload_bytes < kMaximumTransactionBytes
+                                     ? maximum_payload_bytes
+                                     : kMaximumTransactionBytes;
+    TRY(allocate_buffers());
+
+    volume_nonce_ = superblock.volume_nonce;
+    incarnation_ = incarnation;
+    first_byte_ = first_block * kBlockBytes;
+    capacity_ = capacity;
+    unit_ = geometry.write_unit_bytes < kFrameAlignmentBytes ? kFrameAlignmentBytes
+                                                             : geometry.write_unit_bytes;
+    MutexLock lock(buffer_mutex_);
+    generation_ = generation;
+    head_ = position;
+    head_.offset_bytes = round_up(position.offset_bytes, unit_) % capacity_;
+    tail_ = tail;
+    sealed_position_ = head_;
+    const uint64_t taken = distance_to_head(tail_);
+    taken_.store(taken, std::memory_order_relaxed);
+    available_.store(static_cast<int64_t>(capacity_) - static_cast<int64_t>(taken) -
+                         static_cast<int64_t>(maximum_frame_bytes_),
+                     std::memory_order_relaxed);
+    return {};
+}
+
+Result<void> Journal::allocate_buffers() {
+    {
+        MutexLock lock(buffer_mutex_);
+        bool complete = true;
+        for (Buffer& buffer : buffers_) {
+            buffer.memory = static_cast<unsigned char*>(host::allocate_pages(maximum_frame_bytes_));
+            complete = complete && buffer.memory != nullptr;
+        }
+        if (complete) {
+            return {};
+        }
+    }
+    release_buffers();
+    return Error::enomem;
+}
+
+void Journal::release_buffers() {
+    MutexLock lock(buffer_mutex_);
+    for (Buffer& buffer : buffers_) {
+        if (buffer.memory != nullptr) {
+            host::release_pages(buffer.memory, maximum_frame_bytes_);
+            buffer.memory = nullptr;
+        }
+    }
+}
+
+// ---- The ring -----------------------------------------------------------------------------------
+// `taken` is what lies between the tail and the head, `promised` what the open reservations and the
+// buffered transactions may need: for each its size, a frame header and less than one write unit of
+// padding, as if it were alone in its frame. A reservation is accepted only while
+//     taken + promised + maximum frame <= capacity.
+// From then on, writing moves bytes from promised to taken, and at most once a frame does not fit
+// before the end of the ring and wastes less than its own length there: a second wrap would need
+// more than a whole ring of promised bytes. So the head never meets the tail.
+
+uint64_t Journal::promise_of(uint32_t size_bytes) const {
+    return uint64_t{size_bytes} + sizeof(FrameHeader) + unit_;
+}
+
+bool Journal::try_reserve(uint32_t size_bytes) {
+    if (size_bytes > maximum_transaction_bytes_) {
+        return false;
+    }
+    const auto promise = static_cast<int64_t>(promise_of(size_bytes));
+    int64_t available = available_.load(std::memory_order_relaxed);
+    while (available >= promise) {
+        if (available_.compare_exchange_weak(available, available - promise,
+                                             std::memory_order_relaxed)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void Journal::unreserve(uint32_t size_bytes) {
+    available_.fetch_add(static_cast<int64_t>(promise_of(size_bytes)), std::memory_order_relaxed);
+}
+
+uint64_t Journal::available_bytes() const {
+    const int64_t available = available_.load(std::memory_order_relaxed);
+    return available > 0 ? static_cast<uint64_t>(available) : 0;
+}
+
+uint64_t Journal::distance_to_head(const JournalPosition& tail) const {
+    if (tail.sequence == head_.sequence) {
+        return 0;
+    }
+    const uint64_t distance = (head_.offset_bytes + capacity_ - tail.offset_bytes) % capacity_;
+    return distance != 0 ? distance : capacity_;
+}
+
+void Journal::release_before(const JournalPosition& tail) {
+    MutexLock lock(buffer_mutex_);
+    TIFFIN_ASSERT(tail.offset_bytes < capacity_);
+    TIFFIN_ASSERT(tail.sequence >= tail_.sequence && tail.sequence <= head_.sequence);
+    tail_ = tail;
+    const uint64_t taken = distance_to_head(tail);
+    const uint64_t before = taken_.exchange(taken, std::memory_order_relaxed);
+    TIFFIN_ASSERT(taken <= before);
+    available_.fetch_add(static_cast<int64_t>(before - taken), std::memory_order_relaxed);
+}
+
+bool Journal::fuller_than(uint32_t percent) const {
+    // Divided first: a ring of many exbibytes does not exist, but must not overflow either.
+    return taken_.load(std::memory_order_relaxed) > capacity_ / 100 * percent;
+}
+
+// ---- Appending ----------------------------------------------------------------------------------
+
+uint64_t Journal::append(ByteSpan records, uint32_t record_count, uint32_t reserved_bytes) {
+    TIFFIN_ASSERT(record_count > 0 && records.size() % 4 == 0);
+    TIFFIN_ASSERT(records.size() <= reserved_bytes - sizeof(TransactionHeader) &&
+                  reserved_bytes <= maximum_transaction_bytes_);
+    const auto size_bytes = static_cast<uint32_t>(sizeof(TransactionHeader) + records.size());
+
+    MutexLock lock(buffer_mutex_);
+    while (!dead() &&
+           sizeof(FrameHeader) + open_buffer().payload_bytes + size_bytes > maximum_frame_bytes_) {
+        if (!close_open_buffer()) {
+            wait_for_free_buffer();
+        }
+    }
+    const uint64_t ticket = last_ticket_.load(std::memory_order_relaxed) + 1;
+    last_ticket_.store(ticket, std::memory_order_release);
+    if (dead()) {
+        unreserve(reserved_bytes);
+        return ticket;
+    }
+    copy_transaction(records, record_count);
+    Buffer& buffer = open_buffer();
+    buffer.last_ticket = ticket;
+    buffer.promised_bytes += promise_of(size_bytes);
+    pending_bytes_.fetch_add(size_bytes, std::memory_order_relaxed);
+    // The reservation shrinks to what the transaction really needs.
+    available_.fetch_add(static_cast<int64_t>(reserved_bytes - size_bytes),
+                         std::memory_order_relaxed);
+    return ticket;
+}
+
+void Journal::copy_transaction(ByteSpan records, uint32_t record_count) {
+    Buffer& buffer = open_buffer();
+    if (buffer.transaction_count == 0) {
+        buffer.generation = generation_;
+    }
+    unsigned char* destination = buffer.memory + sizeof(FrameHeader) + buffer.payload_bytes;
+    const TransactionHeader header{static_cast<uint32_t>(records.size()), record_count};
+    __builtin_memcpy(destination, &header, sizeof(header));
+    __builtin_memcpy(destination + sizeof(header), records.data(), records.size());
+    buffer.payload_bytes += static_cast<uint32_t>(sizeof(header) + records.size());
+    ++buffer.transaction_count;
+}
+
+bool Journal::close_open_buffer() {
+    if (open_index_ + 1 - write_index_ == kBufferCount) {
+        return false;
+    }
+    ++open_index_;
+    Buffer& buffer = open_buffer();
+    buffer = Buffer{.memory = buffer.memory};
+    return true;
+}
+
+void Journal::wait_for_free_buffer() {
+    const uint64_t oldest_ticket = buffers_[write_index_ % kBufferCount].last_ticket;
+    buffer_mutex_.unlock();
+    // An error means that the journal is dead, which the caller sees for itself.
+    (void)commit(oldest_ticket);
+    buffer_mutex_.lock();
+}
+
+// ---- Group commit -------------------------------------------------------------------------------
+
+Result<void> Journal::commit(uint64_t ticket) {
+    if (durable_ticket() >= ticket) {
+        return {};
+    }
+    TIFFIN_ASSERT(ticket <= last_ticket());
+    commit_mutex_.lock();
+    while (durable_ticket() < ticket && !dead()) {
+        if (writing_) {
+            ++waiters_;
+            ++waits_;
+            frame_done_.wait(commit_mutex_);
+            --waiters_;
+            continue;
+        }
+        writing_ = true;
+        commit_mutex_.unlock();
+        write_next_frame();
+        commit_mutex_.lock();
+        writing_ = false;
+        if (waiters_ != 0) {
+            frame_done_.notify_all();
+        }
+    }
+    commit_mutex_.unlock();
+    if (durable_ticket() >= ticket) {
+        return {};
+    }
+    return Error::eio;
+}
+
+void Journal::write_next_frame() {
+    Frame frame;
+    if (!take_frame(frame)) {
+        return;
+    }
+    finish_header(frame);
+    Result<void> written = write_frame(frame);
+    if (written.ok()) {
+        publish_frame(frame);
+        return;
+    }
+    dead_.store(true, std::memory_order_release);
+    log_line(host::LogLevel::error, "journal: frame ", frame.position.sequence, " of ",
+             frame.frame_bytes, " bytes at byte ", first_byte_ + frame.position.offset_bytes,
+             " of the device could not be written (error ", errno_value(written.error()),
+             "); nothing will be written from now on");
+}
+
+// Closes the oldest buffer if it still takes transactions, and decides where its frame goes. Nobody
+// but the leader touches a closed buffer, nor moves the head.
+bool Journal::take_frame(Frame& frame) {
+    MutexLock lock(buffer_mutex_);
+    if (write_index_ == open_index_) {
+        if (open_buffer().transaction_count == 0) {
+            return false;
+        }
+        const bool closed = close_open_buffer();
+        TIFFIN_ASSERT(closed);
+    }
+    frame.contents = buffers_[write_index_ % kBufferCount];
+    frame.frame_bytes =
+        static_cast<uint32_t>(round_up(sizeof(FrameHeader) + frame.contents.payload_bytes, unit_));
+    frame.position = head_;
+    if (head_.offset_bytes + frame.frame_bytes > capacity_) {
+        frame.skipped_bytes = capacity_ - head_.offset_bytes;
+        frame.position.offset_bytes = 0;
+    }
+    TIFFIN_ASSERT(frame.frame_bytes <= frame.contents.promised_bytes);
+    TIFFIN_ASSERT(taken_.load(std::memory_order_relaxed) + frame.skipped_bytes +
+                      frame.frame_bytes <=
+                  capacity_);
+    return true;
+}
+
+void Journal::finish_header(Frame& frame) {
+    const Buffer& contents = frame.contents;
+    const uint32_t used_bytes = sizeof(FrameHeader) + contents.payload_bytes;
+    // The buffer may hold an older frame's bytes there.
+    __builtin_memset(contents.memory + used_bytes, 0, frame.frame_bytes - used_bytes);
+
+    auto* header = new (contents.memory) FrameHeader{};
+    header->magic = kFrameMagic;
+    header->volume_nonce = volume_nonce_;
+    header->incarnation = incarnation_;
+    header->sequence = frame.position.sequence;
+    header->generation = contents.generation;
+    header->previous_checksum = frame.position.previous_checksum;
+    header->payload_bytes = contents.payload_bytes;
+    header->transaction_count = contents.transaction_count;
+    header->checksum = host::crc32c(0, contents.memory, used_bytes);
+}
+
+Result<void> Journal::write_frame(const Frame& frame) {
+    const bool volatile_cache = device_.geometry().volatile_cache;
+    // The data that the frame names must not be lost when the frame is not.
+    if (volatile_cache && data_unflushed_.exchange(false, std::memory_order_acq_rel)) {
+        TRY(flush_device());
+    }
+    if (dead()) {
+        return Error::eio;
+    }
+    TRY(device_.write(first_byte_ + frame.position.offset_bytes, frame.contents.memory,
+                      frame.frame_bytes));
+    if (volatile_cache) {
+        // This flush is as good for data that has been written meanwhile.
+        data_unflushed_.store(false, std::memory_order_release);
+        TRY(flush_device());
+    }
+    return {};
+}
+
+Result<void> Journal::flush_device() {
+    {
+        MutexLock lock(buffer_mutex_);
+        ++counters_.flushes;
+    }
+    return device_.flush();
+}
+
+void Journal::publish_frame(const Frame& frame) {
+    const auto* header = reinterpret_cast<const FrameHeader*>(frame.contents.memory);
+    const uint32_t checksum = header->checksum;
+    const uint64_t advance = frame.skipped_bytes + frame.frame_bytes;
+
+    MutexLock lock(buffer_mutex_);
+    head_.offset_bytes = (frame.position.offset_bytes + frame.frame_bytes) % capacity_;
+    head_.sequence = frame.position.sequence + 1;
+    head_.previous_checksum = checksum;
+    ++write_index_;
+    if (write_index_ == first_unsealed_index_) {
+        sealed_position_ = head_;
+    }
+    ++counters_.frames;
+    counters_.bytes += frame.frame_bytes;
+    taken_.fetch_add(advance, std::memory_order_relaxed);
+    available_.fetch_add(
+        static_cast<int64_t>(frame.contents.promised_bytes) - static_cast<int64_t>(advance),
+        std::memory_order_relaxed);
+    pending_bytes_.fetch_sub(frame.contents.payload_bytes, std::memory_order_relaxed);
+    durable_ticket_.store(frame.contents.last_ticket, std::memory_order_release);
+}
+
+void Journal::kill() {
+    dead_.store(true, std::memory_order_release);
+    MutexLock lock(commit_mutex_);
+    frame_done_.notify_all();
+}
+
+// ---- Generations --------------------------------------------------------------------------------
+
+uint64_t Journal::seal(uint64_t next_generation) {
+    MutexLock lock(buffer_mutex_);
+    while (!dead() && open_buffer().transaction_count != 0) {
+        if (!close_open_buffer()) {
+            wait_for_free_buffer();
+        }
+    }
+    generation_ = next_generation;
+    first_unsealed_index_ = open_index_;
+    if (write_index_ == open_index_) {
+        sealed_position_ = head_;
+    }
+    return last_ticket_.load(std::memory_order_relaxed);
+}
+
+JournalPosition Journal::sealed_position() const {
+    MutexLock lock(buffer_mutex_);
+    return sealed_position_;
+}
+
+Journal::Counters Journal::counters() const {
+    MutexLock commit_lock(commit_mutex_);
+    MutexLock lock(buffer_mutex_);
+    Counters counters = counters_;
+    counters.waits = waits_;
+    return counters;
+}
+
+}  // namespace tiffin::tiffinfs

@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// New nodes: files, directories and all else, with what they inherit from their directory.
+#include "fs/base/siphash.h"
+#include "fs/tiffinfs/attributes/acl.h"
+#include "fs/tiffinfs/attributes/xattr.h"
+#include "fs/tiffinfs/names/directory.h"
+#include "fs/tiffinfs/objects/file_system.h"
+#include "fs/tiffinfs/objects/operations.h"
+
+namespace tiffin::tiffinfs {
+namespace {
+
+// What is to be made.
+struct NewNode {
+    const vfs::Caller& caller;
+    vfs::Name name;     // empty: none (O_TMPFILE)
+    uint32_t mode = 0;  // type and permissions
+    uint32_t device_major = 0;
+    uint32_t device_minor = 0;
+    vfs::Name target;  // of a symlink
+
+    bool is_temporary() const { return name.size_bytes == 0; }
+};
+
+// The ACLs it starts with.
+struct NewAcls {
+    HeapBytes access;       // empty: the mode says it all
+    HeapBytes default_acl;  // empty: none
+};
+
+// Makes one node in one directory.
+class NodeMaker {
+  public:
+    NodeMaker(TiffinFileSystem& file_system, Object& parent, const NewNode& wanted)
+        : file_system_(file_system),
+          volume_(file_system.volume()),
+          parent_(parent),
+          wanted_(wanted) {}
+
+    Result<vfs::Attributes> run();
+
+  private:
+    Result<void> choose_place() REQUIRES(parent_.state);
+    Result<ObjectPin> make_object();
+    Result<void> make() REQUIRES(parent_.state);
+    void fill_inode(uint64_t node) REQUIRES(parent_.state);
+    Result<void> inherit_acls() REQUIRES(parent_.state);
+    Result<void> commit(Object& object) REQUIRES(parent_.state, object.state);
+    Result<void> stage_acls(Transaction& transaction, uint64_t node);
+    Result<void> stage_target(Transaction& transaction, uint64_t node);
+    TransactionSize transaction_size() const;
+
+    TiffinFileSystem& file_system_;
+    Volume& volume_;
+    Object& parent_;
+    const NewNode& wanted_;
+    NewAcls acls_;
+    InodeValue inode_{};
+    uint64_t entry_offset_ = 0;
+    uint64_t ticket_ = 0;
+    ObjectPin pin_;
+    vfs::Attributes attributes_;
+};
+
+Result<void> NodeMaker::choose_place() {
+    TRY(check_entry_change(parent_, EntryChange::add));
+    if (wanted_.is_temporary()) {
+        return {};
+    }
+    if (is_too_long(wanted_.name)) {
+        return Error::enametoolong;
+    }
+    if (is_dot(wanted_.name) || is_dot_dot(wanted_.name)) {
+        return Error::eexist;
+    }
+    EntryPlace place = TRY(find_entry(volume_, parent_.node, wanted_.name, true));
+    if (place.found) {
+        return Error::eexist;
+    }
+    entry_offset_ = place.offset;
+    return {};
+}
+
+// The inode, but for what ACLs change in it.
+void NodeMaker::fill_inode(uint64_t node) {
+    const vfs::Timestamp now = Volume::now();
+    const bool is_directory = vfs::mode::is_directory(wanted_.mode);
+    inode_.mode = wanted_.mode;
+    inode_.link_count = wanted_.is_temporary() ? 0 : is_directory ? 2 : 1;
+    inode_.user_id = wanted_.caller.user_id;
+    inode_.group_id = wanted_.caller.group_id;
+    if ((parent_.inode.mode & vfs::mode::set_group_id) != 0) {
+        inode_.group_id = parent_.inode.group_id;
+        inode_.mode |= is_directory ? vfs::mode::set_group_id : 0;
+    }
+    inode_.inode_flags = (wanted_.is_temporary() ? inode_flag::orphan : 0) |
+                         (vfs::mode::is_regular(wanted_.mode) ? inode_flag::inline_data : 0);
+    inode_.device_major = wanted_.device_major;
+    inode_.device_minor = wanted_.device_minor;
+    inode_.size_bytes = wanted_.target.size_bytes;
+    inode_.parent = is_directory ? parent_.node : 0;
+    inode_.access_time = to_disk(now);
+    inode_.modification_time = to_disk(now);
+    inode_.change_time = to_disk(now);
+    inode_.birth_time = to_disk(now);
+    // Nobody can predict it without the volume's key, and cheap: a create must not wait for randomness.
+    const uint64_t seed[3] = {node, static_cast<uint64_t>(now.seconds), now.nanoseconds};
+    inode_.generation = siphash24(volume_.superblock().hash_key, seed, sizeof(seed));
+}
+
+// Takes the ACLs over from the parent's default ACL, or applies the umask when there is none.
+Result<void> NodeMaker::inherit_acls() {
+    if (vfs::mode::is_symlink(inode_.mode)) {
+        return {};
+    }
+    if ((parent_.inode.inode_flags & inode_flag::has_default_acl) == 0) {
+        inode_.mode &= ~(wanted_.caller.umask & 0777);
+        return {};
+    }
+    Result<void> read = read_xattr(volume_, parent_.node, kDefaultAclName, acls_.access);
+    if (!read.ok() && read.error() != Error::enodata) {
+        return read;
+    }
+    Result<uint32_t> entries = check_acl(acls_.access.bytes());
+    if (!entries.ok() || entries.value() == 0) {
+        return volume_.report_damage("a default ACL is missing or malformed", parent_.node, 0);
+    }
+    if (vfs::mode::is_directory(inode_.mode)) {
+        TRY(acls_.default_acl.assign(acls_.access.bytes()));
+        inode_.inode_flags |= inode_flag::has_xattrs | inode_flag::has_default_acl;
+    }
+    if (inherit_acl(acls_.access.bytes(), inode_.mode)) {
+        acls_.access.clear();
+    } else {
+        inode_.inode_flags |= inode_flag::has_xattrs | inode_flag::has_access_acl;
+    }
+    return {};
+}
+
+TransactionSize NodeMaker::transaction_size() const {
+    TransactionSize size{.scattered = 3};  // inode, the parent's inode, entry or orphan key
+    if (!acls_.access.empty()) {
+        size.contiguous_bytes +=
+            xattr_change_bytes(kAccessAclName, acls_.access.bytes().size(), XattrPlace{});
+    }
+    if (!acls_.default_acl.empty()) {
+        size.contiguous_bytes +=
+            xattr_change_bytes(kDefaultAclName, acls_.default_acl.bytes().size(), XattrPlace{});
+    }
+    if (wanted_.target.size_bytes != 0) {
+        const auto target_bytes = static_cast<uint32_t>(wanted_.target.size_bytes);
+        size.contiguous_bytes +=
+            target_bytes + (target_bytes / kSymlinkChunkBytes + 1) * (sizeof(RecordHeader) + 4);
+    }
+    return size;
+}
+
+Result<void> NodeMaker::stage_acls(Transaction& transaction, uint64_t node) {
+    // The node is new: it has no attribute yet, so each goes to the first slot of its hash.
+    if (!acls_.access.empty()) {
+        XattrPlace place = TRY(find_xattr(volume_, node, kAccessAclName, true));
+        TRY(stage_xattr(transaction, node, place, kAccessAclName, acls_.access.bytes()));
+    }
+    if (!acls_.default_acl.empty()) {
+        XattrPlace place = TRY(find_xattr(volume_, node, kDefaultAclName, true));
+        TRY(stage_xattr(transaction, node, place, kDefaultAclName, acls_.default_acl.bytes()));
+    }
+    return {};
+}
+
+Result<void> NodeMaker::stage_target(Transaction& transaction, uint64_t node) {
+    const ByteSpan target(reinterpret_cast<const unsigned char*>(wanted_.target.data),
+                          wanted_.target.size_bytes);
+    for (size_t offset = 0; offset < target.size(); offset += kSymlinkChunkBytes) {
+        const size_t left = target.size() - offset;
+        TRY(transaction.put(
+            make_key(node, Kind::symlink, offset / kSymlinkChunkBytes),
+            target.subspan(offset, left < kSymlinkChunkBytes ? left : kSymlinkChunkBytes)));
+    }
+    return {};
+}
+
+Result<void> NodeMaker::commit(Object& object) {
+    InodeValue parent_inode = parent_.inode;
+    if (!wanted_.is_temporary()) {
+        count_entry(parent_inode, 1, from_disk(inode_.birth_time));
+        if (vfs::mode::is_directory(inode_.mode)) {
+            TRY(change_directory_links(volume_, parent_, parent_inode, 1));
+        }
+    }
+    Transaction transaction(volume_);
+    TRY(transaction.begin(SpacePriority::normal, transaction_size()));
+    if (wanted_.is_temporary()) {
+        TRY(transaction.put(make_key(kVolumeNode, Kind::orphan, object.node), {}));
+    } else {
+        TRY(stage_entry(transaction, parent_.node, entry_offset_, object.node, inode_.mode,
+                        wanted_.name));
+        TRY(stage_inode(transaction, parent_, parent_inode));
+    }
+    TRY(stage_inode(transaction, object, inode_));
+    TRY(stage_acls(transaction, object.node));
+    TRY(stage_target(transaction, object.node));
+    TRY(transaction.prepare());
+    ticket_ = transaction.commit();
+    parent_.inode = parent_inode;
+    object.inode = inode_;
+    object.linkable = wanted_.is_temporary();
+    return {};
+}
+
+// A new object with an id that nobody uses.
+Result<ObjectPin> NodeMaker::make_object() {
+    constexpr uint32_t kAttempts = 100;
+    uint64_t node = 0;
+    for (uint32_t attempt = 0; attempt < kAttempts; ++attempt) {
+        node = volume_.allocate_node_id();
+        if (node <= parent_.node || node > kKeyOffsetMask) {
+            break;  // locks are taken by ascending id; no orphan key could name a greater one
+        }
+        Result<ObjectPin> pin = file_system_.objects().create(node);
+        if (pin.ok() || pin.error() != Error::ebusy) {
+            return pin;
+        }
+    }
+    return volume_.report_damage("new node ids are in use", node, parent_.node);
+}
+
+// Leaves the new object in pin_ and its attributes in attributes_.
+Result<void> NodeMaker::make() {
+    pin_ = TRY(make_object());
+    const uint64_t node = pin_->node;
+    fill_inode(node);
+    ObjectTable& objects = file_system_.objects();
+    Result<void> done = inherit_acls();
+    if (!done.ok()) {
+        objects.discard(pin_);
+        return done;
+    }
+    done = objects.add_reference(node);
+    if (done.ok()) {
+        Object& object = *pin_;
+        ExclusiveLock lock(object.state, object.node);
+        done = commit(object);
+        if (done.ok()) {
+            attributes_ = attributes_of(object);
+            if (wanted_.is_temporary()) {
+                objects.queue_for_reclaim(object);
+            }
+            return {};
+        }
+        (void)objects.drop_references(node, 1);
+    }
+    objects.discard(pin_);
+    return done;
+}
+
+Result<vfs::Attributes> NodeMaker::run() {
+    {
+        ExclusiveLock lock(parent_.state, parent_.node);
+        TRY(choose_place());
+        TRY(make());
+    }
+    Result<void> done = file_system_.finish(*pin_, ticket_);
+    if (done.ok() && !wanted_.is_temporary()) {
+        done = file_system_.finish(parent_, ticket_);
+    }
+    if (!done.ok()) {
+        file_system_.forget(attributes_.node, 1);
+        return done.error();
+    }
+    return attributes_;
+}
+
+Result<vfs::Attributes> make_node(TiffinFileSystem& file_system, vfs::NodeId parent,
+                                  const NewNode& wanted) {
+    TRY(file_system.volume().check_writable());
+    ObjectPin parent_pin = TRY(file_system.objects().get(parent));
+    NodeMaker maker(file_system, *parent_pin, wanted);
+    return maker.run();
+}
+
+}  // namespace
+
+Result<vfs::Attributes> TiffinFileSystem::create(const vfs::Caller& caller, vfs::NodeId parent,
+                                                 vfs::Name name, uint32_t mode,
+                                                 uint32_t device_major, uint32_t device_minor) {
+    uint32_t type = mode & vfs::mode::type_mask;
+    switch (type) {
+        case 0:
+            type = vfs::mode::regular;
+            [[fallthrough]];
+        case vfs::mode::regular:
+        case vfs::mode::fifo:
+        case vfs::mode::socket:
+            device_major = 0;
+            device_minor = 0;
+            break;
+        case vfs::mode::block_device:
+        case vfs::mode::character_device:
+            break;
+        default:
+            return Error::einval;
+    }
+    if (name.size_bytes == 0) {
+        return Error::enoent;
+    }
+    return make_node(*this, parent,
+                     NewNode{.caller = caller,
+                             .name = name,
+                             .mode = type | (mode & vfs::mode::permission_mask),
+                             .device_major = device_major,
+                             .device_minor = device_minor,
+                             .target = {}});
+}
+
+Result<vfs::Attributes> TiffinFileSystem::make_directory(const vfs::Caller& caller,
+                                                         vfs::NodeId parent, vfs::Name name,
+                                                         uint32_t mode) {
+    if (name.size_bytes == 0) {
+        return Error::enoent;
+    }
+    return make_node(*this, parent,
+                     NewNode{.caller = caller,
+                             .name = name,
+                             .mode = vfs::mode::directory | (mode & vfs::mode::permission_mask),
+                             .target = {}});
+}
+
+Result<vfs::Attributes> TiffinFileSystem::make_symlink(const vfs::Caller& caller,
+                                                       vfs::NodeId parent, vfs::Name name,
+                                                       vfs::Name target) {
+    if (name.size_bytes == 0 || target.size_bytes == 0) {
+        return Error::enoent;
+    }
+    if (target.size_bytes > vfs::kSymlinkMaxBytes) {
+        return Error::enametoolong;
+    }
+    return make_node(
+        *this, parent,
+        NewNode{
+            .caller = caller, .name = name, .mode = vfs::mode::symlink | 0777, .target = target});
+}
+
+Result<vfs::Attributes> TiffinFileSystem::make_temporary(const vfs::Caller& caller,
+                                                         vfs::NodeId parent, uint32_t mode) {
+    return make_node(*this, parent,
+                     NewNode{.caller = caller,
+                             .name = {},
+                             .mode = vfs::mode::regular | (mode & vfs::mode::permission_mask),
+                             .target = {}});
+}
+
+}  // namespace tiffin::tiffinfs

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// tiffinfs behind the contract. The operations are implemented in operations_*.cc, by group.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "fs/tiffinfs/objects/data_scratch_pool.h"
+#include "fs/tiffinfs/objects/object.h"
+#include "fs/tiffinfs/tiffinfs.h"
+#include "fs/tiffinfs/volume/volume.h"
+#include "fs/vfs/file_system.h"
+
+namespace tiffin::tiffinfs {
+
+class TiffinFileSystem final : public vfs::FileSystem, private SpaceReclaimer {
+  public:
+    // Takes over `volume`.
+    TiffinFileSystem(Volume* volume, const MountOptions& options);
+    ~TiffinFileSystem() override;
+    // After construction: loads the root, resumes intents, queues orphans, starts the reclaim thread.
+    Result<void> start();
+
+    // operations_life.cc
+    Result<void> unmount() override;
+    Result<vfs::FileSystemStatistics> statistics() override;
+    Result<void> sync(bool wait) override;
+    Result<void> remount(bool read_only) override;
+    Result<void> shutdown(vfs::ShutdownMode mode) override;
+    Result<void> describe(vfs::ByteSink& sink) override;
+
+    // operations_lookup.cc
+    Result<vfs::Attributes> lookup(vfs::NodeId parent, vfs::Name name) override;
+    void forget(vfs::NodeId node, uint64_t count) override;
+    Result<vfs::Attributes> find_node(vfs::NodeId node, uint64_t generation) override;
+    Result<void> read_directory(vfs::NodeId node, vfs::Handle handle, uint64_t cookie,
+                                bool with_attributes, vfs::DirectorySink& sink) override;
+
+    // operations_attributes.cc
+    Result<vfs::Attributes> get_attributes(vfs::NodeId node) override;
+    Result<vfs::Attributes> set_attributes(const vfs::Caller& caller, vfs::NodeId node,
+                                           const vfs::AttributeChange& change) override;
+    Result<void> set_flags(vfs::NodeId node, uint32_t flags) override;
+
+    // operations_create.cc, operations_link.cc, operations_symlink.cc (read_link)
+    Result<vfs::Attributes> create(const vfs::Caller& caller, vfs::NodeId parent, vfs::Name name,
+                                   uint32_t mode, uint32_t device_major,
+                                   uint32_t device_minor) override;
+    Result<vfs::Attributes> make_directory(const vfs::Caller& caller, vfs::NodeId parent,
+                                           vfs::Name name, uint32_t mode) override;
+    Result<vfs::Attributes> make_symlink(const vfs::Caller& caller, vfs::NodeId parent,
+                                         vfs::Name name, vfs::Name target) override;
+    Result<vfs::Attributes> make_temporary(const vfs::Caller& caller, vfs::NodeId parent,
+                                           uint32_t mode) override;
+    Result<vfs::Attributes> link(vfs::NodeId node, vfs::NodeId new_parent,
+                                 vfs::Name new_name) override;
+    Result<size_t> read_link(vfs::NodeId node, MutableByteSpan buffer) override;
+
+    // operations_remove.cc, operations_rename.cc
+    Result<void> unlink(vfs::NodeId parent, vfs::Name name) override;
+    Result<void> remove_directory(vfs::NodeId parent, vfs::Name name) override;
+    Result<void> rename(vfs::NodeId parent, vfs::Name name, vfs::NodeId new_parent,
+                        vfs::Name new_name, uint32_t flags) override;
+
+    // operations_xattr.cc
+    Result<size_t> get_xattr(vfs::NodeId node, vfs::Name name, MutableByteSpan buffer) override;
+    Result<void> set_xattr(vfs::NodeId node, vfs::Name name, ByteSpan value,
+                           uint32_t flags) override;
+    Result<size_t> list_xattr(vfs::NodeId node, MutableByteSpan buffer) override;
+    Result<void> remove_xattr(vfs::NodeId node, vfs::Name name) override;
+
+    // operations_read.cc
+    Result<size_t> read(vfs::NodeId node, vfs::Handle handle, uint64_t offset_bytes,
+                        Span<const vfs::IoVector> buffers) override;
+    vfs::BlockDevice* device() override;
+    Result<void> map_read(vfs::NodeId node, uint64_t offset_bytes, uint64_t length_bytes,
+                          vfs::ReadMapping& mapping) override;
+    Result<void> verify_read(const vfs::ReadMapping& mapping, uint32_t segment_index,
+                             Span<const vfs::IoVector> buffers) override;
+    void release_read(vfs::ReadMapping& mapping) override;
+    void note_read(vfs::NodeId node) override;
+    Result<uint64_t> seek(vfs::NodeId node, uint64_t offset_bytes, vfs::SeekTarget target) override;
+
+    // operations_write.cc
+    Result<size_t> write(vfs::NodeId node, vfs::Handle handle, uint64_t offset_bytes,
+                         Span<const vfs::IoVector> buffers, uint32_t flags) override;
+    Result<void> fsync(vfs::NodeId node, bool data_only) override;
+    Result<void> prepare_write(vfs::NodeId node, uint64_t offset_bytes, uint64_t length_bytes,
+                               uint32_t flags, vfs::WriteGrant& grant) override;
+    Result<void> commit_write(vfs::WriteGrant& grant, Span<const uint32_t> checksums,
+                              uint64_t new_size_bytes, uint32_t flags) override;
+    void abort_write(vfs::WriteGrant& grant) override;
+    Result<void> reserve(vfs::NodeId node, uint64_t offset_bytes, uint64_t length_bytes) override;
+    Result<uint64_t> copy_range(vfs::NodeId source, uint64_t source_offset_bytes,
+                                vfs::NodeId destination, uint64_t destination_offset_bytes,
+                                uint64_t length_bytes) override;
+
+    // operations_allocate.cc
+    Result<void> allocate(vfs::NodeId node, uint32_t mode, uint64_t offset_bytes,
+                          uint64_t length_bytes) override;
+
+    // operations_maintenance.cc
+    Result<uint64_t> trim(uint64_t offset_bytes, uint64_t length_bytes,
+                          uint64_t minimum_bytes) override;
+    Result<void> scrub(vfs::ScrubProgress& progress) override;
+
+    // ---- Between the groups -------------------------------------------------------------------
+    // (file_data builder) Changes the size of a regular file; `object.data` and `object.state` are held
+    // exclusively. Stages what can be done in one transaction together with the inode `new_inode` (size,
+    // times and mode already set by the caller; the allocated block count is set here), commits, and
+    // leaves an intent for what is left, which it goes on with before it returns. Updates object.inode.
+    // Durable in order, atomic to readers.
+    Result<void> change_size(Object& object, const InodeValue& new_inode, uint64_t new_size_bytes)
+        REQUIRES(object.data, object.state);
+    // (file_data builder) Frees a bounded part of what a deleted object still maps: data blocks first,
+    // then other keys except inode and orphan keys; returns true when nothing is left.
+    Result<bool> free_some_data(Object& object) REQUIRES(object.state);
+    // Erases a deleted object that has few keys and maps no blocks, as most have, in one transaction: all
+    // its keys, inode and orphan key among them. False: it has more, or there is no space for that.
+    Result<bool> erase_small_object(Object& object) REQUIRES(object.state);
+    // (file_data builder) Goes on with an intent found in the tree, to its end.
+    Result<void> resume_intent(uint64_t node, const IntentValue& intent);
+    // (namespace builder) Clears set-user-id, set-group-id and, when the inode says that there are any,
+    // file capabilities, in `inode` and staged in `transaction` (one scattered change at most).
+    Result<void> stage_kill_privileges(Object& object, InodeValue& inode, Transaction& transaction)
+        REQUIRES(object.state);
+    // After a commit: remembers the ticket for fsync, and makes it durable under -o sync.
+    Result<void> finish(Object& object, uint64_t ticket);
+
+    Volume& volume() { return *volume_; }
+    ObjectTable& objects() { return objects_; }
+    const MountOptions& options() const { return options_; }
+    DataScratchPool& data_scratch() { return data_scratch_; }
+
+  private:
+    // ---- Deleting what has no links (reclaim.cc) ----
+    // SpaceReclaimer: lets the reclaim thread run through its queue and waits for it (bounded). The
+    // caller may hold locks of objects.
+    bool reclaim_now() override;
+    static void reclaim_main(void* file_system);
+    void reclaim_loop();
+    // Wakes the reclaim thread when something waits for it.
+    void wake_reclaim();
+    void stop_reclaim();
+    bool reclaim_stopping();
+
+    enum class PassResult : uint8_t {
+        done,     // nothing waits any more
+        later,    // something could not be deleted now: in use, or no memory
+        refused,  // read-only, stopped or shut down
+    };
+    // Deletes everything that waits. With `to_the_end` also while the thread is being stopped.
+    PassResult reclaim_pass(bool to_the_end);
+    PassResult reclaim_queue(bool to_the_end);
+    PassResult reclaim_leftovers(bool to_the_end);
+    // Goes on with the intents and deletes the orphans that an earlier mount has left, or that the
+    // queue had no room for.
+    Result<void> resume_intents();
+    Result<PassResult> reclaim_orphans(bool to_the_end);
+    Result<void> queue_orphan(uint64_t node);
+    Result<void> reclaim_object(Object& object, bool to_the_end);
+    Result<bool> reclaim_step(Object& object) REQUIRES(object.state);
+
+    Volume* volume_;
+    MountOptions options_;
+    ObjectTable objects_;
+    DataScratchPool data_scratch_;
+    // Cross-directory renames of directories: keeps two of them from making a loop.
+    host::Mutex rename_lock_{host::LockClass::rename};
+
+    host::Mutex reclaim_lock_{host::LockClass::leaf};
+    host::Condition reclaim_wake_;
+    bool reclaim_stopping_ GUARDED_BY(reclaim_lock_) = false;
+    bool reclaim_pending_ GUARDED_BY(reclaim_lock_) = false;  // a pass is wanted or under way
+    std::atomic<uint64_t> reclaim_steps_{0};                  // done so far
+    std::atomic<bool> leftovers_done_{false};  // nothing is known to be left in the tree
+    host::Thread reclaim_thread_;
+};
+
+}  // namespace tiffin::tiffinfs

@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// The cache of objects and the references of hosts.
+#include "fs/tiffinfs/objects/object.h"
+
+#include "fs/base/allocate.h"
+#include "fs/tiffinfs/volume/volume.h"
+
+namespace tiffin::tiffinfs {
+namespace {
+
+// How many objects an insertion looks at for one to evict.
+constexpr uint32_t kEvictionSteps = 8;
+
+constexpr uint64_t mix(uint64_t node) { return (node ^ (node >> 31)) * 0x9e3779b97f4a7c15U; }
+
+}  // namespace
+
+ObjectPin& ObjectPin::operator=(ObjectPin&& other) noexcept {
+    if (this != &other) {
+        reset();
+        table_ = other.table_;
+        object_ = other.object_;
+        other.object_ = nullptr;
+    }
+    return *this;
+}
+
+void ObjectPin::reset() {
+    if (object_ != nullptr) {
+        table_->unpin(object_);
+        object_ = nullptr;
+    }
+}
+
+ObjectTable::ObjectTable(Volume& volume, uint32_t maximum_objects)
+    : volume_(volume), maximum_per_shard_(maximum_objects / kShards + 1) {}
+
+ObjectTable::~ObjectTable() {
+    while (next_for_reclaim()) {
+        // Gives the queue's pins back.
+    }
+    for (Shard& shard : shards_) {
+        MutexLock lock(shard.lock);
+        while (shard.clock_hand != nullptr) {
+            Object* const object = shard.clock_hand;
+            // The table's own pin on an orphan is no user's.
+            TIFFIN_ASSERT(object->pins.load(std::memory_order_acquire) ==
+                          (object->orphan ? 1U : 0U));
+            unlink(shard, object);
+            destroy(object);
+        }
+        if (shard.buckets != nullptr) {
+            release_array(shard.buckets, size_t{1} << bucket_bits_);
+        }
+    }
+}
+
+Result<void> ObjectTable::start() {
+    while ((uint32_t{1} << bucket_bits_) < maximum_per_shard_ && bucket_bits_ < 20) {
+        ++bucket_bits_;
+    }
+    for (Shard& shard : shards_) {
+        MutexLock lock(shard.lock);
+        shard.buckets = allocate_array<Object*>(size_t{1} << bucket_bits_);
+        if (shard.buckets == nullptr) {
+            return Error::enomem;
+        }
+    }
+    return {};
+}
+
+ObjectTable::Shard& ObjectTable::shard_of(uint64_t node) { return shards_[mix(node) >> 58]; }
+static_assert(uint64_t{1} << (64 - 58) == 64);
+
+// The link that points to the object of `node`, or to the end of its chain.
+Object** ObjectTable::find(Shard& shard, uint64_t node) {
+    const uint64_t bucket = (mix(node) >> 32) & ((uint64_t{1} << bucket_bits_) - 1);
+    Object** link = &shard.buckets[bucket];
+    while (*link != nullptr && (*link)->node != node) {
+        link = &(*link)->hash_next;
+    }
+    return link;
+}
+
+void ObjectTable::link(Shard& shard, Object* object) {
+    evict(shard);
+    Object** const end = find(shard, object->node);
+    TIFFIN_ASSERT(*end == nullptr);
+    *end = object;
+    if (shard.clock_hand == nullptr) {
+        object->clock_next = object;
+        object->clock_previous = object;
+        shard.clock_hand = object;
+    } else {
+        // Behind the hand: the last place it comes to.
+        object->clock_next = shard.clock_hand;
+        object->clock_previous = shard.clock_hand->clock_previous;
+        object->clock_previous->clock_next = object;
+        shard.clock_hand->clock_previous = object;
+    }
+    ++shard.count;
+    object_count_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void ObjectTable::unlink(Shard& shard, Object* object) {
+    Object** const link = find(shard, object->node);
+    TIFFIN_ASSERT(*link == object);
+    *link = object->hash_next;
+    if (object->clock_next == object) {
+        shard.clock_hand = nullptr;
+    } else {
+        object->clock_next->clock_previous = object->clock_previous;
+        object->clock_previous->clock_next = object->clock_next;
+        if (shard.clock_hand == object) {
+            shard.clock_hand = object->clock_next;
+        }
+    }
+    --shard.count;
+    object_count_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void ObjectTable::destroy(Object* object) { destroy_object(object); }
+
+// Second chance: an object that was used since the hand passed is spared once. A pin is taken only
+// under the shard's lock or by somebody who has one, so that an object without pins has no users.
+void ObjectTable::evict(Shard& shard) {
+    for (uint32_t step = 0;
+         step < kEvictionSteps && shard.count >= maximum_per_shard_ && shard.clock_hand != nullptr;
+         ++step) {
+        Object* const object = shard.clock_hand;
+        shard.clock_hand = object->clock_next;
+        if (object->pins.load(std::memory_order_acquire) == 0 &&
+            !object->referenced.exchange(false, std::memory_order_relaxed)) {
+            unlink(shard, object);
+            destroy(object);
+        }
+    }
+}
+
+Result<ObjectPin> ObjectTable::get(uint64_t node) {
+    if (node == kVolumeNode) {
+        return Error::estale;
+    }
+    Shard& shard = shard_of(node);
+    {
+        MutexLock lock(shard.lock);
+        Object* const object = *find(shard, node);
+        if (object != nullptr) {
+            return wait_until_loaded(shard, object);
+        }
+    }
+    // It is entered before it is read: a second reader could otherwise enter what a change in
+    // between has made old.
+    Object* const fresh = make_object<Object>();
+    if (fresh == nullptr) {
+        return Error::enomem;
+    }
+    fresh->node = node;
+    fresh->loading = true;
+    fresh->pins.store(1, std::memory_order_relaxed);
+    {
+        MutexLock lock(shard.lock);
+        Object* const object = *find(shard, node);
+        if (object != nullptr) {
+            destroy(fresh);
+            return wait_until_loaded(shard, object);
+        }
+        link(shard, fresh);
+    }
+    const Result<void> loaded = load(*fresh);
+    MutexLock lock(shard.lock);
+    fresh->loading = false;
+    shard.loaded.notify_all();
+    if (loaded.ok()) {
+        return ObjectPin(*this, fresh);
+    }
+    unlink(shard, fresh);
+    fresh->load_failed = true;
+    fresh->load_error = loaded.error();
+    if (fresh->pins.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+        destroy(fresh);
+    }
+    return loaded.error();
+}
+
+// Pins `object`, once whoever reads it has finished. When that failed, the last one to leave frees
+// the object.
+Result<ObjectPin> ObjectTable::wait_until_loaded(Shard& shard, Object* object) {
+    object->pins.fetch_add(1, std::memory_order_relaxed);
+    while (object->loading) {
+        shard.loaded.wait(shard.lock);
+    }
+    if (object->load_failed) [[unlikely]] {
+        const Error error = object->load_error;
+        if (object->pins.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+            destroy(object);
+        }
+        return error;
+    }
+    if (!object->referenced.load(std::memory_order_relaxed)) {
+        object->referenced.store(true, std::memory_order_relaxed);
+    }
+    return ObjectPin(*this, object);
+}
+
+// Without the state lock: as long as `loading` is set nobody else looks at the object.
+Result<void> ObjectTable::load(Object& object) NO_THREAD_SAFETY_ANALYSIS {
+    const Result<void> read =
+        volume_.tree().get_value(make_key(object.node, Kind::inode, 0), object.inode);
+    if (!read.ok() && read.error() == Error::enoent) {
+        return Error::estale;
+    }
+    // A value that is too long or too short is no inode either.
+    if (read.ok() ? !check_inode(object.node, object.inode)
+                  : read.error() == Error::erange || read.error() == Error::euclean) {
+        return volume_.report_damage("an inode is malformed", object.node, object.inode.mode);
+    }
+    return read;
+}
+
+Result<ObjectPin> ObjectTable::create(uint64_t node) {
+    Object* const object = make_object<Object>();
+    if (object == nullptr) {
+        return Error::enomem;
+    }
+    object->node = node;
+    object->pins.store(1, std::memory_order_relaxed);
+    Shard& shard = shard_of(node);
+    bool in_use = false;
+    {
+        MutexLock lock(shard.lock);
+        in_use = node == kVolumeNode || *find(shard, node) != nullptr;
+        if (!in_use) {
+            link(shard, object);
+        }
+    }
+    if (in_use) {
+        destroy(object);
+        return Error::ebusy;
+    }
+    return ObjectPin(*this, object);
+}
+
+void ObjectTable::discard(ObjectPin& pin) {
+    Object* const object = pin.get();
+    Shard& shard = shard_of(object->node);
+    MutexLock lock(shard.lock);
+    object->referenced.store(false, std::memory_order_relaxed);
+    pin.reset();
+    // Who guessed the id may have it pinned and sees an inode without a type; then the eviction
+    // takes it later.
+    if (object->pins.load(std::memory_order_acquire) == 0) {
+        unlink(shard, object);
+        destroy(object);
+    }
+}
+
+Result<void> ObjectTable::add_reference(uint64_t node) {
+    if (node == vfs::kRootNode) {
+        return {};
+    }
+    Shard& shard = shard_of(node);
+    MutexLock lock(shard.lock);
+    return shard.references.add(node);
+}
+
+bool ObjectTable::drop_references(uint64_t node, uint64_t count) {
+    Shard& shard = shard_of(node);
+    MutexLock lock(shard.lock);
+    if (!shard.references.drop(node, count)) {
+        return false;
+    }
+    Object* const object = *find(shard, node);
+    if (object != nullptr && object->orphan) {
+        enqueue(object);
+    }
+    return true;
+}
+
+bool ObjectTable::has_references(uint64_t node) {
+    Shard& shard = shard_of(node);
+    MutexLock lock(shard.lock);
+    return shard.references.count(node) > 0;
+}
+
+void ObjectTable::drop_all_references() {
+    for (Shard& shard : shards_) {
+        MutexLock lock(shard.lock);
+        shard.references.clear();
+        Object* object = shard.clock_hand;
+        for (uint32_t i = 0; i < shard.count; ++i, object = object->clock_next) {
+            if (object->orphan) {
+                enqueue(object);
+            }
+        }
+    }
+}
+
+uint64_t ObjectTable::referenced_nodes() {
+    uint64_t nodes = 0;
+    for (Shard& shard : shards_) {
+        MutexLock lock(shard.lock);
+        nodes += shard.references.size();
+    }
+    return nodes;
+}
+
+void ObjectTable::queue_for_reclaim(Object& object) {
+    Shard& shard = shard_of(object.node);
+    MutexLock lock(shard.lock);
+    if (!object.orphan) {
+        object.orphan = true;
+        object.pins.fetch_add(1, std::memory_order_relaxed);
+    }
+    if (shard.references.count(object.node) == 0) {
+        enqueue(&object);
+    }
+}
+
+void ObjectTable::cancel_reclaim(Object& object) {
+    Shard& shard = shard_of(object.node);
+    MutexLock lock(shard.lock);
+    object.referenced.store(false, std::memory_order_relaxed);
+    // In the queue it stays pinned until it is taken out.
+    if (object.orphan) {
+        object.orphan = false;
+        unpin(&object);
+    }
+}
+
+// An orphan without references goes to the queue, which has a pin of its own. The caller holds the
+// lock of the object's shard.
+void ObjectTable::enqueue(Object* object) {
+    MutexLock lock(queue_lock_);
+    if (object->queued_for_reclaim) {
+        return;
+    }
+    if (queued_count_.load(std::memory_order_relaxed) >= kMaximumQueued) {
+        object->orphan = false;
+        unpin(object);
+        queue_overflow_.store(true, std::memory_order_relaxed);
+        return;
+    }
+    object->queued_for_reclaim = true;
+    object->pins.fetch_add(1, std::memory_order_relaxed);
+    object->reclaim_next = nullptr;
+    (queue_tail_ == nullptr ? queue_head_ : queue_tail_->reclaim_next) = object;
+    queue_tail_ = object;
+    queued_count_.fetch_add(1, std::memory_order_seq_cst);
+}
+
+ObjectPin ObjectTable::next_for_reclaim() {
+    MutexLock lock(queue_lock_);
+    Object* const object = queue_head_;
+    if (object == nullptr) {
+        return ObjectPin();
+    }
+    queue_head_ = object->reclaim_next;
+    if (queue_head_ == nullptr) {
+        queue_tail_ = nullptr;
+    }
+    object->reclaim_next = nullptr;
+    object->queued_for_reclaim = false;
+    queued_count_.fetch_sub(1, std::memory_order_seq_cst);
+    return ObjectPin(*this, object);  // the queue's pin
+}
+
+}  // namespace tiffin::tiffinfs

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// Objects: files, directories and all else that has an inode, while somebody works on them.
+//
+// The tree holds the truth at all times (every transaction puts the inode it changed), so an object is a
+// cache entry: it is loaded when needed and dropped when nobody has it pinned and room is wanted. How many
+// references a host holds is kept apart, in a compact table (ReferenceTable), so that a kernel that
+// remembers a million nodes does not keep a million objects in memory.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "fs/tiffinfs/format.h"
+#include "fs/tiffinfs/objects/reference_table.h"
+#include "fs/vfs/host.h"
+#include "fs/vfs/result.h"
+#include "fs/vfs/types.h"
+
+namespace tiffin::tiffinfs {
+
+class Volume;
+class ObjectTable;
+
+struct Object {
+    uint64_t node = 0;
+    // Serialises writers of file data (write, truncate, allocate, copy_range) for their whole
+    // duration, device I/O included. Taken before `state`.
+    host::Mutex data{host::LockClass::object_data};
+    // Guards the inode and everything the tree holds under this node id. Exclusive for changes, from
+    // before the first look until after Transaction::commit. Several objects: by ascending node id
+    // (pass the id as the level).
+    host::SharedMutex state{host::LockClass::object_state};
+    InodeValue inode GUARDED_BY(state){};
+    bool deleted GUARDED_BY(state) = false;  // its keys are gone: estale
+    // Made without a name (O_TMPFILE) and not linked yet: it may get its first one.
+    bool linkable GUARDED_BY(state) = false;
+    std::atomic<uint64_t> last_ticket{0};  // of its last transaction, for fsync
+    std::atomic<uint64_t> goal_block{0};   // where its next data should go
+    std::atomic<uint64_t> read_cursor{0};  // for the data path's own use
+
+    // The table's own members, guarded by the lock of the object's shard or of the queue.
+    std::atomic<uint32_t> pins{0};
+    bool loading = false;      // being read from the tree: nobody else looks at it
+    bool load_failed = false;  // and out of the hash again
+    Error load_error = Error::eio;
+    bool orphan = false;  // has no links: the table holds a pin of its own
+    bool queued_for_reclaim = false;
+    Object* hash_next = nullptr;
+    Object* clock_next = nullptr;
+    Object* clock_previous = nullptr;
+    Object* reclaim_next = nullptr;
+    std::atomic<bool> referenced{false};
+
+    bool is_directory() const REQUIRES_SHARED(state) { return vfs::mode::is_directory(inode.mode); }
+    bool is_regular() const REQUIRES_SHARED(state) { return vfs::mode::is_regular(inode.mode); }
+};
+
+// A pin on an object, given back at the end of the scope.
+class ObjectPin {
+  public:
+    ObjectPin() = default;
+    ObjectPin(ObjectTable& table, Object* object) : table_(&table), object_(object) {}
+    ObjectPin(ObjectPin&& other) noexcept : table_(other.table_), object_(other.object_) {
+        other.object_ = nullptr;
+    }
+    ObjectPin& operator=(ObjectPin&& other) noexcept;
+    ~ObjectPin() { reset(); }
+    void reset();
+
+    Object* operator->() const { return object_; }
+    Object& operator*() const { return *object_; }
+    Object* get() const { return object_; }
+    explicit operator bool() const { return object_ != nullptr; }
+
+  private:
+    ObjectTable* table_ = nullptr;
+    Object* object_ = nullptr;
+};
+
+class ObjectTable {
+  public:
+    // `volume` must outlive the table; `maximum_objects` bounds those that are cached without pins.
+    ObjectTable(Volume& volume, uint32_t maximum_objects);
+    // Precondition: nobody holds a pin.
+    ~ObjectTable();
+    Result<void> start();
+
+    // The object of `node`, loaded from the tree when it is not in memory. Errors: estale (no such
+    // node), eio, euclean, enomem.
+    Result<ObjectPin> get(uint64_t node);
+    // A new object that is not in the tree yet; nobody else can find its id. The caller fills the
+    // inode under the state lock. On failure of its transaction: discard(). Errors: enomem; ebusy
+    // when there is an object of this id: somebody looks right now whether such a node exists, or the
+    // volume is damaged. Another id will do.
+    Result<ObjectPin> create(uint64_t node);
+    void discard(ObjectPin& pin);
+
+    // References of the host (see vfs::FileSystem). The root's are not counted. add_reference may
+    // allocate: enomem.
+    Result<void> add_reference(uint64_t node);
+    // Returns true when the last one is gone.
+    bool drop_references(uint64_t node, uint64_t count);
+    bool has_references(uint64_t node);
+    // As if every host had let go (unmount). Objects without links are queued.
+    void drop_all_references();
+
+    // ---- Objects without links, which wait to be deleted ----
+    // They stay pinned until cancel_reclaim(), and are queued as soon as nobody has references to
+    // them. Needs no memory, cannot fail. Called after the commit that took the last link away, by
+    // the holder of the state lock. The queue has a limit, as its objects take memory: beyond it an
+    // object is let go, and has to be found by its orphan key (take_queue_overflow).
+    void queue_for_reclaim(Object& object);
+    // The object was deleted, or has a link again.
+    void cancel_reclaim(Object& object);
+    // The object that has waited longest, taken from the queue; without one, an empty pin.
+    ObjectPin next_for_reclaim();
+    // True once after the queue has been too short.
+    bool take_queue_overflow() {
+        return queue_overflow_.exchange(false, std::memory_order_relaxed);
+    }
+    // How many are in the queue.
+    uint64_t waiting_for_reclaim() const { return queued_count_.load(std::memory_order_seq_cst); }
+
+    void unpin(Object* object) { object->pins.fetch_sub(1, std::memory_order_release); }
+    // Objects in memory, and nodes that hosts have references to.
+    uint64_t object_count() const { return object_count_.load(std::memory_order_relaxed); }
+    uint64_t referenced_nodes();
+
+  private:
+    static constexpr uint32_t kShards = 64;
+    static constexpr uint64_t kMaximumQueued = 16384;
+    // The lock's own storage keeps the hot members of neighbours apart; an alignment of a cache line
+    // would make the whole file system object over-aligned, which its virtual destructor cannot be.
+    struct Shard {
+        host::Mutex lock{host::LockClass::object_table};
+        host::Condition loaded;
+        Object** buckets GUARDED_BY(lock) = nullptr;
+        Object* clock_hand GUARDED_BY(lock) = nullptr;  // ring of all objects of the shard
+        uint32_t count GUARDED_BY(lock) = 0;
+        ReferenceTable references GUARDED_BY(lock);
+    };
+
+    Shard& shard_of(uint64_t node);
+    Object** find(Shard& shard, uint64_t node) REQUIRES(shard.lock);
+    void link(Shard& shard, Object* object) REQUIRES(shard.lock);
+    void unlink(Shard& shard, Object* object) REQUIRES(shard.lock);
+    void evict(Shard& shard) REQUIRES(shard.lock);
+    void destroy(Object* object);
+    Result<ObjectPin> wait_until_loaded(Shard& shard, Object* object) REQUIRES(shard.lock);
+    Result<void> load(Object& object);
+    void enqueue(Object* object);
+
+    Volume& volume_;
+    uint32_t maximum_per_shard_;
+    uint32_t bucket_bits_ = 0;
+    std::atomic<uint64_t> object_count_{0};
+    Shard shards_[kShards];
+
+    host::Mutex queue_lock_{host::LockClass::leaf};
+    Object* queue_head_ GUARDED_BY(queue_lock_) = nullptr;
+    Object* queue_tail_ GUARDED_BY(queue_lock_) = nullptr;
+    std::atomic<uint64_t> queued_count_{0};
+    std::atomic<bool> queue_overflow_{false};
+};
+
+// Timestamps between memory and disk.
+inline DiskTime to_disk(vfs::Timestamp time) { return {time.seconds, time.nanoseconds, 0}; }
+inline vfs::Timestamp from_disk(const DiskTime& time) { return {time.seconds, time.nanoseconds}; }
+
+// True when an inode read from the device can be used: nothing in it leads to an overflow, an endless
+// loop or an object without a type.
+bool check_inode(uint64_t node, const InodeValue& inode);
+
+// What hosts see of an inode.
+//   - A directory's size is 32 bytes for each entry, "." and ".." included: never zero, which some
+//     programs take for "empty", and people see how full it is.
+//   - Inline data counts as allocated, in units of 512 bytes: programs that archive sparse files
+//     take a file without blocks for one big hole.
+vfs::Attributes attributes_of(const Object& object) REQUIRES_SHARED(object.state);
+
+}  // namespace tiffin::tiffinfs

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+#include "fs/tiffinfs/objects/operations.h"
+
+namespace tiffin::tiffinfs {
+namespace {
+
+constexpr int64_t kRelativeAccessTimeSeconds = int64_t{24} * 60 * 60;
+
+bool access_time_moves(const InodeValue& inode, vfs::Timestamp now, AccessTimePolicy policy) {
+    if ((inode.file_flags & vfs::file_flag::no_atime) != 0) {
+        return false;
+    }
+    const vfs::Timestamp accessed = from_disk(inode.access_time);
+    switch (policy) {
+        case AccessTimePolicy::noatime:
+            return false;
+        case AccessTimePolicy::strictatime:
+            return !(accessed == now);
+        case AccessTimePolicy::relatime:
+            break;
+    }
+    return !(from_disk(inode.modification_time) < accessed) ||
+           !(from_disk(inode.change_time) < accessed) ||
+           // Times from the device may be anything: the difference must not overflow.
+           static_cast<int64_t>(static_cast<uint64_t>(now.seconds) -
+                                static_cast<uint64_t>(accessed.seconds)) >=
+               kRelativeAccessTimeSeconds;
+}
+
+}  // namespace
+
+Result<void> check_alive(const Object& object) {
+    if (object.deleted || (object.inode.mode & vfs::mode::type_mask) == 0) {
+        return Error::estale;
+    }
+    return {};
+}
+
+Result<void> check_directory(const Object& object) {
+    TRY(check_alive(object));
+    if (!object.is_directory()) {
+        return Error::enotdir;
+    }
+    return {};
+}
+
+Result<void> check_entry_change(const Object& directory, EntryChange change) {
+    TRY(check_directory(directory));
+    if (directory.inode.link_count == 0) {
+        return Error::enoent;
+    }
+    const uint32_t forbidding = change == EntryChange::add
+                                    ? vfs::file_flag::immutable
+                                    : vfs::file_flag::immutable | vfs::file_flag::append_only;
+    if ((directory.inode.file_flags & forbidding) != 0) {
+        return Error::eperm;
+    }
+    return {};
+}
+
+Result<void> check_removable(const Object& object) {
+    if ((object.inode.file_flags & (vfs::file_flag::immutable | vfs::file_flag::append_only)) !=
+        0) {
+        return Error::eperm;
+    }
+    return {};
+}
+
+Result<void> stage_inode(Transaction& transaction, const Object& object, const InodeValue& inode) {
+    return transaction.put_value(make_key(object.node, Kind::inode, 0), inode);
+}
+
+void count_entry(InodeValue& directory, int change, vfs::Timestamp now) {
+    // A damaged count stays at zero; the checker sets it right.
+    if (change >= 0 || directory.size_bytes > 0) {
+        directory.size_bytes += static_cast<uint64_t>(static_cast<int64_t>(change));
+    }
+    directory.modification_time = to_disk(now);
+    directory.change_time = to_disk(now);
+}
+
+Result<void> change_directory_links(Volume& volume, const Object& directory, InodeValue& inode,
+                                    int change) {
+    const int64_t links = int64_t{inode.link_count} + change;
+    if (links > int64_t{kMaximumDirectoryLinks}) {
+        return Error::emlink;
+    }
+    if (change != 0 && links < 2) {
+        return volume.report_damage("a directory's link count is too small", directory.node,
+                                    inode.link_count);
+    }
+    inode.link_count = static_cast<uint32_t>(links);
+    return {};
+}
+
+void drop_link(InodeValue& inode, vfs::Timestamp now) {
+    inode.link_count = vfs::mode::is_directory(inode.mode) ? 0 : inode.link_count - 1;
+    inode.inode_flags |= inode.link_count == 0 ? inode_flag::orphan : 0;
+    inode.change_time = to_disk(now);
+}
+
+Result<void> stage_link_drop(Transaction& transaction, const Object& object,
+                             const InodeValue& inode) {
+    if (inode.link_count == 0) {
+        TRY(transaction.put(make_key(kVolumeNode, Kind::orphan, object.node), {}));
+    }
+    return stage_inode(transaction, object, inode);
+}
+
+void touch_access_time(TiffinFileSystem& file_system, Object& object) {
+    const AccessTimePolicy policy = file_system.options().access_time;
+    if (policy == AccessTimePolicy::noatime || file_system.volume().read_only()) {
+        return;
+    }
+    const Allocator& allocator = file_system.volume().allocator();
+    if (allocator.free_blocks() <= allocator.kept_blocks(SpacePriority::overwriting)) {
+        return;  // not worth making room for
+    }
+    const vfs::Timestamp now = Volume::now();
+    {
+        SharedLock lock(object.state, object.node);
+        if (!check_alive(object).ok() || !access_time_moves(object.inode, now, policy)) {
+            return;
+        }
+    }
+    uint64_t ticket = 0;
+    const auto update = [&]() -> Result<void> {
+        ExclusiveLock lock(object.state, object.node);
+        TRY(check_alive(object));
+        Transaction transaction(file_system.volume());
+        TRY(transaction.begin(SpacePriority::overwriting, {.scattered = 1}));
+        InodeValue inode = object.inode;
+        inode.access_time = to_disk(now);
+        TRY(stage_inode(transaction, object, inode));
+        TRY(transaction.prepare());
+        ticket = transaction.commit();
+        object.inode = inode;
+        return {};
+    };
+    if (update().ok()) {
+        (void)file_system.finish(object, ticket);
+    }
+}
+
+Result<ObjectPin> get_referenced(TiffinFileSystem& file_system, uint64_t directory, uint64_t node) {
+    ObjectTable& objects = file_system.objects();
+    TRY(objects.add_reference(node));
+    Result<ObjectPin> pin = objects.get(node);
+    if (!pin.ok()) {
+        file_system.forget(node, 1);
+        if (pin.error() == Error::estale) {
+            return file_system.volume().report_damage("an entry leads to no inode", directory,
+                                                      node);
+        }
+    }
+    return pin;
+}
+
+Result<vfs::Attributes> referenced_attributes(TiffinFileSystem& file_system, Object& object,
+                                              uint32_t type_mode) {
+    const auto read = [&]() -> Result<vfs::Attributes> {
+        SharedLock lock(object.state, object.node);
+        TRY(check_alive(object));
+        if (type_mode != 0 && (object.inode.mode & vfs::mode::type_mask) != type_mode) {
+            return file_system.volume().report_damage("an entry's type is not its inode's",
+                                                      object.node, type_mode);
+        }
+        return attributes_of(object);
+    };
+    Result<vfs::Attributes> attributes = read();
+    if (!attributes.ok()) {
+        file_system.forget(object.node, 1);
+    }
+    return attributes;
+}
+
+}  // namespace tiffin::tiffinfs

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// The search for free blocks.
+#include "fs/tiffinfs/space/allocator.h"
+#include "fs/tiffinfs/space/allocator_parts.h"
+#include "fs/tiffinfs/space/block_group.h"
+
+namespace tiffin::tiffinfs {
+namespace {
+
+// As long as fewer are open, threads that meet in a group may open another one.
+constexpr uint64_t kGroupsToSpreadOver = 16;
+
+// How many groups are searched for a run as long as wanted, and how many are passed over on the way
+// because it is known that they have none.
+constexpr uint32_t kGroupsLookedAt = 8;
+constexpr uint32_t kGroupsPassedOver = 4096;
+
+// When a search gives up: bitmaps that cannot be used cost I/O, and a device may have died.
+constexpr uint32_t kFailuresAtMost = 64;
+constexpr uint32_t kCostOfReadError = 8;
+
+constexpr uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+}  // namespace
+
+// One call of allocate() on its way through the groups.
+struct Allocator::Search {
+    uint64_t goal_block = 0;
+    uint32_t wanted = 0;
+    BlockRange found;
+    // The best of those that had less than wanted.
+    uint64_t best_group = 0;
+    uint32_t best_length = 0;
+    bool contended = false;
+    uint32_t failures = 0;
+    Error error = Error::enospc;
+
+    void note_failure(Error failure) {
+        error = failure;
+        failures += failure == Error::eio ? kCostOfReadError : 1;
+    }
+    bool gives_up() const { return failures >= kFailuresAtMost; }
+};
+
+uint64_t Allocator::claim(uint64_t wanted, SpacePriority priority) {
+    const auto kept = static_cast<int64_t>(kept_blocks(priority));
+    int64_t free = free_blocks_.load(std::memory_order_relaxed);
+    for (;;) {
+        if (free <= kept) {
+            return 0;
+        }
+        const uint64_t count = smaller(wanted, static_cast<uint64_t>(free - kept));
+        if (free_blocks_.compare_exchange_weak(free, free - static_cast<int64_t>(count),
+                                               std::memory_order_relaxed)) {
+            return count;
+        }
+    }
+}
+
+Result<BlockRange> Allocator::allocate(uint64_t goal_block, uint64_t wanted,
+                                       SpacePriority priority) {
+    TIFFIN_ASSERT(wanted > 0);
+    const uint64_t claimed = claim(smaller(wanted, kBlocksPerGroup), priority);
+    if (claimed == 0) {
+        return Error::enospc;
+    }
+    Search search;
+    search.goal_block = goal_block < total_blocks_ ? goal_block : 0;
+    search.wanted = static_cast<uint32_t>(claimed);
+    Result<BlockRange> result = find_space(search);
+    if (const uint64_t rest = claimed - search.found.block_count; rest != 0) {
+        free_blocks_.fetch_add(static_cast<int64_t>(rest), std::memory_order_relaxed);
+    }
+    return result;
+}
+
+Result<BlockRange> Allocator::find_space(Search& search) {
+    std::atomic<uint64_t>& cursor = cursors_[host::concurrency_hint() % kCursors].group;
+    const bool has_goal = search.goal_block != 0;
+    const uint64_t start =
+        has_goal ? group_of(search.goal_block) : cursor.load(std::memory_order_relaxed);
+
+    bool found = search_near(search, start);
+    if (!found && search.contended &&
+        open_groups_.load(std::memory_order_relaxed) < smaller(group_count_, kGroupsToSpreadOver)) {
+        found = search_new_group(search);
+    }
+    if (!found && search.best_length != 0) {
+        found = visit(search, search.best_group, 1, true);
+    }
+    if (!found) {
+        found = search_everywhere(search, start) || search_new_group(search);
+    }
+    if (!found) {
+        return search.error;
+    }
+    const uint64_t group = group_of(search.found.first_block);
+    if (!has_goal && group != start) {
+        cursor.store(group, std::memory_order_relaxed);
+    }
+    return search.found;
+}
+
+// Looks into one group, and takes what it finds when that is `minimum` blocks or more. When the
+// group is taken by another thread: waits for it, or notes that somebody was there.
+bool Allocator::visit(Search& search, uint64_t index, uint32_t minimum, bool wait) {
+    Result<BlockGroup*> made = make_group(index);
+    if (!made.ok()) {
+        search.note_failure(made.error());
+        return false;
+    }
+    BlockGroup& group = **made;
+    if (wait) {
+        group.mutex.lock();
+    } else if (!group.mutex.try_lock()) {
+        search.contended = true;
+        return false;
+    }
+    GroupRun run;
+    bool take = false;
+    if (Result<void> loaded = load_group(group); !loaded.ok()) {
+        search.note_failure(loaded.error());
+    } else {
+        uint32_t start = group.next_start();
+        if (search.goal_block != 0 && group_of(search.goal_block) == index) {
+            // A run that begins at the goal continues what is there, however short it is.
+            start = static_cast<uint32_t>(search.goal_block % kBlocksPerGroup);
+            run = group.run_at(start, search.wanted);
+            take = run.count != 0;
+        }
+        if (!take) {
+            run = group.find_run(start, search.wanted);
+            take = run.count >= minimum;
+        }
+        if (take) {
+            (void)group.take(run);  // the blocks were claimed before
+            update_bits(group);
+        }
+    }
+    group.mutex.unlock();
+    if (take) {
+        search.found = BlockRange{index * kBlocksPerGroup + run.first, run.count};
+    } else if (run.count > search.best_length) {
+        search.best_length = run.count;
+        search.best_group = index;
+    }
+    return take;
+}
+
+// Looks for a run of full length in the groups from `start` on, and remembers the best of others.
+bool Allocator::search_near(Search& search, uint64_t start) {
+    const uint64_t open = open_groups_.load(std::memory_order_acquire);
+    if (start >= open) {
+        start = 0;
+    } else if (search.goal_block != 0 && visit(search, start, search.wanted, true)) {
+        return true;
+    }
+    uint32_t looked_at = 0;
+    return search_near(search, start, open, looked_at) || search_near(search, 0, start, looked_at);
+}
+
+bool Allocator::search_near(Search& search, uint64_t begin, uint64_t end, uint32_t& looked_at) {
+    uint32_t passed_over = 0;
+    for (uint64_t index = table_.next_with_room(begin, end);
+         index < end && looked_at < kGroupsLookedAt && passed_over < kGroupsPassedOver;
+         index = table_.next_with_room(index + 1, end)) {
+        const BlockGroup* group = table_.find(index);
+        if (group != nullptr && group->longest_run_bound() < search.wanted) {
+            ++passed_over;
+            if (group->longest_run_bound() > search.best_length) {
+                search.best_length = group->longest_run_bound();
+                search.best_group = index;
+            }
+            continue;
+        }
+        ++looked_at;
+        if (visit(search, index, search.wanted, false)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// Takes the first free blocks that there are, however few.
+bool Allocator::search_everywhere(Search& search, uint64_t start) {
+    // Blocks may be freed behind a search while others take those before it: so it looks twice.
+    for (uint32_t round = 0; round < 2; ++round) {
+        const uint64_t open = open_groups_.load(std::memory_order_acquire);
+        const uint64_t middle = start < open ? start : 0;
+        if (search_all(search, middle, open) || search_all(search, 0, middle)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool Allocator::search_all(Search& search, uint64_t begin, uint64_t end) {
+    for (uint64_t index = table_.next_with_room(begin, end); index < end && !search.gives_up();
+         index = table_.next_with_room(index + 1, end)) {
+        if (visit(search, index, 1, true)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool Allocator::search_new_group(Search& search) {
+    const uint64_t limit =
+        smaller(group_count_, sealed_groups_.load(std::memory_order_relaxed) + kGroupsOpenedAhead);
+    // A group that other threads empty at once, or that has only fixed blocks, is no end.
+    for (;;) {
+        const uint64_t index = open_groups_.load(std::memory_order_acquire);
+        if (search.gives_up() || index >= limit) {
+            return false;
+        }
+        if (Result<void> opened = open_groups(index + 1, limit); !opened.ok()) {
+            search.note_failure(opened.error());
+            return false;
+        }
+        if (visit(search, index, 1, true)) {
+            return true;
+        }
+    }
+}
+
+}  // namespace tiffin::tiffinfs

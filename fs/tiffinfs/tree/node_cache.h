@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// Tree nodes in memory, found by the block they live in, and the pool of spare nodes.
+//
+// Since a node of a sealed generation never changes and a changed one gets a new block, the cache needs
+// no versions. Clean nodes without pins are evicted (second chance) when the budget is used up; dirty
+// ones stay until a checkpoint has written them.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "fs/tiffinfs/format.h"
+#include "fs/tiffinfs/space/allocator.h"
+#include "fs/tiffinfs/space/damage_listener.h"
+#include "fs/tiffinfs/tree/node.h"
+#include "fs/vfs/block_device.h"
+#include "fs/vfs/host.h"
+#include "fs/vfs/result.h"
+
+namespace tiffin::tiffinfs {
+
+class NodeCache;
+class NodePool;
+
+// What a transaction may still take from the pool. Filled by NodePool::reserve.
+struct NodeReservation {
+    uint32_t nodes = 0;
+};
+
+// Nodes that stay in memory until release().
+class NodePins {
+  public:
+    explicit NodePins(NodeCache& cache) : cache_(cache) {}
+    ~NodePins() { release(); }
+    NodePins(const NodePins&) = delete;
+    NodePins& operator=(const NodePins&) = delete;
+
+    // Takes over a pin. Errors: enomem (the pin stays with the caller).
+    Result<void> add(Node* node);
+    void release();
+    // How many, some of them perhaps counted twice.
+    uint32_t size() const { return count_; }
+
+  private:
+    static constexpr uint32_t kInlineNodes = 48;
+    NodeCache& cache_;
+    uint32_t count_ = 0;
+    uint32_t capacity_ = kInlineNodes;
+    Node* inline_nodes_[kInlineNodes];
+    Node** nodes_ = inline_nodes_;
+};
+
+class NodeCache {
+  public:
+    // `budget_bytes` bounds the nodes in memory (dirty ones may exceed it until the next checkpoint).
+    NodeCache(vfs::BlockDevice& device, uint64_t budget_bytes, DamageListener& listener);
+    ~NodeCache();
+
+    // Allocates the hash. Errors: enomem.
+    Result<void> start(uint64_t volume_nonce, uint64_t total_blocks);
+
+    // The node at `block`, pinned; reads and checks it when it is not in memory. Errors: eio,
+    // euclean (with a log line: what and where), enomem.
+    Result<Node*> get(uint64_t block, uint64_t generation, uint8_t level);
+    // Only when it is in memory and could be pinned at once; else nullptr.
+    Node* find_cached(uint64_t block);
+    void unpin(Node* node) {
+        if (node->pins.fetch_sub(1, std::memory_order_acq_rel) == (Node::kDropped | 1U)) {
+            free_node(node);
+        }
+    }
+
+    // Enters a new node, made from the pool, as dirty: it stays pinned for the caller, and a second
+    // time until clean().
+    void insert_dirty(Node* node);
+    // The node was replaced or emptied: it leaves the hash, and its memory is freed with the last
+    // pin. The caller holds a pin. `obsolete`: it was made in the generation that drops it, so no
+    // tree that is ever written contains it.
+    void drop(Node* node, bool obsolete);
+
+    // Checkpoint: takes the list of nodes made since the last call, linked by dirty_next. The caller
+    // writes them and then calls clean() for each.
+    Node* take_dirty();
+    void clean(Node* node);
+    // After a failed checkpoint: the nodes are dirty again.
+    void give_back_dirty(Node* list);
+
+    // A node object with a page, from evicted or new memory. Errors: enomem.
+    Result<Node*> allocate_node();
+    void free_node(Node* node);
+
+    uint64_t dirty_bytes() const {
+        return dirty_nodes_.load(std::memory_order_relaxed) * kBlockBytes;
+    }
+    uint64_t budget_bytes() const { return budget_nodes_ * kBlockBytes; }
+    uint64_t resident_bytes() const { return nodes_.load(std::memory_order_relaxed) * kBlockBytes; }
+    uint64_t volume_nonce() const { return volume_nonce_; }
+
+    struct Counters {
+        std::atomic<uint64_t> hits{0};
+        std::atomic<uint64_t> misses{0};
+        std::atomic<uint64_t> evictions{0};
+    };
+    const Counters& counters() const { return counters_; }
+
+  private:
+    static constexpr uint32_t kShards = 64;
+    struct alignas(64) Shard {
+        host::Mutex lock{host::LockClass::node_cache};
+        Node** buckets GUARDED_BY(lock) = nullptr;
+        Node* clock_hand GUARDED_BY(lock) = nullptr;  // ring of all nodes of the shard
+        uint32_t count GUARDED_BY(lock) = 0;
+    };
+    Shard& shard_of(uint64_t block);
+    Node** bucket_of(Shard& shard, uint64_t block) REQUIRES(shard.lock);
+    void link(Shard& shard, Node* node) REQUIRES(shard.lock);
+    void unlink(Shard& shard, Node* node) REQUIRES(shard.lock);
+    Error report_second_parent(uint64_t block);
+    Result<Node*> load(uint64_t block, uint64_t generation, uint8_t level);
+    Node* evict_one();
+
+    vfs::BlockDevice& device_;
+    DamageListener& listener_;
+    uint64_t budget_nodes_;
+    uint64_t volume_nonce_ = 0;
+    uint64_t total_blocks_ = 0;
+    uint32_t buckets_per_shard_ = 0;
+    std::atomic<uint64_t> nodes_{0};  // in memory, spare ones included
+    std::atomic<uint64_t> dirty_nodes_{0};
+    std::atomic<uint32_t> evict_cursor_{0};
+    std::atomic<uint64_t> last_failed_block_{0};
+    Counters counters_;
+    Shard shards_[kShards];
+
+    host::Mutex dirty_lock_{host::LockClass::leaf};
+    Node* dirty_list_ GUARDED_BY(dirty_lock_) = nullptr;
+};
+
+// Spare nodes, each with memory and a block of its own: what a transaction takes while it changes the
+// tree, so that it can fail neither for memory nor for space nor for I/O.
+class NodePool {
+  public:
+    NodePool(NodeCache& cache, Allocator& allocator);
+    ~NodePool();
+
+    // Adds `count` nodes to `reservation`. Errors: enospc, enomem, eio.
+    Result<void> reserve(uint32_t count, SpacePriority priority, NodeReservation& reservation);
+    void unreserve(NodeReservation& reservation);
+    // A spare node, pinned, its page not initialised. Precondition: reservation.nodes > 0.
+    Node* take(NodeReservation& reservation);
+    // Tells the allocator about a block that left the tree.
+    void free_block(uint64_t block, uint64_t generation) {
+        allocator_.mark_node_free(block, generation);
+    }
+    // Gives all spare blocks that are not reserved back (unmount; before enospc is final).
+    void drain();
+    uint64_t spare_blocks();
+    // What open transactions may still take.
+    uint64_t reserved_nodes();
+    Allocator& allocator() { return allocator_; }
+
+  private:
+    // Spare nodes beyond what is reserved, so that refilling is rare and an estimate that was a
+    // little too low does no harm.
+    static constexpr uint32_t kMarginNodes = 64;
+    // Adds `count` spare nodes; `made` says how many, also on failure. Errors: enospc, enomem, eio.
+    Result<void> refill(uint32_t count, SpacePriority priority, uint32_t& made);
+
+    NodeCache& cache_;
+    Allocator& allocator_;
+    host::Mutex lock_{host::LockClass::node_pool};
+    Node* spare_ GUARDED_BY(lock_) = nullptr;  // linked by hash_next
+    uint32_t spare_count_ GUARDED_BY(lock_) = 0;
+    uint32_t reserved_ GUARDED_BY(lock_) = 0;
+};
+
+}  // namespace tiffin::tiffinfs

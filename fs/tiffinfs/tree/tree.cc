@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// Reading the tree: descents hand over hand under shared locks.
+//
+// The analysis of locks cannot follow a hand-over-hand descent (which lock is held depends on the
+// loop), so the functions that descend are exempt from it; the order checker of the hosts is not.
+#include "fs/tiffinfs/tree/tree.h"
+
+#include "fs/vfs/host.h"
+
+namespace tiffin::tiffinfs {
+
+Tree::Tree(NodeCache& cache, NodePool& pool) : cache_(cache), pool_(pool) {}
+
+void Tree::start(const TreeRoot& root, uint64_t generation) {
+    ExclusiveLock lock(root_lock_);
+    root_ = root;
+    generation_ = generation;
+}
+
+TreeRoot Tree::root() const {
+    SharedLock lock(root_lock_);
+    return root_;
+}
+
+void Tree::advance_generation(uint64_t generation) {
+    TIFFIN_ASSERT(generation > generation_);
+    generation_ = generation;
+}
+
+// Locks a pinned node whose content is there; a node that could not be read is unpinned.
+Result<void> Tree::lock_loaded_shared(Node* node) NO_THREAD_SAFETY_ANALYSIS {
+    node->lock.lock_shared(node->lock_level());
+    if (node->failed) {
+        Error error = node->load_error;
+        leave_shared(node);
+        return error;
+    }
+    return {};
+}
+
+void Tree::leave_shared(Node* node) NO_THREAD_SAFETY_ANALYSIS {
+    node->lock.unlock_shared();
+    cache_.unpin(node);
+}
+
+// Returns the leaf that covers `key`, pinned and locked shared, and what it covers. With `pins`, the
+// whole path stays pinned.
+Result<Node*> Tree::descend_shared(Key key, Bounds& bounds,
+                                   NodePins* pins) NO_THREAD_SAFETY_ANALYSIS {
+    root_lock_.lock_shared();
+    Result<Node*> got = cache_.get(root_.block, root_.generation, root_.level);
+    if (!got.ok()) {
+        root_lock_.unlock_shared();
+        return got.error();
+    }
+    Node* node = got.value();
+    Result<void> locked = lock_loaded_shared(node);
+    root_lock_.unlock_shared();
+    if (!locked.ok()) {
+        return locked.error();
+    }
+    bounds = {kMinimumKey, kMaximumKey, false};
+    while (true) {
+        if (pins != nullptr) {
+            // A copy of the node frees its block, which needs the bitmap.
+            Result<void> kept = pool_.allocator().load({node->block, 1});
+            if (!kept.ok()) {
+                leave_shared(node);
+                return kept.error();
+            }
+            node->pins.fetch_add(1, std::memory_order_relaxed);
+            kept = pins->add(node);
+            if (!kept.ok()) {
+                cache_.unpin(node);
+                leave_shared(node);
+                return kept.error();
+            }
+        }
+        if (node->level == 0) {
+            return node;
+        }
+        uint32_t index = inner_find(node->page, key);
+        const InnerEntry* entries = inner_entries(node->page);
+        if (index + 1 < node->header().count) {
+            bounds.upper = entries[index + 1].key;
+        }
+        if (index > 0) {
+            bounds.lower = entries[index].key;
+        }
+        if (node->header().count > 1) {
+            bounds.falls_to_right = index == 0;
+        }
+        Result<Node*> child =
+            cache_.get(entries[index].child_block, entries[index].child_generation,
+                       static_cast<uint8_t>(node->level - 1));
+        if (!child.ok()) {
+            leave_shared(node);
+            return child.error();
+        }
+        locked = lock_loaded_shared(child.value());
+        leave_shared(node);
+        if (!locked.ok()) {
+            return locked.error();
+        }
+        node = child.value();
+    }
+}
+
+Result<uint32_t> Tree::get(Key key, MutableByteSpan buffer) NO_THREAD_SAFETY_ANALYSIS {
+    Bounds bounds;
+    Node* leaf = TRY(descend_shared(key, bounds, nullptr));
+    uint32_t index = leaf_lower_bound(leaf->page, key);
+    if (index == leaf->header().count || !(leaf_key(leaf->page, index) == key)) {
+        leave_shared(leaf);
+        return Error::enoent;
+    }
+    ByteSpan value = leaf_value(leaf->page, index);
+    bool fits = value.size() <= buffer.size();
+    uint32_t size = static_cast<uint32_t>(value.size());
+    if (fits && size > 0) {
+        __builtin_memcpy(buffer.data(), value.data(), size);
+    }
+    leave_shared(leaf);
+    if (!fits) {
+        return Error::erange;
+    }
+    return size;
+}
+
+Result<void> Tree::scan(Key first, Key end, TreeVisitor& visitor) NO_THREAD_SAFETY_ANALYSIS {
+    while (first < end) {
+        Bounds bounds;
+        Node* leaf = TRY(descend_shared(first, bounds, nullptr));
+        uint32_t count = leaf->header().count;
+        for (uint32_t i = leaf_lower_bound(leaf->page, first); i < count; ++i) {
+            Key key = leaf_key(leaf->page, i);
+            if (!(key < end) || !visitor.visit(key, leaf_value(leaf->page, i))) {
+                leave_shared(leaf);
+                return {};
+            }
+        }
+        leave_shared(leaf);
+        // Bounds of a damaged tree might not move on.
+        if (bounds.upper == kMaximumKey || !(first < bounds.upper)) {
+            return {};
+        }
+        first = bounds.upper;
+    }
+    return {};
+}
+
+namespace {
+
+void copy_slot(const Node* leaf, uint32_t index, KeyAndValue& found) {
+    ByteSpan value = leaf_value(leaf->page, index);
+    found.key = leaf_key(leaf->page, index);
+    found.value_bytes = static_cast<uint32_t>(value.size());
+    if (!value.empty()) {
+        __builtin_memcpy(found.value, value.data(), value.size());
+    }
+}
+
+}  // namespace
+
+Result<void> Tree::find_last(Key at_or_before, Key not_before,
+                             KeyAndValue& found) NO_THREAD_SAFETY_ANALYSIS {
+    while (not_before <= at_or_before) {
+        Bounds bounds;
+        Node* leaf = TRY(descend_shared(at_or_before, bounds, nullptr));
+        uint32_t index = leaf_lower_bound(leaf->page, at_or_before);
+        bool exact = index < leaf->header().count && leaf_key(leaf->page, index) == at_or_before;
+        if (exact || index > 0) {
+            copy_slot(leaf, exact ? index : index - 1, found);
+            leave_shared(leaf);
+            if (found.key < not_before) {
+                return Error::enoent;
+            }
+            return {};
+        }
+        leave_shared(leaf);
+        if (bounds.lower == kMinimumKey || !(bounds.lower <= at_or_before)) {
+            return Error::enoent;
+        }
+        at_or_before = previous_key(bounds.lower);
+    }
+    return Error::enoent;
+}
+
+Result<void> Tree::find_first(Key first, Key end, KeyAndValue& found) NO_THREAD_SAFETY_ANALYSIS {
+    while (first < end) {
+        Bounds bounds;
+        Node* leaf = TRY(descend_shared(first, bounds, nullptr));
+        uint32_t index = leaf_lower_bound(leaf->page, first);
+        if (index < leaf->header().count) {
+            bool inside = leaf_key(leaf->page, index) < end;
+            if (inside) {
+                copy_slot(leaf, index, found);
+            }
+            leave_shared(leaf);
+            if (!inside) {
+                return Error::enoent;
+            }
+            return {};
+        }
+        leave_shared(leaf);
+        if (bounds.upper == kMaximumKey || !(first < bounds.upper)) {
+            return Error::enoent;
+        }
+        first = bounds.upper;
+    }
+    return Error::enoent;
+}
+
+bool Tree::find_last_prepared(Key at_or_before, Key not_before, KeyAndValue& found) {
+    Result<void> result = find_last(at_or_before, not_before, found);
+    TIFFIN_ASSERT(result.ok() || result.error() == Error::enoent);
+    return result.ok();
+}
+
+bool Tree::find_first_prepared(Key first, Key end, KeyAndValue& found) {
+    Result<void> result = find_first(first, end, found);
+    TIFFIN_ASSERT(result.ok() || result.error() == Error::enoent);
+    return result.ok();
+}
+
+Result<void> Tree::prepare(Key first, Key last, NodePins& pins) NO_THREAD_SAFETY_ANALYSIS {
+    // A leaf with more keys than that is hardly going to lose them all at once.
+    constexpr uint32_t kFewKeys = 32;
+    Key key = first;
+    while (true) {
+        Bounds bounds;
+        Node* leaf = TRY(descend_shared(key, bounds, &pins));
+        bool needs_predecessor = key == first && leaf_lower_bound(leaf->page, first) == 0;
+        bool needs_successor = bounds.falls_to_right && leaf->header().count <= kFewKeys;
+        leave_shared(leaf);
+        if (needs_predecessor && !(bounds.lower == kMinimumKey) && bounds.lower <= first) {
+            Bounds before;
+            leaf = TRY(descend_shared(previous_key(bounds.lower), before, &pins));
+            leave_shared(leaf);
+        }
+        bool is_last = bounds.upper == kMaximumKey || !(key < bounds.upper);
+        if (is_last || last < bounds.upper) {
+            if (needs_successor && !is_last) {
+                // It takes over the range of this leaf should that become empty, if it is at hand.
+                leaf = TRY(descend_shared(bounds.upper, bounds, &pins));
+                leave_shared(leaf);
+            }
+            return {};
+        }
+        key = bounds.upper;
+    }
+}
+
+uint32_t Tree::nodes_needed(uint32_t records, uint32_t contiguous_bytes) const {
+    // The tree may grow by a level meanwhile. A change copies its path and, in the worst case,
+    // splits every node on it.
+    uint32_t height = root().level + 2U;
+    uint32_t path = 2 * height + 1;
+    uint32_t nodes = records * path;
+    if (contiguous_bytes > 0) {
+        // Neighbours share their path; each leaf they fill is copied or split off, and each inner
+        // node above too.
+        uint32_t leaves = contiguous_bytes / (kNodeSpaceBytes / 3) + 2;
+        nodes += 2 * leaves + leaves / 16 + 2 * path;
+    }
+    return nodes;
+}
+
+}  // namespace tiffin::tiffinfs

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// The ordered tree that holds everything: a copy-on-write B+ tree of keys and values (format.h).
+//
+// Reading takes shared locks hand over hand from the root. Writing first tries the same way with an
+// exclusive lock on the leaf only; when the leaf was not made in this generation (it must be copied
+// first: what a checkpoint has sealed never changes) or has no room, it starts over with exclusive
+// locks from the lowest ancestor that can absorb the change. A copied node gets its new block at once,
+// so that a checkpoint has nothing to fix up.
+//
+// Changes happen inside an open transaction, after prepare() has loaded and pinned the paths and
+// nodes have been reserved: then they cannot fail. What one tree operation does is atomic; isolation
+// between operations is the business of the callers' object locks.
+#pragma once
+
+#include <cstdint>
+
+#include "fs/tiffinfs/format.h"
+#include "fs/tiffinfs/tree/node.h"
+#include "fs/tiffinfs/tree/node_cache.h"
+#include "fs/vfs/host.h"
+#include "fs/vfs/result.h"
+#include "fs/vfs/span.h"
+
+namespace tiffin::tiffinfs {
+
+struct TreeRoot {
+    uint64_t block = 0;
+    uint64_t generation = 0;
+    uint8_t level = 0;
+};
+
+// A key with a copy of its value: about 1.3 KiB, so not for the stack of a kernel.
+struct KeyAndValue {
+    Key key{};
+    uint32_t value_bytes = 0;
+    alignas(8) unsigned char value[kMaximumValueBytes];
+
+    ByteSpan bytes() const { return ByteSpan(value, value_bytes); }
+};
+
+// Sees keys in order. visit() runs under the leaf's shared lock: it must not sleep, take locks or call
+// the tree, and `value` is valid during the call only. It returns false to stop.
+class TreeVisitor {
+  public:
+    virtual bool visit(Key key, ByteSpan value) = 0;
+
+  protected:
+    ~TreeVisitor() = default;
+};
+
+class Tree {
+  public:
+    // `cache` and `pool` must outlive the tree.
+    Tree(NodeCache& cache, NodePool& pool);
+
+    // Takes over an existing tree; `generation` is that of changes to come.
+    void start(const TreeRoot& root, uint64_t generation);
+    // mkfs: a tree of one empty leaf, in an open transaction.
+    void start_empty(uint64_t generation, NodeReservation& reservation);
+
+    // ---- Reading. Errors of all: eio, euclean, enomem. ----
+
+    // Copies the value of `key` to `buffer` and returns its size. Errors also: enoent; erange when
+    // the buffer is too small.
+    Result<uint32_t> get(Key key, MutableByteSpan buffer);
+    // A value of fixed size. Errors also: enoent; euclean when the size differs.
+    template <typename T>
+    Result<void> get_value(Key key, T& value) {
+        uint32_t size =
+            TRY(get(key, MutableByteSpan(reinterpret_cast<unsigned char*>(&value), sizeof(T))));
+        if (size != sizeof(T)) {
+            return Error::euclean;
+        }
+        return {};
+    }
+    // Visits all keys in [first, end).
+    Result<void> scan(Key first, Key end, TreeVisitor& visitor);
+    // The greatest key in [not_before, at_or_before], with its value. Errors also: enoent.
+    Result<void> find_last(Key at_or_before, Key not_before, KeyAndValue& found);
+    // The smallest key in [first, end), with its value. Errors also: enoent.
+    Result<void> find_first(Key first, Key end, KeyAndValue& found);
+
+    // ---- Writing, in an open transaction. ----
+
+    // Loads and pins, until `pins` is released, every node on the paths to the keys in [first, last]
+    // and to the key before `first`. Until the transaction ends, changes of these keys then need no
+    // node that is not in memory, whatever other transactions do. Errors: eio, euclean, enomem.
+    Result<void> prepare(Key first, Key last, NodePins& pins);
+
+    // Puts key := value. Returns true when the key is new. Preconditions: prepared, reserved.
+    bool put(Key key, ByteSpan value, NodeReservation& reservation);
+    // Returns false when there is no such key.
+    bool erase(Key key, NodeReservation& reservation);
+    // get() for prepared keys: cannot fail. Returns false when there is no such key.
+    bool find_last_prepared(Key at_or_before, Key not_before, KeyAndValue& found);
+    bool find_first_prepared(Key first, Key end, KeyAndValue& found);
+
+    // Nodes that `records` changes scattered over the tree can use up at most, or changes of
+    // neighbouring keys with `contiguous_bytes` of slots and values in all.
+    uint32_t nodes_needed(uint32_t records, uint32_t contiguous_bytes) const;
+
+    // ---- Checkpoint, with no transaction open. ----
+    TreeRoot root() const;
+    // From now on nodes of older generations are copied before they change.
+    void advance_generation(uint64_t generation);
+    uint64_t generation() const { return generation_; }
+
+  private:
+    struct Bounds {
+        Key lower;  // the leaf covers [lower, upper)
+        Key upper;
+        // The leaf has no neighbour before it that would take its range over, but one behind it.
+        bool falls_to_right = false;
+    };
+    // A node on the way down, held exclusively, and which child was taken.
+    struct Step {
+        Node* node = nullptr;
+        uint32_t child = 0;
+    };
+    // The locked part of a way from the root: nodes above `first` have been let go.
+    struct Path {
+        Step steps[kMaximumLevel + 2];
+        uint32_t first = 0;
+        uint32_t count = 0;
+        bool root_locked = false;
+
+        Node* leaf() { return steps[count - 1].node; }
+    };
+
+    Result<Node*> descend_shared(Key key, Bounds& bounds, NodePins* pins);
+    Result<void> lock_loaded_shared(Node* node);
+    void leave_shared(Node* node);
+
+    // Fast ways: false when the leaf cannot take the change as it is.
+    bool put_in_place(Key key, ByteSpan value, bool& is_new);
+    bool erase_in_place(Key key, bool& existed);
+    Node* lock_leaf_exclusive(Key key);
+
+    void descend_exclusive(Key key, uint32_t needed_bytes, bool erasing,
+                           NodeReservation& reservation, Path& path);
+    void release_above(Path& path);
+    void release_path(Path& path);
+    bool absorbs_change(const Node* node, uint32_t needed_bytes, bool erasing) const;
+    void split_leaf(Path& path, Key key, ByteSpan value, NodeReservation& reservation);
+    void insert_into_parent(Path& path, uint32_t depth, Key separator, Node* right,
+                            NodeReservation& reservation);
+    void remove_empty_leaf(Path& path, NodeReservation& reservation);
+    bool make_heir(Node* parent, uint32_t child, NodeReservation& reservation);
+    void merge_with_right(Path& path);
+    void collapse_root(Path& path, uint32_t depth);
+    Node* lock_if_at_hand(uint64_t block, uint64_t generation, uint8_t level);
+    bool is_whole(const Node* node, uint64_t generation, uint8_t level);
+
+    Node* new_node(uint8_t level, NodeReservation& reservation);
+    Node* copy_node(Node* node, NodeReservation& reservation);
+    void drop_node(Node* node);
+
+    NodeCache& cache_;
+    NodePool& pool_;
+    mutable host::SharedMutex root_lock_{host::LockClass::tree_root};
+    TreeRoot root_ GUARDED_BY(root_lock_);
+    uint64_t generation_ = 0;  // changes only while no transaction is open
+};
+
+}  // namespace tiffin::tiffinfs

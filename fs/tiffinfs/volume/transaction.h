@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// A transaction: a set of changes to keys that becomes visible, and later durable, as one.
+//
+//     Transaction transaction(volume);
+//     TRY(transaction.begin(SpacePriority::normal, {.scattered = 4}));
+//     TRY(transaction.put(key, value));          // staged: nothing has changed yet
+//     TRY(transaction.erase(other_key));
+//     TRY(transaction.prepare());                // loads, pins and reserves all that commit needs
+//     uint64_t ticket = transaction.commit();    // applies to the tree and the journal; cannot fail
+//
+// Leaving the scope before commit() undoes nothing, because nothing was changed. Staged changes are not
+// visible in the tree before commit. The caller holds the exclusive state locks of all objects whose
+// keys it changes from before it read them until after commit(); so journal order equals the order in
+// which dependent changes were made. begin() may run a checkpoint: the caller must not be inside another
+// transaction, nor inside a read epoch.
+//
+// Threading: one thread uses a transaction; lock class transaction, shared.
+#pragma once
+
+#include <cstdint>
+
+#include "fs/tiffinfs/format.h"
+#include "fs/tiffinfs/tree/node_cache.h"
+#include "fs/tiffinfs/volume/extents.h"
+#include "fs/vfs/result.h"
+#include "fs/vfs/span.h"
+
+namespace tiffin::tiffinfs {
+
+class Volume;
+struct TransactionWorkspace;
+
+// An upper bound of what will be staged.
+struct TransactionSize {
+    uint32_t scattered = 8;         // changes at unrelated keys
+    uint32_t contiguous_bytes = 0;  // and changes of neighbouring keys: slots and values in all
+};
+
+class Transaction {
+  public:
+    explicit Transaction(Volume& volume) : volume_(volume) {}
+    ~Transaction() { end(); }
+    Transaction(const Transaction&) = delete;
+    Transaction& operator=(const Transaction&) = delete;
+
+    // Opens it: reserves nodes and journal space, and keeps checkpoints from sealing until it ends.
+    // When space is short it commits, drains and checkpoints before it gives up. Errors: enospc,
+    // erofs (read-only, or stopped by an error), eio, enomem.
+    Result<void> begin(SpacePriority priority, TransactionSize size = {});
+
+    // Staging. Errors: enomem; euclean when the size promised to begin() is exceeded.
+    Result<void> put(Key key, ByteSpan value, ByteSpan more_value = {});
+    template <typename T>
+    Result<void> put_value(Key key, const T& value) {
+        return put(key, ByteSpan(reinterpret_cast<const unsigned char*>(&value), sizeof(T)));
+    }
+    Result<void> erase(Key key);
+    // Removes every key in [first, end): no extents among them; their number is bounded by `size`.
+    Result<void> erase_range(Key first, Key end);
+    // Maps `block_count` blocks of `node` from `file_block` on; checksums are empty for unwritten.
+    Result<void> write_extent(uint64_t node, uint64_t file_block, uint64_t physical_block,
+                              uint32_t block_count, uint32_t flags, Span<const uint32_t> checksums);
+    Result<void> unmap(uint64_t node, uint64_t file_block, uint64_t block_count);
+
+    // Errors: eio, euclean, enomem. After success commit() cannot fail.
+    Result<void> prepare();
+    // Returns the journal ticket; see Volume::commit.
+    uint64_t commit();
+
+    // Gives up without changes; also done by the destructor.
+    void end();
+
+    bool open() const { return workspace_ != nullptr; }
+    uint64_t generation() const;
+
+  private:
+    Result<unsigned char*> stage(RecordType type, Key key, uint32_t value_bytes);
+
+    Volume& volume_;
+    TransactionWorkspace* workspace_ = nullptr;
+};
+
+}  // namespace tiffin::tiffinfs

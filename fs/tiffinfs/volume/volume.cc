@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// The running volume: commits, making room, maintenance, and what happens on errors.
+#include "fs/tiffinfs/volume/volume.h"
+
+#include "fs/base/allocate.h"
+#include "fs/base/text.h"
+#include "fs/tiffinfs/volume/transaction_workspace.h"
+#include "fs/vfs/host.h"
+
+namespace tiffin::tiffinfs {
+namespace {
+
+// A background commit is due when this much waits for one.
+constexpr uint64_t kPendingJournalBytes = 512U << 10;
+// The ring holds the journals of two generations: a checkpoint is wanted when it is half full, and
+// transactions wait for one when it is nearly full.
+constexpr uint32_t kJournalWantedPercent = 50;
+constexpr uint32_t kJournalRequiredPercent = 80;
+// Bitmaps that changed since the last checkpoint are copied by the seal; this bounds the copy.
+constexpr uint64_t kMaximumDirtyGroups = 4096;
+// Which part of the free space may be mapped between two checkpoints.
+constexpr uint64_t kMappedWantedPart = 8;
+constexpr uint64_t kMappedRequiredPart = 4;
+constexpr uint64_t kIdleWakeUs = 60'000'000;
+
+}  // namespace
+
+Volume::Volume(vfs::BlockDevice& device, const VolumeOptions& options)
+    : device_(device),
+      options_(options),
+      allocator_(device, readers_, this),
+      cache_(device, options.cache_bytes, *this),
+      pool_(cache_, allocator_),
+      tree_(cache_, pool_),
+      journal_(device) {}
+
+Volume::~Volume() {
+    stop_maintenance();
+    MutexLock lock(workspace_lock_);
+    while (workspaces_ != nullptr) {
+        TransactionWorkspace* workspace = workspaces_;
+        workspaces_ = workspace->next;
+        destroy_object(workspace);
+    }
+}
+
+Result<Volume*> Volume::open(vfs::BlockDevice& device, const VolumeOptions& options) {
+    auto* volume = make_object<Volume>(device, options);
+    if (volume == nullptr) {
+        return Error::enomem;
+    }
+    Result<void> started = volume->start();
+    if (!started.ok()) {
+        destroy(volume);
+        return started.error();
+    }
+    return volume;
+}
+
+void Volume::destroy(Volume* volume) { destroy_object(volume); }
+
+Result<void> Volume::close() {
+    stop_maintenance();
+    if (is_shut_down()) {
+        return {};
+    }
+    if (read_only()) {
+        record_errors();
+        return journal_failed_.load(std::memory_order_relaxed) ? Error::eio : Result<void>();
+    }
+    MutexLock lock(checkpoint_lock_);
+    return checkpoint_locked(Ending::unmount);
+}
+
+Result<void> Volume::check_running() const {
+    if (is_shut_down()) {
+        return Error::eio;
+    }
+    return {};
+}
+
+Result<void> Volume::check_writable() const {
+    TRY(check_running());
+    if (read_only()) {
+        return Error::erofs;
+    }
+    return {};
+}
+
+Result<void> Volume::commit(uint64_t ticket) {
+    TRY(check_running());
+    if (ticket == 0 || journal_.durable_ticket() >= ticket) {
+        return {};
+    }
+    Result<void> committed = journal_.commit(ticket);
+    if (!committed.ok()) {
+        journal_failed_.store(true, std::memory_order_relaxed);
+        fail("the journal could not be written");
+        return committed.error();
+    }
+    allocator_.release_data_frees(journal_.durable_ticket(), false);
+    return {};
+}
+
+bool Volume::make_room(uint32_t attempt, SpacePriority priority) {
+    if (read_only() || is_shut_down()) {
+        return false;
+    }
+    uint64_t free_before = allocator_.free_blocks();
+    switch (attempt) {
+        case 0:
+            // Data freed by transactions that are not durable yet.
+            if (!sync().ok()) {
+                return false;
+            }
+            allocator_.release_data_frees(journal_.durable_ticket(), true);
+            if (allocator_.free_blocks() > free_before) {
+                return true;
+            }
+            [[fallthrough]];
+        case 1:
+            // Nodes of older generations, and what is held in reserve.
+            pool_.drain();
+            if (allocator_.deferred_blocks() > 0 && (!checkpoint().ok() || !checkpoint().ok())) {
+                return false;
+            }
+            allocator_.release_data_frees(journal_.durable_ticket(), true);
+            if (allocator_.free_blocks() > free_before) {
+                return true;
+            }
+            [[fallthrough]];
+        case 2:
+            // Deleted files that are still being taken apart.
+            if (priority != SpacePriority::privileged && reclaimer_ != nullptr &&
+                reclaimer_->reclaim_now() && sync().ok() && checkpoint().ok() &&
+                checkpoint().ok()) {
+                allocator_.release_data_frees(journal_.durable_ticket(), true);
+                return allocator_.free_blocks() > free_before;
+            }
+            return false;
+        default:
+            return false;
+    }
+}
+
+bool Volume::needs_checkpoint() const {
+    return journal_.fuller_than(kJournalWantedPercent) ||
+           cache_.dirty_bytes() > cache_.budget_bytes() / 2 ||
+           allocator_.dirty_groups() > kMaximumDirtyGroups ||
+           allocator_.mapped_more_than(kMappedWantedPart);
+}
+
+bool Volume::must_checkpoint() const {
+    return journal_.fuller_than(kJournalRequiredPercent) || memory_is_full() ||
+           allocator_.mapped_more_than(kMappedRequiredPart);
+}
+
+bool Volume::memory_is_full() const {
+    return cache_.dirty_bytes() > cache_.budget_bytes() - cache_.budget_bytes() / 8;
+}
+
+void Volume::after_commit() {
+    if (needs_checkpoint() || journal_.pending_bytes() > kPendingJournalBytes) {
+        wake_maintenance();
+    }
+}
+
+void Volume::wake_maintenance() {
+    if (maintenance_requested_.exchange(true, std::memory_order_relaxed)) {
+        return;
+    }
+    MutexLock lock(maintenance_lock_);
+    maintenance_wake_.notify_one();
+}
+
+void Volume::stop_maintenance() {
+    {
+        MutexLock lock(maintenance_lock_);
+        stopping_ = true;
+        maintenance_wake_.notify_one();
+    }
+    if (maintenance_thread_.running()) {
+        maintenance_thread_.join();
+    }
+}
+
+void Volume::maintenance_main(void* volume) { static_cast<Volume*>(volume)->maintenance(); }
+
+// Commits on a timer and checkpoints when one is wanted, so that callers rarely have to.
+void Volume::maintenance() {
+    uint64_t interval_us =
+        options_.commit_interval_ms != 0 ? options_.commit_interval_ms * 1000 : kIdleWakeUs;
+    while (true) {
+        {
+            MutexLock lock(maintenance_lock_);
+            if (!stopping_ && !maintenance_requested_.load(std::memory_order_relaxed)) {
+                maintenance_wake_.wait_for(maintenance_lock_, interval_us);
+            }
+            if (stopping_) {
+                return;
+            }
+        }
+        maintenance_requested_.store(false, std::memory_order_relaxed);
+        record_errors();
+        if (read_only() || is_shut_down()) {
+            continue;
+        }
+        // Failures have been logged and have made the volume read-only.
+        (void)sync().ok();
+        allocator_.release_data_frees(journal_.durable_ticket(), false);
+        if (needs_checkpoint()) {
+            (void)checkpoint().ok();
+        }
+    }
+}
+
+void Volume::fail(const char* why) {
+    errors_seen_.store(true, std::memory_order_relaxed);
+    if (!read_only_.exchange(true, std::memory_order_relaxed)) {
+        stopped_by_error_.store(true, std::memory_order_relaxed);
+    }
+    if (!failed_.exchange(true, std::memory_order_relaxed)) {
+        log_line(host::LogLevel::error, why,
+                 ": the volume is read-only now; what was acknowledged stays");
+    }
+}
+
+Error Volume::report_damage(const char* what, uint64_t node, uint64_t detail) {
+    log_line(host::LogLevel::error, "damaged metadata: ", what, " (node ", node, ", at ", detail,
+             ")");
+    damage_met();
+    return Error::euclean;
+}
+
+void Volume::damage_met() {
+    const bool first = !errors_seen_.exchange(true, std::memory_order_relaxed);
+    if (options_.errors == ErrorsPolicy::remount_read_only &&
+        !read_only_.exchange(true, std::memory_order_relaxed)) {
+        stopped_by_error_.store(true, std::memory_order_relaxed);
+        log_line(host::LogLevel::error,
+                 "the volume is damaged and read-only now (errors=remount-ro): unmount it and run "
+                 "fsck.tiffin");
+        wake_maintenance();
+    } else if (first) {
+        log_line(host::LogLevel::error, "the volume is damaged: unmount it and run fsck.tiffin");
+    }
+}
+
+void Volume::damage_avoided() { errors_seen_.store(true, std::memory_order_relaxed); }
+
+void Volume::shut_down() {
+    shut_down_.store(true, std::memory_order_release);
+    journal_.kill();
+    log_line(host::LogLevel::warning, "the volume was shut down");
+}
+
+vfs::Timestamp Volume::now() {
+    constexpr int64_t kNanosecondsPerSecond = 1'000'000'000;
+    int64_t now_ns = host::realtime_ns();
+    int64_t seconds = now_ns / kNanosecondsPerSecond;
+    int64_t nanoseconds = now_ns % kNanosecondsPerSecond;
+    if (nanoseconds < 0) {
+        seconds--;
+        nanoseconds += kNanosecondsPerSecond;
+    }
+    return {seconds, static_cast<uint32_t>(nanoseconds)};
+}
+
+TransactionWorkspace* Volume::take_workspace() {
+    {
+        MutexLock lock(workspace_lock_);
+        if (workspaces_ != nullptr) {
+            TransactionWorkspace* workspace = workspaces_;
+            workspaces_ = workspace->next;
+            return workspace;
+        }
+    }
+    return make_object<TransactionWorkspace>(cache_, tree_, allocator_);
+}
+
+void Volume::give_back_workspace(TransactionWorkspace* workspace) {
+    if (workspace->records_capacity > TransactionWorkspace::kKeptRecordBytes) {
+        destroy_object(workspace);
+        return;
+    }
+    MutexLock lock(workspace_lock_);
+    workspace->next = workspaces_;
+    workspaces_ = workspace;
+}
+
+}  // namespace tiffin::tiffinfs

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// A mounted volume: the tree, free space and journal of one device, checkpoints, recovery, and what
+// happens when something fails. It knows keys and values, not files.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "fs/base/reader_epochs.h"
+#include "fs/tiffinfs/format.h"
+#include "fs/tiffinfs/journal/journal.h"
+#include "fs/tiffinfs/space/allocator.h"
+#include "fs/tiffinfs/space/damage_listener.h"
+#include "fs/tiffinfs/tree/node_cache.h"
+#include "fs/tiffinfs/tree/tree.h"
+#include "fs/tiffinfs/volume/transaction.h"
+#include "fs/vfs/block_device.h"
+#include "fs/vfs/host.h"
+#include "fs/vfs/result.h"
+#include "fs/vfs/types.h"
+
+namespace tiffin::tiffinfs {
+
+// What to do when damaged metadata is met.
+enum class ErrorsPolicy : uint8_t { remount_read_only, continue_running };
+
+struct VolumeOptions {
+    bool read_only = false;
+    uint64_t cache_bytes = 256U << 20;   // bounds tree nodes in memory
+    uint64_t commit_interval_ms = 5000;  // what is not fsynced is durable after this; 0: no timer
+    ErrorsPolicy errors = ErrorsPolicy::remount_read_only;
+};
+
+// Work that a volume calls for but files know how to do.
+class SpaceReclaimer {
+  public:
+    // Has everything deleted that waits to be deleted, by another thread, and waits for it. Called
+    // without a transaction open, possibly with object locks held, before enospc is final. Returns
+    // true when something was freed.
+    virtual bool reclaim_now() = 0;
+
+  protected:
+    ~SpaceReclaimer() = default;
+};
+
+class Volume final : private DamageListener {
+  public:
+    // Opens the volume on `device` (which must outlive it): finds the newest valid superblock, replays
+    // the journal, raises the incarnation, and starts the maintenance thread. Errors: einval (no
+    // tiffinfs here), euclean (damaged: the log says where), eopnotsupp (made by a newer version),
+    // erofs (a read-only device while `read_only` is false), eio, enomem.
+    static Result<Volume*> open(vfs::BlockDevice& device, const VolumeOptions& options);
+    // Without close() before, everything not durable is lost, as in a crash.
+    static void destroy(Volume* volume);
+    // For open() only.
+    Volume(vfs::BlockDevice& device, const VolumeOptions& options);
+    ~Volume();
+    Volume(const Volume&) = delete;
+    Volume& operator=(const Volume&) = delete;
+
+    // Makes everything durable, writes a clean superblock. Errors: eio, when something acknowledged
+    // could not be kept.
+    Result<void> close();
+
+    vfs::BlockDevice& device() { return device_; }
+    Tree& tree() { return tree_; }
+    Allocator& allocator() { return allocator_; }
+    Journal& journal() { return journal_; }
+    NodeCache& cache() { return cache_; }
+    NodePool& pool() { return pool_; }
+    ReaderEpochs& readers() { return readers_; }
+    // Layout and identity; the changing part is as of the mount.
+    const Superblock& superblock() const { return superblock_; }
+    const VolumeOptions& options() const { return options_; }
+
+    uint64_t allocate_node_id() { return next_node_.fetch_add(1, std::memory_order_relaxed); }
+    // Counts of inodes; changed by the transactions that put or erase them.
+    std::atomic<uint64_t>& node_count() { return node_count_; }
+
+    // Makes every transaction up to `ticket` durable. Errors: eio (the journal is dead).
+    Result<void> commit(uint64_t ticket);
+    // Everything committed to memory so far.
+    Result<void> sync() { return commit(journal_.last_ticket()); }
+
+    // Writes the tree and starts a new generation, so that the journal can be reused. The caller is
+    // not inside a transaction. Errors: eio, enomem; then the old generation stays valid.
+    Result<void> checkpoint();
+    // The same, unless one has been completed since counters().checkpoints was `seen`: so that those
+    // who need one at the same time do not make one each.
+    Result<void> checkpoint_after(uint64_t seen);
+    // Frees what can be freed without deleting anything: commits, lets readers leave, checkpoints.
+    // Returns true when a retry of a failed allocation is worth while; the caller gives `attempt`
+    // 0, 1, 2... and stops when it returns false. Privileged callers do not wait for deletions (they
+    // are those who delete). Not inside a transaction or read epoch.
+    bool make_room(uint32_t attempt, SpacePriority priority);
+    void set_reclaimer(SpaceReclaimer* reclaimer) { reclaimer_ = reclaimer; }
+
+    bool read_only() const { return read_only_.load(std::memory_order_relaxed); }
+    // Errors: erofs, or eio after shutdown.
+    Result<void> check_writable() const;
+    Result<void> check_running() const;
+    Result<void> remount(bool read_only);
+
+    // Logs "what" (and where) and applies the errors policy; returns euclean to pass on.
+    Error report_damage(const char* what, uint64_t node, uint64_t detail);
+    // Stops everything: operations give eio from now on, nothing more is written.
+    void shut_down();
+    bool is_shut_down() const { return shut_down_.load(std::memory_order_acquire); }
+
+    // The time as files see it.
+    static vfs::Timestamp now();
+
+    struct Counters {
+        std::atomic<uint64_t> transactions{0};
+        std::atomic<uint64_t> checkpoints{0};
+    };
+    Counters& counters() { return counters_; }
+
+  private:
+    friend class Transaction;
+
+    // DamageListener: applies the errors policy.
+    void damage_met() override;
+    void damage_avoided() override;
+
+    // recovery.cc: from a superblock to a running volume.
+    Result<void> start();
+    Result<void> start_from(const Superblock& superblock, uint64_t generation);
+    Result<void> begin_timeline();
+    Result<void> become_writer();
+    void note_incarnation(uint64_t incarnation) {
+        newest_incarnation_ = incarnation > newest_incarnation_ ? incarnation : newest_incarnation_;
+    }
+    Result<void> replay(const Superblock& superblock);
+    Result<void> protect_journal_blocks(const Superblock& superblock, uint64_t& frames);
+    Result<void> replay_frame(ByteSpan payload, TransactionWorkspace& workspace);
+    Result<void> reserve_for_replay(uint32_t nodes, TransactionWorkspace& workspace);
+
+    // checkpoint.cc
+    struct Seal {
+        uint64_t generation = 0;
+        uint64_t ticket = 0;  // of the journal, for the last transaction inside
+        TreeRoot root;
+        Node* dirty = nullptr;
+        uint64_t next_node = 0;
+        uint64_t node_count = 0;
+        void* page = nullptr;  // for the superblock
+    };
+    // What comes after the checkpoint.
+    enum class Ending : uint8_t {
+        none,       // further transactions
+        read_only,  // none, from the moment of the seal on
+        unmount,    // none, as nobody is there any more
+    };
+    Result<void> checkpoint_locked(Ending ending) REQUIRES(checkpoint_lock_);
+    Result<void> seal(Seal& sealed, Ending ending) REQUIRES(checkpoint_lock_);
+    // Makes what was sealed durable; when that fails, the volume fails.
+    Result<void> write_generation(Seal& sealed, Ending ending) REQUIRES(checkpoint_lock_);
+    // Writes what was sealed and then the superblock that makes it valid; `position` is where the
+    // journal of the next generation begins.
+    Result<void> write_sealed(const Seal& sealed, const JournalPosition& position, bool clean)
+        REQUIRES(checkpoint_lock_);
+    Result<void> write_nodes(Node* list);
+    Result<void> flush_device();
+    Result<void> check_still_owner() REQUIRES(checkpoint_lock_);
+    void record_errors();
+
+    // Wakes the maintenance thread when there is work for it.
+    void after_commit();
+    bool needs_checkpoint() const;
+    // The journal or the dirty nodes are so full that a transaction must not begin, or a replay would
+    // find too little space.
+    bool must_checkpoint() const;
+    bool memory_is_full() const;
+    void wake_maintenance();
+    void stop_maintenance();
+    static void maintenance_main(void* volume);
+    void maintenance();
+    // Something on the device failed: read-only from now on, what is acknowledged stays.
+    void fail(const char* why);
+
+    TransactionWorkspace* take_workspace();
+    void give_back_workspace(TransactionWorkspace* workspace);
+
+    vfs::BlockDevice& device_;
+    VolumeOptions options_;
+    Superblock superblock_{};
+    ReaderEpochs readers_;
+    Allocator allocator_;
+    NodeCache cache_;
+    NodePool pool_;
+    Tree tree_;
+    Journal journal_;
+
+    // Held shared by every open transaction, exclusively by the seal.
+    host::SharedMutex gate_{host::LockClass::transaction};
+    // One checkpoint at a time; also guards the superblock on the device.
+    host::Mutex checkpoint_lock_{host::LockClass::maintenance};
+    // The newest durable superblock. Its journal position is kept until the next generation is
+    // durable: the one before could still be needed.
+    Superblock durable_ GUARDED_BY(checkpoint_lock_){};
+    // The greatest that any superblock or frame on the device had when it was opened: those of a
+    // generation whose tree is damaged may be greater than those of the one that was chosen.
+    uint64_t newest_generation_ = 0;
+    uint64_t newest_incarnation_ = 0;
+    // During replay there is no journal to write to yet.
+    bool replaying_ = false;
+    JournalPosition replay_position_;  // of the frame that is being replayed; then of its end
+    uint32_t replay_rounds_ = 0;       // how often reserve_for_replay() looked for space
+    uint64_t incarnation_ = 0;
+    bool is_writer_ = false;  // become_writer() has succeeded
+
+    std::atomic<uint64_t> next_node_{0};
+    std::atomic<uint64_t> node_count_{0};
+    std::atomic<bool> read_only_{false};
+    std::atomic<bool> shut_down_{false};
+    std::atomic<bool> errors_seen_{false};
+    // It was an error that made it read-only.
+    std::atomic<bool> stopped_by_error_{false};
+    std::atomic<bool> journal_failed_{false};
+    std::atomic<bool> failed_{false};  // fail() has told people why
+    SpaceReclaimer* reclaimer_ = nullptr;
+    Counters counters_;
+
+    host::Mutex workspace_lock_{host::LockClass::leaf};
+    TransactionWorkspace* workspaces_ GUARDED_BY(workspace_lock_) = nullptr;
+
+    host::Mutex maintenance_lock_{host::LockClass::leaf};
+    host::Condition maintenance_wake_;
+    bool stopping_ GUARDED_BY(maintenance_lock_) = false;
+    std::atomic<bool> maintenance_requested_{false};
+    host::Thread maintenance_thread_;
+};
+
+}  // namespace tiffin::tiffinfs
