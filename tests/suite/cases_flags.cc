@@ -155,6 +155,20 @@ SUITE_CASE(flags, append_only_file, {Feature::file_flags}) {
     check_file(fs, "f", "onetwo");
 }
 
+SUITE_CASE(flags, append_only_file_and_times, {Feature::file_flags}) {
+    write_file(fs, "f", "one");
+    Flagged flagged(fs, "f", FS_APPEND_FL);
+    REQUIRE_OK(fs.utimens("f", nullptr, 0));
+    const timespec now[2] = {{0, UTIME_NOW}, {0, UTIME_NOW}};
+    REQUIRE_OK(fs.utimens("f", now, 0));
+    const timespec given[2] = {{1, 0}, {1, 0}};
+    CHECK_ERROR(fs.utimens("f", given, 0), EPERM);
+    const timespec modification_given[2] = {{0, UTIME_NOW}, {1, 0}};
+    CHECK_ERROR(fs.utimens("f", modification_given, 0), EPERM);
+    const timespec access_given[2] = {{1, 0}, {0, UTIME_NOW}};
+    CHECK_ERROR(fs.utimens("f", access_given, 0), EPERM);
+}
+
 SUITE_CASE(flags, append_only_directory, {Feature::file_flags}) {
     REQUIRE_OK(fs.mkdir("d", 0755));
     write_file(fs, "d/f", "x");

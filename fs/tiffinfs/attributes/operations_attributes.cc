@@ -11,7 +11,6 @@ namespace {
 using Change = vfs::AttributeChange;
 
 constexpr uint32_t kOwnerBits = Change::user_id_bit | Change::group_id_bit;
-constexpr uint32_t kGivenTimeBits = Change::access_time_bit | Change::modification_time_bit;
 // What a host that caches writes sends for them afterwards. Who sets times by hand names the access
 // time as well, in all but odd cases.
 constexpr uint32_t kWriteTimeBits = Change::modification_time_bit | Change::change_time_bit;
@@ -28,6 +27,7 @@ class AttributeChanger {
 
   private:
     bool has(uint32_t bits) const { return (change_.valid & bits) != 0; }
+    bool gives_times() const;
     Result<vfs::Attributes> run_with_size();
     Result<vfs::Attributes> run_without_size();
     Result<void> check() REQUIRES(object_.state);
@@ -46,6 +46,17 @@ class AttributeChanger {
     XattrPlace acl_place_;
 };
 
+// Whether times are set by hand. A host that caches writes keeps modification times itself: from there
+// "now" for both times comes as "now" for one of them, and the other one is that of the change.
+bool AttributeChanger::gives_times() const {
+    if (has(Change::access_time_bit)) {
+        return true;
+    }
+    const bool now = has(Change::access_now_bit) && has(Change::change_time_bit) &&
+                     change_.modification_time == change_.change_time;
+    return has(Change::modification_time_bit) && !now;
+}
+
 // Immutable files change in nothing, append-only files in nothing but times "now". A host that sends
 // the times of writes that were legal when they were made is not refused.
 Result<void> AttributeChanger::check_flags() {
@@ -55,7 +66,7 @@ Result<void> AttributeChanger::check_flags() {
         return {};
     }
     if ((flags & vfs::file_flag::immutable) != 0 ||
-        has(Change::mode_bit | kOwnerBits | kGivenTimeBits | Change::size_bit)) {
+        has(Change::mode_bit | kOwnerBits | Change::size_bit) || gives_times()) {
         return Error::eperm;
     }
     return {};
