@@ -16,8 +16,19 @@ set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g")
 set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1")
 set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g")
 
+# Tests, and under sanitizers the programs' command lines, take longer to compile than to run.
+set(TIFFIN_TEST_OPTIONS "")
+set(TIFFIN_TOOL_OPTIONS "")
+
 set(TIFFIN_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize=: address,undefined or thread")
 option(TIFFIN_WARNINGS_AS_ERRORS "Stop at the first compiler warning" ON)
+
+if(TIFFIN_SANITIZE)
+    set(TIFFIN_TEST_OPTIONS -O0)
+    set(TIFFIN_TOOL_OPTIONS -O0)
+elseif(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
+    set(TIFFIN_TEST_OPTIONS -O1 -g1)
+endif()
 
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
