@@ -182,7 +182,7 @@ struct NodeHeader {
     uint8_t reserved0;
     uint16_t count;
     uint16_t values_begin;  // leaf: offset of the lowest value byte in the block
-    uint16_t values_bytes;  // leaf: bytes of live values; the rest of the heap is garbage
+    uint16_t values_bytes;  // leaf: of all values, which fill the rest of the block without gaps
     uint8_t reserved[8];
 };
 static_assert(sizeof(NodeHeader) == 48);
@@ -303,9 +303,9 @@ static_assert(sizeof(IntentValue) == 32);
 
 // ---- Journal --------------------------------------------------------------------------------------
 // A ring of frames. Each frame starts at a fresh write unit and is written once; its payload is one or
-// more transactions. A frame is valid only with the volume's nonce, the incarnation of the mount that
-// the superblock names, the expected sequence, and the checksum of the frame before it. A frame that
-// does not fit before the end of the journal starts at its beginning.
+// more transactions. A frame is valid only with the volume's nonce, an incarnation that is not smaller
+// than that of the superblock and of the frame before it, the expected sequence, and the checksum of the
+// frame before it. A frame that does not fit before the end of the journal starts at its beginning.
 
 inline constexpr uint32_t kFrameMagic = 0x524a4654;  // "TFJR"
 inline constexpr uint32_t kMaximumFramePayloadBytes = 1U << 20;

@@ -8,15 +8,15 @@
 // it.
 //
 // What to implement. Pure virtual is what every file system has: mounting, lookup, attributes,
-// directories. To show content, read(), or device() and map_read(). To change content, also
-// write(), set_attributes() (hosts truncate with it) and fsync(). All else as it is wanted: the
-// defaults say "not supported" (eopnotsupp, or what is said at the operation), never success. What
-// is implemented is implemented whole: an attribute or flag that is not kept is refused.
+// directories. To show content, read(), or device(), map_read() and verify_read(). To change
+// content, also write(), set_attributes() (hosts truncate with it) and fsync(). All else as it is
+// wanted: the defaults say "not supported" (eopnotsupp, or what is said at the operation), never
+// success. What is implemented is implemented whole: an attribute or flag that is not kept is
+// refused.
 //
 // Threading. Every operation may be called by many threads at once; the file system synchronises
 // itself. Operations may sleep, and are never called from interrupt context. Host objects that are
-// handed in (sinks) may wait for the host's memory, so no lock of a spinning kind is held
-// meanwhile.
+// handed in (sinks) may wait for the host's memory, so they are called without any lock.
 //
 // Permissions. The host has checked them (mode bits, ACLs, sticky directories, capabilities) before
 // it calls. What only the file system knows it checks itself: immutable and append-only flags,

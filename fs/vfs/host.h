@@ -34,21 +34,21 @@ void release_pages(void* memory, size_t size_bytes);
 // The classes of locks, in the order in which they may be taken: a thread that holds a lock may
 // take only locks of a greater class, or of the same class with a greater nesting level. Hosts may
 // check this at run time (the user-space host does in debug builds). This list is the one place
-// where the project's lock order is written down; fs/tiffinfs/README.md explains it.
+// where the project's lock order is written down; docs/design.md says what each class guards.
 enum class LockClass : uint8_t {
     session,          // a host's own locks, taken before any call into a file system
     rename,           // one per volume: cross-directory moves of directories
     object_data,      // one per object: writers of file data, held across device I/O
     object_state,     // one per object: attributes, entries and mapping; several by ascending id
     object_table,     // the shards of the object cache
-    maintenance,      // serialises checkpoints and reclaim passes
+    maintenance,      // serialises checkpoints
     transaction,      // the gate that lets a checkpoint seal a generation
     tree_root,        // the anchor that points to the root node
     tree_node,        // tree nodes, root first; nesting level = depth
     node_cache,       // the shards of the node cache
     node_pool,        // spare nodes
     allocator_group,  // the bitmap of one group
-    allocator,        // free-space totals and deferred frees
+    allocator,        // opening groups; releasing deferred frees
     journal_commit,   // the right to write to the journal
     journal_buffer,   // the buffer that transactions append to
     leaf,             // anything that takes no other lock while it is held

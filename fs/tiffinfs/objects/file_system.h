@@ -18,7 +18,8 @@ class TiffinFileSystem final : public vfs::FileSystem, private SpaceReclaimer {
     // Takes over `volume`.
     TiffinFileSystem(Volume* volume, const MountOptions& options);
     ~TiffinFileSystem() override;
-    // After construction: loads the root, resumes intents, queues orphans, starts the reclaim thread.
+    // After construction: loads the root and starts the reclaim thread, which goes on with the intents
+    // and orphans that it finds.
     Result<void> start();
 
     // operations_life.cc
@@ -105,22 +106,22 @@ class TiffinFileSystem final : public vfs::FileSystem, private SpaceReclaimer {
     Result<void> scrub(vfs::ScrubProgress& progress) override;
 
     // ---- Between the groups -------------------------------------------------------------------
-    // (file_data builder) Changes the size of a regular file; `object.data` and `object.state` are held
+    // Changes the size of a regular file; `object.data` and `object.state` are held
     // exclusively. Stages what can be done in one transaction together with the inode `new_inode` (size,
     // times and mode already set by the caller; the allocated block count is set here), commits, and
     // leaves an intent for what is left, which it goes on with before it returns. Updates object.inode.
     // Durable in order, atomic to readers.
     Result<void> change_size(Object& object, const InodeValue& new_inode, uint64_t new_size_bytes)
         REQUIRES(object.data, object.state);
-    // (file_data builder) Frees a bounded part of what a deleted object still maps: data blocks first,
+    // Frees a bounded part of what a deleted object still maps: data blocks first,
     // then other keys except inode and orphan keys; returns true when nothing is left.
     Result<bool> free_some_data(Object& object) REQUIRES(object.state);
     // Erases a deleted object that has few keys and maps no blocks, as most have, in one transaction: all
     // its keys, inode and orphan key among them. False: it has more, or there is no space for that.
     Result<bool> erase_small_object(Object& object) REQUIRES(object.state);
-    // (file_data builder) Goes on with an intent found in the tree, to its end.
+    // Goes on with an intent found in the tree, to its end.
     Result<void> resume_intent(uint64_t node, const IntentValue& intent);
-    // (namespace builder) Clears set-user-id, set-group-id and, when the inode says that there are any,
+    // Clears set-user-id, set-group-id and, when the inode says that there are any,
     // file capabilities, in `inode` and staged in `transaction` (one scattered change at most).
     Result<void> stage_kill_privileges(Object& object, InodeValue& inode, Transaction& transaction)
         REQUIRES(object.state);

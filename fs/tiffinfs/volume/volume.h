@@ -27,7 +27,7 @@ enum class ErrorsPolicy : uint8_t { remount_read_only, continue_running };
 struct VolumeOptions {
     bool read_only = false;
     uint64_t cache_bytes = 256U << 20;   // bounds tree nodes in memory
-    uint64_t commit_interval_ms = 5000;  // what is not fsynced is durable after this; 0: no timer
+    uint64_t commit_interval_ms = 5000;  // what is not fsynced is durable after this; 0: a minute
     ErrorsPolicy errors = ErrorsPolicy::remount_read_only;
 };
 
