@@ -174,6 +174,7 @@ Result<size_t> FileSystem::read(NodeId node, Handle /*handle*/, uint64_t offset_
         return Error::enomem;
     }
     auto* scratch = new (memory) ReadScratch;
+    note_read(node);
     BufferCursor cursor(buffers);
     uint64_t position = offset_bytes;
     Result<void> result;

@@ -72,7 +72,8 @@ class FileSystem {
     // only starts the work.
     virtual Result<void> sync(bool wait) = 0;
 
-    // Changes mount options while mounted: only the switch between read-only and read-write.
+    // Changes mount options while mounted: only the switch between read-only and read-write. One call
+    // at a time. Errors: erofs (it cannot be written, or damage was met), ebusy (others read it).
     virtual Result<void> remount(bool read_only);
 
     // State for an upgrade while mounted. save_state() writes a typed, versioned description of

@@ -193,6 +193,10 @@ int DeviceFile::take_for_writing(const std::string& path) {
     if (flock(descriptor_, LOCK_EX | LOCK_NB) != 0 ||
         (backing_descriptor_ >= 0 && flock(backing_descriptor_, LOCK_EX | LOCK_NB) != 0)) {
         const int error = errno == EWOULDBLOCK ? EBUSY : errno;
+        if (exclusive_descriptor_ >= 0) {
+            ::close(exclusive_descriptor_);
+            exclusive_descriptor_ = -1;
+        }
         // A conversion that fails may have given up the old lock.
         (void)flock(descriptor_, LOCK_SH | LOCK_NB);
         if (backing_descriptor_ >= 0) {

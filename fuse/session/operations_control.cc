@@ -294,7 +294,7 @@ void remount(Control& control) {
     if (!control.read(command)) {
         return control.request.fail(Error::einval);
     }
-    Result<void> result = control.request.file_system().remount(command.read_only != 0);
+    Result<void> result = control.request.session().remount(command.read_only != 0);
     if (!result.ok()) {
         return control.request.fail(result.error());
     }

@@ -134,6 +134,11 @@ std::optional<Problem> Session::run() {
     return std::nullopt;
 }
 
+Result<void> Session::remount(bool read_only) {
+    MutexLock lock(remount_lock_);
+    return file_system_.remount(read_only);
+}
+
 void Session::forget_attributes(vfs::NodeId node) {
     // A negative offset leaves the pages alone: so the kernel waits for nothing that a request
     // could hold. It fails when the kernel does not know the node any more, which is as good.

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "fs/vfs/file_system.h"
+#include "fs/vfs/host.h"
 #include "fuse/host/problem.h"
 #include "fuse/session/page_flusher.h"
 #include "fuse/session/statistics.h"
@@ -105,6 +106,8 @@ class Session {
     }
 
     PageFlusher& page_flusher() { return page_flusher_; }
+    // The file system's, for commands that come side by side.
+    Result<void> remount(bool read_only);
     // Lets the kernel forget what it knows of a node's attributes (not of its content).
     void forget_attributes(vfs::NodeId node);
 
@@ -122,6 +125,7 @@ class Session {
     uint64_t start_ns_;
     Statistics statistics_;
     PageFlusher page_flusher_;
+    host::Mutex remount_lock_{host::LockClass::session};
 
     struct fuse_session* session_ = nullptr;
     bool attached_ = false;

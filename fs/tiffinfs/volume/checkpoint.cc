@@ -193,7 +193,8 @@ Result<void> Volume::write_nodes(Node* list) NO_THREAD_SAFETY_ANALYSIS {
 // After an error there are no more checkpoints, but the next mount and fsck.tiffin shall know: the
 // superblock that is there gets the mark.
 void Volume::record_errors() {
-    if (!stopped_by_error_.load(std::memory_order_relaxed) || is_shut_down()) {
+    if (!stopped_by_error_.load(std::memory_order_relaxed) || is_shut_down() ||
+        taken_away_.load(std::memory_order_relaxed)) {
         return;
     }
     MutexLock lock(checkpoint_lock_);
@@ -236,6 +237,9 @@ Result<void> Volume::check_still_owner() {
     }
     if (!ours) {
         log_line(host::LogLevel::error, "the volume has been mounted elsewhere: stopping here");
+        // What lies there is not ours to write to any more, the journal included.
+        taken_away_.store(true, std::memory_order_relaxed);
+        journal_.kill();
         fail("the volume belongs to another mount now");
         return Error::eio;
     }

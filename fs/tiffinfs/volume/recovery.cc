@@ -33,13 +33,17 @@ struct SetOwner {
     ~SetOwner() { destroy_object(set); }
 };
 
+bool may_be_written(const Superblock& superblock) {
+    return (superblock.read_only_compat_features & ~kKnownReadOnlyCompatFeatures) == 0;
+}
+
 Result<void> check_features(const Superblock& superblock, bool read_only) {
     if ((superblock.incompat_features & ~kKnownIncompatFeatures) != 0) {
         log_line(host::LogLevel::error, "the volume uses features this version does not know (",
                  Hex{superblock.incompat_features}, "): use a newer version");
         return Error::eopnotsupp;
     }
-    if ((superblock.read_only_compat_features & ~kKnownReadOnlyCompatFeatures) != 0 && !read_only) {
+    if (!read_only && !may_be_written(superblock)) {
         log_line(host::LogLevel::error, "the volume uses features this version cannot write (",
                  Hex{superblock.read_only_compat_features}, "): mount it read-only");
         return Error::eopnotsupp;
@@ -148,7 +152,8 @@ Result<void> Volume::start_from(const Superblock& superblock, uint64_t generatio
         read_only_.store(true, std::memory_order_relaxed);
         return {};
     }
-    return become_writer();
+    TRY(become_writer());
+    return start_maintenance();
 }
 
 Result<void> Volume::begin_timeline() {
@@ -175,7 +180,6 @@ Result<void> Volume::become_writer() {
             return written;
         }
     }
-    TRY(maintenance_thread_.start("tiffin-maint", maintenance_main, this));
     is_writer_ = true;
     return {};
 }
@@ -189,7 +193,7 @@ Result<void> Volume::remount(bool read_only) {
         MutexLock lock(checkpoint_lock_);
         return checkpoint_locked(Ending::read_only);
     }
-    if (errors_seen_.load(std::memory_order_relaxed)) {
+    if (errors_seen_.load(std::memory_order_relaxed) || !may_be_written(superblock_)) {
         return Error::erofs;
     }
     TRY(device_.start_writing());
@@ -202,6 +206,7 @@ Result<void> Volume::remount(bool read_only) {
         TRY(begin_timeline());
         TRY(become_writer());
     }
+    TRY(start_maintenance());
     read_only_.store(false, std::memory_order_relaxed);
     return {};
 }

@@ -65,8 +65,10 @@ Result<void> Volume::close() {
         return {};
     }
     if (read_only()) {
+        // What had been completed when an error stopped the volume.
+        const Result<void> kept = sync();
         record_errors();
-        return journal_failed_.load(std::memory_order_relaxed) ? Error::eio : Result<void>();
+        return kept;
     }
     MutexLock lock(checkpoint_lock_);
     return checkpoint_locked(Ending::unmount);
@@ -94,7 +96,6 @@ Result<void> Volume::commit(uint64_t ticket) {
     }
     Result<void> committed = journal_.commit(ticket);
     if (!committed.ok()) {
-        journal_failed_.store(true, std::memory_order_relaxed);
         fail("the journal could not be written");
         return committed.error();
     }
@@ -173,6 +174,13 @@ void Volume::wake_maintenance() {
     maintenance_wake_.notify_one();
 }
 
+Result<void> Volume::start_maintenance() {
+    if (maintenance_thread_.running()) {
+        return {};
+    }
+    return maintenance_thread_.start("tiffin-maint", maintenance_main, this);
+}
+
 void Volume::stop_maintenance() {
     {
         MutexLock lock(maintenance_lock_);
@@ -201,12 +209,13 @@ void Volume::maintenance() {
             }
         }
         maintenance_requested_.store(false, std::memory_order_relaxed);
+        // Also after damage: what had been completed by then is to be durable. Failures have been
+        // logged and have made the volume read-only.
+        (void)sync().ok();
         record_errors();
         if (read_only() || is_shut_down()) {
             continue;
         }
-        // Failures have been logged and have made the volume read-only.
-        (void)sync().ok();
         allocator_.release_data_frees(journal_.durable_ticket(), false);
         if (needs_checkpoint()) {
             (void)checkpoint().ok();
@@ -222,6 +231,7 @@ void Volume::fail(const char* why) {
     if (!failed_.exchange(true, std::memory_order_relaxed)) {
         log_line(host::LogLevel::error, why,
                  ": the volume is read-only now; what was acknowledged stays");
+        wake_maintenance();
     }
 }
 

@@ -173,6 +173,8 @@ class Volume final : private DamageListener {
     bool must_checkpoint() const;
     bool memory_is_full() const;
     void wake_maintenance();
+    // Starts its thread unless it runs.
+    Result<void> start_maintenance();
     void stop_maintenance();
     static void maintenance_main(void* volume);
     void maintenance();
@@ -217,8 +219,8 @@ class Volume final : private DamageListener {
     std::atomic<bool> errors_seen_{false};
     // It was an error that made it read-only.
     std::atomic<bool> stopped_by_error_{false};
-    std::atomic<bool> journal_failed_{false};
-    std::atomic<bool> failed_{false};  // fail() has told people why
+    std::atomic<bool> taken_away_{false};  // by another mount
+    std::atomic<bool> failed_{false};      // fail() has told people why
     SpaceReclaimer* reclaimer_ = nullptr;
     Counters counters_;
 

@@ -193,33 +193,50 @@ class ShelfFileSystem final : public vfs::FileSystem {
     // i + 3. A file keeps its place, so a cookie means the same whatever comes and goes.
     Result<void> read_directory(NodeId node, vfs::Handle /*handle*/, uint64_t cookie,
                                 bool with_attributes, vfs::DirectorySink& sink) override {
-        MutexLock lock(mutex_);
-        TRY(check_directory(node));
+        {
+            MutexLock lock(mutex_);
+            TRY(check_directory(node));
+        }
         for (uint64_t i = cookie; i < kFileCount + 2; ++i) {
-            File* file = i < 2 ? nullptr : &files_[i - 2];
-            if (file != nullptr && file->name_bytes == 0) {
-                continue;
-            }
-            const Attributes& attributes = file == nullptr ? root_ : file->attributes;
-            vfs::DirectoryEntry entry;
-            entry.name = i == 0   ? vfs::Name(".")
-                         : i == 1 ? vfs::Name("..")
-                                  : vfs::Name(file->name, file->name_bytes);
-            entry.node = attributes.node;
-            entry.type_mode = attributes.mode & vfs::mode::type_mask;
-            entry.next_cookie = i + 1;
-            entry.attributes = with_attributes ? &attributes : nullptr;
-            if (!sink.add(entry)) {
+            if (!add_entry(i, with_attributes, sink)) {
                 break;
-            }
-            if (with_attributes && file != nullptr) {
-                ++file->references;
             }
         }
         return {};
     }
 
   private:
+    // Gives the entry at place i to `sink`, if there is one; false: it has no more room. A sink is called
+    // without locks, so the file is held by a reference meanwhile.
+    bool add_entry(uint64_t i, bool with_attributes, vfs::DirectorySink& sink) {
+        File* file = i < 2 ? nullptr : &files_[i - 2];
+        char name[vfs::kNameMaxBytes];
+        vfs::DirectoryEntry entry;
+        Attributes attributes;
+        {
+            MutexLock lock(mutex_);
+            if (file != nullptr && file->name_bytes == 0) {
+                return true;
+            }
+            attributes = file == nullptr ? root_ : file->attributes;
+            entry.name = i == 0 ? vfs::Name(".") : vfs::Name("..");
+            if (file != nullptr) {
+                __builtin_memcpy(name, file->name, file->name_bytes);
+                entry.name = vfs::Name(name, file->name_bytes);
+                ++file->references;
+            }
+        }
+        entry.node = attributes.node;
+        entry.type_mode = attributes.mode & vfs::mode::type_mask;
+        entry.next_cookie = i + 1;
+        entry.attributes = with_attributes ? &attributes : nullptr;
+        const bool taken = sink.add(entry);
+        if (file != nullptr && !(taken && with_attributes)) {
+            forget(attributes.node, 1);
+        }
+        return taken;
+    }
+
     static vfs::Timestamp now() {
         int64_t time_ns = host::realtime_ns();
         return {time_ns / 1'000'000'000, static_cast<uint32_t>(time_ns % 1'000'000'000)};

@@ -7,6 +7,7 @@
 
 #include "fs/tiffinfs/tiffinfs.h"
 #include "fs/tiffinfs/tree/node.h"
+#include "fs/tiffinfs/volume/superblock.h"
 #include "fuse/host/log_sink.h"
 #include "tests/support/crash_device.h"
 #include "tests/unit/tiffinfs/data_fixture.h"
@@ -81,9 +82,80 @@ TEST_P(ErrorsPolicyTest, IsAppliedToADamagedNodeOfTheTree) {
                                         : superblock_state::errors);
 }
 
+// Damage ends changes, but takes nothing back that had been completed before.
+TEST_P(ErrorsPolicyTest, KeepsWhatWasCompletedBefore) {
+    MountOptions options;
+    options.volume.errors = GetParam();
+    options.volume.commit_interval_ms = 0;
+    vfs::FileSystem* file_system = MUST(mount(*device_, options));
+    vfs::AttributeChange change;
+    change.valid = vfs::AttributeChange::mode_bit;
+    change.mode = 0711;
+    EXPECT_TRUE(file_system->set_attributes({}, vfs::kRootNode, change).ok());
+    NoEntries sink;
+    EXPECT_EQ(file_system->read_directory(vfs::kRootNode, 0, cookie_, false, sink).error(),
+              Error::euclean);
+    EXPECT_TRUE(file_system->unmount().ok());
+    destroy(file_system);
+
+    options.volume.read_only = true;
+    file_system = MUST(mount(*device_, options));
+    EXPECT_EQ(MUST(file_system->get_attributes(vfs::kRootNode)).mode & 07777, 0711U);
+    EXPECT_TRUE(file_system->unmount().ok());
+    destroy(file_system);
+}
+
 INSTANTIATE_TEST_SUITE_P(Policies, ErrorsPolicyTest,
                          testing::Values(ErrorsPolicy::remount_read_only,
                                          ErrorsPolicy::continue_running));
+
+// Hosts lock devices; where that fails, the mount that was there first stops before it does harm.
+TEST(TakenAway, NothingMoreIsWritten) {
+    fuse::CapturedLog log;
+    test::CrashDevice device(32U << 20);
+    ASSERT_TRUE(make_file_system(device, {}).ok());
+    MountOptions options;
+    options.volume.commit_interval_ms = 0;
+    auto* first = static_cast<TiffinFileSystem*>(MUST(mount(device, options)));
+    vfs::FileSystem* second = MUST(mount(device, options));
+    vfs::AttributeChange change;
+    change.valid = vfs::AttributeChange::mode_bit;
+    change.mode = 0711;
+    EXPECT_TRUE(first->set_attributes({}, vfs::kRootNode, change).ok());
+    EXPECT_EQ(first->volume().checkpoint().error(), Error::eio);
+
+    const uint64_t writes = device.counts().writes;
+    EXPECT_EQ(first->set_attributes({}, vfs::kRootNode, change).error(), Error::erofs);
+    EXPECT_EQ(first->fsync(vfs::kRootNode, false).error(), Error::eio);
+    EXPECT_EQ(first->sync(true).error(), Error::eio);
+    EXPECT_EQ(first->unmount().error(), Error::eio);  // a change was lost
+    EXPECT_EQ(device.counts().writes, writes);
+    destroy(first);
+    EXPECT_TRUE(second->unmount().ok());
+    destroy(second);
+    EXPECT_EQ(DataVolume::findings_of(device), "");
+}
+
+// Features that an older version may read, but not write.
+TEST(ReadOnlyFeatures, ForbidToBecomeWritable) {
+    fuse::CapturedLog log;
+    test::CrashDevice device(32U << 20);
+    ASSERT_TRUE(make_file_system(device, {}).ok());
+    Superblock superblock;
+    ASSERT_TRUE(read_superblock(device, superblock).ok());
+    superblock.read_only_compat_features = 1ULL << 63;
+    superblock.generation++;
+    ASSERT_TRUE(write_superblock(device, superblock).ok());
+    MountOptions options;
+    EXPECT_EQ(mount(device, options).error(), Error::eopnotsupp);
+    options.volume.read_only = true;
+    vfs::FileSystem* file_system = MUST(mount(device, options));
+    const uint64_t writes = device.counts().writes;
+    EXPECT_EQ(file_system->remount(false).error(), Error::erofs);
+    EXPECT_TRUE(file_system->unmount().ok());
+    destroy(file_system);
+    EXPECT_EQ(device.counts().writes, writes);
+}
 
 }  // namespace
 }  // namespace tiffin::tiffinfs
