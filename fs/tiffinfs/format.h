@@ -39,6 +39,10 @@ inline constexpr uint64_t kMaximumFileBytes = uint64_t{1} << 62;
 inline constexpr uint64_t kSuperblockMagic = 0x53464e4946464954;  // "TIFFINFS"
 inline constexpr uint32_t kFormatVersion = 1;
 inline constexpr uint32_t kSuperblockBytes = 512;
+// The one that mkfs writes, to slot B; slot A is all zeros then.
+inline constexpr uint64_t kFirstGeneration = 1;
+// Generations, incarnations and sequences only grow, and are below this: none ever wraps around.
+inline constexpr uint64_t kCounterLimit = uint64_t{1} << 62;
 inline constexpr size_t kLabelBytes = 64;
 
 // Unknown compat features are ignored, unknown ro_compat ones allow only read-only mounts, unknown
@@ -171,6 +175,8 @@ constexpr Key previous_key(Key key) {
 
 inline constexpr uint32_t kNodeMagic = 0x444e4654;  // "TFND"
 inline constexpr uint32_t kMaximumLevel = 15;
+// No device holds a tree as high as this; so the root always has room above it.
+inline constexpr uint32_t kMaximumRootLevel = kMaximumLevel - 2;
 
 struct NodeHeader {
     uint32_t magic;

@@ -153,7 +153,7 @@ std::string find_impossible_field(const Superblock& superblock, uint64_t device_
         return "the journal or the size of the volume is impossible";
     }
     if (s.generation == 0 || s.root_generation > s.generation ||
-        s.root_level > tiffinfs::kMaximumLevel ||
+        s.root_level > tiffinfs::kMaximumRootLevel ||
         layout->touches_fixed_blocks(std::min(s.root_block, s.total_blocks - 1), 1) ||
         s.root_block >= s.total_blocks) {
         return "the root of the tree is impossible";
@@ -162,7 +162,9 @@ std::string find_impossible_field(const Superblock& superblock, uint64_t device_
         return "the journal begins outside of its place";
     }
     if (s.used_blocks > s.total_blocks || s.initialized_groups > layout->groups() ||
-        s.next_node <= vfs::kRootNode || s.next_node > tiffinfs::kKeyOffsetMask) {
+        s.next_node <= vfs::kRootNode || s.next_node > tiffinfs::kKeyOffsetMask ||
+        s.generation >= tiffinfs::kCounterLimit || s.incarnation >= tiffinfs::kCounterLimit ||
+        s.journal_sequence >= tiffinfs::kCounterLimit) {
         return "impossible totals";
     }
     return {};

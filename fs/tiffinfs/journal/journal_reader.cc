@@ -138,8 +138,8 @@ Result<bool> JournalReader::read_frame_at(uint64_t offset, FrameHeader& header, 
 
 bool JournalReader::is_expected(const FrameHeader& header) const {
     return header.magic == kFrameMagic && header.volume_nonce == volume_nonce_ &&
-           header.incarnation >= incarnation_ && header.sequence == next_.sequence &&
-           header.previous_checksum == next_.previous_checksum;
+           header.incarnation >= incarnation_ && header.incarnation < kCounterLimit &&
+           header.sequence == next_.sequence && header.previous_checksum == next_.previous_checksum;
 }
 
 // Whether there can be a frame with this header at `offset`. One without a transaction is never

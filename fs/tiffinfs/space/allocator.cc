@@ -170,10 +170,12 @@ Result<void> Allocator::load_group(BlockGroup& group) {
     return read;
 }
 
-BlockGroup& Allocator::loaded_group(uint64_t index) {
+BlockGroup* Allocator::group_to_mark(uint64_t index) {
     BlockGroup* group = table_.find(index);
-    TIFFIN_ASSERT(group != nullptr && group->load() == BlockGroup::Load::loaded);
-    return *group;
+    TIFFIN_ASSERT(group != nullptr);
+    const BlockGroup::Load load = group->load();
+    TIFFIN_ASSERT(load == BlockGroup::Load::loaded || load == BlockGroup::Load::damaged);
+    return load == BlockGroup::Load::loaded ? group : nullptr;
 }
 
 Result<void> Allocator::open_group(uint64_t index) {
@@ -255,7 +257,10 @@ Result<void> Allocator::load_checked(BlockRange range) {
     }
     group = TRY(make_group(index));
     MutexLock lock(group->mutex);
-    return load_group(*group);
+    Result<void> loaded = load_group(*group);
+    // A damaged bitmap changes nothing about who owns which block: only its space cannot be used, and
+    // what is freed there is lost, until fsck.tiffin makes it anew.
+    return group->load() == BlockGroup::Load::damaged ? Result<void>() : loaded;
 }
 
 Result<void> Allocator::load(BlockRange range) { return load_checked(range); }
@@ -312,7 +317,9 @@ void Allocator::apply(const SpaceChange& change) {
 void Allocator::cancel(BlockRange range) {
     while (range.block_count != 0) {
         const Piece piece = Piece::cut_from(range);
-        BlockGroup& group = loaded_group(piece.group);
+        BlockGroup* found = table_.find(piece.group);
+        TIFFIN_ASSERT(found != nullptr && found->load() == BlockGroup::Load::loaded);
+        BlockGroup& group = *found;
         SpaceChange change;
         {
             MutexLock lock(group.mutex);

@@ -84,9 +84,9 @@ class Allocator {
     // Gives back what was allocated and not mapped.
     void cancel(BlockRange range);
 
-    // Reads the bitmaps of `range`, so that mark_used and mark_free need no I/O. Errors: eio,
-    // enomem; euclean when a bitmap is damaged, or when no file and no node can be in that range
-    // (beyond the end, or in fixed structures).
+    // Reads the bitmaps of `range`, so that marking needs no I/O. A damaged one is no error: blocks are
+    // then neither marked there nor handed out. Errors: eio, enomem; euclean when no file and no node
+    // can be in that range (beyond the end, or in fixed structures).
     Result<void> load(BlockRange range);
 
     // In an open transaction; the groups are in memory. mark_used: the blocks were allocated (or
@@ -184,8 +184,8 @@ class Allocator {
     // The group object, made when it is missing; its bitmap may not be loaded. Errors: enomem.
     Result<BlockGroup*> make_group(uint64_t index);
     Result<void> load_group(BlockGroup& group) REQUIRES(group.mutex);
-    // A group that must be in memory.
-    BlockGroup& loaded_group(uint64_t index);
+    // A group that must be in memory; nullptr when its bitmap is damaged: nothing is marked there.
+    BlockGroup* group_to_mark(uint64_t index);
     // Opens groups until there are `end`, at most up to `limit`. Errors: enomem, enospc (the
     // limit).
     Result<void> open_groups(uint64_t end, uint64_t limit) EXCLUDES(open_mutex_);

@@ -27,7 +27,11 @@ void Allocator::mark_used(BlockRange range) {
     const bool replay = replaying_.load(std::memory_order_relaxed);
     while (range.block_count != 0) {
         const Piece piece = Piece::cut_from(range);
-        BlockGroup& group = loaded_group(piece.group);
+        BlockGroup* marked = group_to_mark(piece.group);
+        if (marked == nullptr) {
+            continue;
+        }
+        BlockGroup& group = *marked;
         SpaceChange change;
         {
             MutexLock lock(group.mutex);
@@ -46,7 +50,11 @@ void Allocator::mark_used(BlockRange range) {
 void Allocator::mark_data_free(BlockRange range, uint64_t ticket) {
     while (range.block_count != 0) {
         const Piece piece = Piece::cut_from(range);
-        BlockGroup& group = loaded_group(piece.group);
+        BlockGroup* marked = group_to_mark(piece.group);
+        if (marked == nullptr) {
+            continue;
+        }
+        BlockGroup& group = *marked;
         SpaceChange change;
         if (layout_.touches_fixed_blocks(piece.first_block(), piece.run.count)) [[unlikely]] {
             change.wrong_blocks = piece.run.count;
@@ -67,7 +75,11 @@ void Allocator::mark_data_free(BlockRange range, uint64_t ticket) {
 void Allocator::mark_node_free(uint64_t block, uint64_t generation) {
     BlockRange range{block, 1};
     const Piece piece = Piece::cut_from(range);
-    BlockGroup& group = loaded_group(piece.group);
+    BlockGroup* marked = group_to_mark(piece.group);
+    if (marked == nullptr) {
+        return;
+    }
+    BlockGroup& group = *marked;
     SpaceChange change;
     if (layout_.touches_fixed_blocks(block, 1)) [[unlikely]] {
         change.wrong_blocks = 1;
@@ -169,7 +181,11 @@ Result<void> Allocator::protect_for_replay(BlockRange range) {
     replaying_.store(true, std::memory_order_relaxed);
     while (range.block_count != 0) {
         const Piece piece = Piece::cut_from(range);
-        BlockGroup& group = loaded_group(piece.group);
+        BlockGroup* marked = group_to_mark(piece.group);
+        if (marked == nullptr) {
+            continue;  // nothing is handed out there
+        }
+        BlockGroup& group = *marked;
         MutexLock lock(group.mutex);
         const SpaceChange change = TRY(group.guard(piece.run));
         apply(change);

@@ -153,6 +153,15 @@ Error NodeCache::report_second_parent(uint64_t block) {
     return Error::euclean;
 }
 
+Error NodeCache::report_misplaced_keys(const Node* node) {
+    if (last_failed_block_.exchange(node->block, std::memory_order_relaxed) != node->block) {
+        log_line(host::LogLevel::error, "tree node at block ", node->block,
+                 " has keys that belong elsewhere");
+    }
+    listener_.damage_met();
+    return Error::euclean;
+}
+
 // The loader enters the node first, locked, so that everybody else who wants it waits for the one read.
 Result<Node*> NodeCache::load(uint64_t block, uint64_t generation, uint8_t level)
     NO_THREAD_SAFETY_ANALYSIS {  // the lock of a node nobody else can see yet
@@ -343,6 +352,23 @@ Result<void> NodePins::add(Node* node) {
     }
     nodes_[count_++] = node;
     return {};
+}
+
+uint32_t NodePins::count_older(uint64_t generation) const {
+    uint32_t older = 0;
+    for (uint32_t i = 0; i < count_; ++i) {
+        older += nodes_[i]->generation < generation ? 1 : 0;
+    }
+    return older;
+}
+
+bool NodePins::contains(const Node* node) const {
+    for (uint32_t i = count_; i > 0; --i) {
+        if (nodes_[i - 1] == node) {
+            return true;
+        }
+    }
+    return false;
 }
 
 void NodePins::release() {

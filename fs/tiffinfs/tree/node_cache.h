@@ -22,11 +22,6 @@ namespace tiffin::tiffinfs {
 class NodeCache;
 class NodePool;
 
-// What a transaction may still take from the pool. Filled by NodePool::reserve.
-struct NodeReservation {
-    uint32_t nodes = 0;
-};
-
 // Nodes that stay in memory until release().
 class NodePins {
   public:
@@ -40,6 +35,9 @@ class NodePins {
     void release();
     // How many, some of them perhaps counted twice.
     uint32_t size() const { return count_; }
+    // How many that a change would have to copy, since an older generation made them.
+    uint32_t count_older(uint64_t generation) const;
+    bool contains(const Node* node) const;
 
   private:
     static constexpr uint32_t kInlineNodes = 48;
@@ -48,6 +46,17 @@ class NodePins {
     uint32_t capacity_ = kInlineNodes;
     Node* inline_nodes_[kInlineNodes];
     Node** nodes_ = inline_nodes_;
+};
+
+// What a transaction may still take from the pool. Filled by NodePool::reserve.
+struct NodeReservation {
+    uint32_t nodes = 0;
+    // Of these, what the prepared changes themselves can need: copies of pinned nodes, and splits.
+    uint32_t kept = 0;
+    const NodePins* pins = nullptr;
+
+    // A node that would have to be copied for its own sake.
+    bool keeps_copy_of(const Node* node) const { return pins != nullptr && pins->contains(node); }
 };
 
 class NodeCache {
@@ -62,6 +71,8 @@ class NodeCache {
     // The node at `block`, pinned; reads and checks it when it is not in memory. Errors: eio,
     // euclean (with a log line: what and where), enomem.
     Result<Node*> get(uint64_t block, uint64_t generation, uint8_t level);
+    // Says that a node's keys do not lie where its parent says; returns euclean to pass on.
+    Error report_misplaced_keys(const Node* node);
     // Only when it is in memory and could be pinned at once; else nullptr.
     Node* find_cached(uint64_t block);
     void unpin(Node* node) {
@@ -157,11 +168,12 @@ class NodePool {
     uint64_t spare_blocks();
     // What open transactions may still take.
     uint64_t reserved_nodes();
+    // How many were taken beyond a reservation: 0, as tests assert.
+    uint64_t overdrawn_nodes();
     Allocator& allocator() { return allocator_; }
 
   private:
-    // Spare nodes beyond what is reserved, so that refilling is rare and an estimate that was a
-    // little too low does no harm.
+    // Spare nodes beyond what is reserved, so that refilling is rare.
     static constexpr uint32_t kMarginNodes = 64;
     // Adds `count` spare nodes; `made` says how many, also on failure. Errors: enospc, enomem, eio.
     Result<void> refill(uint32_t count, SpacePriority priority, uint32_t& made);
@@ -172,6 +184,7 @@ class NodePool {
     Node* spare_ GUARDED_BY(lock_) = nullptr;  // linked by hash_next
     uint32_t spare_count_ GUARDED_BY(lock_) = 0;
     uint32_t reserved_ GUARDED_BY(lock_) = 0;
+    uint64_t overdrawn_ GUARDED_BY(lock_) = 0;
 };
 
 }  // namespace tiffin::tiffinfs

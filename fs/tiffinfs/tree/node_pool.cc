@@ -97,7 +97,7 @@ void NodePool::unreserve(NodeReservation& reservation) {
     MutexLock lock(lock_);
     TIFFIN_ASSERT(reserved_ >= reservation.nodes);
     reserved_ -= reservation.nodes;
-    reservation.nodes = 0;
+    reservation = {};
 }
 
 Node* NodePool::take(NodeReservation& reservation) {
@@ -106,8 +106,12 @@ Node* NodePool::take(NodeReservation& reservation) {
         reservation.nodes--;
         reserved_--;
     } else {
-        // The estimate was too low; the margin covers it.
+        // More than was thought to be needed at most: a mistake that the margin may cover.
         TIFFIN_ASSERT(spare_count_ > reserved_);
+        overdrawn_++;
+    }
+    if (reservation.kept > 0) {
+        reservation.kept--;
     }
     Node* node = spare_;
     TIFFIN_ASSERT(node != nullptr);
@@ -138,6 +142,11 @@ void NodePool::drain() {
 uint64_t NodePool::spare_blocks() {
     MutexLock lock(lock_);
     return spare_count_;
+}
+
+uint64_t NodePool::overdrawn_nodes() {
+    MutexLock lock(lock_);
+    return overdrawn_;
 }
 
 uint64_t NodePool::reserved_nodes() {

@@ -8,6 +8,25 @@
 #include "fs/vfs/host.h"
 
 namespace tiffin::tiffinfs {
+namespace {
+
+// How many leaves neighbouring keys with `bytes` of slots and values fill at most.
+uint32_t leaves_of(uint32_t bytes) { return bytes / (kNodeSpaceBytes / 3) + 2; }
+
+// Whether the keys of a node are those that its parent sends there. With others (in a damaged tree)
+// looking for a key and walking over it would come to different places. An inner node's first key
+// counts for nothing: its first child covers all below the second.
+bool is_within(const Node* node, Key lower, Key upper) {
+    const uint32_t count = node->header().count;
+    if (node->level > 0) {
+        const InnerEntry* entries = inner_entries(node->page);
+        return count < 2 || (lower <= entries[1].key && entries[count - 1].key < upper);
+    }
+    return count == 0 ||
+           (lower <= leaf_key(node->page, 0) && leaf_key(node->page, count - 1) < upper);
+}
+
+}  // namespace
 
 Tree::Tree(NodeCache& cache, NodePool& pool) : cache_(cache), pool_(pool) {}
 
@@ -75,6 +94,11 @@ Result<Node*> Tree::descend_shared(Key key, Bounds& bounds,
                 leave_shared(node);
                 return kept.error();
             }
+        }
+        if (!is_within(node, bounds.lower, bounds.upper)) {
+            Error error = cache_.report_misplaced_keys(node);
+            leave_shared(node);
+            return error;
         }
         if (node->level == 0) {
             return node;
@@ -252,18 +276,25 @@ Result<void> Tree::prepare(Key first, Key last, NodePins& pins) NO_THREAD_SAFETY
 }
 
 uint32_t Tree::nodes_needed(uint32_t records, uint32_t contiguous_bytes) const {
-    // The tree may grow by a level meanwhile. A change copies its path and, in the worst case,
-    // splits every node on it.
+    // The tree may grow by a level meanwhile. A change copies its path. Neighbours share theirs; here
+    // their leaves are taken to be no emptier than usual, which prepare() looks at.
     uint32_t height = root().level + 2U;
-    uint32_t path = 2 * height + 1;
-    uint32_t nodes = records * path;
+    uint32_t copies = records * height;
     if (contiguous_bytes > 0) {
-        // Neighbours share their path; each leaf they fill is copied or split off, and each inner
-        // node above too.
-        uint32_t leaves = contiguous_bytes / (kNodeSpaceBytes / 3) + 2;
-        nodes += 2 * leaves + leaves / 16 + 2 * path;
+        copies += leaves_of(contiguous_bytes) + 2 * height;
     }
-    return nodes;
+    return copies + splits_needed(records, contiguous_bytes);
+}
+
+uint32_t Tree::splits_needed(uint32_t records, uint32_t contiguous_bytes) const {
+    // In the worst case a change splits every node on its way and adds a root.
+    uint32_t path = root().level + 3U;
+    uint32_t splits = records * path;
+    if (contiguous_bytes > 0) {
+        uint32_t leaves = leaves_of(contiguous_bytes);
+        splits += leaves + leaves / 16 + 2 * path;
+    }
+    return splits;
 }
 
 }  // namespace tiffin::tiffinfs

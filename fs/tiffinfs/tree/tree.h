@@ -98,6 +98,8 @@ class Tree {
     // Nodes that `records` changes scattered over the tree can use up at most, or changes of
     // neighbouring keys with `contiguous_bytes` of slots and values in all.
     uint32_t nodes_needed(uint32_t records, uint32_t contiguous_bytes) const;
+    // Those of them that splits can use up, without any copies.
+    uint32_t splits_needed(uint32_t records, uint32_t contiguous_bytes) const;
 
     // ---- Checkpoint, with no transaction open. ----
     TreeRoot root() const;

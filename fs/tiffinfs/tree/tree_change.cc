@@ -26,6 +26,12 @@ bool leaf_has_room(const Node* leaf, uint32_t index, bool exists, size_t value_b
     return sizeof(LeafSlot) + value_bytes <= free_bytes;
 }
 
+// Whether there is a spare node for a copy that nobody has asked for.
+bool may_be_copied(const Node* node, const NodeReservation& reservation) {
+    return reservation.nodes > reservation.kept ||
+           (reservation.nodes > 0 && reservation.keeps_copy_of(node));
+}
+
 }  // namespace
 
 void Tree::start_empty(uint64_t generation,
@@ -370,9 +376,14 @@ bool Tree::make_heir(Node* parent, uint32_t child,
             node->lock.lock(node->lock_level());
         }
         const bool usable = node != nullptr && is_whole(node, entry.child_generation, level) &&
-                            (node->generation == generation_ || reservation.nodes > 0);
+                            (node->generation == generation_ || may_be_copied(node, reservation));
         if (usable && node->generation != generation_) {
+            const bool is_due = reservation.keeps_copy_of(node);
+            const uint32_t kept = reservation.kept;
             node = copy_node(node, reservation);
+            if (!is_due) {
+                reservation.kept = kept;
+            }
             entry.child_block = node->block;
             entry.child_generation = generation_;
         }

@@ -64,7 +64,9 @@ int apply_record(TransactionWorkspace& workspace, RecordType type, Key key, Byte
         case RecordType::erase_range: {
             Key end = read_value<Key>(value);
             int change = 0;
-            while (tree.find_first_prepared(key, end, workspace.context.found)) {
+            Key next = key;
+            while (tree.find_first_prepared(next, end, workspace.context.found)) {
+                next = next_key(workspace.context.found.key);
                 change += erase_key(workspace, workspace.context.found.key);
             }
             return change;

@@ -14,7 +14,6 @@ namespace {
 constexpr uint64_t kMinimumJournalBytes = 1U << 20;
 // The journal lies in group 0, behind its bitmaps.
 constexpr uint64_t kMaximumJournalBytes = (kBlocksPerGroup - kJournalFirstBlock) * kBlockBytes;
-constexpr uint64_t kFirstGeneration = 1;
 
 uint64_t choose_journal_bytes(uint64_t volume_bytes) {
     uint64_t bytes = volume_bytes / 16;

@@ -31,6 +31,15 @@ class BlockBuffer {
     unsigned char* memory_;
 };
 
+bool is_empty(const unsigned char* block) {
+    for (uint32_t i = 0; i < kBlockBytes; ++i) {
+        if (block[i] != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
 void insert_sorted(SuperblockSet& set, const Superblock& superblock) {
     uint32_t place = set.count;
     while (place > 0 && set.found[place - 1].generation < superblock.generation) {
@@ -64,8 +73,11 @@ bool check_superblock(const Superblock& superblock, uint64_t device_bytes, const
         reason = "an impossible journal";
         return false;
     }
-    if (superblock.root_block >= superblock.total_blocks || superblock.root_level > kMaximumLevel ||
+    if (superblock.root_block >= superblock.total_blocks ||
+        superblock.root_level > kMaximumRootLevel ||
         superblock.root_generation > superblock.generation || superblock.generation == 0 ||
+        superblock.generation >= kCounterLimit || superblock.incarnation >= kCounterLimit ||
+        superblock.journal_sequence >= kCounterLimit ||
         superblock.used_blocks > superblock.total_blocks ||
         superblock.initialized_groups > group_count(superblock.total_blocks) ||
         superblock.next_node <= vfs::kRootNode || superblock.next_node > kKeyOffsetMask) {
@@ -89,6 +101,7 @@ Result<void> read_superblocks(vfs::BlockDevice& device, SuperblockSet& set) {
         return Error::enomem;
     }
     uint32_t readable = 0;
+    uint32_t empty = 0;
     // The copies at the end are found by the size of the volume when a first copy tells it, else by
     // the size of the device.
     uint64_t total_blocks = device_blocks;
@@ -102,6 +115,7 @@ Result<void> read_superblocks(vfs::BlockDevice& device, SuperblockSet& set) {
         Superblock superblock;
         __builtin_memcpy(&superblock, buffer.data(), sizeof(superblock));
         bool magic = superblock.magic == kSuperblockMagic;
+        empty += is_empty(buffer.data()) ? 1 : 0;
         set.magic_seen = set.magic_seen || magic;
         const char* reason = nullptr;
         if (check_superblock(superblock, device_bytes, reason) &&
@@ -114,6 +128,10 @@ Result<void> read_superblocks(vfs::BlockDevice& device, SuperblockSet& set) {
     }
     if (readable == 0) {
         return Error::eio;
+    }
+    if (set.count > 0 && set.found[0].generation == kFirstGeneration) {
+        // mkfs writes one slot and clears the other.
+        set.damaged -= empty < 2 ? empty : 2;
     }
     return {};
 }

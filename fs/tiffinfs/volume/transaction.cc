@@ -79,6 +79,8 @@ Result<void> Transaction::begin(SpacePriority priority,
         }
         if (reserved.ok() && volume_.journal().try_reserve(journal_bytes)) {
             workspace->journal_reserved = journal_bytes;
+            workspace->priority = priority;
+            workspace->size = size;
             workspace_ = workspace;
             return {};
         }
@@ -215,7 +217,24 @@ Result<void> Transaction::prepare() {
     TRY(for_each_record(*workspace_, [&](RecordType type, Key key, ByteSpan value) {
         return prepare_record(*workspace_, type, key, value);
     }));
+    TRY(reserve_copies());
     workspace_->prepared = true;
+    return {};
+}
+
+// begin() had to guess in how many nodes the changes lie: where leaves are sparse, many. Now they are
+// known, and so is what is needed at most.
+Result<void> Transaction::reserve_copies() {
+    NodeReservation& reservation = workspace_->reservation;
+    const Tree& tree = volume_.tree();
+    const uint32_t needed =
+        workspace_->pins.count_older(tree.generation()) +
+        tree.splits_needed(workspace_->size.scattered, workspace_->size.contiguous_bytes);
+    if (reservation.nodes < needed) {
+        TRY(volume_.pool().reserve(needed - reservation.nodes, workspace_->priority, reservation));
+    }
+    reservation.kept = needed;
+    reservation.pins = &workspace_->pins;
     return {};
 }
 

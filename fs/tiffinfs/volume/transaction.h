@@ -62,7 +62,8 @@ class Transaction {
                               uint32_t block_count, uint32_t flags, Span<const uint32_t> checksums);
     Result<void> unmap(uint64_t node, uint64_t file_block, uint64_t block_count);
 
-    // Errors: eio, euclean, enomem. After success commit() cannot fail.
+    // Errors: eio, euclean, enomem; enospc, when the changes lie in more nodes than begin() could
+    // know (fewer of them may fit). After success commit() cannot fail.
     Result<void> prepare();
     // Returns the journal ticket; see Volume::commit.
     uint64_t commit();
@@ -74,6 +75,7 @@ class Transaction {
     uint64_t generation() const;
 
   private:
+    Result<void> reserve_copies();
     Result<unsigned char*> stage(RecordType type, Key key, uint32_t value_bytes);
 
     Volume& volume_;

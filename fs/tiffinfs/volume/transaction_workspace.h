@@ -8,6 +8,7 @@
 #include "fs/tiffinfs/format.h"
 #include "fs/tiffinfs/tree/node_cache.h"
 #include "fs/tiffinfs/volume/extents.h"
+#include "fs/tiffinfs/volume/transaction.h"
 
 namespace tiffin::tiffinfs {
 
@@ -31,6 +32,8 @@ struct TransactionWorkspace {
     uint32_t record_count = 0;
     uint32_t journal_reserved = 0;
     bool prepared = false;
+    SpacePriority priority = SpacePriority::normal;
+    TransactionSize size;
     NodeReservation reservation;
     NodePins pins;
     FreedRanges freed;

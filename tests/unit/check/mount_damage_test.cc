@@ -107,5 +107,127 @@ TEST(MountDamage, ReadOnlyMountLeavesNoMark) {
     EXPECT_EQ(editor.superblock().state, tiffinfs::superblock_state::clean);
 }
 
+// Where a leaf holds a key that its parent sends elsewhere, walking over keys and looking for one come to
+// different places. Nobody must wait for them to agree.
+TEST(MountDamage, MisplacedKeyIsDamageAndNoReasonToHang) {
+    CrashDevice device(kDeviceBytes);
+    make_populated(device, 500);
+    ImageEditor editor(device);
+    const uint64_t node = editor.node_of("/many/file-100");
+    const uint64_t far_node = editor.node_of("/many/file-400");
+    const tiffinfs::Key far_key = make_key(far_node, Kind::inode, 0);
+    ASSERT_NE(editor.leaf_block(far_key), editor.leaf_block(make_key(node, Kind::inode, 0)));
+    editor.put_into_leaf_of(make_key(node, Kind::inode, 0), far_key, editor.get(far_key));
+    auto with_journal = device.after_crash(CrashOutcome::drop_unflushed, 0);
+
+    TestVolume volume(device);
+    ASSERT_TRUE(volume.mount().ok());
+    EXPECT_EQ(errno_value(volume.attributes("/many/file-100").error()),
+              errno_value(Error::euclean));
+    EXPECT_FALSE(volume.unlink("/many/file-100").ok());
+    (void)volume.unmount().ok();
+
+    // A journal that erases over both of its places.
+    ImageEditor(*with_journal)
+        .append_frame(
+            ImageEditor::record(tiffinfs::RecordType::erase_range, make_key(node, Kind::inode, 0),
+                                bytes_of(tiffinfs::next_key(far_key))),
+            1);
+    TestVolume replaying(*with_journal);
+    EXPECT_EQ(errno_value(replaying.mount().error()), errno_value(Error::euclean));
+}
+
+// A damaged bitmap says nothing about who owns what: changes, checkpoints and replay go on in the other
+// groups, also when the root of the tree lies in that one.
+TEST(MountDamage, DamagedBitmapOfTheRootStopsNothing) {
+    CrashDevice device(3 * kDeviceBytes);
+    make_populated(device, 500);
+    ImageEditor editor(device);
+    const uint64_t group = tiffinfs::group_of(editor.superblock().root_block);
+    for (uint32_t slot = 0; slot < 2; ++slot) {
+        editor.flip_bit(tiffinfs::bitmap_block(group, slot), 1000, 1);
+    }
+    TestVolume volume(device);
+    ASSERT_TRUE(volume.mount().ok());
+    ASSERT_TRUE(volume.create("/later").ok());
+    ASSERT_TRUE(volume.write("/later", 0, std::string(100'000, 'x')).ok());
+    ASSERT_TRUE(volume.unlink("/many/file-250").ok());
+    ASSERT_TRUE(volume.file_system().sync(true).ok());
+    ASSERT_TRUE(volume.truncate("/later", 50'000).ok());
+    ASSERT_TRUE(volume.file_system().sync(true).ok());
+
+    auto crashed = device.after_crash(CrashOutcome::drop_unflushed, 0);
+    TestVolume replayed(*crashed);
+    ASSERT_TRUE(replayed.mount().ok());
+    EXPECT_EQ(MUST(replayed.read("/later")), std::string(50'000, 'x'));
+    EXPECT_FALSE(replayed.find("/many/file-250").ok());
+    ASSERT_TRUE(replayed.create("/after").ok());
+    ASSERT_TRUE(replayed.unmount().ok());
+    const Report repaired = repair_completely(*crashed);
+    EXPECT_FALSE(repaired.clean());
+}
+
+// Numbers that only grow have a bound, so that the next one always exists.
+TEST(MountDamage, CountersBeyondTheirBoundAreRefused) {
+    using tiffinfs::Superblock;
+    CrashDevice device(kDeviceBytes);
+    make_populated(device, 5);
+    const uint64_t limit = tiffinfs::kCounterLimit;
+    const auto changes = {
+        +[](Superblock& superblock, uint64_t value) {
+            superblock.generation = value + superblock.generation % 2;
+        },
+        +[](Superblock& superblock, uint64_t value) { superblock.incarnation = value; },
+        +[](Superblock& superblock, uint64_t value) { superblock.journal_sequence = value; },
+        +[](Superblock& superblock, uint64_t /*value*/) {
+            superblock.root_level = tiffinfs::kMaximumRootLevel + 1;
+        },
+    };
+    for (const auto change : changes) {
+        for (const uint64_t value : {limit, ~uint64_t{0} - 1}) {
+            auto copy = device.after_crash(CrashOutcome::keep_completed, 0);
+            ImageEditor editor(*copy);
+            Superblock superblock = editor.superblock();
+            change(superblock, value);
+            editor.write_superblock(superblock);
+            // The generation before may stand in for it.
+            TestVolume volume(*copy);
+            if (volume.mount().ok()) {
+                EXPECT_TRUE(volume.create("/later").ok());
+                EXPECT_TRUE(volume.unmount().ok());
+            }
+            tiffinfs::SuperblockSet set;
+            ASSERT_TRUE(tiffinfs::read_superblocks(*copy, set).ok());
+            for (uint32_t i = 0; i < set.count; ++i) {
+                EXPECT_LT(set.found[i].generation, limit);
+                EXPECT_LT(set.found[i].incarnation, limit);
+            }
+        }
+    }
+}
+
+// mkfs leaves one slot of superblocks empty, which is no damage; later it would be.
+TEST(MountDamage, FreshVolumeHasNone) {
+    CrashDevice device(kDeviceBytes);
+    ASSERT_TRUE(TestVolume(device).make().ok());
+    TestVolume volume(device);
+    tiffinfs::MountOptions options = TestVolume::quiet_options();
+    options.volume.read_only = true;
+    ASSERT_TRUE(volume.mount(options).ok());
+    vfs::ScrubProgress progress;
+    while (!progress.finished) {
+        ASSERT_TRUE(volume.file_system().scrub(progress).ok());
+    }
+    EXPECT_EQ(progress.errors_found, 0U);
+    ASSERT_TRUE(volume.unmount().ok());
+    tiffinfs::SuperblockSet set;
+    ASSERT_TRUE(tiffinfs::read_superblocks(device, set).ok());
+    EXPECT_EQ(set.damaged, 0U);
+    ASSERT_TRUE(volume.mount().ok());
+    ASSERT_TRUE(volume.unmount().ok());
+    ASSERT_TRUE(tiffinfs::read_superblocks(device, set).ok());
+    EXPECT_EQ(set.damaged, 0U);
+}
+
 }  // namespace
 }  // namespace tiffin::check

@@ -68,6 +68,7 @@ class DataVolume {
     }
     void unmount() {
         if (file_system_ != nullptr) {
+            EXPECT_EQ(file_system_->volume().pool().overdrawn_nodes(), 0U);
             EXPECT_TRUE(file_system_->unmount().ok());
             destroy(file_system_);
             file_system_ = nullptr;

@@ -374,16 +374,22 @@ TEST(JournalRecovery, SurvivesExtremeNumbers) {
     const Transaction transaction = make_transaction(1, 100);
     FrameHeader header{};
     header.volume_nonce = volume.superblock.volume_nonce;
-    header.incarnation = ~uint64_t{0};
-    header.sequence = ~uint64_t{0};
+    volume.superblock.journal_sequence = kCounterLimit - 1;
+    volume.superblock.incarnation = kCounterLimit - 1;
+    header.incarnation = kCounterLimit - 1;
+    header.sequence = kCounterLimit - 1;
     Bytes payload(sizeof(TransactionHeader));
     const TransactionHeader transaction_header{92, 1};
     memcpy(payload.data(), &transaction_header, sizeof(transaction_header));
     payload.insert(payload.end(), transaction.records.begin(), transaction.records.end());
     forge_frame(volume, 0, header, payload);
     Replay replay = volume.read();
-    // The sequence after the last one is 0, which nothing precedes.
     EXPECT_EQ(replay.transactions.size(), 1U);
+
+    // No volume gets there.
+    header.incarnation = kCounterLimit;
+    forge_frame(volume, 0, header, payload);
+    EXPECT_TRUE(volume.read().transactions.empty());
 
     for (const uint32_t payload_bytes : {0U, 1U, kMaximumFramePayloadBytes + 1, 0xffffffffU}) {
         header.magic = kFrameMagic;
