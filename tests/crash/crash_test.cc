@@ -145,15 +145,15 @@ TEST_P(Crash, ScriptAtEveryWrite) {
 
 TEST_P(Crash, LongOperations) {
     // When the commits fall is up to the scheduler: some runs may not cut any operation in two.
-    const int runs = is_reduced() ? 3 : 20;
+    const int runs = is_reduced() ? 2 : 20;
     for (int run = 0; run < runs && (met_.orphans == 0 || met_.intents == 0); ++run) {
-        fail_power_everywhere(run_long_operations(GetParam().geometry()), is_reduced() ? 9 : 3);
+        fail_power_everywhere(run_long_operations(GetParam().geometry()), is_reduced() ? 15 : 3);
         if (HasFatalFailure()) {
             return;
         }
     }
     if (is_reduced()) {
-        return;  // every 9th change is too few to meet both for sure
+        return;  // every 15th change is too few to meet both for sure
     }
     EXPECT_GT(met_.orphans, 0U);
     EXPECT_GT(met_.intents, 0U);

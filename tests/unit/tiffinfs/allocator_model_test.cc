@@ -15,6 +15,7 @@
 #include "fs/tiffinfs/space/allocator.h"
 #include "fuse/host/log_sink.h"
 #include "tests/support/crash_device.h"
+#include "tests/support/test_size.h"
 #include "tests/unit/tiffinfs/allocator_fixture.h"
 
 namespace tiffin::tiffinfs {
@@ -351,7 +352,7 @@ class ModelRun {
 
 TEST(AllocatorModel, BehavesAsTheModelSays) {
     uint64_t first_seed = 1;
-    uint64_t end_seed = 9;
+    uint64_t end_seed = test::test_size(9, 4);
     if (const char* seed = getenv("TIFFIN_SEED"); seed != nullptr) {
         first_seed = strtoull(seed, nullptr, 0);
         end_seed = first_seed + 1;

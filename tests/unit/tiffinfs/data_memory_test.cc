@@ -164,7 +164,8 @@ TEST(DataIntent, InterruptedTruncationIsFinishedBeforeTheFileGrows) {
 // Nobody sees a file with its extents half moved, nor an error for it.
 TEST(DataIntent, SeekingFinishesAnInterruptedMove) {
     uint64_t interrupted = 0;
-    for (uint64_t number = 1; number < 200 && interrupted == 0; number += 2) {
+    const uint64_t step = test::test_size(2, 7);
+    for (uint64_t number = 1; number < 200 && interrupted == 0; number += step) {
         SCOPED_TRACE("allocation " + std::to_string(number));
         DataVolume volume(make_memory_device(64 * kMiB));
         uint64_t node = volume.create("f");

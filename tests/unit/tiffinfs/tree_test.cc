@@ -187,7 +187,7 @@ class GuardedDevice final : public vfs::BlockDevice {
 // Since a commit cannot fail, it must need nothing that prepare() has not brought into memory: whatever
 // becomes of the leaf that a key was to go to, by the same transaction or another one.
 TEST(Tree, CommitsReadNothing) {
-    for (uint64_t seed = 1; seed <= 6; ++seed) {
+    for (uint64_t seed = 1; seed <= test::test_size(6, 2); ++seed) {
         SCOPED_TRACE("seed " + std::to_string(seed));
         auto memory = make_device(64U << 20);
         GuardedDevice device(*memory);
