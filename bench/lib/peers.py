@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: MIT OR GPL-2.0-only
+"""File systems to compare with, mounted side by side over the same memory."""
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+BIN = Path(os.environ.get("TIFFIN_BIN", ROOT / "build/release/bin"))
+
+
+def run(*command: str | Path) -> None:
+    subprocess.run([str(part) for part in command], check=True, stdout=subprocess.DEVNULL)
+
+
+@contextmanager
+def mounted(folder: Path, *command: str | Path) -> Iterator[Path]:
+    folder.mkdir()
+    run(*command, folder)
+    try:
+        yield folder
+    finally:
+        run("umount", folder)
+
+
+@contextmanager
+def tiffin(folder: Path, device: str | Path) -> Iterator[Path]:
+    """umount(8) returns before the daemon has let go of the device: this waits for its end."""
+    with mounted(folder, BIN / "mount.tiffin", device):
+        status = subprocess.run([str(BIN / "tiffin"), "status", str(folder)], check=True,
+                                capture_output=True, text=True).stdout
+        process = next(line.split()[1] for line in status.splitlines()
+                       if line.startswith("process:"))
+        yield folder
+    while Path("/proc", process).exists():
+        time.sleep(0.01)
+
+
+@contextmanager
+def ext4_on_a_loop(work: Path, image_folder: Path, size_mib: int) -> Iterator[Path]:
+    image = image_folder / "ext4.img"
+    run("truncate", "-s", f"{size_mib}M", image)
+    run("mkfs.ext4", "-q", image)
+    with mounted(work / "ext4", "mount", "-o", "loop", image) as folder:
+        yield folder
+
+
+@contextmanager
+def passthrough(work: Path, program: str, source: Path) -> Iterator[Path]:
+    """libfuse's example passthrough_hp on a folder: a FUSE file system that does nothing itself."""
+    folder = work / "passthrough"
+    folder.mkdir()
+    server = subprocess.Popen([program, "--foreground", str(source), str(folder)],
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(100):
+            if os.path.ismount(folder):
+                break
+            time.sleep(0.05)
+        else:
+            raise RuntimeError(f"{program} does not mount")
+        yield folder
+    finally:
+        run("umount", folder)
+        server.wait()
+
+
+@contextmanager
+def fuse2fs(work: Path, image_folder: Path, size_mib: int) -> Iterator[Path]:
+    image = image_folder / "fuse2fs.img"
+    run("truncate", "-s", f"{size_mib}M", image)
+    run("mkfs.ext4", "-q", image)
+    with mounted(work / "fuse2fs", "fuse2fs", "-o", "fakeroot", image) as folder:
+        yield folder
+
+
+@contextmanager
+def peers(work: Path, volume_mib: int, also: dict[str, str]) -> Iterator[dict[str, Path]]:
+    """Mounts "tiffin" (mem:), "tiffin-file" (an image in tmpfs), "tmpfs" and "ext4" (a loop device over an
+    image in tmpfs), and of `also` what is given: "passthrough" (the program), "fuse2fs" (anything).
+    """
+    with ExitStack() as stack:
+        tmpfs = stack.enter_context(
+            mounted(work / "tmpfs", "mount", "-t", "tmpfs", "-o", f"size={5 * volume_mib}m", "none"))
+        image = tmpfs / "tiffin.img"
+        run(BIN / "mkfs.tiffin", image, f"{volume_mib}M")
+        folders = {
+            "tiffin": stack.enter_context(tiffin(work / "tiffin", f"mem:{volume_mib}M")),
+            "tiffin-file": stack.enter_context(tiffin(work / "tiffin-file", image)),
+            "tmpfs": tmpfs,
+            "ext4": stack.enter_context(ext4_on_a_loop(work, tmpfs, volume_mib)),
+        }
+        if also.get("passthrough"):
+            source = folders["ext4"] / "passthrough"
+            source.mkdir()
+            folders["passthrough"] = stack.enter_context(
+                passthrough(work, also["passthrough"], source))
+        if also.get("fuse2fs"):
+            folders["fuse2fs"] = stack.enter_context(fuse2fs(work, tmpfs, volume_mib))
+        yield folders
