@@ -217,20 +217,23 @@ SignalWatcher::~SignalWatcher() { stop(); }
 
 std::optional<Problem> SignalWatcher::start(std::function<void(int number)> on_signal) {
     sigset_t set = ending_signals();
-    signals_ = signalfd(-1, &set, SFD_CLOEXEC);
+    signals_ = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     stop_event_ = eventfd(0, EFD_CLOEXEC);
     if (signals_ < 0 || stop_event_ < 0) {
         return Problem{"cannot watch for signals: " + system_error_text(errno), Error::eio};
     }
     try {
         thread_ = std::thread([this, on_signal = std::move(on_signal)] {
-            pollfd sources[] = {{signals_, POLLIN, 0}, {stop_event_, POLLIN, 0}};
-            while (poll(sources, 2, -1) < 0 && errno == EINTR) {
-            }
-            signalfd_siginfo info{};
-            if ((sources[0].revents & POLLIN) != 0 &&
-                read(signals_, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
-                on_signal(static_cast<int>(info.ssi_signo));
+            pollfd sources[] = {{stop_event_, POLLIN, 0}, {signals_, POLLIN, 0}};
+            while (poll(sources, 2, -1) >= 0 || errno == EINTR) {
+                if ((sources[0].revents & POLLIN) != 0) {
+                    return;
+                }
+                signalfd_siginfo info{};
+                if ((sources[1].revents & POLLIN) != 0 &&
+                    read(signals_, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
+                    on_signal(static_cast<int>(info.ssi_signo));
+                }
             }
         });
     } catch (const std::system_error&) {

@@ -81,7 +81,7 @@ class SignalWatcher {
     SignalWatcher(const SignalWatcher&) = delete;
     SignalWatcher& operator=(const SignalWatcher&) = delete;
 
-    // Starts watching; `on_signal` is called for the first signal only.
+    // Starts watching; `on_signal` is called for each signal, one after the other.
     std::optional<Problem> start(std::function<void(int number)> on_signal);
     // Waits for a call under way.
     void stop();

@@ -24,18 +24,12 @@ bool is_inside(const std::string& path, const std::string& mount_point);
 enum class UnmountMode : uint8_t {
     when_idle,  // fails when it is in use; writes cached data back
     detach,     // takes it out of the tree at once; it ends when nobody uses it any more
+    abort,      // the same, and requests under way fail (for root; for others it only detaches)
 };
 
-// Unmounts, through fusermount3 when this process is not root. Returns 0 or an errno value.
+// Unmounts what is topmost there, through fusermount3 when this process is not root. Returns 0 or an
+// errno value.
 int unmount(const std::string& mount_point, UnmountMode mode);
-
-// Makes the kernel give up on all requests under way and detaches the mount. For a session that
-// cannot answer any more; does what it can.
-void abort_mount(const std::string& mount_point);
-
-// Writes the cached data of a mount back, waiting for it. Not from a thread that answers its
-// requests. Returns 0 or an errno value.
-int sync_mount(const std::string& mount_point);
 
 // Sets how far the kernel reads ahead and how much dirty data it keeps for the mount. Does nothing
 // where that is not permitted.

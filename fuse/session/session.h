@@ -21,6 +21,7 @@
 #include "fs/vfs/file_system.h"
 #include "fs/vfs/host.h"
 #include "fuse/host/problem.h"
+#include "fuse/session/own_mounts.h"
 #include "fuse/session/page_flusher.h"
 #include "fuse/session/statistics.h"
 #include "fuse/session/tuning.h"
@@ -59,7 +60,7 @@ class Session {
     // become the problem's text.
     static OrProblem<std::unique_ptr<Session>> mount(vfs::FileSystem& file_system,
                                                      SessionOptions options);
-    // Unmounts (lazily) when it is still mounted.
+    // Unmounts (lazily) what is still mounted of it, and nothing else.
     ~Session();
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
@@ -70,6 +71,9 @@ class Session {
     // Makes run() return soon, from any other thread. Requests that were not answered by then fail,
     // and data that only the kernel has is lost: unmount first where possible.
     void stop();
+
+    // Where it is mounted by now; for threads that answer no requests.
+    const OwnMounts& mounts() const { return mounts_; }
 
     const Statistics& statistics() const { return statistics_; }
     // Lines "key: value": the host's part of the status.
@@ -117,6 +121,7 @@ class Session {
   private:
     Session(vfs::FileSystem& file_system, SessionOptions options);
     std::optional<Problem> attach();
+    void leave();
 
     vfs::FileSystem& file_system_;
     vfs::BlockDevice* device_;
@@ -129,6 +134,7 @@ class Session {
 
     struct fuse_session* session_ = nullptr;
     bool attached_ = false;
+    OwnMounts mounts_;
     unsigned long serving_thread_ = 0;
     std::atomic<bool> serving_{false};
 

@@ -155,17 +155,32 @@ class Announcer {
 };
 
 // A signal came: unmount as umount(8) would, or if files are in use, as much of it as is possible.
-void end_session(Session& session, const std::string& mount_point, int signal_number) {
-    std::string reason = "ending on signal " + std::to_string(signal_number);
-    host::log(host::LogLevel::info, reason.c_str());
-    if (unmount(mount_point, UnmountMode::when_idle) == 0) {
-        return;  // the kernel has written everything back, and the session ends by itself
+// Where others have unmounted or covered it nothing is taken away: the kernel may still hold data that
+// it could not write back to a session that has stopped.
+void end_session(Session& session, int signal_number) {
+    std::string text = "signal " + std::to_string(signal_number) + ": ";
+    switch (session.mounts().unmount()) {
+        case OwnMounts::Outcome::unmounted:
+            text += "unmounted; ending when nobody uses the file system any more";
+            return host::log(host::LogLevel::info, text.c_str());
+        case OwnMounts::Outcome::nowhere:
+            text +=
+                "not mounted any more; ending when the last program that uses the file system, in "
+                "this or another mount name space, has let go of it";
+            return host::log(host::LogLevel::warning, text.c_str());
+        case OwnMounts::Outcome::covered:
+            text +=
+                "not ending, since another file system is mounted over this one: unmount that, and "
+                "send the signal again";
+            return host::log(host::LogLevel::warning, text.c_str());
+        case OwnMounts::Outcome::in_use:
+            break;
     }
-    int error = sync_mount(mount_point);
-    std::string text = "the mount is in use: its users lose it" +
-                       (error == 0 ? "" : "; writing back failed: " + system_error_text(error));
+    int error = session.mounts().sync();
+    text += "the mount is in use: its users lose it" +
+            (error == 0 ? "" : "; writing back failed: " + system_error_text(error));
     host::log(host::LogLevel::warning, text.c_str());
-    unmount(mount_point, UnmountMode::detach);
+    session.mounts().detach(UnmountMode::detach);
     session.stop();
 }
 
@@ -194,7 +209,7 @@ std::optional<Problem> serve_session(const MountTask& task, Volume& volume, Sign
     }
     Session& running = *session.value();
     std::optional<Problem> problem =
-        signals.start([&](int number) { end_session(running, task.mount_point, number); });
+        signals.start([&](int number) { end_session(running, number); });
     if (problem.has_value()) {
         return problem;
     }
