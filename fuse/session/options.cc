@@ -186,7 +186,8 @@ bool is_security_context(std::string_view word) {
     return false;
 }
 
-std::optional<Problem> add_option(const std::string& word, MountOptions& options) {
+std::optional<Problem> add_option(const std::string& word, MountOptions& options,
+                                  UnknownOptions unknown) {
     for (const Word& known : kWords) {
         if (word == known.name) {
             known.apply(options);
@@ -207,7 +208,7 @@ std::optional<Problem> add_option(const std::string& word, MountOptions& options
         options.security_contexts.push_back(word);
         return std::nullopt;
     }
-    if (is_for_others(word)) {
+    if (is_for_others(word) || unknown == UnknownOptions::skip) {
         return std::nullopt;
     }
     return Problem{"unknown mount option \"" + word + "\": see mount.tiffin --help"};
@@ -215,7 +216,8 @@ std::optional<Problem> add_option(const std::string& word, MountOptions& options
 
 }  // namespace
 
-std::optional<Problem> add_mount_options(std::string_view text, MountOptions& options) {
+std::optional<Problem> add_mount_options(std::string_view text, MountOptions& options,
+                                         UnknownOptions unknown) {
     std::string word;
     for (size_t i = 0; i <= text.size(); ++i) {
         if (i < text.size() && text[i] == '\\' && i + 1 < text.size()) {
@@ -223,7 +225,7 @@ std::optional<Problem> add_mount_options(std::string_view text, MountOptions& op
         } else if (i < text.size() && text[i] != ',') {
             word += text[i];
         } else if (!word.empty()) {
-            if (std::optional<Problem> problem = add_option(word, options)) {
+            if (std::optional<Problem> problem = add_option(word, options, unknown)) {
                 return problem;
             }
             word.clear();

@@ -37,9 +37,13 @@ struct MountOptions {
     std::string log_path;  // log=: empty: the system's log
 };
 
+enum class UnknownOptions : uint8_t { refuse, skip };
+
 // Adds the options of one -o argument: words separated by commas; a backslash makes the next
-// character part of the word. Of contradicting options the last one counts.
-std::optional<Problem> add_mount_options(std::string_view text, MountOptions& options);
+// character part of the word. Of contradicting options the last one counts. An option that is known
+// but has a wrong value is always refused.
+std::optional<Problem> add_mount_options(std::string_view text, MountOptions& options,
+                                         UnknownOptions unknown = UnknownOptions::refuse);
 
 // What the kernel's mount is asked for, in libfuse's words. Fails for what an ordinary user may not
 // ask.

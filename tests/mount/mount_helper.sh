@@ -79,7 +79,10 @@ has_options "$mount_point" rw,sync,dirsync,nosymfollow nosuid,nodev,noexec
 status_has "access times: strictatime"
 umount "$mount_point"
 fails 'unknown mount option "color"' mount -t fuse.tiffin "$image" "$mount_point" -o color
-mount -s -t fuse.tiffin "$image" "$mount_point" -o color
+mount -s -t fuse.tiffin "$image" "$mount_point" -o color=red
+umount "$mount_point"
+"$bin/mount.tiffin" -s "$image" "$mount_point" -o color=red,ro,nosuid
+has_options "$mount_point" ro,nosuid rw
 umount "$mount_point"
 mount -f -t fuse.tiffin "$image" "$mount_point"
 ! is_mounted || fail "mount -f has mounted"
@@ -107,6 +110,7 @@ has_options "$mount_point" ro,noatime,nodev,noexec,nosuid rw
 has_options "$mount_point" rw,noatime,nodev noexec,nosuid
 echo more >>"$mount_point/file"
 umount "$mount_point"
+
 
 say "fsck"
 # The type is that of fstab.

@@ -69,16 +69,16 @@ std::optional<int> parse_command_line(int argc, char** argv, const std::string& 
     // What mount(8) passes to helpers.
     bool ignored = false;
     std::string ignored_text;
-    app.add_flag("-s", line.sloppy, "Ignore unknown options");
+    app.add_flag("-s", line.sloppy, "Ignore unknown mount options");
     app.add_flag("-n,-v", ignored, "Accepted for mount(8), without effect");
     app.add_option("-t,-N", ignored_text, "Accepted for mount(8), without effect");
     return parse_arguments(app, argc, argv, kUsageStatus);
 }
 
 std::optional<Problem> understand_options(CommandLine& line) {
+    const UnknownOptions unknown = line.sloppy ? UnknownOptions::skip : UnknownOptions::refuse;
     for (const std::string& text : line.option_texts) {
-        std::optional<Problem> problem = add_mount_options(text, line.options);
-        if (problem.has_value() && !line.sloppy) {
+        if (std::optional<Problem> problem = add_mount_options(text, line.options, unknown)) {
             return problem;
         }
     }

@@ -62,6 +62,15 @@ TEST(MountOptions, TheLastOneCounts) {
     EXPECT_THAT(for_kernel("suid,nosuid", true), Not(Contains("suid")));
 }
 
+TEST(MountOptions, UnknownOnesCanBeSkippedAndTheOthersCount) {
+    MountOptions options;
+    EXPECT_FALSE(
+        add_mount_options("color=red,ro,size,nosuid", options, UnknownOptions::skip).has_value());
+    EXPECT_TRUE(options.file_system.read_only);
+    EXPECT_EQ(options.suid, false);
+    EXPECT_TRUE(add_mount_options("color,commit=soon", options, UnknownOptions::skip).has_value());
+}
+
 TEST(MountOptions, WhatMountAddsIsIgnored) {
     MountOptions options = parsed(
         "rw,defaults,noauto,user,user=ann,_netdev,nofail,x-systemd.automount,X-mount.mkdir,"
