@@ -13,13 +13,16 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <climits>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #ifndef PR_SET_IO_FLUSHER
 #define PR_SET_IO_FLUSHER 57
@@ -57,6 +60,42 @@ std::string read_all(int file) {
             return text;
         }
         text.append(buffer.data(), static_cast<size_t>(length));
+    }
+}
+
+constexpr int kFirstOther = STDERR_FILENO + 1;
+
+// The starter may keep a lock or the end of a pipe in any descriptor; others wait until it is closed.
+void close_others_than(int kept) {
+    auto close_between = [](int first, int last) {
+        return first > last ||
+               close_range(static_cast<unsigned>(first), static_cast<unsigned>(last), 0) == 0;
+    };
+    if (close_between(kFirstOther, kept - 1) && close_between(kept + 1, INT_MAX)) {
+        return;
+    }
+    // Before Linux 5.9.
+    std::vector<int> files;
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
+        files.push_back(atoi(entry.path().filename().c_str()));
+    }
+    for (int file : files) {
+        if (file >= kFirstOther && file != kept) {
+            close(file);
+        }
+    }
+}
+
+// What the starter has closed would be given to the next files that are opened: to the device, for
+// one, which everything that libraries print would then be written to.
+void fill_standard_descriptors() {
+    int null = -1;
+    do {
+        null = open("/dev/null", O_RDWR);
+    } while (null >= 0 && null < kFirstOther);
+    if (null >= 0) {
+        close(null);
     }
 }
 
@@ -122,25 +161,34 @@ std::optional<Problem> run_in_background(const std::function<int(Readiness&)>& s
     if (pipe2(ends, O_CLOEXEC) != 0) {
         return Problem{"cannot make a pipe: " + system_error_text(errno), Error::eio};
     }
+    // Standard descriptors that the starter has closed are not for the pipe.
+    int report_end = fcntl(ends[1], F_DUPFD_CLOEXEC, kFirstOther);
+    close(ends[1]);
+    if (report_end < 0) {
+        close(ends[0]);
+        return Problem{"cannot make a pipe: too many files are open", Error::eio};
+    }
     fflush(nullptr);
     pid_t child = fork();
     if (child < 0) {
         int error = errno;
         close(ends[0]);
-        close(ends[1]);
+        close(report_end);
         return Problem{"cannot start a process: " + system_error_text(error), Error::eagain};
     }
     if (child == 0) {
         close(ends[0]);
+        close_others_than(report_end);
+        fill_standard_descriptors();
         setsid();
         int status = EXIT_FAILURE;
         {
-            Readiness readiness(ends[1]);
+            Readiness readiness(report_end);
             status = serve(readiness);
         }
         exit(status);
     }
-    close(ends[1]);
+    close(report_end);
     std::string report = read_all(ends[0]);
     close(ends[0]);
     if (report.empty()) {

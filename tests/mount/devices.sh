@@ -151,6 +151,13 @@ else
     echo "not run: opening as another user: this is not root"
 fi
 
+say "a starter that has closed its standard descriptors"
+"$bin/mount.tiffin" "$image" "$mount_point" -o "log=$log" <&- >&- 2>&-
+server=$("$bin/tiffin" status "$mount_point" | sed -n 's/^process: //p')
+echo content >"$mount_point/file"
+unmount_device
+check_device "without standard descriptors"
+
 say "loop devices"
 if [[ $(id -u) -ne 0 ]] || ! loop=$(losetup --find --show "$image" 2>"$work/losetup"); then
     loop=""

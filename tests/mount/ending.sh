@@ -64,7 +64,7 @@ umount -l "$mount_point"
 first=$server
 truncate -s 64M "$work/second"
 "$bin/mkfs.tiffin" -q "$work/second"
-"$bin/mount.tiffin" "$work/second" "$mount_point" 9>&-
+"$bin/mount.tiffin" "$work/second" "$mount_point"
 server=$("$bin/tiffin" status "$mount_point" | sed -n 's/^process: //p')
 echo second >"$mount_point/file"
 forget_log
