@@ -34,18 +34,20 @@ namespace {
 constexpr char kWorks = '+';
 constexpr char kFailed = '-';
 
-void write_all(int file, const char* data, size_t size) {
+// Returns whether all of it was written.
+bool write_all(int file, const char* data, size_t size) {
     while (size > 0) {
         ssize_t written = write(file, data, size);
         if (written < 0 && errno == EINTR) {
             continue;
         }
         if (written <= 0) {
-            return;
+            return false;
         }
         data += written;
         size -= static_cast<size_t>(written);
     }
+    return true;
 }
 
 std::string read_all(int file) {
@@ -120,12 +122,14 @@ std::string how_it_ended(pid_t child) {
     return "ended with status " + std::to_string(WIFEXITED(status) ? WEXITSTATUS(status) : 0);
 }
 
+constexpr int kEndingSignals[] = {SIGTERM, SIGINT, SIGHUP};
+
 sigset_t ending_signals() {
     sigset_t set;
     sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGHUP);
+    for (int number : kEndingSignals) {
+        sigaddset(&set, number);
+    }
     return set;
 }
 
@@ -137,22 +141,31 @@ Readiness::~Readiness() {
     }
 }
 
-void Readiness::report(char state, const std::string& text) {
+bool Readiness::report(char state, const std::string& text) {
     std::lock_guard lock(mutex_);
     if (pipe_ < 0) {
-        return;
+        return true;
     }
     std::string message = state + text;
     if (state == kWorks) {
-        // Before the starter returns: its terminal may go away with it.
+        // Before the starter returns: its terminal may go away with it. Not earlier: until now a
+        // signal to the starter's process group is meant for this process too.
+        setsid();
         detach_from_terminal();
     }
-    write_all(pipe_, message.data(), message.size());
+    bool is_heard = write_all(pipe_, message.data(), message.size());
     close(pipe_);
     pipe_ = -1;
+    return is_heard;
 }
 
-void Readiness::succeed() { report(kWorks, ""); }
+bool Readiness::is_awaited() {
+    std::lock_guard lock(mutex_);
+    pollfd source{pipe_, 0, 0};
+    return pipe_ < 0 || poll(&source, 1, 0) <= 0;
+}
+
+bool Readiness::succeed() { return report(kWorks, ""); }
 
 void Readiness::fail(const Problem& problem) { report(kFailed, problem.text); }
 
@@ -180,7 +193,6 @@ std::optional<Problem> run_in_background(const std::function<int(Readiness&)>& s
         close(ends[0]);
         close_others_than(report_end);
         fill_standard_descriptors();
-        setsid();
         int status = EXIT_FAILURE;
         {
             Readiness readiness(report_end);
@@ -262,6 +274,17 @@ SignalWatcher::SignalWatcher() {
 }
 
 SignalWatcher::~SignalWatcher() { stop(); }
+
+int SignalWatcher::pending_signal() {
+    sigset_t pending;
+    sigpending(&pending);
+    for (int number : kEndingSignals) {
+        if (sigismember(&pending, number) == 1) {
+            return number;
+        }
+    }
+    return 0;
+}
 
 std::optional<Problem> SignalWatcher::start(std::function<void(int number)> on_signal) {
     sigset_t set = ending_signals();

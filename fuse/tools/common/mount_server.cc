@@ -23,6 +23,8 @@
 namespace tiffin::fuse {
 namespace {
 
+constexpr const char* kNobodyWaits = "not mounted: nobody waits for it any more";
+
 OrProblem<std::unique_ptr<vfs::BlockDevice>> open_device_of(const MountTask& task) {
     OpenMode mode;
     mode.read_only = task.options.file_system.read_only && !task.device.starts_with("mem:");
@@ -116,7 +118,21 @@ class Volume {
     vfs::FileSystem* file_system_ = nullptr;
 };
 
-// Tells the starter as soon as the mount answers. Waits for the first message of the kernel.
+// What speaks against mounting, after a start that may have taken long.
+std::optional<Problem> reason_to_give_up(Readiness& readiness) {
+    if (int number = SignalWatcher::pending_signal()) {
+        return Problem{
+            "not mounted: ended by signal " + std::to_string(number) + " before it was ready",
+            Error::eintr};
+    }
+    if (!readiness.is_awaited()) {
+        return Problem{kNobodyWaits, Error::eintr};
+    }
+    return std::nullopt;
+}
+
+// Tells the starter as soon as the mount answers. Waits for the first message of the kernel. When the
+// mount is of no use to anybody, sends this process a signal to end it.
 class Announcer {
   public:
     Announcer(std::string mount_point, Readiness& readiness)
@@ -128,19 +144,33 @@ class Announcer {
               // would overwrite settings of the mount.
               struct statfs ignored {};
               if (statfs(mount_point.c_str(), &ignored) != 0) {
-                  return readiness.fail({"the mount does not answer: " + system_error_text(errno)});
+                  problem_ = {"the mount does not answer: " + system_error_text(errno)};
+                  readiness.fail(*problem_);
+              } else {
+                  tune_mount(mount_point);
+                  if (!readiness.succeed()) {
+                      problem_ = {kNobodyWaits, Error::eintr};
+                  }
               }
-              tune_mount(mount_point);
-              readiness.succeed();
+              if (problem_.has_value()) {
+                  kill(getpid(), SIGTERM);
+              }
           }) {}
-    ~Announcer() {
-        say(false);
-        thread_.join();
-    }
+    ~Announcer() { finish(); }
     Announcer(const Announcer&) = delete;
     Announcer& operator=(const Announcer&) = delete;
 
     void greeted() { say(true); }
+
+    // Once nothing is served any more: why that was, when it was for what the starter was told or for
+    // nobody to tell.
+    std::optional<Problem> finish() {
+        say(false);
+        if (thread_.joinable()) {
+            thread_.join();
+        }
+        return problem_;
+    }
 
   private:
     void say(bool value) {
@@ -151,6 +181,7 @@ class Announcer {
 
     std::promise<bool> greeted_;
     std::atomic<bool> said_{false};
+    std::optional<Problem> problem_;  // the thread's, until it is joined
     std::thread thread_;
 };
 
@@ -203,6 +234,9 @@ std::optional<Problem> serve_session(const MountTask& task, Volume& volume, Sign
     options.directory_sync = task.options.directory_sync;
     options.facts = facts(task);
     options.on_ready = [&announcer] { announcer.greeted(); };
+    if (std::optional<Problem> problem = reason_to_give_up(readiness)) {
+        return problem;
+    }
     auto session = Session::mount(volume.file_system(), std::move(options));
     if (!session.ok()) {
         return session.problem();
@@ -215,7 +249,7 @@ std::optional<Problem> serve_session(const MountTask& task, Volume& volume, Sign
     }
     problem = running.run();
     signals.stop();
-    return problem;
+    return problem.has_value() ? problem : announcer.finish();
 }
 
 // The whole life of the serving process, with logging set up.
