@@ -52,11 +52,13 @@ TEST(Background, ADeathIsNoticed) {
 }
 
 TEST(Background, AStarterThatIsGoneIsNoticed) {
-    int ends[2];
-    ASSERT_EQ(pipe(ends), 0);
     // In a process of its own, which lets go of its standard descriptors and its session.
     pid_t child = fork();
     if (child == 0) {
+        int ends[2];
+        if (pipe(ends) != 0) {
+            _exit(1);
+        }
         signal(SIGPIPE, SIG_IGN);
         Readiness readiness(ends[1]);
         bool was_awaited = readiness.is_awaited();
@@ -65,8 +67,6 @@ TEST(Background, AStarterThatIsGoneIsNoticed) {
         bool is_heard = readiness.succeed();
         _exit(was_awaited && !is_awaited && !is_heard && getsid(0) == getpid() ? 0 : 1);
     }
-    close(ends[0]);
-    close(ends[1]);
     int status = -1;
     ASSERT_EQ(waitpid(child, &status, 0), child);
     EXPECT_EQ(status, 0);
