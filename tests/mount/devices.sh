@@ -151,6 +151,22 @@ else
     echo "not run: opening as another user: this is not root"
 fi
 
+say "an image that is named through a symbolic link"
+mkdir -p "$work/here/folder" "$work/there"
+ln -s "$work/here/folder" "$work/there/link"
+for folder in here there; do
+    "$bin/mkfs.tiffin" -q -L "$folder" "$work/$folder/image" 64M
+done
+device=$work/there/link/../image
+mount_device
+"$bin/tiffin" status "$mount_point" | grep -qx "label: here" || fail "another image was mounted"
+unmount_device
+(cd "$work/there" && "$bin/mount.tiffin" link/../image "$mount_point")
+"$bin/tiffin" status "$mount_point" | grep -qx "label: here" || fail "another image was mounted"
+server=$("$bin/tiffin" status "$mount_point" | sed -n 's/^process: //p')
+unmount_device
+device=$image
+
 say "a starter that has closed its standard descriptors"
 "$bin/mount.tiffin" "$image" "$mount_point" -o "log=$log" <&- >&- 2>&-
 server=$("$bin/tiffin" status "$mount_point" | sed -n 's/^process: //p')

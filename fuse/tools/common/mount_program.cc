@@ -119,7 +119,8 @@ bool users_may_allow_other() {
 }
 
 // The address with an absolute path, so that it means the same after the daemon has changed its
-// folder, and to whoever reads /proc/mounts.
+// folder, and to whoever reads /proc/mounts. Not made shorter: "link/.." may be another folder than
+// the one that it seems to be.
 std::string absolute_address(const std::string& address, const DeviceAddress& parsed) {
     if (parsed.kind != DeviceAddress::Kind::file || parsed.path.starts_with('/')) {
         return address;
@@ -127,7 +128,7 @@ std::string absolute_address(const std::string& address, const DeviceAddress& pa
     std::error_code error;
     std::filesystem::path path = std::filesystem::absolute(parsed.path, error);
     std::string prefix = address.starts_with("file:") ? "file:" : "";
-    return error ? address : prefix + path.lexically_normal().string();
+    return error ? address : prefix + path.string();
 }
 
 OrProblem<MountTask> make_task(const CommandLine& line, const FileSystemType& type) {
