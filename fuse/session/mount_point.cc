@@ -88,7 +88,9 @@ OrProblem<std::string> check_mount_point(const std::string& path) {
         return Problem{"cannot use the mount point " + path + ": " + system_error_text(errno),
                        Error::eacces};
     }
-    if (std::optional<MountEntry> entry = find_mount(resolved)) {
+    std::optional<MountEntry> entry = find_mount(resolved);
+    // An automount point waits there for this very mount.
+    if (entry.has_value() && entry->type != "autofs") {
         return Problem{"the mount point " + path + " is in use: " + entry->source +
                            " is mounted there; unmount it, or choose another directory",
                        Error::ebusy};

@@ -14,8 +14,8 @@ namespace tiffin::fuse {
 std::optional<MountEntry> find_mount(const std::string& mount_point);
 
 // Checks that `path` can become a mount point, and returns it as an absolute path without symbolic
-// links. Refuses what is missing, no directory, already a mount point, or left behind by a process
-// that died.
+// links. Refuses what is missing, no directory, already a mount point (other than of an
+// automounter), or left behind by a process that died.
 OrProblem<std::string> check_mount_point(const std::string& path);
 
 // Whether `path` (that may not exist) lies in the directory `mount_point`.
