@@ -91,6 +91,9 @@ void set_read_only(MountOptions& options, bool read_only) {
 constexpr Word kWords[] = {
     {"ro", [](MountOptions& o) { set_read_only(o, true); }, "read-only"},
     {"rw", [](MountOptions& o) { set_read_only(o, false); }, nullptr},
+    {"norecovery", [](MountOptions& o) { o.file_system.no_recovery = true; },
+     "with ro: the journal is not replayed; for volumes that cannot be recovered"},
+    {"noload", [](MountOptions& o) { o.file_system.no_recovery = true; }, nullptr},
     {"sync", [](MountOptions& o) { o.file_system.synchronous = true; },
      "every change is durable when the call returns"},
     {"async", [](MountOptions& o) { o.file_system.synchronous = false; }, nullptr},

@@ -7,7 +7,7 @@
 set -euo pipefail
 # shellcheck source=tests/mount/lib/device.sh
 source "$(dirname "$0")/lib/device.sh"
-need_programs losetup setpriv
+need_programs losetup setpriv sha256sum
 
 image=$work/image
 second=$work/second
@@ -173,6 +173,27 @@ server=$("$bin/tiffin" status "$mount_point" | sed -n 's/^process: //p')
 echo content >"$mount_point/file"
 unmount_device
 check_device "without standard descriptors"
+
+say "without recovery"
+says "norecovery is for read-only mounts" 1 "$bin/mount.tiffin" "$image" "$mount_point" -o norecovery
+mount_device
+echo durable >"$mount_point/durable"
+sync "$mount_point/durable"
+kill_server
+take_dead_mount
+sum=$(sha256sum <"$image")
+mount_device ro,noload
+ls "$mount_point" >/dev/null
+says "norecovery" 32 "$bin/mount.tiffin" "$image" "$mount_point" -o remount,rw
+for descriptor in "/proc/$server/fd"/*; do
+    [[ $(readlink "$descriptor") != "$image" ]] ||
+        grep -q '^flags:.*0$' "/proc/$server/fdinfo/${descriptor##*/}" || fail "the image is open for writing"
+done
+unmount_device
+[[ $(sha256sum <"$image") == "$sum" ]] || fail "a mount without recovery has written"
+mount_device
+[[ $(<"$mount_point/durable") == durable ]] || fail "the journal was lost without recovery"
+unmount_device
 
 say "loop devices"
 if [[ $(id -u) -ne 0 ]] || ! loop=$(losetup --find --show "$image" 2>"$work/losetup"); then

@@ -86,6 +86,12 @@ std::optional<Problem> understand_options(CommandLine& line) {
         line.options.file_system.read_only = line.read_only;
         line.options.says_ro_or_rw = true;
     }
+    const FileSystemOptions& options = line.options.file_system;
+    if (options.no_recovery && !options.read_only && !line.options.remount) {
+        return Problem{
+            "norecovery is for read-only mounts: the first write would make the journal useless; "
+            "add ro, or leave norecovery out to recover the volume"};
+    }
     return std::nullopt;
 }
 
@@ -198,7 +204,9 @@ std::optional<Problem> tell_file_system(const std::string& mount_point, bool rea
     if (error == ENOTTY) {
         why = "it is not Tiffin's";
     } else if (error == EROFS) {
-        why = "its device is read-only, or damage was met (the log says so)";
+        why =
+            "its device is read-only, damage was met (the log says so), or it was mounted with "
+            "norecovery";
     } else if (error == EBUSY) {
         why = "others read its device";
     }

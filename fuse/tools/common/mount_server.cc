@@ -28,7 +28,7 @@ constexpr const char* kNobodyWaits = "not mounted: nobody waits for it any more"
 OrProblem<std::unique_ptr<vfs::BlockDevice>> open_device_of(const MountTask& task) {
     OpenMode mode;
     mode.read_only = task.options.file_system.read_only && !task.device.starts_with("mem:");
-    mode.may_write_later = mode.read_only;
+    mode.may_write_later = mode.read_only && !task.options.file_system.no_recovery;
     auto device = open_device(task.device, mode);
     if (!device.ok() && !mode.read_only) {
         const Error code = device.problem().code;

@@ -54,6 +54,12 @@ TEST(MountOptions, OfTheFileSystem) {
     EXPECT_TRUE(options.strict_flags);
 }
 
+TEST(MountOptions, RecoveryCanBeLeftOut) {
+    EXPECT_FALSE(parsed("ro").file_system.no_recovery);
+    EXPECT_TRUE(parsed("ro,norecovery").file_system.no_recovery);
+    EXPECT_TRUE(parsed("noload,ro").file_system.no_recovery);
+}
+
 TEST(MountOptions, TheLastOneCounts) {
     EXPECT_FALSE(parsed("ro,rw").file_system.read_only);
     EXPECT_TRUE(parsed("rw,ro").file_system.read_only);
