@@ -128,7 +128,8 @@ constexpr Word kWords[] = {
     // Permissions are always checked, by the kernel.
     {"default_permissions", [](MountOptions&) {}, nullptr},
     {"strict_flags", [](MountOptions& o) { o.strict_flags = true; },
-     "immutable and append-only files refuse writers at open, which makes opening slower"},
+     "immutable and append-only files refuse writers at open, and access times move at open; makes "
+     "opening slower"},
     {"io_uring", [](MountOptions& o) { o.io_uring = true; },
      "talk to the kernel through io_uring (Linux 6.14, libfuse 3.18)"},
     {"remount", [](MountOptions& o) { o.remount = true; },

@@ -46,7 +46,8 @@ struct SessionOptions {
     bool directory_sync = false;
     // Immutable and append-only files refuse writers when they are opened, which costs a message for
     // each open file. Otherwise immutable ones refuse the data, which the writer learns at fsync or
-    // close, and append-only ones only truncation and direct I/O.
+    // close, and append-only ones only truncation and direct I/O. Opening for reading also moves the
+    // access time, which otherwise reads from the kernel's cache do not.
     bool strict_flags = false;
     // Lines "key: value" for the status, before those of the session.
     std::string facts;
