@@ -45,6 +45,13 @@ enum class UnknownOptions : uint8_t { refuse, skip };
 std::optional<Problem> add_mount_options(std::string_view text, MountOptions& options,
                                          UnknownOptions unknown = UnknownOptions::refuse);
 
+// The words of one -o argument, and one of them added as add_mount_options() does.
+std::vector<std::string> split_mount_options(std::string_view text);
+std::optional<Problem> add_mount_option(const std::string& word, MountOptions& options,
+                                        UnknownOptions unknown = UnknownOptions::refuse);
+// Whether `words`, separated by commas as the kernel shows them, have this one.
+bool has_mount_option(const std::string& words, const std::string& word);
+
 // What the kernel's mount is asked for, in libfuse's words. Fails for what an ordinary user may not
 // ask.
 OrProblem<std::vector<std::string>> kernel_mount_options(const MountOptions& options, bool is_root);

@@ -36,7 +36,7 @@ install_programs() {
 
 mounts_away() {
     umount --lazy "$(realpath /sbin)" "$work/real-sbin" /etc/fstab /etc/fuse.conf /dev/fuse \
-        "$user_folder/mnt" 2>/dev/null || true
+        "$user_folder/mnt" "$work/elsewhere" 2>/dev/null || true
 }
 user_folder=$work/user
 trap 'mounts_away; clean_up' EXIT
@@ -108,8 +108,33 @@ has_options "$mount_point" ro,noatime,nodev,noexec rw
 has_options "$mount_point" ro,noatime,nodev,noexec,nosuid rw
 "$bin/mount.tiffin" "$image" "$mount_point" -o remount,rw,exec,suid
 has_options "$mount_point" rw,noatime,nodev noexec,nosuid
+for option in commit=9 sync cache=64M log=/log strictatime; do
+    fails "cannot change" "$bin/mount.tiffin" "$image" "$mount_point" -o "remount,ro,$option"
+    has_options "$mount_point" rw ro
+done
+"$bin/mount.tiffin" "$image" "$mount_point" -o remount,rw,noatime,cache=32M
+# All options of the line in fstab come along.
+mount -o remount,ro "$mount_point"
+has_options "$mount_point" ro,noatime,nodev rw
+mount -o remount,rw "$mount_point"
+has_options "$mount_point" rw,noatime,nodev ro
 echo more >>"$mount_point/file"
 umount "$mount_point"
+# Without a line there: what the kernel says of the mount.
+mkdir "$work/elsewhere"
+mount -t fuse.tiffin -o strictatime,commit=1 "$image" "$work/elsewhere"
+mount -t fuse.tiffin -o remount,ro "$work/elsewhere"
+has_options "$work/elsewhere" ro rw
+umount "$work/elsewhere"
+
+say "another program's mount"
+python3 "$repository/tests/mount/lib/other_fuse.py" "$work/elsewhere" &
+other=$!
+wait_until mountpoint -q "$work/elsewhere"
+fails "not on a mounted Tiffin file system" "$bin/mount.tiffin" x "$work/elsewhere" -o remount,ro
+has_options "$work/elsewhere" rw ro
+umount "$work/elsewhere"
+wait "$other" || fail "the other program ended with $?"
 
 say "x-systemd.automount"
 # As systemd does it: an entry in the same place that lets only the process group of mount(8) through.
