@@ -4,6 +4,7 @@
 # somebody else has unmounted first, and what is mounted in the same place since then stays.
 #
 # usage: ending.sh
+# shellcheck disable=SC2119  # the options of mount_device are not this script's
 set -euo pipefail
 [[ $(id -u) -eq 0 ]] || { echo "not run: umount and mount --bind take root" && exit 0; }
 # shellcheck source=tests/mount/lib/device.sh
