@@ -13,13 +13,16 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <climits>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #ifndef PR_SET_IO_FLUSHER
 #define PR_SET_IO_FLUSHER 57
@@ -31,18 +34,20 @@ namespace {
 constexpr char kWorks = '+';
 constexpr char kFailed = '-';
 
-void write_all(int file, const char* data, size_t size) {
+// Returns whether all of it was written.
+bool write_all(int file, const char* data, size_t size) {
     while (size > 0) {
         ssize_t written = write(file, data, size);
         if (written < 0 && errno == EINTR) {
             continue;
         }
         if (written <= 0) {
-            return;
+            return false;
         }
         data += written;
         size -= static_cast<size_t>(written);
     }
+    return true;
 }
 
 std::string read_all(int file) {
@@ -57,6 +62,42 @@ std::string read_all(int file) {
             return text;
         }
         text.append(buffer.data(), static_cast<size_t>(length));
+    }
+}
+
+constexpr int kFirstOther = STDERR_FILENO + 1;
+
+// The starter may keep a lock or the end of a pipe in any descriptor; others wait until it is closed.
+void close_others_than(int kept) {
+    auto close_between = [](int first, int last) {
+        return first > last ||
+               close_range(static_cast<unsigned>(first), static_cast<unsigned>(last), 0) == 0;
+    };
+    if (close_between(kFirstOther, kept - 1) && close_between(kept + 1, INT_MAX)) {
+        return;
+    }
+    // Before Linux 5.9.
+    std::vector<int> files;
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
+        files.push_back(atoi(entry.path().filename().c_str()));
+    }
+    for (int file : files) {
+        if (file >= kFirstOther && file != kept) {
+            close(file);
+        }
+    }
+}
+
+// What the starter has closed would be given to the next files that are opened: to the device, for
+// one, which everything that libraries print would then be written to.
+void fill_standard_descriptors() {
+    int null = -1;
+    do {
+        null = open("/dev/null", O_RDWR);
+    } while (null >= 0 && null < kFirstOther);
+    if (null >= 0) {
+        close(null);
     }
 }
 
@@ -81,12 +122,14 @@ std::string how_it_ended(pid_t child) {
     return "ended with status " + std::to_string(WIFEXITED(status) ? WEXITSTATUS(status) : 0);
 }
 
+constexpr int kEndingSignals[] = {SIGTERM, SIGINT, SIGHUP};
+
 sigset_t ending_signals() {
     sigset_t set;
     sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGHUP);
+    for (int number : kEndingSignals) {
+        sigaddset(&set, number);
+    }
     return set;
 }
 
@@ -98,22 +141,31 @@ Readiness::~Readiness() {
     }
 }
 
-void Readiness::report(char state, const std::string& text) {
+bool Readiness::report(char state, const std::string& text) {
     std::lock_guard lock(mutex_);
     if (pipe_ < 0) {
-        return;
+        return true;
     }
     std::string message = state + text;
     if (state == kWorks) {
-        // Before the starter returns: its terminal may go away with it.
+        // Before the starter returns: its terminal may go away with it. Not earlier: until now a
+        // signal to the starter's process group is meant for this process too.
+        setsid();
         detach_from_terminal();
     }
-    write_all(pipe_, message.data(), message.size());
+    bool is_heard = write_all(pipe_, message.data(), message.size());
     close(pipe_);
     pipe_ = -1;
+    return is_heard;
 }
 
-void Readiness::succeed() { report(kWorks, ""); }
+bool Readiness::is_awaited() {
+    std::lock_guard lock(mutex_);
+    pollfd source{pipe_, 0, 0};
+    return pipe_ < 0 || poll(&source, 1, 0) <= 0;
+}
+
+bool Readiness::succeed() { return report(kWorks, ""); }
 
 void Readiness::fail(const Problem& problem) { report(kFailed, problem.text); }
 
@@ -122,25 +174,33 @@ std::optional<Problem> run_in_background(const std::function<int(Readiness&)>& s
     if (pipe2(ends, O_CLOEXEC) != 0) {
         return Problem{"cannot make a pipe: " + system_error_text(errno), Error::eio};
     }
+    // Standard descriptors that the starter has closed are not for the pipe.
+    int report_end = fcntl(ends[1], F_DUPFD_CLOEXEC, kFirstOther);
+    close(ends[1]);
+    if (report_end < 0) {
+        close(ends[0]);
+        return Problem{"cannot make a pipe: too many files are open", Error::eio};
+    }
     fflush(nullptr);
     pid_t child = fork();
     if (child < 0) {
         int error = errno;
         close(ends[0]);
-        close(ends[1]);
+        close(report_end);
         return Problem{"cannot start a process: " + system_error_text(error), Error::eagain};
     }
     if (child == 0) {
         close(ends[0]);
-        setsid();
+        close_others_than(report_end);
+        fill_standard_descriptors();
         int status = EXIT_FAILURE;
         {
-            Readiness readiness(ends[1]);
+            Readiness readiness(report_end);
             status = serve(readiness);
         }
         exit(status);
     }
-    close(ends[1]);
+    close(report_end);
     std::string report = read_all(ends[0]);
     close(ends[0]);
     if (report.empty()) {
@@ -215,22 +275,36 @@ SignalWatcher::SignalWatcher() {
 
 SignalWatcher::~SignalWatcher() { stop(); }
 
+int SignalWatcher::pending_signal() {
+    sigset_t pending;
+    sigpending(&pending);
+    for (int number : kEndingSignals) {
+        if (sigismember(&pending, number) == 1) {
+            return number;
+        }
+    }
+    return 0;
+}
+
 std::optional<Problem> SignalWatcher::start(std::function<void(int number)> on_signal) {
     sigset_t set = ending_signals();
-    signals_ = signalfd(-1, &set, SFD_CLOEXEC);
+    signals_ = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     stop_event_ = eventfd(0, EFD_CLOEXEC);
     if (signals_ < 0 || stop_event_ < 0) {
         return Problem{"cannot watch for signals: " + system_error_text(errno), Error::eio};
     }
     try {
         thread_ = std::thread([this, on_signal = std::move(on_signal)] {
-            pollfd sources[] = {{signals_, POLLIN, 0}, {stop_event_, POLLIN, 0}};
-            while (poll(sources, 2, -1) < 0 && errno == EINTR) {
-            }
-            signalfd_siginfo info{};
-            if ((sources[0].revents & POLLIN) != 0 &&
-                read(signals_, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
-                on_signal(static_cast<int>(info.ssi_signo));
+            pollfd sources[] = {{stop_event_, POLLIN, 0}, {signals_, POLLIN, 0}};
+            while (poll(sources, 2, -1) >= 0 || errno == EINTR) {
+                if ((sources[0].revents & POLLIN) != 0) {
+                    return;
+                }
+                signalfd_siginfo info{};
+                if ((sources[1].revents & POLLIN) != 0 &&
+                    read(signals_, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
+                    on_signal(static_cast<int>(info.ssi_signo));
+                }
             }
         });
     } catch (const std::system_error&) {

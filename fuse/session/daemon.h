@@ -26,19 +26,22 @@ class Readiness {
     Readiness(const Readiness&) = delete;
     Readiness& operator=(const Readiness&) = delete;
 
-    // The daemon works: also lets go of the terminal and of the current folder.
-    void succeed();
+    // Whether somebody waits, or the process is in the foreground.
+    bool is_awaited();
+    // The daemon works: also lets go of the terminal, into a session of its own. Returns false when
+    // nobody waits any more.
+    bool succeed();
     void fail(const Problem& problem);
 
   private:
-    void report(char state, const std::string& text);
+    bool report(char state, const std::string& text);
 
     std::mutex mutex_;
     int pipe_ = -1;
 };
 
-// Runs `serve` in a new process in the background, of a session of its own, and waits until it
-// reports: nothing on success. Only the starter returns. Call before any thread is started.
+// Runs `serve` in a new process in the background and waits until it reports: nothing on success. Only the starter returns. The new process keeps no descriptors of its
+// starter but the standard ones. Call before any thread is started.
 std::optional<Problem> run_in_background(const std::function<int(Readiness&)>& serve);
 
 // What a process needs that other processes' memory depends on; as far as it is permitted.
@@ -81,7 +84,9 @@ class SignalWatcher {
     SignalWatcher(const SignalWatcher&) = delete;
     SignalWatcher& operator=(const SignalWatcher&) = delete;
 
-    // Starts watching; `on_signal` is called for the first signal only.
+    // A signal that has arrived and that nobody was told of, or 0.
+    static int pending_signal();
+    // Starts watching; `on_signal` is called for each signal, one after the other.
     std::optional<Problem> start(std::function<void(int number)> on_signal);
     // Waits for a call under way.
     void stop();

@@ -16,6 +16,7 @@ enum class ErrorsPolicy : uint8_t { remount_read_only, continue_running };
 // What -o says to file systems. Without a value a file system takes its own default.
 struct FileSystemOptions {
     bool read_only = false;
+    bool no_recovery = false;  // with read_only: what a crash has left is shown as it is
     bool synchronous = false;  // every change is durable when it returns
     AccessTimeUpdates access_times = AccessTimeUpdates::relative;
     ErrorsPolicy errors = ErrorsPolicy::remount_read_only;

@@ -20,7 +20,7 @@ namespace {
 
 int run_fusermount(const std::string& mount_point, UnmountMode mode) {
     std::string program = "fusermount3";
-    std::string unmount_flag = mode == UnmountMode::detach ? "-uzq" : "-uq";
+    std::string unmount_flag = mode == UnmountMode::when_idle ? "-uq" : "-uzq";
     std::string end_of_options = "--";
     std::string path = mount_point;
     char* arguments[] = {program.data(), unmount_flag.data(), end_of_options.data(), path.data(),
@@ -88,7 +88,9 @@ OrProblem<std::string> check_mount_point(const std::string& path) {
         return Problem{"cannot use the mount point " + path + ": " + system_error_text(errno),
                        Error::eacces};
     }
-    if (std::optional<MountEntry> entry = find_mount(resolved)) {
+    std::optional<MountEntry> entry = find_mount(resolved);
+    // An automount point waits there for this very mount.
+    if (entry.has_value() && entry->type != "autofs") {
         return Problem{"the mount point " + path + " is in use: " + entry->source +
                            " is mounted there; unmount it, or choose another directory",
                        Error::ebusy};
@@ -118,24 +120,10 @@ int unmount(const std::string& mount_point, UnmountMode mode) {
     if (geteuid() != 0) {
         return run_fusermount(mount_point, mode);
     }
-    int flags = UMOUNT_NOFOLLOW | (mode == UnmountMode::detach ? MNT_DETACH : 0);
+    int flags = UMOUNT_NOFOLLOW;
+    flags |= mode != UnmountMode::when_idle ? MNT_DETACH : 0;
+    flags |= mode == UnmountMode::abort ? MNT_FORCE : 0;
     return umount2(mount_point.c_str(), flags) == 0 ? 0 : errno;
-}
-
-void abort_mount(const std::string& mount_point) {
-    if (geteuid() == 0) {
-        umount2(mount_point.c_str(), UMOUNT_NOFOLLOW | MNT_FORCE | MNT_DETACH);
-    }
-}
-
-int sync_mount(const std::string& mount_point) {
-    int file = open(mount_point.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (file < 0) {
-        return errno;
-    }
-    int error = syncfs(file) == 0 ? 0 : errno;
-    close(file);
-    return error;
 }
 
 void tune_mount(const std::string& mount_point) {

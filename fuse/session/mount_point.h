@@ -14,8 +14,8 @@ namespace tiffin::fuse {
 std::optional<MountEntry> find_mount(const std::string& mount_point);
 
 // Checks that `path` can become a mount point, and returns it as an absolute path without symbolic
-// links. Refuses what is missing, no directory, already a mount point, or left behind by a process
-// that died.
+// links. Refuses what is missing, no directory, already a mount point (other than of an
+// automounter), or left behind by a process that died.
 OrProblem<std::string> check_mount_point(const std::string& path);
 
 // Whether `path` (that may not exist) lies in the directory `mount_point`.
@@ -24,18 +24,12 @@ bool is_inside(const std::string& path, const std::string& mount_point);
 enum class UnmountMode : uint8_t {
     when_idle,  // fails when it is in use; writes cached data back
     detach,     // takes it out of the tree at once; it ends when nobody uses it any more
+    abort,      // the same, and requests under way fail (for root; for others it only detaches)
 };
 
-// Unmounts, through fusermount3 when this process is not root. Returns 0 or an errno value.
+// Unmounts what is topmost there, through fusermount3 when this process is not root. Returns 0 or an
+// errno value.
 int unmount(const std::string& mount_point, UnmountMode mode);
-
-// Makes the kernel give up on all requests under way and detaches the mount. For a session that
-// cannot answer any more; does what it can.
-void abort_mount(const std::string& mount_point);
-
-// Writes the cached data of a mount back, waiting for it. Not from a thread that answers its
-// requests. Returns 0 or an errno value.
-int sync_mount(const std::string& mount_point);
 
 // Sets how far the kernel reads ahead and how much dirty data it keeps for the mount. Does nothing
 // where that is not permitted.

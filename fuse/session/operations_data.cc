@@ -62,6 +62,22 @@ Result<bool> open_file(Session& session, vfs::NodeId node, fuse_file_info& file)
 
 namespace {
 
+// The kernel reads what it has cached without asking. Where it opens files it is the opening that counts
+// as reading.
+void note_opened_for_reading(Session& session, vfs::NodeId node, int open_flags) {
+    if ((open_flags & O_ACCMODE) == O_WRONLY || (open_flags & O_NOATIME) != 0) {
+        return;
+    }
+    vfs::FileSystem& file_system = session.file_system();
+    Result<vfs::Attributes> before = file_system.get_attributes(node);
+    file_system.note_read(node);
+    Result<vfs::Attributes> after = file_system.get_attributes(node);
+    if (before.ok() && after.ok() && before->access_time != after->access_time) {
+        // Before the answer: the caller may look at once.
+        session.forget_attributes(node);
+    }
+}
+
 void open(fuse_req_t handle, fuse_ino_t node, fuse_file_info* file) {
     Request request(handle, Operation::open);
     vfs::FileSystem& file_system = request.file_system();
@@ -72,6 +88,9 @@ void open(fuse_req_t handle, fuse_ino_t node, fuse_file_info* file) {
     if (!opened.value() && request.session().kernel_skips_open()) {
         // From now on the kernel neither opens nor releases: two messages less for each open file.
         return request.decline();
+    }
+    if (request.session().options().strict_flags) {
+        note_opened_for_reading(request.session(), node, file->flags);
     }
     if (!request.opened(*file) && opened.value()) {
         file_system.release(node, file->fh);

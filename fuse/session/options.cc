@@ -91,6 +91,9 @@ void set_read_only(MountOptions& options, bool read_only) {
 constexpr Word kWords[] = {
     {"ro", [](MountOptions& o) { set_read_only(o, true); }, "read-only"},
     {"rw", [](MountOptions& o) { set_read_only(o, false); }, nullptr},
+    {"norecovery", [](MountOptions& o) { o.file_system.no_recovery = true; },
+     "with ro: the journal is not replayed; for volumes that cannot be recovered"},
+    {"noload", [](MountOptions& o) { o.file_system.no_recovery = true; }, nullptr},
     {"sync", [](MountOptions& o) { o.file_system.synchronous = true; },
      "every change is durable when the call returns"},
     {"async", [](MountOptions& o) { o.file_system.synchronous = false; }, nullptr},
@@ -125,7 +128,8 @@ constexpr Word kWords[] = {
     // Permissions are always checked, by the kernel.
     {"default_permissions", [](MountOptions&) {}, nullptr},
     {"strict_flags", [](MountOptions& o) { o.strict_flags = true; },
-     "immutable and append-only files refuse writers at open, which makes opening slower"},
+     "immutable and append-only files refuse writers at open, and access times move at open; makes "
+     "opening slower"},
     {"io_uring", [](MountOptions& o) { o.io_uring = true; },
      "talk to the kernel through io_uring (Linux 6.14, libfuse 3.18)"},
     {"remount", [](MountOptions& o) { o.remount = true; },
@@ -167,14 +171,16 @@ Problem without_value(const Setting& setting) {
     return {"the mount option " + name + " wants a value: " + name + "=" + setting.argument};
 }
 
-// Comments of fstab and remarks of mount(8).
+// Comments of fstab, remarks of mount(8), and what the kernel says of FUSE's mounts, which mount(8) hands
+// back for a remount.
 bool is_for_others(std::string_view word) {
-    for (std::string_view prefix : {"x-", "X-", "comment=", "user=", "uhelper=", "helper="}) {
+    for (std::string_view prefix : {"x-", "X-", "comment=", "user=", "uhelper=", "helper=",
+                                    "user_id=", "group_id=", "max_read=", "blksize="}) {
         if (word.starts_with(prefix)) {
             return true;
         }
     }
-    return false;
+    return word == "seclabel";
 }
 
 bool is_security_context(std::string_view word) {
@@ -186,7 +192,10 @@ bool is_security_context(std::string_view word) {
     return false;
 }
 
-std::optional<Problem> add_option(const std::string& word, MountOptions& options) {
+}  // namespace
+
+std::optional<Problem> add_mount_option(const std::string& word, MountOptions& options,
+                                        UnknownOptions unknown) {
     for (const Word& known : kWords) {
         if (word == known.name) {
             known.apply(options);
@@ -207,15 +216,14 @@ std::optional<Problem> add_option(const std::string& word, MountOptions& options
         options.security_contexts.push_back(word);
         return std::nullopt;
     }
-    if (is_for_others(word)) {
+    if (is_for_others(word) || unknown == UnknownOptions::skip) {
         return std::nullopt;
     }
     return Problem{"unknown mount option \"" + word + "\": see mount.tiffin --help"};
 }
 
-}  // namespace
-
-std::optional<Problem> add_mount_options(std::string_view text, MountOptions& options) {
+std::vector<std::string> split_mount_options(std::string_view text) {
+    std::vector<std::string> words;
     std::string word;
     for (size_t i = 0; i <= text.size(); ++i) {
         if (i < text.size() && text[i] == '\\' && i + 1 < text.size()) {
@@ -223,13 +231,25 @@ std::optional<Problem> add_mount_options(std::string_view text, MountOptions& op
         } else if (i < text.size() && text[i] != ',') {
             word += text[i];
         } else if (!word.empty()) {
-            if (std::optional<Problem> problem = add_option(word, options)) {
-                return problem;
-            }
+            words.push_back(word);
             word.clear();
         }
     }
+    return words;
+}
+
+std::optional<Problem> add_mount_options(std::string_view text, MountOptions& options,
+                                         UnknownOptions unknown) {
+    for (const std::string& word : split_mount_options(text)) {
+        if (std::optional<Problem> problem = add_mount_option(word, options, unknown)) {
+            return problem;
+        }
+    }
     return std::nullopt;
+}
+
+bool has_mount_option(const std::string& words, const std::string& word) {
+    return ("," + words + ",").find("," + word + ",") != std::string::npos;
 }
 
 OrProblem<std::vector<std::string>> kernel_mount_options(const MountOptions& options,

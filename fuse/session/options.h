@@ -37,9 +37,20 @@ struct MountOptions {
     std::string log_path;  // log=: empty: the system's log
 };
 
+enum class UnknownOptions : uint8_t { refuse, skip };
+
 // Adds the options of one -o argument: words separated by commas; a backslash makes the next
-// character part of the word. Of contradicting options the last one counts.
-std::optional<Problem> add_mount_options(std::string_view text, MountOptions& options);
+// character part of the word. Of contradicting options the last one counts. An option that is known
+// but has a wrong value is always refused.
+std::optional<Problem> add_mount_options(std::string_view text, MountOptions& options,
+                                         UnknownOptions unknown = UnknownOptions::refuse);
+
+// The words of one -o argument, and one of them added as add_mount_options() does.
+std::vector<std::string> split_mount_options(std::string_view text);
+std::optional<Problem> add_mount_option(const std::string& word, MountOptions& options,
+                                        UnknownOptions unknown = UnknownOptions::refuse);
+// Whether `words`, separated by commas as the kernel shows them, have this one.
+bool has_mount_option(const std::string& words, const std::string& word);
 
 // What the kernel's mount is asked for, in libfuse's words. Fails for what an ordinary user may not
 // ask.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 #include "fuse/session/session.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
@@ -90,6 +91,7 @@ std::optional<Problem> Session::attach() {
         return Problem{"cannot mount on " + options_.mount_point + ": " + why};
     }
     attached_ = true;
+    mounts_.remember(fuse_session_fd(session_), options_.mount_point);
     if (!page_flusher_.start(session_)) {
         return Problem{"cannot start a thread: raise the limit of processes", Error::eagain};
     }
@@ -98,11 +100,29 @@ std::optional<Problem> Session::attach() {
 
 Session::~Session() {
     if (attached_) {
-        fuse_session_unmount(session_);
+        leave();
     }
     page_flusher_.stop();
     if (session_ != nullptr) {
         fuse_session_destroy(session_);
+    }
+}
+
+// Closes the connection and takes away what is mounted yet. In this order: a mount without users would
+// be written back at once, and nobody answers any more.
+void Session::leave() {
+    bool is_mounted = mounts_.is_connected();
+    // libfuse would unmount whatever the path shows, except when its descriptor tells that the
+    // connection has ended; so does that of a pipe that nobody reads.
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) == 0) {
+        close(ends[0]);
+        dup2(ends[1], fuse_session_fd(session_));
+        close(ends[1]);
+        fuse_session_unmount(session_);
+    }
+    if (is_mounted) {
+        mounts_.detach(UnmountMode::detach);
     }
 }
 
@@ -125,7 +145,9 @@ std::optional<Problem> Session::run() {
 
     if (result < 0) {
         // Nobody answers the kernel any more: let it give up on what waits for us.
-        abort_mount(options_.mount_point);
+        if (mounts_.is_connected()) {
+            mounts_.detach(UnmountMode::abort);
+        }
         return Problem{"the session ended: " + system_error_text(-result), Error::eio};
     }
     if (!initialised_.load()) {

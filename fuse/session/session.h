@@ -21,6 +21,7 @@
 #include "fs/vfs/file_system.h"
 #include "fs/vfs/host.h"
 #include "fuse/host/problem.h"
+#include "fuse/session/own_mounts.h"
 #include "fuse/session/page_flusher.h"
 #include "fuse/session/statistics.h"
 #include "fuse/session/tuning.h"
@@ -45,7 +46,8 @@ struct SessionOptions {
     bool directory_sync = false;
     // Immutable and append-only files refuse writers when they are opened, which costs a message for
     // each open file. Otherwise immutable ones refuse the data, which the writer learns at fsync or
-    // close, and append-only ones only truncation and direct I/O.
+    // close, and append-only ones only truncation and direct I/O. Opening for reading also moves the
+    // access time, which otherwise reads from the kernel's cache do not.
     bool strict_flags = false;
     // Lines "key: value" for the status, before those of the session.
     std::string facts;
@@ -59,7 +61,7 @@ class Session {
     // become the problem's text.
     static OrProblem<std::unique_ptr<Session>> mount(vfs::FileSystem& file_system,
                                                      SessionOptions options);
-    // Unmounts (lazily) when it is still mounted.
+    // Unmounts (lazily) what is still mounted of it, and nothing else.
     ~Session();
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
@@ -70,6 +72,9 @@ class Session {
     // Makes run() return soon, from any other thread. Requests that were not answered by then fail,
     // and data that only the kernel has is lost: unmount first where possible.
     void stop();
+
+    // Where it is mounted by now; for threads that answer no requests.
+    const OwnMounts& mounts() const { return mounts_; }
 
     const Statistics& statistics() const { return statistics_; }
     // Lines "key: value": the host's part of the status.
@@ -117,6 +122,7 @@ class Session {
   private:
     Session(vfs::FileSystem& file_system, SessionOptions options);
     std::optional<Problem> attach();
+    void leave();
 
     vfs::FileSystem& file_system_;
     vfs::BlockDevice* device_;
@@ -129,6 +135,7 @@ class Session {
 
     struct fuse_session* session_ = nullptr;
     bool attached_ = false;
+    OwnMounts mounts_;
     unsigned long serving_thread_ = 0;
     std::atomic<bool> serving_{false};
 

@@ -37,9 +37,35 @@ expect_after_reading() {
     unmount_device
 }
 
+read_it() { cat "$mount_point/large"; }
+read_quietly() { dd iflag=noatime status=none if="$mount_point/large"; }
+
+# expect_after_reading_again OPTIONS YES|NO [READER]: the same for what the kernel has cached.
+expect_after_reading_again() {
+    local options=$1 moves=$2 reader=${3:-read_it} file=$mount_point/large
+    say "$options, $reader, cached: $moves"
+    mount_device "$options"
+    cat "$file" >"$work/read"
+    touch -a -d '2001-01-01 00:00:00 UTC' "$file"
+    [[ $(access_year large) == 2001 ]] || fail "$options, cached: not as it was set"
+    "$reader" >"$work/read"
+    if [[ $moves == yes ]]; then
+        [[ $(access_year large) != 2001 ]] || fail "$options, cached: the access time did not move"
+    else
+        [[ $(access_year large) == 2001 ]] || fail "$options, cached: the access time moved"
+    fi
+    unmount_device
+}
+
 expect_after_reading ro no
 expect_after_reading noatime no
 expect_after_reading relatime yes
 expect_after_reading strictatime yes
+expect_after_reading strict_flags,strictatime yes
+expect_after_reading_again strictatime no
+expect_after_reading_again strict_flags,strictatime yes
+expect_after_reading_again strict_flags,relatime yes
+expect_after_reading_again strict_flags,noatime no
+expect_after_reading_again strict_flags,strictatime no read_quietly
 check_device "at the end"
 echo "passed"

@@ -7,7 +7,7 @@
 set -euo pipefail
 # shellcheck source=tests/mount/lib/device.sh
 source "$(dirname "$0")/lib/device.sh"
-need_programs losetup setpriv
+need_programs losetup setpriv sha256sum
 
 image=$work/image
 second=$work/second
@@ -150,6 +150,50 @@ if [[ $(id -u) -eq 0 ]]; then
 else
     echo "not run: opening as another user: this is not root"
 fi
+
+say "an image that is named through a symbolic link"
+mkdir -p "$work/here/folder" "$work/there"
+ln -s "$work/here/folder" "$work/there/link"
+for folder in here there; do
+    "$bin/mkfs.tiffin" -q -L "$folder" "$work/$folder/image" 64M
+done
+device=$work/there/link/../image
+mount_device
+"$bin/tiffin" status "$mount_point" | grep -qx "label: here" || fail "another image was mounted"
+unmount_device
+(cd "$work/there" && "$bin/mount.tiffin" link/../image "$mount_point")
+"$bin/tiffin" status "$mount_point" | grep -qx "label: here" || fail "another image was mounted"
+server=$("$bin/tiffin" status "$mount_point" | sed -n 's/^process: //p')
+unmount_device
+device=$image
+
+say "a starter that has closed its standard descriptors"
+"$bin/mount.tiffin" "$image" "$mount_point" -o "log=$log" <&- >&- 2>&-
+server=$("$bin/tiffin" status "$mount_point" | sed -n 's/^process: //p')
+echo content >"$mount_point/file"
+unmount_device
+check_device "without standard descriptors"
+
+say "without recovery"
+says "norecovery is for read-only mounts" 1 "$bin/mount.tiffin" "$image" "$mount_point" -o norecovery
+mount_device
+echo durable >"$mount_point/durable"
+sync "$mount_point/durable"
+kill_server
+take_dead_mount
+sum=$(sha256sum <"$image")
+mount_device ro,noload
+ls "$mount_point" >/dev/null
+says "norecovery" 32 "$bin/mount.tiffin" "$image" "$mount_point" -o remount,rw
+for descriptor in "/proc/$server/fd"/*; do
+    [[ $(readlink "$descriptor") != "$image" ]] ||
+        grep -q '^flags:.*0$' "/proc/$server/fdinfo/${descriptor##*/}" || fail "the image is open for writing"
+done
+unmount_device
+[[ $(sha256sum <"$image") == "$sum" ]] || fail "a mount without recovery has written"
+mount_device
+[[ $(<"$mount_point/durable") == durable ]] || fail "the journal was lost without recovery"
+unmount_device
 
 say "loop devices"
 if [[ $(id -u) -ne 0 ]] || ! loop=$(losetup --find --show "$image" 2>"$work/losetup"); then

@@ -36,7 +36,7 @@ install_programs() {
 
 mounts_away() {
     umount --lazy "$(realpath /sbin)" "$work/real-sbin" /etc/fstab /etc/fuse.conf /dev/fuse \
-        "$user_folder/mnt" 2>/dev/null || true
+        "$user_folder/mnt" "$work/elsewhere" 2>/dev/null || true
 }
 user_folder=$work/user
 trap 'mounts_away; clean_up' EXIT
@@ -79,7 +79,10 @@ has_options "$mount_point" rw,sync,dirsync,nosymfollow nosuid,nodev,noexec
 status_has "access times: strictatime"
 umount "$mount_point"
 fails 'unknown mount option "color"' mount -t fuse.tiffin "$image" "$mount_point" -o color
-mount -s -t fuse.tiffin "$image" "$mount_point" -o color
+mount -s -t fuse.tiffin "$image" "$mount_point" -o color=red
+umount "$mount_point"
+"$bin/mount.tiffin" -s "$image" "$mount_point" -o color=red,ro,nosuid
+has_options "$mount_point" ro,nosuid rw
 umount "$mount_point"
 mount -f -t fuse.tiffin "$image" "$mount_point"
 ! is_mounted || fail "mount -f has mounted"
@@ -105,8 +108,53 @@ has_options "$mount_point" ro,noatime,nodev,noexec rw
 has_options "$mount_point" ro,noatime,nodev,noexec,nosuid rw
 "$bin/mount.tiffin" "$image" "$mount_point" -o remount,rw,exec,suid
 has_options "$mount_point" rw,noatime,nodev noexec,nosuid
+for option in commit=9 sync cache=64M log=/log strictatime; do
+    fails "cannot change" "$bin/mount.tiffin" "$image" "$mount_point" -o "remount,ro,$option"
+    has_options "$mount_point" rw ro
+done
+"$bin/mount.tiffin" "$image" "$mount_point" -o remount,rw,noatime,cache=32M
+# All options of the line in fstab come along.
+mount -o remount,ro "$mount_point"
+has_options "$mount_point" ro,noatime,nodev rw
+mount -o remount,rw "$mount_point"
+has_options "$mount_point" rw,noatime,nodev ro
 echo more >>"$mount_point/file"
 umount "$mount_point"
+# Without a line there: what the kernel says of the mount.
+mkdir "$work/elsewhere"
+mount -t fuse.tiffin -o strictatime,commit=1 "$image" "$work/elsewhere"
+mount -t fuse.tiffin -o remount,ro "$work/elsewhere"
+has_options "$work/elsewhere" ro rw
+umount "$work/elsewhere"
+
+say "another program's mount"
+python3 "$repository/tests/mount/lib/other_fuse.py" "$work/elsewhere" &
+other=$!
+wait_until mountpoint -q "$work/elsewhere"
+fails "not on a mounted Tiffin file system" "$bin/mount.tiffin" x "$work/elsewhere" -o remount,ro
+has_options "$work/elsewhere" rw ro
+umount "$work/elsewhere"
+wait "$other" || fail "the other program ended with $?"
+
+say "x-systemd.automount"
+# As systemd does it: an entry in the same place that lets only the process group of mount(8) through.
+# Nobody reads its pipe, so whoever else comes too early is not kept waiting but fails.
+if python3 - "$mount_point" <<'PYTHON'
+import ctypes, os, sys
+(_, pipe) = os.pipe()
+os.set_inheritable(pipe, True)
+library = ctypes.CDLL(None, use_errno=True)
+data = f"fd={pipe},pgrp={os.getpgrp()},minproto=5,maxproto=5,direct"
+if library.mount(b"systemd-1", sys.argv[1].encode(), b"autofs", 0, data.encode()) != 0:
+    sys.exit("not run: no autofs: " + os.strerror(ctypes.get_errno()))
+PYTHON
+then
+    mount "$mount_point"
+    is_mounted || fail "nothing is mounted on the automount point"
+    setsid --wait cat "$mount_point/file" >/dev/null
+    umount "$mount_point"
+    umount "$mount_point"
+fi
 
 say "fsck"
 # The type is that of fstab.

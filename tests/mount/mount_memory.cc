@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // mount.tiffin for MemoryFileSystem: what is true of it is true of the host alone. Its capacity is
-// the option cache=, 1 GiB without one.
+// the option cache=, 1 GiB without one. With --fs mute it does not answer statfs.
 #include <unistd.h>
 
 #include "fuse/tools/common/mount_program.h"
@@ -14,20 +14,32 @@ using tiffin::fuse::FileSystemOptions;
 using tiffin::fuse::FileSystemType;
 using tiffin::testing::MemoryFileSystem;
 
-Result<tiffin::vfs::FileSystem*> mount_memory(tiffin::vfs::BlockDevice* /*device*/,
-                                              const FileSystemOptions& options) {
+MemoryFileSystem::Options memory_options_for(const FileSystemOptions& options) {
     MemoryFileSystem::Options memory_options;
     memory_options.capacity_bytes = options.cache_bytes.value_or(uint64_t{1} << 30);
     memory_options.read_only = options.read_only;
     memory_options.update_access_times = options.access_times != AccessTimeUpdates::never;
     memory_options.root_user_id = geteuid();
     memory_options.root_group_id = getegid();
+    return memory_options;
+}
+
+Result<tiffin::vfs::FileSystem*> mount_memory(tiffin::vfs::BlockDevice* /*device*/,
+                                              const FileSystemOptions& options) {
+    return new MemoryFileSystem(memory_options_for(options));
+}
+
+Result<tiffin::vfs::FileSystem*> mount_mute(tiffin::vfs::BlockDevice* /*device*/,
+                                            const FileSystemOptions& options) {
+    MemoryFileSystem::Options memory_options = memory_options_for(options);
+    memory_options.is_mute = true;
     return new MemoryFileSystem(memory_options);
 }
 
 void destroy(tiffin::vfs::FileSystem* file_system) { delete file_system; }
 
-constexpr FileSystemType kTypes[] = {{"memory", false, nullptr, mount_memory, destroy}};
+constexpr FileSystemType kTypes[] = {{"memory", false, nullptr, mount_memory, destroy},
+                                     {"mute", false, nullptr, mount_mute, destroy}};
 
 }  // namespace
 

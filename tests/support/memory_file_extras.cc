@@ -26,6 +26,9 @@ Result<void> check_xattr_name(vfs::Name name) {
 Result<void> MemoryFileSystem::unmount() { return {}; }
 
 Result<vfs::FileSystemStatistics> MemoryFileSystem::statistics() {
+    if (options_.is_mute) {
+        return Error::eio;
+    }
     std::shared_lock lock(mutex_);
     vfs::FileSystemStatistics statistics;
     statistics.total_blocks = options_.capacity_bytes / vfs::kBlockBytes;

@@ -83,7 +83,7 @@ Result<void> Volume::start() {
                  "no copy of the superblock is valid, or the device was made shorter");
         return Error::euclean;
     }
-    if (device_.geometry().read_only && !options_.read_only) {
+    if ((device_.geometry().read_only || options_.no_recovery) && !options_.read_only) {
         return Error::erofs;
     }
     const Superblock* chosen = nullptr;
@@ -122,6 +122,8 @@ Result<void> Volume::start() {
 Result<void> Volume::start_from(const Superblock& superblock, uint64_t generation) {
     superblock_ = superblock;
     incarnation_ = superblock.incarnation;
+    // From the beginning, so that not even damage is noted on the device.
+    read_only_.store(options_.no_recovery, std::memory_order_relaxed);
     next_node_.store(superblock.next_node, std::memory_order_relaxed);
     node_count_.store(superblock.node_count, std::memory_order_relaxed);
     if ((superblock.state & superblock_state::errors) != 0) {
@@ -143,10 +145,12 @@ Result<void> Volume::start_from(const Superblock& superblock, uint64_t generatio
     tree_.start({superblock.root_block, superblock.root_generation,
                  static_cast<uint8_t>(superblock.root_level)},
                 generation);
-    replaying_ = true;
     replay_position_ = position_of(superblock);
-    TRY(replay(superblock));
-    replaying_ = false;
+    if (!options_.no_recovery) {
+        replaying_ = true;
+        TRY(replay(superblock));
+        replaying_ = false;
+    }
     if (options_.read_only) {
         // Nothing is written: what was replayed stays in memory.
         read_only_.store(true, std::memory_order_relaxed);
@@ -193,7 +197,9 @@ Result<void> Volume::remount(bool read_only) {
         MutexLock lock(checkpoint_lock_);
         return checkpoint_locked(Ending::read_only);
     }
-    if (errors_seen_.load(std::memory_order_relaxed) || !may_be_written(superblock_)) {
+    // Without recovery the journal would be lost with the first write.
+    if (errors_seen_.load(std::memory_order_relaxed) || !may_be_written(superblock_) ||
+        options_.no_recovery) {
         return Error::erofs;
     }
     TRY(device_.start_writing());

@@ -26,6 +26,9 @@ enum class ErrorsPolicy : uint8_t { remount_read_only, continue_running };
 
 struct VolumeOptions {
     bool read_only = false;
+    // With read_only: shows what the last checkpoint wrote, without replaying the journal; for volumes
+    // whose journal is damaged. Such a volume cannot become writable.
+    bool no_recovery = false;
     uint64_t cache_bytes = 256U << 20;   // bounds tree nodes in memory
     uint64_t commit_interval_ms = 5000;  // what is not fsynced is durable after this; 0: a minute
     ErrorsPolicy errors = ErrorsPolicy::remount_read_only;
@@ -48,7 +51,7 @@ class Volume final : private DamageListener {
     // Opens the volume on `device` (which must outlive it): finds the newest valid superblock, replays
     // the journal, raises the incarnation, and starts the maintenance thread. Errors: einval (no
     // tiffinfs here), euclean (damaged: the log says where), eopnotsupp (made by a newer version),
-    // erofs (a read-only device while `read_only` is false), eio, enomem.
+    // erofs (a read-only device, or `no_recovery`, while `read_only` is false), eio, enomem.
     static Result<Volume*> open(vfs::BlockDevice& device, const VolumeOptions& options);
     // Without close() before, everything not durable is lost, as in a crash.
     static void destroy(Volume* volume);

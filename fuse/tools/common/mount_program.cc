@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 #include "fuse/tools/common/mount_program.h"
 
-#include <fcntl.h>
-#include <sys/ioctl.h>
-#include <sys/mount.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <climits>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -16,16 +11,11 @@
 #include <vector>
 
 #include "fuse/host/device_address.h"
-#include "fuse/session/control_commands.h"
 #include "fuse/session/mount_point.h"
 #include "fuse/session/options.h"
 #include "fuse/tools/common/mount_server.h"
+#include "fuse/tools/common/remount.h"
 #include "fuse/tools/common/tool.h"
-
-// Linux 5.10, which the C library's headers may not know.
-#ifndef MS_NOSYMFOLLOW
-#define MS_NOSYMFOLLOW 256
-#endif
 
 namespace tiffin::fuse {
 namespace {
@@ -69,22 +59,28 @@ std::optional<int> parse_command_line(int argc, char** argv, const std::string& 
     // What mount(8) passes to helpers.
     bool ignored = false;
     std::string ignored_text;
-    app.add_flag("-s", line.sloppy, "Ignore unknown options");
+    app.add_flag("-s", line.sloppy, "Ignore unknown mount options");
     app.add_flag("-n,-v", ignored, "Accepted for mount(8), without effect");
     app.add_option("-t,-N", ignored_text, "Accepted for mount(8), without effect");
     return parse_arguments(app, argc, argv, kUsageStatus);
 }
 
 std::optional<Problem> understand_options(CommandLine& line) {
+    const UnknownOptions unknown = line.sloppy ? UnknownOptions::skip : UnknownOptions::refuse;
     for (const std::string& text : line.option_texts) {
-        std::optional<Problem> problem = add_mount_options(text, line.options);
-        if (problem.has_value() && !line.sloppy) {
+        if (std::optional<Problem> problem = add_mount_options(text, line.options, unknown)) {
             return problem;
         }
     }
     if (line.read_only || line.read_write) {
         line.options.file_system.read_only = line.read_only;
         line.options.says_ro_or_rw = true;
+    }
+    const FileSystemOptions& options = line.options.file_system;
+    if (options.no_recovery && !options.read_only && !line.options.remount) {
+        return Problem{
+            "norecovery is for read-only mounts: the first write would make the journal useless; "
+            "add ro, or leave norecovery out to recover the volume"};
     }
     return std::nullopt;
 }
@@ -119,7 +115,8 @@ bool users_may_allow_other() {
 }
 
 // The address with an absolute path, so that it means the same after the daemon has changed its
-// folder, and to whoever reads /proc/mounts.
+// folder, and to whoever reads /proc/mounts. Not made shorter: "link/.." may be another folder than
+// the one that it seems to be.
 std::string absolute_address(const std::string& address, const DeviceAddress& parsed) {
     if (parsed.kind != DeviceAddress::Kind::file || parsed.path.starts_with('/')) {
         return address;
@@ -127,7 +124,15 @@ std::string absolute_address(const std::string& address, const DeviceAddress& pa
     std::error_code error;
     std::filesystem::path path = std::filesystem::absolute(parsed.path, error);
     std::string prefix = address.starts_with("file:") ? "file:" : "";
-    return error ? address : prefix + path.lexically_normal().string();
+    return error ? address : prefix + path.string();
+}
+
+std::string joined(const std::vector<std::string>& texts) {
+    std::string all;
+    for (const std::string& text : texts) {
+        all += (all.empty() ? "" : ",") + text;
+    }
+    return all;
 }
 
 OrProblem<MountTask> make_task(const CommandLine& line, const FileSystemType& type) {
@@ -171,93 +176,9 @@ OrProblem<MountTask> make_task(const CommandLine& line, const FileSystemType& ty
     if (!options.log_path.empty()) {
         task.options.log_path = std::filesystem::absolute(options.log_path).string();
     }
-    for (const std::string& text : line.option_texts) {
-        task.option_text += (task.option_text.empty() ? "" : ",") + text;
-    }
+    task.option_text = joined(line.option_texts);
     return task;
 }
-
-// ---- mount -o remount --------------------------------------------------------------------------
-
-std::optional<Problem> tell_file_system(const std::string& mount_point, bool read_only) {
-    int file = open(mount_point.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (file < 0) {
-        return Problem{"cannot open " + mount_point + ": " + system_error_text(errno)};
-    }
-    RemountCommand command;
-    command.read_only = read_only ? 1 : 0;
-    int result = ioctl(file, kRemountCommand, &command);
-    int error = errno;
-    close(file);
-    // A file system that cannot switch is kept from writing by the kernel.
-    if (result == 0 || (read_only && error == EOPNOTSUPP)) {
-        return std::nullopt;
-    }
-    std::string why = system_error_text(error);
-    if (error == ENOTTY) {
-        why = "it is not Tiffin's";
-    } else if (error == EROFS) {
-        why = "its device is read-only, or damage was met (the log says so)";
-    } else if (error == EBUSY) {
-        why = "others read its device";
-    }
-    return Problem{"the file system refuses to become " +
-                   std::string(read_only ? "read-only: " : "writable: ") + why};
-}
-
-bool has_word(const std::string& words, const std::string& word) {
-    return ("," + words + ",").find("," + word + ",") != std::string::npos;
-}
-
-// The kernel drops what a remount does not name again: what the options do not speak of stays as it
-// is. (Access times stay by themselves.)
-unsigned long kernel_flags(const MountOptions& options, const MountEntry& entry, bool read_only) {
-    unsigned long flags = 0;
-    auto set_if = [&](bool condition, unsigned long flag) { flags |= condition ? flag : 0; };
-    auto forbids = [&](const std::optional<bool>& asked, const char* word) {
-        return asked.has_value() ? !*asked : has_word(entry.options, word);
-    };
-    set_if(read_only, MS_RDONLY);
-    set_if(has_word(entry.super_options, "sync"), MS_SYNCHRONOUS);
-    set_if(has_word(entry.super_options, "dirsync"), MS_DIRSYNC);
-    set_if(forbids(options.suid, "nosuid"), MS_NOSUID);
-    set_if(forbids(options.dev, "nodev"), MS_NODEV);
-    set_if(forbids(options.exec, "noexec"), MS_NOEXEC);
-    set_if(forbids(options.follow_symlinks, "nosymfollow"), MS_NOSYMFOLLOW);
-    return flags;
-}
-
-std::optional<Problem> remount(const CommandLine& line) {
-    char resolved[PATH_MAX];
-    if (realpath(line.mount_point.c_str(), resolved) == nullptr) {
-        return Problem{"cannot use " + line.mount_point + ": " + system_error_text(errno)};
-    }
-    std::optional<MountEntry> entry = find_mount(resolved);
-    if (!entry.has_value() || entry->type != "fuse") {
-        return Problem{"no Tiffin file system is mounted on " + line.mount_point};
-    }
-    if (geteuid() != 0) {
-        return Problem{"cannot remount " + line.mount_point +
-                           ": only root can; unmount it, and mount it with other options",
-                       Error::eperm};
-    }
-    bool read_only = line.options.says_ro_or_rw ? line.options.file_system.read_only
-                                                : has_word(entry->options, "ro");
-    // Towards read-only the kernel goes first: it writes back what it has and stops writers. The
-    // other way round the file system has to be ready when writers come.
-    if (!read_only) {
-        if (std::optional<Problem> problem = tell_file_system(resolved, false)) {
-            return problem;
-        }
-    }
-    if (mount(entry->source.c_str(), resolved, nullptr,
-              MS_REMOUNT | kernel_flags(line.options, *entry, read_only), nullptr) != 0) {
-        return Problem{"cannot remount " + line.mount_point + ": " + system_error_text(errno)};
-    }
-    return read_only ? tell_file_system(resolved, true) : std::nullopt;
-}
-
-// ------------------------------------------------------------------------------------------------
 
 // The file system that the command line asks for, and the rest of the line completed. What is wrong
 // here is wrong usage.
@@ -280,7 +201,7 @@ OrProblem<const FileSystemType*> understand(CommandLine& line, const std::string
 std::optional<Problem> run(const CommandLine& line, const std::string& program,
                            const FileSystemType& type) {
     if (line.options.remount) {
-        return remount(line);
+        return remount(line.mount_point, line.options, joined(line.option_texts));
     }
     OrProblem<MountTask> task = make_task(line, type);
     if (!task.ok()) {

@@ -23,10 +23,12 @@
 namespace tiffin::fuse {
 namespace {
 
+constexpr const char* kNobodyWaits = "not mounted: nobody waits for it any more";
+
 OrProblem<std::unique_ptr<vfs::BlockDevice>> open_device_of(const MountTask& task) {
     OpenMode mode;
     mode.read_only = task.options.file_system.read_only && !task.device.starts_with("mem:");
-    mode.may_write_later = mode.read_only;
+    mode.may_write_later = mode.read_only && !task.options.file_system.no_recovery;
     auto device = open_device(task.device, mode);
     if (!device.ok() && !mode.read_only) {
         const Error code = device.problem().code;
@@ -116,7 +118,21 @@ class Volume {
     vfs::FileSystem* file_system_ = nullptr;
 };
 
-// Tells the starter as soon as the mount answers. Waits for the first message of the kernel.
+// What speaks against mounting, after a start that may have taken long.
+std::optional<Problem> reason_to_give_up(Readiness& readiness) {
+    if (int number = SignalWatcher::pending_signal()) {
+        return Problem{
+            "not mounted: ended by signal " + std::to_string(number) + " before it was ready",
+            Error::eintr};
+    }
+    if (!readiness.is_awaited()) {
+        return Problem{kNobodyWaits, Error::eintr};
+    }
+    return std::nullopt;
+}
+
+// Tells the starter as soon as the mount answers. Waits for the first message of the kernel. When the
+// mount is of no use to anybody, sends this process a signal to end it.
 class Announcer {
   public:
     Announcer(std::string mount_point, Readiness& readiness)
@@ -128,19 +144,33 @@ class Announcer {
               // would overwrite settings of the mount.
               struct statfs ignored {};
               if (statfs(mount_point.c_str(), &ignored) != 0) {
-                  return readiness.fail({"the mount does not answer: " + system_error_text(errno)});
+                  problem_ = {"the mount does not answer: " + system_error_text(errno)};
+                  readiness.fail(*problem_);
+              } else {
+                  tune_mount(mount_point);
+                  if (!readiness.succeed()) {
+                      problem_ = {kNobodyWaits, Error::eintr};
+                  }
               }
-              tune_mount(mount_point);
-              readiness.succeed();
+              if (problem_.has_value()) {
+                  kill(getpid(), SIGTERM);
+              }
           }) {}
-    ~Announcer() {
-        say(false);
-        thread_.join();
-    }
+    ~Announcer() { finish(); }
     Announcer(const Announcer&) = delete;
     Announcer& operator=(const Announcer&) = delete;
 
     void greeted() { say(true); }
+
+    // Once nothing is served any more: why that was, when it was for what the starter was told or for
+    // nobody to tell.
+    std::optional<Problem> finish() {
+        say(false);
+        if (thread_.joinable()) {
+            thread_.join();
+        }
+        return problem_;
+    }
 
   private:
     void say(bool value) {
@@ -151,21 +181,37 @@ class Announcer {
 
     std::promise<bool> greeted_;
     std::atomic<bool> said_{false};
+    std::optional<Problem> problem_;  // the thread's, until it is joined
     std::thread thread_;
 };
 
 // A signal came: unmount as umount(8) would, or if files are in use, as much of it as is possible.
-void end_session(Session& session, const std::string& mount_point, int signal_number) {
-    std::string reason = "ending on signal " + std::to_string(signal_number);
-    host::log(host::LogLevel::info, reason.c_str());
-    if (unmount(mount_point, UnmountMode::when_idle) == 0) {
-        return;  // the kernel has written everything back, and the session ends by itself
+// Where others have unmounted or covered it nothing is taken away: the kernel may still hold data that
+// it could not write back to a session that has stopped.
+void end_session(Session& session, int signal_number) {
+    std::string text = "signal " + std::to_string(signal_number) + ": ";
+    switch (session.mounts().unmount()) {
+        case OwnMounts::Outcome::unmounted:
+            text += "unmounted; ending when nobody uses the file system any more";
+            return host::log(host::LogLevel::info, text.c_str());
+        case OwnMounts::Outcome::nowhere:
+            text +=
+                "not mounted any more; ending when the last program that uses the file system, in "
+                "this or another mount name space, has let go of it";
+            return host::log(host::LogLevel::warning, text.c_str());
+        case OwnMounts::Outcome::covered:
+            text +=
+                "not ending, since another file system is mounted over this one: unmount that, and "
+                "send the signal again";
+            return host::log(host::LogLevel::warning, text.c_str());
+        case OwnMounts::Outcome::in_use:
+            break;
     }
-    int error = sync_mount(mount_point);
-    std::string text = "the mount is in use: its users lose it" +
-                       (error == 0 ? "" : "; writing back failed: " + system_error_text(error));
+    int error = session.mounts().sync();
+    text += "the mount is in use: its users lose it" +
+            (error == 0 ? "" : "; writing back failed: " + system_error_text(error));
     host::log(host::LogLevel::warning, text.c_str());
-    unmount(mount_point, UnmountMode::detach);
+    session.mounts().detach(UnmountMode::detach);
     session.stop();
 }
 
@@ -188,19 +234,22 @@ std::optional<Problem> serve_session(const MountTask& task, Volume& volume, Sign
     options.directory_sync = task.options.directory_sync;
     options.facts = facts(task);
     options.on_ready = [&announcer] { announcer.greeted(); };
+    if (std::optional<Problem> problem = reason_to_give_up(readiness)) {
+        return problem;
+    }
     auto session = Session::mount(volume.file_system(), std::move(options));
     if (!session.ok()) {
         return session.problem();
     }
     Session& running = *session.value();
     std::optional<Problem> problem =
-        signals.start([&](int number) { end_session(running, task.mount_point, number); });
+        signals.start([&](int number) { end_session(running, number); });
     if (problem.has_value()) {
         return problem;
     }
     problem = running.run();
     signals.stop();
-    return problem;
+    return problem.has_value() ? problem : announcer.finish();
 }
 
 // The whole life of the serving process, with logging set up.

@@ -20,6 +20,7 @@ Result<void> make_tiffinfs(vfs::BlockDevice& device) {
 tiffinfs::MountOptions to_tiffinfs(const FileSystemOptions& options) {
     tiffinfs::MountOptions result;
     result.volume.read_only = options.read_only;
+    result.volume.no_recovery = options.no_recovery;
     result.volume.errors = options.errors == ErrorsPolicy::continue_running
                                ? tiffinfs::ErrorsPolicy::continue_running
                                : tiffinfs::ErrorsPolicy::remount_read_only;

@@ -4,9 +4,9 @@
 #include <memory>
 
 #include "fuse/host/size_text.h"
+#include "fuse/tools/common/control_client.h"
 #include "fuse/tools/common/progress_bar.h"
 #include "fuse/tools/tiffin/commands.h"
-#include "fuse/tools/tiffin/control_client.h"
 
 namespace tiffin::fuse {
 namespace {

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "fuse/host/size_text.h"
+#include "fuse/tools/common/control_client.h"
 #include "fuse/tools/tiffin/commands.h"
-#include "fuse/tools/tiffin/control_client.h"
 
 namespace tiffin::fuse {
 namespace {

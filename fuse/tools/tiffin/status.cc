@@ -4,8 +4,8 @@
 #include <memory>
 
 #include "fuse/session/version.h"
+#include "fuse/tools/common/control_client.h"
 #include "fuse/tools/tiffin/commands.h"
-#include "fuse/tools/tiffin/control_client.h"
 
 namespace tiffin::fuse {
 namespace {

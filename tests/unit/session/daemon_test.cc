@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -48,6 +49,27 @@ TEST(Background, ADeathIsNoticed) {
     });
     ASSERT_TRUE(problem.has_value());
     EXPECT_THAT(problem->text, HasSubstr("ended with status 7"));
+}
+
+TEST(Background, AStarterThatIsGoneIsNoticed) {
+    // In a process of its own, which lets go of its standard descriptors and its session.
+    pid_t child = fork();
+    if (child == 0) {
+        int ends[2];
+        if (pipe(ends) != 0) {
+            _exit(1);
+        }
+        signal(SIGPIPE, SIG_IGN);
+        Readiness readiness(ends[1]);
+        bool was_awaited = readiness.is_awaited();
+        close(ends[0]);
+        bool is_awaited = readiness.is_awaited();
+        bool is_heard = readiness.succeed();
+        _exit(was_awaited && !is_awaited && !is_heard && getsid(0) == getpid() ? 0 : 1);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
 }
 
 TEST(LogFile, GetsLines) {

@@ -54,12 +54,27 @@ TEST(MountOptions, OfTheFileSystem) {
     EXPECT_TRUE(options.strict_flags);
 }
 
+TEST(MountOptions, RecoveryCanBeLeftOut) {
+    EXPECT_FALSE(parsed("ro").file_system.no_recovery);
+    EXPECT_TRUE(parsed("ro,norecovery").file_system.no_recovery);
+    EXPECT_TRUE(parsed("noload,ro").file_system.no_recovery);
+}
+
 TEST(MountOptions, TheLastOneCounts) {
     EXPECT_FALSE(parsed("ro,rw").file_system.read_only);
     EXPECT_TRUE(parsed("rw,ro").file_system.read_only);
     EXPECT_EQ(parsed("noatime,strictatime").file_system.access_times, AccessTimeUpdates::always);
     EXPECT_THAT(for_kernel("nosuid,suid", true), Contains("suid"));
     EXPECT_THAT(for_kernel("suid,nosuid", true), Not(Contains("suid")));
+}
+
+TEST(MountOptions, UnknownOnesCanBeSkippedAndTheOthersCount) {
+    MountOptions options;
+    EXPECT_FALSE(
+        add_mount_options("color=red,ro,size,nosuid", options, UnknownOptions::skip).has_value());
+    EXPECT_TRUE(options.file_system.read_only);
+    EXPECT_EQ(options.suid, false);
+    EXPECT_TRUE(add_mount_options("color,commit=soon", options, UnknownOptions::skip).has_value());
 }
 
 TEST(MountOptions, WhatMountAddsIsIgnored) {

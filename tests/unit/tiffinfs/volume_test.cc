@@ -138,6 +138,34 @@ TEST(Remount, ToReadWriteCanBeTriedAgain) {
 
 // ---- Recovery ----------------------------------------------------------------------------------
 
+TEST(Recovery, IsLeftOutWhenThatIsAskedFor) {
+    fuse::CapturedLog log;
+    CrashDevice device(16 * kMiB);
+    TestVolume volume(device);
+    MUST(volume.make());
+    MUST(volume.mount());
+    MUST(volume.write("/before", 0, "text"));
+    MUST(static_cast<TiffinFileSystem&>(volume.file_system()).volume().checkpoint());
+    MUST(volume.write("/after", 0, "text"));
+    MUST(volume.sync());
+    volume.abandon();
+    tiffinfs::MountOptions options = TestVolume::quiet_options();
+    options.volume.no_recovery = true;
+    EXPECT_EQ(volume.mount(options).error(), Error::erofs);
+    options.volume.read_only = true;
+    device.start_recording();
+    MUST(volume.mount(options));
+    EXPECT_EQ(MUST(volume.read("/before")), "text");
+    EXPECT_EQ(volume.find("/after").error(), Error::enoent);
+    EXPECT_EQ(volume.create("/new").error(), Error::erofs);
+    EXPECT_EQ(volume.file_system().remount(false).error(), Error::erofs);
+    EXPECT_EQ(volume.create("/new").error(), Error::erofs);
+    MUST(volume.unmount());
+    EXPECT_EQ(device.take_recording().changes.size(), 0U);
+    MUST(volume.mount());
+    EXPECT_EQ(MUST(volume.read("/after")), "text");
+}
+
 // The newest root cannot be read: the mount starts from the generation before, and must not write its
 // first superblock over that one.
 TEST(Recovery, NeverOverwritesTheSuperblockItStartsFrom) {

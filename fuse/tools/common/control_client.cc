@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-#include "fuse/tools/tiffin/control_client.h"
+#include "fuse/tools/common/control_client.h"
 
 #include <fcntl.h>
 #include <sys/ioctl.h>
