@@ -76,16 +76,20 @@ class Checker {
         if (!check_state(state).ok()) {
             context_.found_for_good(Code::node_unreadable, "volume",
                                     "a part of the tree became unreadable during the check");
+            context_.nothing_repaired();
             return;
         }
-        const bool unclean = (base.state & tiffinfs::superblock_state::clean) == 0;
-        if (context_.options().repair && !context_.cancelled() &&
-            (context_.repair_wanted() || unclean || state.journal.frames != 0)) {
+        if (context_.options().repair && !context_.cancelled() && has_reason_to_write(state)) {
             write_repairs(state, copies.generations.front());
         }
     }
 
   private:
+    bool has_reason_to_write(const State& state) const {
+        const bool unclean = (state.base.state & tiffinfs::superblock_state::clean) == 0;
+        return context_.repair_wanted() || unclean || state.journal.frames != 0;
+    }
+
     void use(const Superblock& superblock) {
         context_.superblock = superblock;
         // It was checked when the copies were read.
@@ -197,7 +201,8 @@ class Checker {
     Result<void> bring_back_strays(State& state) {
         KeyValue found;
         for (const KeyValue& stray : state.walk.strays) {
-            if (context_.options().repair && !TRY(state.keys.get(stray.key, found))) {
+            if (context_.options().repair && !context_.must_not_write() &&
+                !TRY(state.keys.get(stray.key, found))) {
                 state.keys.put(stray.key, stray.bytes());
             }
         }
@@ -257,6 +262,13 @@ class Checker {
     }
 
     void write_repairs(State& state, const Superblock& newest) {
+        if (context_.must_not_write()) {
+            context_.nothing_repaired();
+            context_.note(Code::repair_withheld, "volume",
+                          "nothing was changed: other repairs can only be written together with "
+                          "those of the tree and the journal, which were declined");
+            return;
+        }
         std::string problem;
         const RebuildInput input{
             .base = state.base,

@@ -4,6 +4,24 @@
 #include <functional>
 
 namespace tiffin::check {
+namespace {
+
+// The check goes on without what such a finding is about; other repairs are made where there was a yes.
+bool is_left_out_at_once(Code code) {
+    switch (code) {
+        case Code::node_unreadable:
+        case Code::node_invalid:
+        case Code::node_shared:
+        case Code::node_bounds:
+        case Code::journal_damaged:
+        case Code::journal_record:
+            return true;
+        default:
+            return false;
+    }
+}
+
+}  // namespace
 
 bool Context::may_repair(Code code) {
     if (!options_.repair) {
@@ -29,6 +47,7 @@ bool Context::found(Code code, std::string_view where, std::string_view what) {
     }
     const bool repair = may_repair(code);
     repair_wanted_ = repair_wanted_ || repair;
+    must_not_write_ = must_not_write_ || (!repair && is_left_out_at_once(code));
     if (is_new(code, where)) {
         add(code, code_severity(code), where, what, repair);
     }
@@ -96,11 +115,15 @@ bool Context::cancelled() {
     return report_.cancelled;
 }
 
-void Context::repair_failed(std::string_view what) {
+void Context::nothing_repaired() {
     for (Finding& finding : report_.findings) {
         finding.repaired = false;
     }
     report_.not_repaired = report_.harmless + report_.damage;
+}
+
+void Context::repair_failed(std::string_view what) {
+    nothing_repaired();
     found_for_good(Code::repair_failed, "volume", what);
 }
 

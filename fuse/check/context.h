@@ -45,7 +45,13 @@ class Context {
 
     // Whether anything that was found is to be repaired.
     bool repair_wanted() const { return repair_wanted_; }
-    // When writing the repair fails after all, nothing has been repaired.
+    // Whether something was found that the state in memory goes on without, whatever the answer was (a
+    // part of the tree, the end of the journal), and may not be given up. That state must not be written
+    // then, whatever else is to be repaired.
+    bool must_not_write() const { return must_not_write_; }
+    // Nothing is written after all, so that nothing has been repaired.
+    void nothing_repaired();
+    // The same, as writing the repair has failed.
     void repair_failed(std::string_view what);
 
     // From the superblock, once it is known.
@@ -64,6 +70,7 @@ class Context {
     std::optional<bool> answers_[kCodeCount];
     std::unordered_set<uint64_t> seen_;
     bool repair_wanted_ = false;
+    bool must_not_write_ = false;
     bool trial_ = false;
     uint64_t trial_damage_ = 0;
     Phase last_phase_ = Phase::superblocks;

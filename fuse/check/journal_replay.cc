@@ -101,9 +101,9 @@ class Replay {
         if (result_.frames > 0) {
             context_.note(
                 Code::journal_pending, kWhere,
-                fmt::format(
-                    "{} frames with {} transactions {}", result_.frames, result_.transactions,
-                    context_.options().repair ? "are replayed" : "wait for the next mount"));
+                fmt::format("{} frames with {} transactions {}", result_.frames,
+                            result_.transactions,
+                            is_to_be_written() ? "are replayed" : "wait for the next mount"));
         }
         // Behind a clean end lies what an interrupted mount before it has left.
         const bool clean = (superblock_.state & tiffinfs::superblock_state::clean) != 0;
@@ -111,6 +111,10 @@ class Replay {
             context_.note(Code::journal_torn, kWhere,
                           "its last frame was cut off; it was not acknowledged");
         }
+    }
+
+    bool is_to_be_written() const {
+        return context_.options().repair && !context_.must_not_write();
     }
 
     void stop(Code code, std::string_view what) {

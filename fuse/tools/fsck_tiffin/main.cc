@@ -177,7 +177,9 @@ class Fsck {
         } else {
             fmt::print("{}: {}, {} left; {}{}\n", options_.device, problems_text(report),
                        report.not_repaired, usage,
-                       repair_ ? "" : "; fsck.tiffin -f -y repairs what can be repaired");
+                       repair_ && !report.has(check::Code::repair_withheld)
+                           ? ""
+                           : "; fsck.tiffin -f -y repairs what can be repaired");
         }
     }
 
