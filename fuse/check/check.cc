@@ -32,10 +32,6 @@ using tiffinfs::Superblock;
 
 namespace {
 
-// One repair may uncover the next problem (an inode that was lost, then its name...). Each pass repairs
-// all that it sees, so that a few are enough; what is left after this many is left for another run.
-constexpr int kMaximumPasses = 16;
-
 // One generation of the volume: its tree, and the keys with the journal applied.
 struct State {
     State(Context& context, const Superblock& superblock)
@@ -224,7 +220,7 @@ class Checker {
     }
 
     Result<void> check_objects(State& state, bool tree_is_final) {
-        for (int pass = 0; pass < kMaximumPasses; ++pass) {
+        for (int pass = 0; pass < context_.options().maximum_passes; ++pass) {
             Repairs repairs;
             TRY(scan(state, repairs));
             if (pass == 0) {
@@ -235,8 +231,13 @@ class Checker {
             }
             TRY(repairs.apply(state.keys));
         }
-        Repairs ignored;
-        return scan(state, ignored);
+        Repairs left;
+        TRY(scan(state, left));
+        if (!left.empty()) {
+            context_.found_for_good(Code::repair_unfinished, "volume",
+                                    "repairs went on uncovering problems: run the check again");
+        }
+        return {};
     }
 
     void note_first_pass(State& state, bool tree_is_final) {
@@ -269,6 +270,10 @@ class Checker {
                           "those of the tree and the journal, which were declined");
             return;
         }
+        const bool problems_left = problems_are_left();
+        if (problems_left) {
+            context_.take_back(Code::errors_flag);
+        }
         std::string problem;
         const RebuildInput input{
             .base = state.base,
@@ -282,12 +287,20 @@ class Checker {
             .greatest_incarnation =
                 std::max<uint64_t>(newest.incarnation, state.journal.greatest_incarnation),
             .next_node = state.journal.greatest_node + 1,
+            .problems_left = problems_left,
             .drop_newest = state.base.generation != newest.generation,
         };
         context_.report().changed = true;
         if (!rebuild(context_, input, problem).ok()) {
             context_.repair_failed(problem);
         }
+    }
+
+    // Damaged file data does not count: no further check could do anything about it.
+    bool problems_are_left() const {
+        const Report& report = context_.report();
+        return report.not_repaired >
+               report.count(Code::data_unreadable) + report.count(Code::data_checksum);
     }
 
     Context& context_;

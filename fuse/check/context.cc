@@ -115,6 +115,15 @@ bool Context::cancelled() {
     return report_.cancelled;
 }
 
+void Context::take_back(Code code) {
+    for (Finding& finding : report_.findings) {
+        if (finding.code == code && finding.repaired) {
+            finding.repaired = false;
+            ++report_.not_repaired;
+        }
+    }
+}
+
 void Context::nothing_repaired() {
     for (Finding& finding : report_.findings) {
         finding.repaired = false;

@@ -49,6 +49,8 @@ class Context {
     // part of the tree, the end of the journal), and may not be given up. That state must not be written
     // then, whatever else is to be repaired.
     bool must_not_write() const { return must_not_write_; }
+    // One class of findings is not repaired after all.
+    void take_back(Code code);
     // Nothing is written after all, so that nothing has been repaired.
     void nothing_repaired();
     // The same, as writing the repair has failed.

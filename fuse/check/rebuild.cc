@@ -251,7 +251,8 @@ class Rebuild {
     Result<void> write_superblocks(const TreeRootRef& root) {
         Superblock next = input_.base;
         next.incarnation = std::max(input_.base.incarnation, input_.greatest_incarnation) + 1;
-        next.state = tiffinfs::superblock_state::clean;
+        next.state = tiffinfs::superblock_state::clean |
+                     (input_.problems_left ? tiffinfs::superblock_state::errors : 0);
         next.root_block = root.block;
         next.root_generation = root.generation;
         next.root_level = root.level;

@@ -25,6 +25,8 @@ struct RebuildInput {
     tiffinfs::JournalPosition journal_end;
     uint64_t greatest_incarnation = 0;
     uint64_t next_node = 0;
+    // Not everything that was found is repaired: the volume is marked, so that the next check looks.
+    bool problems_left = false;
     // The newest superblock names a tree that is given up for `base`, an older one.
     bool drop_newest = false;
 };

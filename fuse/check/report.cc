@@ -63,6 +63,7 @@ constexpr CodeDescription kCodes[] = {
     {"bitmap-wrong", kHarmless, true, "Mark used blocks as used"},
     {"bitmap-leak", kHarmless, true, "Free blocks that nothing uses"},
     {"counter", kHarmless, true, "Correct the totals of the volume"},
+    {"repair-unfinished", kDamage, false, "Run the check again"},
     {"repair-withheld", kNote, false, "Write nothing"},
     {"repair-failed", kDamage, false, "Run the check again"},
 };

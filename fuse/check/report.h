@@ -71,6 +71,7 @@ enum class Code : uint8_t {
     bitmap_leak,     // a free block is marked used
     counter,         // a total in the superblock is wrong
     // ---- The check itself
+    repair_unfinished,  // each repair uncovered the next problem, until the check gave up
     repair_withheld,  // nothing was written, since something would be left out that nobody gave up
     repair_failed,    // writing the repaired structures failed; the old ones are still in place
     count_,

@@ -141,6 +141,83 @@ const std::vector<Loss> kLosses = {
 };
 INSTANTIATE_TEST_SUITE_P(Losses, DeclinedTest, testing::ValuesIn(kLosses), test_name);
 
+// ---- Problems that are left ----------------------------------------------------------------------
+
+bool is_believed(CrashDevice& device) {
+    tiffinfs::Superblock superblock{};
+    return is_marked_clean(device, superblock);
+}
+
+// A harmless problem that may be repaired, and one that may not.
+void make_two_problems(CrashDevice& device) {
+    make_populated(device, 20);
+    ImageEditor editor(device);
+    editor.change_inode(editor.node_of("/tiny"), [](auto& inode) { inode.mode |= 1U << 20; });
+    editor.set_used(editor.superblock().total_blocks - 5, true);
+}
+
+TEST(Declined, AVolumeWithProblemsLeftIsNotCalledClean) {
+    CrashDevice device(kDeviceBytes);
+    make_two_problems(device);
+    const Report first = run_check(device, only_what_is_safe());
+    EXPECT_TRUE(first.changed);
+    EXPECT_EQ(first.not_repaired, 1U) << text_of(first);
+    EXPECT_FALSE(is_believed(device));
+
+    // The mark goes with the last problem, not before.
+    const Report second = run_check(device, only_what_is_safe());
+    EXPECT_TRUE(second.has(Code::errors_flag)) << text_of(second);
+    EXPECT_TRUE(second.has(Code::inode_invalid)) << text_of(second);
+    EXPECT_FALSE(second.has(Code::bitmap_leak)) << text_of(second);
+    EXPECT_EQ(second.not_repaired, 2U) << text_of(second);
+    EXPECT_FALSE(is_believed(device));
+    (void)repair_completely(device);
+    EXPECT_TRUE(is_believed(device));
+}
+
+TEST(Declined, TheMarkOfErrorsStays) {
+    CrashDevice device(kDeviceBytes);
+    make_populated(device, 20);
+    give_reasons_to_write(device);
+    CheckOptions options;
+    options.repair = true;
+    options.may_repair = [](Code code) { return code != Code::errors_flag; };
+    const Report declined = run_check(device, options);
+    EXPECT_EQ(declined.not_repaired, 1U) << text_of(declined);
+    EXPECT_FALSE(is_believed(device));
+    EXPECT_TRUE(run_check(device).has(Code::errors_flag));
+    (void)repair_completely(device);
+    EXPECT_TRUE(is_believed(device));
+}
+
+TEST(Declined, DamagedDataAloneSetsNoMark) {
+    CrashDevice device(kDeviceBytes);
+    make_two_problems(device);
+    ImageEditor editor(device);
+    const Key key = editor.extent_key(editor.node_of("/directory/large"));
+    const auto extent = editor.value<tiffinfs::ExtentValue>(key);
+    editor.flip_bit(extent.physical_block + 3, 77, 7);
+    const Report report = run_check(device, {.repair = true, .verify_data = true});
+    EXPECT_EQ(report.not_repaired, 1U) << text_of(report);
+    EXPECT_TRUE(report.changed);
+    EXPECT_TRUE(is_believed(device));
+}
+
+TEST(Declined, ARepairThatNeedsAnotherRunSaysSo) {
+    CrashDevice device(kDeviceBytes);
+    make_populated(device, 20);
+    ImageEditor editor(device);
+    // Only when the blocks behind the end are freed it is seen that they are counted.
+    editor.change_inode(editor.node_of("/directory/large"),
+                        [](auto& inode) { inode.size_bytes = 10000; });
+    const Report first = run_check(device, {.repair = true, .maximum_passes = 1});
+    EXPECT_TRUE(first.has(Code::repair_unfinished)) << text_of(first);
+    EXPECT_NE(first.not_repaired, 0U) << text_of(first);
+    EXPECT_FALSE(is_believed(device));
+    (void)repair_completely(device);
+    EXPECT_TRUE(is_believed(device));
+}
+
 // Where nothing would be written anyway, nothing is withheld.
 TEST(Declined, ACheckThatMayNotWriteWithholdsNothing) {
     CrashDevice device(kDeviceBytes);
