@@ -208,6 +208,9 @@ class Fsck {
 };
 
 int run(int argc, char** argv) {
+    if (!provide_standard_descriptors(kProgram)) {
+        return fsck_status::operational_error;
+    }
     const auto parsed = parse_fsck_options(argc, argv);
     if (const int* status = std::get_if<int>(&parsed)) {
         return *status;

@@ -21,6 +21,7 @@
 namespace tiffin::fuse {
 namespace {
 
+constexpr const char* kProgram = "mkfs.tiffin";
 constexpr int kUsageStatus = 2;
 
 struct Arguments {
@@ -231,7 +232,10 @@ std::optional<Problem> make(const Arguments& arguments) {
 }
 
 int run(int argc, char** argv) {
-    CLI::App app("Makes a Tiffin file system.", "mkfs.tiffin");
+    if (!provide_standard_descriptors(kProgram)) {
+        return EXIT_FAILURE;
+    }
+    CLI::App app("Makes a Tiffin file system.", kProgram);
     add_version_flag(app);
     Arguments arguments;
     add_arguments(app, arguments);
@@ -239,7 +243,7 @@ int run(int argc, char** argv) {
         return *status;
     }
     if (std::optional<Problem> problem = make(arguments)) {
-        print_problem("mkfs.tiffin", *problem);
+        print_problem(kProgram, *problem);
         return EXIT_FAILURE;
     }
     return EXIT_SUCCESS;
