@@ -93,37 +93,59 @@ class Checker {
         context_.report().statistics.total_blocks = superblock.total_blocks;
     }
 
-    // The newest generation, unless its tree is damaged and going back loses nothing.
+    // The newest generation, unless parts of its tree are missing, and nothing or less of the older one.
+    // With its journal that describes the same state.
     const Superblock& choose_generation(const SuperblockCopies& copies) {
         const Superblock& newest = copies.generations.front();
-        if (copies.generations.size() < 2) {
-            return newest;
-        }
-        use(newest);
-        context_.begin_trial();
-        SpaceMap nodes(context_.layout);
-        (void)walk_tree(context_, newest, nodes);
-        if (context_.end_trial() == 0 || context_.cancelled()) {
+        if (copies.generations.size() < 2 || tree_is_whole(newest) || context_.cancelled()) {
             return newest;
         }
         const Superblock& older = copies.generations[1];
-        if (!is_whole(older)) {
+        const std::optional<Trial> old_trial = try_generation(older);
+        if (!old_trial.has_value()) {
             return newest;
+        }
+        const bool whole = old_trial->missing_parts == 0;
+        if (!whole) {
+            const std::optional<Trial> new_trial = try_generation(newest);
+            if (new_trial.has_value() && old_trial->keys <= new_trial->keys) {
+                return newest;
+            }
         }
         const bool go_back = context_.found(
             Code::superblock_older, fmt::format("generation {}", newest.generation),
-            fmt::format("its tree is damaged; generation {} and its journal are whole, so that "
-                        "nothing is lost",
-                        older.generation));
+            fmt::format("its tree is damaged; generation {} {}", older.generation,
+                        whole ? "and its journal are whole, so that nothing is lost"
+                              : "or its journal is damaged too, but more is left there"));
         return go_back ? older : newest;
     }
 
-    bool is_whole(const Superblock& superblock) {
+    bool tree_is_whole(const Superblock& superblock) {
+        use(superblock);
+        context_.begin_trial();
+        SpaceMap nodes(context_.layout);
+        (void)walk_tree(context_, superblock, nodes);
+        return context_.end_trial() == 0;
+    }
+
+    // What there would be if a generation was chosen.
+    struct Trial {
+        uint64_t missing_parts = 0;  // of the tree and the journal
+        uint64_t keys = 0;
+    };
+
+    // nullopt: it cannot be looked through.
+    std::optional<Trial> try_generation(const Superblock& superblock) {
         use(superblock);
         context_.begin_trial();
         State state(context_, superblock);
         const bool finished = check_keys(state).ok();
-        return context_.end_trial() == 0 && finished;
+        Trial trial{context_.end_trial(), 0};
+        if (!finished || context_.cancelled()) {
+            return std::nullopt;
+        }
+        trial.keys = state.objects->statistics.keys;
+        return trial;
     }
 
     // Everything that is seen from the keys, once.

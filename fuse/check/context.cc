@@ -42,7 +42,7 @@ bool Context::is_new(Code code, std::string_view where) {
 
 bool Context::found(Code code, std::string_view where, std::string_view what) {
     if (trial_) {
-        trial_damage_ += code_severity(code) == Severity::damage ? 1 : 0;
+        trial_missing_parts_ += is_left_out_at_once(code) ? 1 : 0;
         return false;
     }
     const bool repair = may_repair(code);
@@ -55,9 +55,7 @@ bool Context::found(Code code, std::string_view where, std::string_view what) {
 }
 
 void Context::found_for_good(Code code, std::string_view where, std::string_view what) {
-    if (trial_) {
-        trial_damage_ += code_severity(code) == Severity::damage ? 1 : 0;
-    } else if (is_new(code, where)) {
+    if (!trial_ && is_new(code, where)) {
         add(code, code_severity(code), where, what, false);
     }
 }
@@ -89,12 +87,12 @@ void Context::add(Code code, Severity severity, std::string_view where, std::str
 
 void Context::begin_trial() {
     trial_ = true;
-    trial_damage_ = 0;
+    trial_missing_parts_ = 0;
 }
 
 uint64_t Context::end_trial() {
     trial_ = false;
-    return trial_damage_;
+    return trial_missing_parts_;
 }
 
 void Context::progress(Phase phase, double fraction) {

@@ -35,10 +35,10 @@ class Context {
     // Reports something that is worth knowing and not wrong.
     void note(Code code, std::string_view where, std::string_view what);
 
-    // While a trial is on, findings are only counted, so that one way of repair can be compared with
-    // another.
+    // While a trial is on, nothing is reported, so that one way of repair can be compared with another.
     void begin_trial();
-    uint64_t end_trial();  // returns the number of findings of severity damage
+    // Returns how many parts of the tree or the journal were found to be missing.
+    uint64_t end_trial();
 
     void progress(Phase phase, double fraction);
     bool cancelled();
@@ -74,7 +74,7 @@ class Context {
     bool repair_wanted_ = false;
     bool must_not_write_ = false;
     bool trial_ = false;
-    uint64_t trial_damage_ = 0;
+    uint64_t trial_missing_parts_ = 0;
     Phase last_phase_ = Phase::superblocks;
     double last_fraction_ = -1;
 };
