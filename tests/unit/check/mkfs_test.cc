@@ -79,6 +79,16 @@ TEST_F(Tools, MkfsSaysWhatIsWrong) {
     EXPECT_EQ(run("mkfs.tiffin", "--version").status, 0);
 }
 
+TEST_F(Tools, MkfsThatFailsLeavesNoNewImage) {
+    EXPECT_EQ(run("mkfs.tiffin", "-J 60M " + image_ + " 64M").status, 1);
+    EXPECT_FALSE(files::exists(image_));
+    const Outcome again = run("mkfs.tiffin", "-J 16M " + image_ + " 64M");
+    EXPECT_EQ(again.status, 0) << again.output;
+    EXPECT_EQ(run("mkfs.tiffin", "-f -J 60M " + image_).status, 1);
+    EXPECT_TRUE(files::exists(image_)) << "it was there before";
+    EXPECT_EQ(run("fsck.tiffin", "-n " + image_).status, 0);
+}
+
 TEST_F(Tools, MkfsSizeIsForNewFilesOnly) {
     make();
     const Outcome sized = run("mkfs.tiffin", "-f " + image_ + " 128M");
