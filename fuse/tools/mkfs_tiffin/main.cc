@@ -128,6 +128,7 @@ class NewImage {
 
 struct Target {
     std::unique_ptr<vfs::BlockDevice> device;
+    std::string path = "";   // of an image or a disk
     NewImage new_image{""};  // removed before the device is closed, and with it unlocked
 };
 
@@ -158,7 +159,7 @@ OrProblem<Target> make_image(const DeviceAddress& address, uint64_t size_bytes,
     if (!(*file)->created()) {
         return exists_already(address.path);
     }
-    return Target{std::move(*file), NewImage(address.path)};
+    return Target{std::move(*file), address.path, NewImage(address.path)};
 }
 
 // The size asked for goes to a file that this command makes; an existing one keeps its own.
@@ -182,15 +183,18 @@ OrProblem<Target> open(const Arguments& arguments) {
     if (!device.ok()) {
         return device.problem();
     }
-    return Target{std::move(*device)};
+    return Target{std::move(*device), address->path};
 }
 
-std::optional<Problem> refuse_to_overwrite(vfs::BlockDevice& device, const Arguments& arguments) {
-    OrProblem<std::optional<std::string>> found = find_known_contents(device);
+std::optional<Problem> refuse_to_overwrite(const Target& target, const Arguments& arguments) {
+    if (arguments.force) {
+        return std::nullopt;
+    }
+    OrProblem<std::optional<std::string>> found = find_known_contents(*target.device, target.path);
     if (!found.ok()) {
         return found.problem();
     }
-    if (found->has_value() && !arguments.force) {
+    if (found->has_value()) {
         return Problem{
             fmt::format("{} holds {}: use -f to overwrite it", arguments.device, **found)};
     }
@@ -252,7 +256,7 @@ std::optional<Problem> make(const Arguments& arguments) {
         return target.problem();
     }
     std::unique_ptr<vfs::BlockDevice>& device = target->device;
-    if (std::optional<Problem> problem = refuse_to_overwrite(*device, arguments)) {
+    if (std::optional<Problem> problem = refuse_to_overwrite(*target, arguments)) {
         return problem;
     }
     if (arguments.dry_run) {

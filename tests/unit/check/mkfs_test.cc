@@ -4,7 +4,9 @@
 
 #include <filesystem>
 #include <fstream>
+#include <ostream>
 #include <string>
+#include <vector>
 
 #include "tests/unit/check/tools_support.h"
 
@@ -33,24 +35,106 @@ TEST_F(Tools, MkfsRefusesWhatItWouldDestroy) {
     EXPECT_EQ(again.status, 1);
     expect_contains(again, "holds tiffinfs: use -f to overwrite it");
     EXPECT_EQ(run("mkfs.tiffin", "-f -q " + image_).status, 0);
+}
 
-    struct Other {
-        uint64_t offset;
-        std::string magic;
-        std::string name;
-    };
-    for (const Other& other :
-         {Other{1080, "\x53\xef", "ext2, ext3 or ext4"}, Other{0, "XFSB", "XFS"},
-          Other{65600, "_BHRfS_M", "Btrfs"}, Other{4086, "SWAPSPACE2", "swap space"},
-          Other{0, "LUKS\xba\xbe", "a LUKS volume"}, Other{3, "NTFS    ", "NTFS"},
-          Other{82, "FAT32   ", "FAT"}, Other{0, "hsqs", "SquashFS"}}) {
-        make_empty(64U << 20);
-        put_text(other.offset, other.magic);
-        const Outcome refused = run("mkfs.tiffin", image_);
-        EXPECT_EQ(refused.status, 1);
-        expect_contains(refused, "holds " + other.name);
-        EXPECT_EQ(run("mkfs.tiffin", "-f -q " + image_).status, 0);
+std::string little(uint64_t value, size_t bytes) {
+    std::string text;
+    for (size_t i = 0; i < bytes; ++i) {
+        text += static_cast<char>(value >> 8 * i & 0xff);
     }
+    return text;
+}
+
+// The least that makes libblkid sure.
+struct Contents {
+    std::string type;
+    struct Piece {
+        uint64_t offset;
+        std::string bytes;
+    };
+    std::vector<Piece> pieces;
+
+    friend void PrintTo(const Contents& contents, std::ostream* out) { *out << contents.type; }
+};
+
+constexpr uint64_t kImageBytes = 64U << 20;
+constexpr uint64_t kEnd = kImageBytes;
+const std::string kRaidMagic = "\xfc\x4e\x2b\xa9";
+
+const std::vector<Contents> kContents = {
+    {"ext2", {{1080, "\x53\xef"}}},
+    {"btrfs", {{65600, "_BHRfS_M"}}},
+    {"f2fs", {{1024, little(0xf2f52010, 4) + little(1, 2)}}},
+    {"squashfs", {{0, "hsqs"}, {28, "\x04"}}},
+    {"iso9660",
+     {{32768,
+       "\x01"
+       "CD001"}}},
+    {"exfat", {{3, "EXFAT   "}}},
+    {"ocfs2", {{8192, "OCFSV2"}}},
+    {"gfs2",
+     {{65536, std::string("\x01\x16\x19\x70\0\0\0\1", 8)},
+      {65536 + 24, std::string("\0\0\x07\x09\0\0\x07\x6c", 8)}}},
+    {"hfsplus",
+     {{1024, std::string("H+\0\4", 4)}, {1024 + 40, std::string("\0\0\x10\0\0\0\x40\0", 8)}}},
+    {"apfs",
+     {{8, little(1, 8) + little(1, 8) + little(0x80000001, 4) + little(0, 4) + "NXSB" +
+              little(4096, 4)}}},
+    {"udf",
+     {{32769, "BEA01\1"},
+      {34817, "NSR02\1"},
+      {36865, "TEA01\1"},
+      {uint64_t{256} * 2048, little(2, 2) + little(2, 2) + little(0, 8) + little(256, 4)}}},
+    {"bcachefs", {{4120, "\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef"}}},
+    {"bcache",
+     {{4104, "\x08"}, {4120, "\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba\x6d\x81"}}},
+    {"ceph_bluestore", {{0, "bluestore block device\n"}}},
+    {"swap", {{1024, little(1, 4) + little(1000, 4)}, {4086, "SWAPSPACE2"}}},
+    {"crypto_LUKS", {{0, std::string("LUKS\xba\xbe\0\2", 8)}}},
+    {"LVM2_member", {{512, "LABELONE" + little(1, 8) + little(0, 4) + little(32, 4) + "LVM2 001"}}},
+    // RAID with its superblock at the start, and at the end: versions 1.2, 1.0 and 0.90.
+    {"linux_raid_member", {{4096, kRaidMagic + little(1, 4)}, {4096 + 144, little(8, 8)}}},
+    {"linux_raid_member",
+     {{kEnd - 8192, kRaidMagic + little(1, 4)},
+      {kEnd - 8192 + 144, little((kEnd - 8192) / 512, 8)}}},
+    {"linux_raid_member", {{kEnd - 65536, kRaidMagic + little(0, 4) + little(90, 4)}}},
+    {"dos", {{510, "\x55\xaa"}}},
+};
+
+class MkfsOver : public Tools, public testing::WithParamInterface<Contents> {};
+
+TEST_P(MkfsOver, IsRefused) {
+    make_empty(kImageBytes);
+    for (const Contents::Piece& piece : GetParam().pieces) {
+        put_text(piece.offset, piece.bytes);
+    }
+    const Outcome refused = run("mkfs.tiffin", image_);
+    EXPECT_EQ(refused.status, 1);
+    expect_contains(refused, "(" + GetParam().type + "): use -f to overwrite it");
+    EXPECT_EQ(run("mkfs.tiffin", "-f -q " + image_).status, 0);
+    EXPECT_EQ(run("fsck.tiffin", "-n " + image_).status, 0);
+}
+INSTANTIATE_TEST_SUITE_P(Contents, MkfsOver, testing::ValuesIn(kContents));
+
+// ZFS is believed with several labels, of which half are at the end.
+TEST_F(Tools, MkfsSeesZfsAtTheEnd) {
+    make_empty(kImageBytes);
+    for (uint64_t i = 0; i < 8; ++i) {
+        put_text(kEnd - (512U << 10) + (128U << 10) + i * 1024, little(0x00bab10c, 8));
+    }
+    const Outcome refused = run("mkfs.tiffin", image_);
+    EXPECT_EQ(refused.status, 1);
+    expect_contains(refused, "(zfs_member): use -f to overwrite it");
+}
+
+// Somebody has to look before any of them is lost.
+TEST_F(Tools, MkfsSeesSeveralThingsAtOnce) {
+    make_empty(kImageBytes);
+    put_text(1080, "\x53\xef");
+    put_text(65600, "_BHRfS_M");
+    const Outcome refused = run("mkfs.tiffin", image_);
+    EXPECT_EQ(refused.status, 1);
+    expect_contains(refused, "holds traces of several file systems");
 }
 
 TEST_F(Tools, MkfsSaysWhatIsWrong) {
