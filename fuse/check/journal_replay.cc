@@ -126,7 +126,7 @@ class Replay {
     bool apply_frame(const FrameHeader& header, ByteSpan payload) {
         RecordIterator checking(payload);
         RecordIterator::Record record;
-        while (true) {
+        while (!context_.cancelled()) {
             const Result<bool> more = checking.next(record);
             if (!more.ok()) {
                 stop(Code::journal_record, fmt::format("frame {} is malformed", header.sequence));
@@ -143,7 +143,7 @@ class Replay {
             }
         }
         RecordIterator applying(payload);
-        while (true) {
+        while (!context_.cancelled()) {
             const Result<bool> more = applying.next(record);
             if (!more.ok() || !more.value()) {
                 break;
@@ -185,18 +185,9 @@ class Replay {
             case RecordType::erase_range: {
                 Key end;
                 std::memcpy(&end, record.value.data(), sizeof end);
-                TRY(erase_range(record.key, end));
+                keys_.erase_range(record.key, end);
                 break;
             }
-        }
-        return {};
-    }
-
-    Result<void> erase_range(Key first, Key end) {
-        KeyValue found;
-        while (TRY(keys_.find_first(first, end, found))) {
-            keys_.erase(found.key);
-            first = tiffinfs::next_key(found.key);
         }
         return {};
     }
