@@ -49,6 +49,7 @@ struct State {
     // What the tree on the device uses, without the journal.
     std::unique_ptr<SpaceMap> old_blocks;
     uint64_t old_inodes = 0;
+    uint64_t bitmap_groups = 0;  // that have bitmaps worth keeping
     uint64_t old_greatest_node = 0;
 };
 
@@ -169,7 +170,7 @@ class Checker {
         if (context_.cancelled()) {
             return {};
         }
-        check_space(
+        state.bitmap_groups = check_space(
             context_, state.base,
             {*state.old_blocks, state.old_inodes, state.old_greatest_node, !state.walk.damaged});
         if (context_.options().verify_data && !context_.cancelled()) {
@@ -304,6 +305,7 @@ class Checker {
             .objects = *state.objects,
             .nodes = state.nodes,
             .old_blocks = *state.old_blocks,
+            .bitmap_groups = state.bitmap_groups,
             .tree_is_damaged = state.walk.damaged,
             .journal_end = state.journal.end,
             .greatest_incarnation =
@@ -313,7 +315,12 @@ class Checker {
             .drop_newest = state.base.generation != newest.generation,
         };
         context_.report().changed = true;
-        if (!rebuild(context_, input, problem).ok()) {
+        if (rebuild(context_, input, problem).ok()) {
+            return;
+        }
+        if (context_.cancelled()) {
+            context_.nothing_repaired();
+        } else {
             context_.repair_failed(problem);
         }
     }

@@ -92,8 +92,8 @@ class Rebuild {
         host::random_bytes(&stamp, sizeof stamp);
         const uint64_t first_generation = input_.base.generation + 1;
         if (!layout_.timelines.add(first_generation, stamp)) {
-            TRY(tiffinfs::replace_lost_bitmaps(
-                device_, context_.layout, input_.base.initialized_groups, input_.base.generation));
+            TRY(tiffinfs::replace_lost_bitmaps(device_, context_.layout, input_.bitmap_groups,
+                                               input_.base.generation));
             layout_.timelines.clear();
             (void)layout_.timelines.add(first_generation, stamp);
         }
@@ -200,8 +200,14 @@ class Rebuild {
 
     // Writes the bitmaps that differ from those of the base, each into the slot that does not count.
     Result<void> write_bitmaps() {
-        groups_ = std::max(input_.base.initialized_groups, final_.end_of_touched_groups());
+        groups_ = std::max(input_.bitmap_groups, final_.end_of_touched_groups());
         for (uint64_t group = 0; group < groups_; ++group) {
+            context_.progress(Phase::repair, 0.7 + 0.2 * static_cast<double>(group) /
+                                                       static_cast<double>(groups_));
+            // Once the newest superblock is dropped there is no state to go back to but the base.
+            if (!input_.drop_newest && context_.cancelled()) {
+                return Error::eintr;
+            }
             const bool is_new = group >= input_.base.initialized_groups;
             BitmapSlots slots;
             const bool usable = !is_new && tiffinfs::read_bitmap_slots(
