@@ -78,7 +78,7 @@ bool holds_bcachefs(vfs::BlockDevice& device) {
         "\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef";
     constexpr size_t kMagicOffset = 24;
     alignas(vfs::kBlockBytes) char block[vfs::kBlockBytes];
-    return device.geometry().size_bytes >= 2 * vfs::kBlockBytes &&
+    return device.geometry().size_bytes >= uint64_t{2} * vfs::kBlockBytes &&
            device.read(vfs::kBlockBytes, block, sizeof block).ok() &&
            std::memcmp(block + kMagicOffset, kMagic.data(), kMagic.size()) == 0;
 }
