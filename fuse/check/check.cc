@@ -32,10 +32,6 @@ using tiffinfs::Superblock;
 
 namespace {
 
-// One repair may uncover the next problem (an inode that was lost, then its name...). Each pass repairs
-// all that it sees, so that a few are enough; what is left after this many is left for another run.
-constexpr int kMaximumPasses = 16;
-
 // One generation of the volume: its tree, and the keys with the journal applied.
 struct State {
     State(Context& context, const Superblock& superblock)
@@ -53,6 +49,7 @@ struct State {
     // What the tree on the device uses, without the journal.
     std::unique_ptr<SpaceMap> old_blocks;
     uint64_t old_inodes = 0;
+    uint64_t bitmap_groups = 0;  // that have bitmaps worth keeping
     uint64_t old_greatest_node = 0;
 };
 
@@ -76,16 +73,20 @@ class Checker {
         if (!check_state(state).ok()) {
             context_.found_for_good(Code::node_unreadable, "volume",
                                     "a part of the tree became unreadable during the check");
+            context_.nothing_repaired();
             return;
         }
-        const bool unclean = (base.state & tiffinfs::superblock_state::clean) == 0;
-        if (context_.options().repair && !context_.cancelled() &&
-            (context_.repair_wanted() || unclean || state.journal.frames != 0)) {
+        if (context_.options().repair && !context_.cancelled() && has_reason_to_write(state)) {
             write_repairs(state, copies.generations.front());
         }
     }
 
   private:
+    bool has_reason_to_write(const State& state) const {
+        const bool unclean = (state.base.state & tiffinfs::superblock_state::clean) == 0;
+        return context_.repair_wanted() || unclean || state.journal.frames != 0;
+    }
+
     void use(const Superblock& superblock) {
         context_.superblock = superblock;
         // It was checked when the copies were read.
@@ -93,37 +94,59 @@ class Checker {
         context_.report().statistics.total_blocks = superblock.total_blocks;
     }
 
-    // The newest generation, unless its tree is damaged and going back loses nothing.
+    // The newest generation, unless parts of its tree are missing, and nothing or less of the older one.
+    // With its journal that describes the same state.
     const Superblock& choose_generation(const SuperblockCopies& copies) {
         const Superblock& newest = copies.generations.front();
-        if (copies.generations.size() < 2) {
-            return newest;
-        }
-        use(newest);
-        context_.begin_trial();
-        SpaceMap nodes(context_.layout);
-        (void)walk_tree(context_, newest, nodes);
-        if (context_.end_trial() == 0 || context_.cancelled()) {
+        if (copies.generations.size() < 2 || tree_is_whole(newest) || context_.cancelled()) {
             return newest;
         }
         const Superblock& older = copies.generations[1];
-        if (!is_whole(older)) {
+        const std::optional<Trial> old_trial = try_generation(older);
+        if (!old_trial.has_value()) {
             return newest;
+        }
+        const bool whole = old_trial->missing_parts == 0;
+        if (!whole) {
+            const std::optional<Trial> new_trial = try_generation(newest);
+            if (new_trial.has_value() && old_trial->keys <= new_trial->keys) {
+                return newest;
+            }
         }
         const bool go_back = context_.found(
             Code::superblock_older, fmt::format("generation {}", newest.generation),
-            fmt::format("its tree is damaged; generation {} and its journal are whole, so that "
-                        "nothing is lost",
-                        older.generation));
+            fmt::format("its tree is damaged; generation {} {}", older.generation,
+                        whole ? "and its journal are whole, so that nothing is lost"
+                              : "or its journal is damaged too, but more is left there"));
         return go_back ? older : newest;
     }
 
-    bool is_whole(const Superblock& superblock) {
+    bool tree_is_whole(const Superblock& superblock) {
+        use(superblock);
+        context_.begin_trial();
+        SpaceMap nodes(context_.layout);
+        (void)walk_tree(context_, superblock, nodes);
+        return context_.end_trial() == 0;
+    }
+
+    // What there would be if a generation was chosen.
+    struct Trial {
+        uint64_t missing_parts = 0;  // of the tree and the journal
+        uint64_t keys = 0;
+    };
+
+    // nullopt: it cannot be looked through.
+    std::optional<Trial> try_generation(const Superblock& superblock) {
         use(superblock);
         context_.begin_trial();
         State state(context_, superblock);
         const bool finished = check_keys(state).ok();
-        return context_.end_trial() == 0 && finished;
+        Trial trial{context_.end_trial(), 0};
+        if (!finished || context_.cancelled()) {
+            return std::nullopt;
+        }
+        trial.keys = state.objects->statistics.keys;
+        return trial;
     }
 
     // Everything that is seen from the keys, once.
@@ -147,7 +170,7 @@ class Checker {
         if (context_.cancelled()) {
             return {};
         }
-        check_space(
+        state.bitmap_groups = check_space(
             context_, state.base,
             {*state.old_blocks, state.old_inodes, state.old_greatest_node, !state.walk.damaged});
         if (context_.options().verify_data && !context_.cancelled()) {
@@ -197,7 +220,8 @@ class Checker {
     Result<void> bring_back_strays(State& state) {
         KeyValue found;
         for (const KeyValue& stray : state.walk.strays) {
-            if (context_.options().repair && !TRY(state.keys.get(stray.key, found))) {
+            if (context_.options().repair && !context_.must_not_write() &&
+                !TRY(state.keys.get(stray.key, found))) {
                 state.keys.put(stray.key, stray.bytes());
             }
         }
@@ -219,7 +243,7 @@ class Checker {
     }
 
     Result<void> check_objects(State& state, bool tree_is_final) {
-        for (int pass = 0; pass < kMaximumPasses; ++pass) {
+        for (int pass = 0; pass < context_.options().maximum_passes; ++pass) {
             Repairs repairs;
             TRY(scan(state, repairs));
             if (pass == 0) {
@@ -230,8 +254,13 @@ class Checker {
             }
             TRY(repairs.apply(state.keys));
         }
-        Repairs ignored;
-        return scan(state, ignored);
+        Repairs left;
+        TRY(scan(state, left));
+        if (!left.empty()) {
+            context_.found_for_good(Code::repair_unfinished, "volume",
+                                    "repairs went on uncovering problems: run the check again");
+        }
+        return {};
     }
 
     void note_first_pass(State& state, bool tree_is_final) {
@@ -257,6 +286,17 @@ class Checker {
     }
 
     void write_repairs(State& state, const Superblock& newest) {
+        if (context_.must_not_write()) {
+            context_.nothing_repaired();
+            context_.note(Code::repair_withheld, "volume",
+                          "nothing was changed: other repairs can only be written together with "
+                          "those of the tree and the journal, which were declined");
+            return;
+        }
+        const bool problems_left = problems_are_left();
+        if (problems_left) {
+            context_.take_back(Code::errors_flag);
+        }
         std::string problem;
         const RebuildInput input{
             .base = state.base,
@@ -265,17 +305,31 @@ class Checker {
             .objects = *state.objects,
             .nodes = state.nodes,
             .old_blocks = *state.old_blocks,
+            .bitmap_groups = state.bitmap_groups,
             .tree_is_damaged = state.walk.damaged,
             .journal_end = state.journal.end,
             .greatest_incarnation =
                 std::max<uint64_t>(newest.incarnation, state.journal.greatest_incarnation),
             .next_node = state.journal.greatest_node + 1,
+            .problems_left = problems_left,
             .drop_newest = state.base.generation != newest.generation,
         };
         context_.report().changed = true;
-        if (!rebuild(context_, input, problem).ok()) {
+        if (rebuild(context_, input, problem).ok()) {
+            return;
+        }
+        if (context_.cancelled()) {
+            context_.nothing_repaired();
+        } else {
             context_.repair_failed(problem);
         }
+    }
+
+    // Damaged file data does not count: no further check could do anything about it.
+    bool problems_are_left() const {
+        const Report& report = context_.report();
+        return report.not_repaired >
+               report.count(Code::data_unreadable) + report.count(Code::data_checksum);
     }
 
     Context& context_;

@@ -34,6 +34,10 @@ struct CheckOptions {
     bool repair = false;
     // Read all file data and compare its checksums.
     bool verify_data = false;
+    // One repair may uncover the next problem (an inode that was lost, then its name...). Each pass
+    // repairs all that it sees, so that a few are enough; what comes after so many (at least 1) is left
+    // for another run.
+    int maximum_passes = 16;
     // Which classes of findings may be repaired; asked once for each class when it first occurs. Empty:
     // all of them.
     std::function<bool(Code)> may_repair = {};

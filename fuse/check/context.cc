@@ -4,6 +4,24 @@
 #include <functional>
 
 namespace tiffin::check {
+namespace {
+
+// The check goes on without what such a finding is about; other repairs are made where there was a yes.
+bool is_left_out_at_once(Code code) {
+    switch (code) {
+        case Code::node_unreadable:
+        case Code::node_invalid:
+        case Code::node_shared:
+        case Code::node_bounds:
+        case Code::journal_damaged:
+        case Code::journal_record:
+            return true;
+        default:
+            return false;
+    }
+}
+
+}  // namespace
 
 bool Context::may_repair(Code code) {
     if (!options_.repair) {
@@ -24,11 +42,12 @@ bool Context::is_new(Code code, std::string_view where) {
 
 bool Context::found(Code code, std::string_view where, std::string_view what) {
     if (trial_) {
-        trial_damage_ += code_severity(code) == Severity::damage ? 1 : 0;
+        trial_missing_parts_ += is_left_out_at_once(code) ? 1 : 0;
         return false;
     }
     const bool repair = may_repair(code);
     repair_wanted_ = repair_wanted_ || repair;
+    must_not_write_ = must_not_write_ || (!repair && is_left_out_at_once(code));
     if (is_new(code, where)) {
         add(code, code_severity(code), where, what, repair);
     }
@@ -36,9 +55,7 @@ bool Context::found(Code code, std::string_view where, std::string_view what) {
 }
 
 void Context::found_for_good(Code code, std::string_view where, std::string_view what) {
-    if (trial_) {
-        trial_damage_ += code_severity(code) == Severity::damage ? 1 : 0;
-    } else if (is_new(code, where)) {
+    if (!trial_ && is_new(code, where)) {
         add(code, code_severity(code), where, what, false);
     }
 }
@@ -70,12 +87,12 @@ void Context::add(Code code, Severity severity, std::string_view where, std::str
 
 void Context::begin_trial() {
     trial_ = true;
-    trial_damage_ = 0;
+    trial_missing_parts_ = 0;
 }
 
 uint64_t Context::end_trial() {
     trial_ = false;
-    return trial_damage_;
+    return trial_missing_parts_;
 }
 
 void Context::progress(Phase phase, double fraction) {
@@ -96,11 +113,24 @@ bool Context::cancelled() {
     return report_.cancelled;
 }
 
-void Context::repair_failed(std::string_view what) {
+void Context::take_back(Code code) {
+    for (Finding& finding : report_.findings) {
+        if (finding.code == code && finding.repaired) {
+            finding.repaired = false;
+            ++report_.not_repaired;
+        }
+    }
+}
+
+void Context::nothing_repaired() {
     for (Finding& finding : report_.findings) {
         finding.repaired = false;
     }
     report_.not_repaired = report_.harmless + report_.damage;
+}
+
+void Context::repair_failed(std::string_view what) {
+    nothing_repaired();
     found_for_good(Code::repair_failed, "volume", what);
 }
 

@@ -35,17 +35,25 @@ class Context {
     // Reports something that is worth knowing and not wrong.
     void note(Code code, std::string_view where, std::string_view what);
 
-    // While a trial is on, findings are only counted, so that one way of repair can be compared with
-    // another.
+    // While a trial is on, nothing is reported, so that one way of repair can be compared with another.
     void begin_trial();
-    uint64_t end_trial();  // returns the number of findings of severity damage
+    // Returns how many parts of the tree or the journal were found to be missing.
+    uint64_t end_trial();
 
     void progress(Phase phase, double fraction);
     bool cancelled();
 
     // Whether anything that was found is to be repaired.
     bool repair_wanted() const { return repair_wanted_; }
-    // When writing the repair fails after all, nothing has been repaired.
+    // Whether something was found that the state in memory goes on without, whatever the answer was (a
+    // part of the tree, the end of the journal), and may not be given up. That state must not be written
+    // then, whatever else is to be repaired.
+    bool must_not_write() const { return must_not_write_; }
+    // One class of findings is not repaired after all.
+    void take_back(Code code);
+    // Nothing is written after all, so that nothing has been repaired.
+    void nothing_repaired();
+    // The same, as writing the repair has failed.
     void repair_failed(std::string_view what);
 
     // From the superblock, once it is known.
@@ -64,8 +72,9 @@ class Context {
     std::optional<bool> answers_[kCodeCount];
     std::unordered_set<uint64_t> seen_;
     bool repair_wanted_ = false;
+    bool must_not_write_ = false;
     bool trial_ = false;
-    uint64_t trial_damage_ = 0;
+    uint64_t trial_missing_parts_ = 0;
     Phase last_phase_ = Phase::superblocks;
     double last_fraction_ = -1;
 };

@@ -31,33 +31,50 @@ std::vector<unsigned char> slice_extent(const MappedExtent& extent, uint64_t fir
     return bytes;
 }
 
+namespace {
+
+// Where the extent that ends at or behind `block` begins at the earliest: none is longer than this.
+tiffinfs::Key earliest_neighbour(uint64_t node, uint64_t block) {
+    constexpr uint64_t kLongest = tiffinfs::kUnwrittenExtentMaximumBlocks;
+    return make_key(node, Kind::extent, block > kLongest ? block - kLongest : 0);
+}
+
+// Leaves of an extent what lies outside of [first_block, end_block).
+void cut_out(KeySpace& keys, uint64_t total_blocks, const KeyValue& found, uint64_t first_block,
+             uint64_t end_block) {
+    MappedExtent extent;
+    if (!tiffinfs::parse_extent(found.key, found.bytes(), total_blocks, extent) ||
+        extent.end_block() <= first_block) {
+        return;
+    }
+    if (extent.file_block < first_block) {
+        const auto piece = slice_extent(extent, extent.file_block, first_block);
+        keys.put(found.key, ByteSpan(piece.data(), piece.size()));
+    } else {
+        keys.erase(found.key);
+    }
+    if (extent.end_block() > end_block) {
+        const auto piece = slice_extent(extent, end_block, extent.end_block());
+        keys.put(make_key(found.key.node, Kind::extent, end_block),
+                 ByteSpan(piece.data(), piece.size()));
+    }
+}
+
+}  // namespace
+
 Result<void> unmap_range(KeySpace& keys, uint64_t total_blocks, uint64_t node, uint64_t first_block,
                          uint64_t end_block) {
-    // No extent is longer than this, so none that begins earlier reaches the range.
-    constexpr uint64_t kLongest = tiffinfs::kUnwrittenExtentMaximumBlocks;
-    uint64_t cursor = first_block > kLongest ? first_block - kLongest : 0;
     KeyValue found;
+    // Of the extents that begin before the range only the last one can reach into it.
+    if (first_block > 0 && TRY(keys.find_last(make_key(node, Kind::extent, first_block - 1),
+                                              earliest_neighbour(node, first_block), found))) {
+        cut_out(keys, total_blocks, found, first_block, end_block);
+    }
+    uint64_t cursor = first_block;
     while (TRY(keys.find_first(make_key(node, Kind::extent, cursor),
                                make_key(node, Kind::extent, end_block), found))) {
         cursor = found.key.offset() + 1;
-        MappedExtent extent;
-        if (!tiffinfs::parse_extent(found.key, found.bytes(), total_blocks, extent)) {
-            continue;
-        }
-        const uint64_t extent_end = extent.file_block + extent.block_count;
-        if (extent_end <= first_block) {
-            continue;
-        }
-        if (extent.file_block < first_block) {
-            const auto piece = slice_extent(extent, extent.file_block, first_block);
-            keys.put(found.key, ByteSpan(piece.data(), piece.size()));
-        } else {
-            keys.erase(found.key);
-        }
-        if (extent_end > end_block) {
-            const auto piece = slice_extent(extent, end_block, extent_end);
-            keys.put(make_key(node, Kind::extent, end_block), ByteSpan(piece.data(), piece.size()));
-        }
+        cut_out(keys, total_blocks, found, first_block, end_block);
     }
     return {};
 }
@@ -71,7 +88,7 @@ Result<void> map_extent(KeySpace& keys, uint64_t total_blocks, tiffinfs::Key key
     MappedExtent before;
     if (first_block == 0 ||
         !TRY(keys.find_last(make_key(key.node, Kind::extent, first_block - 1),
-                            make_key(key.node, Kind::extent, 0), previous)) ||
+                            earliest_neighbour(key.node, first_block), previous)) ||
         !tiffinfs::parse_extent(previous.key, previous.bytes(), total_blocks, before) ||
         !tiffinfs::continues_extent(before, first_block, extent)) {
         keys.put(key, value);

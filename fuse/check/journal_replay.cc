@@ -101,9 +101,9 @@ class Replay {
         if (result_.frames > 0) {
             context_.note(
                 Code::journal_pending, kWhere,
-                fmt::format(
-                    "{} frames with {} transactions {}", result_.frames, result_.transactions,
-                    context_.options().repair ? "are replayed" : "wait for the next mount"));
+                fmt::format("{} frames with {} transactions {}", result_.frames,
+                            result_.transactions,
+                            is_to_be_written() ? "are replayed" : "wait for the next mount"));
         }
         // Behind a clean end lies what an interrupted mount before it has left.
         const bool clean = (superblock_.state & tiffinfs::superblock_state::clean) != 0;
@@ -111,6 +111,10 @@ class Replay {
             context_.note(Code::journal_torn, kWhere,
                           "its last frame was cut off; it was not acknowledged");
         }
+    }
+
+    bool is_to_be_written() const {
+        return context_.options().repair && !context_.must_not_write();
     }
 
     void stop(Code code, std::string_view what) {
@@ -122,7 +126,7 @@ class Replay {
     bool apply_frame(const FrameHeader& header, ByteSpan payload) {
         RecordIterator checking(payload);
         RecordIterator::Record record;
-        while (true) {
+        while (!context_.cancelled()) {
             const Result<bool> more = checking.next(record);
             if (!more.ok()) {
                 stop(Code::journal_record, fmt::format("frame {} is malformed", header.sequence));
@@ -139,7 +143,7 @@ class Replay {
             }
         }
         RecordIterator applying(payload);
-        while (true) {
+        while (!context_.cancelled()) {
             const Result<bool> more = applying.next(record);
             if (!more.ok() || !more.value()) {
                 break;
@@ -181,18 +185,9 @@ class Replay {
             case RecordType::erase_range: {
                 Key end;
                 std::memcpy(&end, record.value.data(), sizeof end);
-                TRY(erase_range(record.key, end));
+                keys_.erase_range(record.key, end);
                 break;
             }
-        }
-        return {};
-    }
-
-    Result<void> erase_range(Key first, Key end) {
-        KeyValue found;
-        while (TRY(keys_.find_first(first, end, found))) {
-            keys_.erase(found.key);
-            first = tiffinfs::next_key(found.key);
         }
         return {};
     }

@@ -2,6 +2,7 @@
 #include "fuse/check/key_space.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "fs/tiffinfs/tree/node.h"
@@ -65,103 +66,109 @@ Result<bool> KeySpace::get(Key key, KeyValue& found) {
 }
 
 Result<bool> KeySpace::find_first(Key first, Key end, KeyValue& found) {
-    if (!(first < end)) {
-        return false;
+    const auto change = changes_.lower_bound(first);
+    const bool changed = change != changes_.end() && change->first < end;
+    if (TRY(find_first_on_device(first, changed ? change->first : end, found))) {
+        return true;
     }
-    auto change = changes_.lower_bound(first);
-    for (size_t i = find_leaf(first); i <= leaves_.size(); ++i) {
-        const bool is_leaf = i < leaves_.size() && leaves_[i].lower < end;
-        const unsigned char* page = is_leaf ? TRY(load(leaves_[i])) : nullptr;
-        const uint32_t count = is_leaf ? key_count(page) : 0;
-        uint32_t slot = is_leaf ? tiffinfs::leaf_lower_bound(
-                                      page, first < leaves_[i].lower ? leaves_[i].lower : first)
-                                : 0;
-        while (true) {
-            Key key = slot < count ? tiffinfs::leaf_key(page, slot) : end;
-            const bool on_device = slot < count && key < leaves_[i].upper && key < end;
-            // Changes up to this key come first; without a key here, those within the leaf's range.
-            const Key limit = on_device ? key : (is_leaf ? leaves_[i].upper : end);
-            while (change != changes_.end() && change->first < limit && change->first < end) {
-                if (change->second.has_value()) {
-                    found.key = change->first;
-                    found.value = *change->second;
-                    return true;
-                }
-                ++change;
+    if (changed) {
+        found.key = change->first;
+        found.value = change->second;
+    }
+    return changed;
+}
+
+Result<bool> KeySpace::find_first_on_device(Key first, Key end, KeyValue& found) {
+    while (first < end) {
+        ++steps_;
+        if (const auto gone = gone_range(first); gone != gone_.end()) {
+            first = gone->second;
+            continue;
+        }
+        const size_t i = find_leaf(first);
+        if (i == leaves_.size()) {
+            return false;
+        }
+        const LeafRef& leaf = leaves_[i];
+        first = std::max(first, leaf.lower);
+        const unsigned char* page = TRY(load(leaf));
+        const uint32_t slot = tiffinfs::leaf_lower_bound(page, first);
+        const Key key = slot < key_count(page) ? tiffinfs::leaf_key(page, slot) : leaf.upper;
+        if (leaf.upper <= key) {
+            if (first == leaf.lower) {
+                hide(leaf.lower, leaf.upper);  // it is empty: nobody needs to look again
             }
-            if (!on_device) {
-                break;
-            }
-            if (change != changes_.end() && change->first == key) {
-                if (change->second.has_value()) {
-                    found.key = key;
-                    found.value = *change->second;
-                    return true;
-                }
-                ++change;
-                ++slot;
-                continue;
-            }
+            first = leaf.upper;
+        } else if (is_gone(key)) {
+            first = key;
+        } else if (end <= key) {
+            return false;
+        } else {
             copy_to(found, key, tiffinfs::leaf_value(page, slot));
             return true;
         }
-        if (!is_leaf) {
-            break;
-        }
-    }
-    return false;
-}
-
-Result<bool> KeySpace::find_last_on_device(Key at_or_before, Key not_before, KeyValue& found) {
-    size_t i = std::min(find_leaf(at_or_before) + 1, leaves_.size());
-    while (i > 0) {
-        const LeafRef& leaf = leaves_[--i];
-        if (at_or_before < leaf.lower) {
-            continue;
-        }
-        if (leaf.upper <= not_before) {
-            return false;
-        }
-        const unsigned char* page = TRY(load(leaf));
-        uint32_t slot = key_count(page);
-        // Keys outside of the bounds are at the ends; a search cannot find them.
-        while (slot > 0 && !(tiffinfs::leaf_key(page, slot - 1) <= at_or_before &&
-                             tiffinfs::leaf_key(page, slot - 1) < leaf.upper)) {
-            --slot;
-        }
-        if (slot == 0) {
-            continue;
-        }
-        const Key key = tiffinfs::leaf_key(page, slot - 1);
-        if (key < leaf.lower) {
-            continue;
-        }
-        if (key < not_before) {
-            return false;
-        }
-        copy_to(found, key, tiffinfs::leaf_value(page, slot - 1));
-        return true;
     }
     return false;
 }
 
 Result<bool> KeySpace::find_last(Key at_or_before, Key not_before, KeyValue& found) {
+    auto change = changes_.upper_bound(at_or_before);
+    const bool changed = change != changes_.begin() && not_before <= (--change)->first;
+    // The change hides what the device has at its key.
+    if (changed && change->first == at_or_before) {
+        found.key = change->first;
+        found.value = change->second;
+        return true;
+    }
+    if (TRY(find_last_on_device(at_or_before,
+                                changed ? tiffinfs::next_key(change->first) : not_before, found))) {
+        return true;
+    }
+    if (changed) {
+        found.key = change->first;
+        found.value = change->second;
+    }
+    return changed;
+}
+
+Result<bool> KeySpace::find_last_on_device(Key at_or_before, Key not_before, KeyValue& found) {
+    // Everything from this key on has been looked at; what is left ends before it.
+    Key end = at_or_before;
     while (not_before <= at_or_before) {
-        const bool on_device = TRY(find_last_on_device(at_or_before, not_before, found));
-        auto change = changes_.upper_bound(at_or_before);
-        const bool changed = change != changes_.begin() && not_before <= (--change)->first;
-        if (!changed || (on_device && change->first < found.key)) {
-            return on_device;
+        ++steps_;
+        if (const auto gone = gone_range(at_or_before); gone != gone_.end()) {
+            end = gone->first;
+        } else {
+            size_t i = find_leaf(at_or_before);
+            if (i == leaves_.size() || at_or_before < leaves_[i].lower) {
+                // A gap, where a leaf was cut out.
+                if (i == 0) {
+                    return false;
+                }
+                end = leaves_[--i].upper;
+            } else {
+                const LeafRef& leaf = leaves_[i];
+                const unsigned char* page = TRY(load(leaf));
+                uint32_t slot = tiffinfs::leaf_lower_bound(page, at_or_before);
+                slot += slot < key_count(page) && tiffinfs::leaf_key(page, slot) == at_or_before;
+                const Key key = slot == 0 ? leaf.lower : tiffinfs::leaf_key(page, slot - 1);
+                if (slot == 0 || key < leaf.lower) {
+                    end = leaf.lower;
+                } else if (key < not_before) {
+                    return false;
+                } else if (is_gone(key)) {
+                    at_or_before = key;
+                    continue;
+                } else {
+                    copy_to(found, key, tiffinfs::leaf_value(page, slot - 1));
+                    return true;
+                }
+            }
         }
-        if (change->second.has_value()) {
-            found.key = change->first;
-            found.value = *change->second;
-            return true;
-        }
-        if (change->first == tiffinfs::kMinimumKey) {
+        if (end <= tiffinfs::kMinimumKey) {
             return false;
         }
-        at_or_before = tiffinfs::previous_key(change->first);
+        at_or_before = tiffinfs::previous_key(end);
     }
     return false;
 }
@@ -197,26 +204,17 @@ Result<void> KeySpace::scan(const Visitor& visitor) {
     // Visits changes before `end`.
     const auto visit_changes = [&](const Key* end) {
         while (go_on && change != changes_.cend() && (end == nullptr || change->first < *end)) {
-            if (change->second.has_value()) {
-                go_on = visitor(change->first,
-                                ByteSpan(change->second->data(), change->second->size()));
-            }
+            go_on = visitor(change->first, ByteSpan(change->second.data(), change->second.size()));
             ++change;
         }
     };
     TRY(scan_device([&](Key key, ByteSpan value) {
         visit_changes(&key);
-        if (!go_on) {
-            return false;
+        const bool is_changed = change != changes_.cend() && change->first == key;
+        // What is changed is visited before the next key.
+        if (go_on && !is_changed && !is_gone(key)) {
+            go_on = visitor(key, value);
         }
-        if (change != changes_.cend() && change->first == key) {
-            if (change->second.has_value()) {
-                go_on = visitor(key, ByteSpan(change->second->data(), change->second->size()));
-            }
-            ++change;
-            return go_on;
-        }
-        go_on = visitor(key, value);
         return go_on;
     }));
     visit_changes(nullptr);
@@ -225,6 +223,64 @@ Result<void> KeySpace::scan(const Visitor& visitor) {
 
 void KeySpace::put(Key key, ByteSpan value) {
     changes_[key] = std::vector<unsigned char>(value.begin(), value.end());
+}
+
+void KeySpace::erase(Key key) {
+    changes_.erase(key);
+    const size_t i = find_leaf(key);
+    if (i == leaves_.size() || key < leaves_[i].lower || is_gone(key)) {
+        return;
+    }
+    const Result<const unsigned char*> page = load(leaves_[i]);
+    if (!page.ok()) {
+        hide(key, tiffinfs::next_key(key));
+        return;
+    }
+    const uint32_t slot = tiffinfs::leaf_lower_bound(page.value(), key);
+    const uint32_t count = key_count(page.value());
+    if (slot < count && tiffinfs::leaf_key(page.value(), slot) == key) {
+        // Up to the next one, so that neighbours that are removed become one range.
+        const Key next = slot + 1 < count ? tiffinfs::leaf_key(page.value(), slot + 1) : key;
+        hide(key, key < next && next < leaves_[i].upper ? next : leaves_[i].upper);
+    }
+}
+
+void KeySpace::erase_range(Key first, Key end) {
+    if (first < end) {
+        changes_.erase(changes_.lower_bound(first), changes_.lower_bound(end));
+        hide(first, end);
+    }
+}
+
+void KeySpace::hide(Key first, Key end) {
+    auto range = gone_.upper_bound(first);
+    if (range != gone_.begin() && first <= std::prev(range)->second) {
+        --range;
+        first = range->first;
+    }
+    while (range != gone_.end() && range->first <= end) {
+        end = std::max(end, range->second);
+        range = gone_.erase(range);
+    }
+    gone_.emplace_hint(range, first, end);
+}
+
+KeySpace::Ranges::const_iterator KeySpace::gone_range(Key key) const {
+    auto range = gone_.upper_bound(key);
+    return range != gone_.begin() && key < (--range)->second ? range : gone_.end();
+}
+
+Result<bool> KeySpace::leaf_loses_keys(const LeafRef& leaf) {
+    const auto next = gone_.lower_bound(leaf.lower);
+    if (!is_gone(leaf.lower) && (next == gone_.end() || leaf.upper <= next->first)) {
+        return false;
+    }
+    bool loses = false;
+    TRY(scan_leaf(leaf, [&](Key key, ByteSpan) {
+        loses = is_gone(key);
+        return !loses;
+    }));
+    return loses;
 }
 
 }  // namespace tiffin::check

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // All keys of a volume: the leaves of the tree on the device, with changes in memory on top. Replay of
 // the journal and repairs are such changes; nothing here writes.
+//
+// What is removed is kept as ranges, which grow together, so that a search passes over any number of
+// removed keys in one step: a made-up journal may remove everything and then search for it a million
+// times.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <optional>
 #include <vector>
 
 #include "fs/tiffinfs/format.h"
@@ -33,8 +36,8 @@ struct KeyValue {
 
 class KeySpace {
   public:
-    // nullopt: the key is removed.
-    using Changes = std::map<tiffinfs::Key, std::optional<std::vector<unsigned char>>>;
+    // Keys with the values that they are given, whatever is on the device.
+    using Changes = std::map<tiffinfs::Key, std::vector<unsigned char>>;
 
     // `leaves` are sorted and do not overlap.
     KeySpace(vfs::BlockDevice& device, const tiffinfs::Superblock& superblock,
@@ -48,8 +51,7 @@ class KeySpace {
     Result<bool> get(tiffinfs::Key key, KeyValue& found);
     // The smallest key in [first, end).
     Result<bool> find_first(tiffinfs::Key first, tiffinfs::Key end, KeyValue& found);
-    // The greatest key in [not_before, at_or_before]. Takes time in proportion to the keys in the
-    // range that have been removed.
+    // The greatest key in [not_before, at_or_before].
     Result<bool> find_last(tiffinfs::Key at_or_before, tiffinfs::Key not_before, KeyValue& found);
     // Visits all keys in order; the visitor returns false to stop, and must not change anything.
     using Visitor = std::function<bool(tiffinfs::Key, ByteSpan)>;
@@ -65,11 +67,18 @@ class KeySpace {
     void put_value(tiffinfs::Key key, const T& value) {
         put(key, ByteSpan(reinterpret_cast<const unsigned char*>(&value), sizeof(T)));
     }
-    void erase(tiffinfs::Key key) { changes_[key] = std::nullopt; }
+    void erase(tiffinfs::Key key);
+    // Removes all keys in [first, end).
+    void erase_range(tiffinfs::Key first, tiffinfs::Key end);
 
     const std::vector<LeafRef>& leaves() const { return leaves_; }
     const Changes& changes() const { return changes_; }
-    Changes& changes() { return changes_; }
+    // Whether a key that is on the device is removed (and may be among the changes again).
+    bool is_gone(tiffinfs::Key key) const { return gone_range(key) != gone_.end(); }
+    // Whether any key of a leaf is.
+    Result<bool> leaf_loses_keys(const LeafRef& leaf);
+    // How many leaves and ranges all searches together have looked at; for tests.
+    uint64_t steps() const { return steps_; }
 
   private:
     static constexpr size_t kCachedLeaves = 256;
@@ -80,9 +89,14 @@ class KeySpace {
 
     // The page of a leaf, checked; valid until the next call.
     Result<const unsigned char*> load(const LeafRef& leaf);
-    // The greatest key on the device in [not_before, at_or_before].
+    // The same as find_first() and find_last(), without the changes.
+    Result<bool> find_first_on_device(tiffinfs::Key first, tiffinfs::Key end, KeyValue& found);
     Result<bool> find_last_on_device(tiffinfs::Key at_or_before, tiffinfs::Key not_before,
                                      KeyValue& found);
+    void hide(tiffinfs::Key first, tiffinfs::Key end);
+    using Ranges = std::map<tiffinfs::Key, tiffinfs::Key>;
+    // The range of gone_ that contains `key`, or its end().
+    Ranges::const_iterator gone_range(tiffinfs::Key key) const;
     // The index of the leaf that covers `key`, or of the first one after it.
     size_t find_leaf(tiffinfs::Key key) const;
 
@@ -91,6 +105,10 @@ class KeySpace {
     uint64_t total_blocks_;
     std::vector<LeafRef> leaves_;
     Changes changes_;
+    // What counts no more of what is on the device: [first, second), sorted, with gaps between. A range
+    // may reach over keys that do not exist.
+    Ranges gone_;
+    uint64_t steps_ = 0;
     std::vector<CachedLeaf> cache_;
 };
 

@@ -92,8 +92,8 @@ class Rebuild {
         host::random_bytes(&stamp, sizeof stamp);
         const uint64_t first_generation = input_.base.generation + 1;
         if (!layout_.timelines.add(first_generation, stamp)) {
-            TRY(tiffinfs::replace_lost_bitmaps(
-                device_, context_.layout, input_.base.initialized_groups, input_.base.generation));
+            TRY(tiffinfs::replace_lost_bitmaps(device_, context_.layout, input_.bitmap_groups,
+                                               input_.base.generation));
             layout_.timelines.clear();
             (void)layout_.timelines.add(first_generation, stamp);
         }
@@ -117,16 +117,21 @@ class Rebuild {
         return block;
     }
 
-    bool tree_stays() const {
-        const auto& leaves = input_.keys.leaves();
-        return !input_.tree_is_damaged && input_.keys.changes().empty() &&
-               std::none_of(leaves.begin(), leaves.end(),
-                            [](const LeafRef& leaf) { return leaf.must_rewrite; });
+    Result<bool> tree_stays() const {
+        if (input_.tree_is_damaged || !input_.keys.changes().empty()) {
+            return false;
+        }
+        for (const LeafRef& leaf : input_.keys.leaves()) {
+            if (leaf.must_rewrite || TRY(input_.keys.leaf_loses_keys(leaf))) {
+                return false;
+            }
+        }
+        return true;
     }
 
     // Leaves whose keys do not change stay where they are; and so does the whole tree.
     Result<TreeRootRef> write_tree() {
-        if (tree_stays()) {
+        if (TRY(tree_stays())) {
             final_.merge(input_.nodes);
             return TreeRootRef{input_.base.root_block, input_.base.root_generation,
                                input_.base.root_level, 0};
@@ -141,7 +146,7 @@ class Rebuild {
             const Key end = i + 1 < leaves.size() ? leaves[i + 1].lower : tiffinfs::kMaximumKey;
             TRY(add_changes(writer, leaf.lower));
             const bool changed = change_ != input_.keys.changes().cend() && change_->first < end;
-            if (changed || leaf.must_rewrite) {
+            if (changed || leaf.must_rewrite || TRY(input_.keys.leaf_loses_keys(leaf))) {
                 TRY(rewrite_leaf(writer, leaf));
                 TRY(add_changes(writer, end));
             } else {
@@ -164,10 +169,8 @@ class Rebuild {
     }
 
     Result<void> add_change(TreeWriter& writer) {
-        if (const auto& value = change_->second; value.has_value()) {
-            TRY(writer.add_key(change_->first, ByteSpan(value->data(), value->size())));
-        }
-        return {};
+        const auto& [key, value] = *change_;
+        return writer.add_key(key, ByteSpan(value.data(), value.size()));
     }
 
     Result<void> rewrite_leaf(TreeWriter& writer, const LeafRef& leaf) {
@@ -192,13 +195,19 @@ class Rebuild {
             ++change_;
             return {};
         }
-        return writer.add_key(key, value);
+        return input_.keys.is_gone(key) ? Result<void>() : writer.add_key(key, value);
     }
 
     // Writes the bitmaps that differ from those of the base, each into the slot that does not count.
     Result<void> write_bitmaps() {
-        groups_ = std::max(input_.base.initialized_groups, final_.end_of_touched_groups());
+        groups_ = std::max(input_.bitmap_groups, final_.end_of_touched_groups());
         for (uint64_t group = 0; group < groups_; ++group) {
+            context_.progress(Phase::repair, 0.7 + 0.2 * static_cast<double>(group) /
+                                                       static_cast<double>(groups_));
+            // Once the newest superblock is dropped there is no state to go back to but the base.
+            if (!input_.drop_newest && context_.cancelled()) {
+                return Error::eintr;
+            }
             const bool is_new = group >= input_.base.initialized_groups;
             BitmapSlots slots;
             const bool usable = !is_new && tiffinfs::read_bitmap_slots(
@@ -251,7 +260,8 @@ class Rebuild {
     Result<void> write_superblocks(const TreeRootRef& root) {
         Superblock next = input_.base;
         next.incarnation = std::max(input_.base.incarnation, input_.greatest_incarnation) + 1;
-        next.state = tiffinfs::superblock_state::clean;
+        next.state = tiffinfs::superblock_state::clean |
+                     (input_.problems_left ? tiffinfs::superblock_state::errors : 0);
         next.root_block = root.block;
         next.root_generation = root.generation;
         next.root_level = root.level;

@@ -21,15 +21,20 @@ struct RebuildInput {
     const Objects& objects;      // of the last scan, which found nothing more to repair
     const SpaceMap& nodes;       // of the tree on the device
     const SpaceMap& old_blocks;  // nodes and data of the state on the device: not to be overwritten
+    // Groups from here on are not in use, and have no bitmaps any more when this is less than what the
+    // base says.
+    uint64_t bitmap_groups = 0;
     bool tree_is_damaged = false;  // parts of it were cut out
     tiffinfs::JournalPosition journal_end;
     uint64_t greatest_incarnation = 0;
     uint64_t next_node = 0;
+    // Not everything that was found is repaired: the volume is marked, so that the next check looks.
+    bool problems_left = false;
     // The newest superblock names a tree that is given up for `base`, an older one.
     bool drop_newest = false;
 };
 
-// Errors: enospc, eio, erofs; `problem` then says what could not be done. What was on the device before
+// Errors: enospc, eio, erofs, and eintr when the check was cancelled; `problem` then says what could not be done. What was on the device before
 // is then still in force.
 Result<void> rebuild(Context& context, const RebuildInput& input, std::string& problem);
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -25,12 +26,7 @@ class Repairs {
     // Removes all keys in [first, end).
     void erase_range(tiffinfs::Key first, tiffinfs::Key end) {
         later([first, end](KeySpace& keys) -> Result<void> {
-            KeyValue found;
-            tiffinfs::Key cursor = first;
-            while (TRY(keys.find_first(cursor, end, found))) {
-                keys.erase(found.key);
-                cursor = tiffinfs::next_key(found.key);
-            }
+            keys.erase_range(first, end);
             return {};
         });
     }
@@ -41,8 +37,12 @@ class Repairs {
 
     // Makes the changes in `keys` and forgets them. Errors: eio.
     Result<void> apply(KeySpace& keys) {
-        for (auto& [key, value] : keys_) {
-            keys.changes()[key] = std::move(value);
+        for (const auto& [key, value] : keys_) {
+            if (value.has_value()) {
+                keys.put(key, ByteSpan(value->data(), value->size()));
+            } else {
+                keys.erase(key);
+            }
         }
         for (const auto& [node, inode] : inodes_) {
             keys.put_value(tiffinfs::make_key(node, tiffinfs::Kind::inode, 0), inode);
@@ -57,7 +57,8 @@ class Repairs {
     }
 
   private:
-    KeySpace::Changes keys_;
+    // nullopt: the key is removed.
+    std::map<tiffinfs::Key, std::optional<std::vector<unsigned char>>> keys_;
     std::map<uint64_t, tiffinfs::InodeValue> inodes_;
     std::vector<std::function<Result<void>(KeySpace&)>> tasks_;
 };

@@ -63,6 +63,8 @@ constexpr CodeDescription kCodes[] = {
     {"bitmap-wrong", kHarmless, true, "Mark used blocks as used"},
     {"bitmap-leak", kHarmless, true, "Free blocks that nothing uses"},
     {"counter", kHarmless, true, "Correct the totals of the volume"},
+    {"repair-unfinished", kDamage, false, "Run the check again"},
+    {"repair-withheld", kNote, false, "Write nothing"},
     {"repair-failed", kDamage, false, "Run the check again"},
 };
 static_assert(sizeof(kCodes) / sizeof(kCodes[0]) == kCodeCount);
@@ -90,7 +92,7 @@ std::string_view code_repair(Code code) { return describe(code).repair; }
 
 std::string Finding::line() const {
     return fmt::format("{}: {}: {} [{}]{}", severity_name(severity), where, what, code_name(code),
-                       repaired ? " (repaired)" : "");
+                       repaired ? " (to be repaired)" : "");
 }
 
 std::string_view phase_name(Phase phase) {

@@ -71,7 +71,9 @@ enum class Code : uint8_t {
     bitmap_leak,     // a free block is marked used
     counter,         // a total in the superblock is wrong
     // ---- The check itself
-    repair_failed,  // writing the repaired structures failed; the old ones are still in place
+    repair_unfinished,  // each repair uncovered the next problem, until the check gave up
+    repair_withheld,  // nothing was written, since something would be left out that nobody gave up
+    repair_failed,    // writing the repaired structures failed; the old ones are still in place
     count_,
 };
 inline constexpr size_t kCodeCount = static_cast<size_t>(Code::count_);
@@ -91,7 +93,8 @@ struct Finding {
     std::string what;       // one line
     bool repaired = false;  // or will be, when the repair is complete
 
-    // "damage: node 17: link count is 3, should be 2 [link-count] (repaired)"
+    // "damage: node 17: link count is 3, should be 2 [link-count] (to be repaired)"; programs print it
+    // when it is found, and what is repaired is written at the end.
     std::string line() const;
 };
 

@@ -38,8 +38,9 @@ class SpaceCheck {
           usage_(usage),
           bitmaps_(std::make_unique<TwoBitmaps>()) {}
 
-    void run() {
+    uint64_t run() {
         const uint64_t groups = superblock_.initialized_groups;
+        uint64_t kept_groups = groups;
         uint64_t bad_in_a_row = 0;
         for (uint64_t group = 0; group < groups && !context_.cancelled(); ++group) {
             context_.progress(Phase::space,
@@ -50,6 +51,7 @@ class SpaceCheck {
                 (void)context_.found(Code::bitmap_invalid,
                                      fmt::format("groups {} to {}", group + 1, groups - 1),
                                      "not looked at, after so many damaged bitmaps");
+                kept_groups = usage_.blocks.end_of_touched_groups();
                 break;
             }
         }
@@ -57,6 +59,7 @@ class SpaceCheck {
             check_groups_without_bitmap();
             check_totals();
         }
+        return kept_groups;
     }
 
   private:
@@ -116,8 +119,10 @@ class SpaceCheck {
     };
 
     void check_groups_without_bitmap() {
-        for (uint64_t group = superblock_.initialized_groups;
-             group < usage_.blocks.end_of_touched_groups(); ++group) {
+        const SpaceMap& blocks = usage_.blocks;
+        for (uint64_t group = blocks.next_touched_group(superblock_.initialized_groups);
+             group < blocks.end_of_touched_groups() && !context_.cancelled();
+             group = blocks.next_touched_group(group + 1)) {
             const uint64_t used = usage_.blocks.used_blocks(group, group + 1) -
                                   context_.layout.fixed_blocks(group, group + 1);
             if (used != 0) {
@@ -153,10 +158,11 @@ class SpaceCheck {
 
 }  // namespace
 
-void check_space(Context& context, const Superblock& superblock, const TreeUsage& usage) {
+uint64_t check_space(Context& context, const Superblock& superblock, const TreeUsage& usage) {
     context.progress(Phase::space, 0);
-    SpaceCheck(context, superblock, usage).run();
+    const uint64_t kept_groups = SpaceCheck(context, superblock, usage).run();
     context.progress(Phase::space, 1);
+    return kept_groups;
 }
 
 void read_bitmaps(vfs::BlockDevice& device, const Superblock& superblock,

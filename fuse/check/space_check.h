@@ -17,8 +17,11 @@ struct TreeUsage {
     bool complete = true;  // false: parts of the tree are lost, so comparing makes no sense
 };
 
-// Checks the bitmaps and totals that belong to `superblock`.
-void check_space(Context& context, const tiffinfs::Superblock& superblock, const TreeUsage& usage);
+// Checks the bitmaps and totals that belong to `superblock`. Returns how many groups have bitmaps that
+// are worth keeping: those that the superblock says, or fewer, when so many are damaged that it gave up.
+// The groups behind them are not in use.
+uint64_t check_space(Context& context, const tiffinfs::Superblock& superblock,
+                     const TreeUsage& usage);
 
 // What the bitmaps of `superblock` say is in use, as far as they can be read.
 void read_bitmaps(vfs::BlockDevice& device, const tiffinfs::Superblock& superblock,

@@ -39,6 +39,11 @@ class SpaceMap {
     uint64_t end_of_touched_groups() const {
         return groups_.empty() ? 0 : groups_.rbegin()->first + 1;
     }
+    // The first of them at or after `group`; end_of_touched_groups() when there is none.
+    uint64_t next_touched_group(uint64_t group) const {
+        const auto next = groups_.lower_bound(group);
+        return next == groups_.end() ? end_of_touched_groups() : next->first;
+    }
     // Used blocks in [first_group, end_group), those beyond the end of the volume left out.
     uint64_t used_blocks(uint64_t first_group, uint64_t end_group) const;
 

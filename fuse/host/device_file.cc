@@ -106,6 +106,7 @@ DeviceFile::DeviceFile(DeviceFile&& other) noexcept
     : descriptor_(std::exchange(other.descriptor_, -1)),
       exclusive_descriptor_(std::exchange(other.exclusive_descriptor_, -1)),
       alone_(other.alone_),
+      created_(other.created_),
       backing_descriptor_(std::exchange(other.backing_descriptor_, -1)),
       is_block_device_(other.is_block_device_),
       geometry_(other.geometry_) {}
@@ -158,6 +159,7 @@ OrProblem<DeviceFile> DeviceFile::open(const std::string& path, Access access,
         if (OrProblem<bool> sized = file.set_size(path, create_size_bytes); !sized.ok()) {
             return sized.problem();
         }
+        file.created_ = true;
     }
     if (OrProblem<bool> found = file.find_geometry(path, read_only); !found.ok()) {
         return found.problem();

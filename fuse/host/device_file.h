@@ -26,6 +26,8 @@ class DeviceFile {
     DeviceFile(DeviceFile&& other) noexcept;
     DeviceFile& operator=(DeviceFile&&) = delete;
 
+    // Whether open() has made the file.
+    bool created() const { return created_; }
     int descriptor() const { return descriptor_; }
     const vfs::DeviceGeometry& geometry() const { return geometry_; }
 
@@ -49,6 +51,7 @@ class DeviceFile {
     // Of a disk that was opened to be read first: holds it against other writers and mounts.
     int exclusive_descriptor_ = -1;
     bool alone_ = false;
+    bool created_ = false;
     int backing_descriptor_ = -1;  // of a loop device: its file, open for the lock
     bool is_block_device_ = false;
     vfs::DeviceGeometry geometry_;

@@ -48,6 +48,8 @@ class FileDevice final : public vfs::BlockDevice {
     FileDevice& operator=(const FileDevice&) = delete;
 
     const std::string& path() const { return path_; }
+    // Whether open() has made the file.
+    bool created() const { return file_.created(); }
 
     const vfs::DeviceGeometry& geometry() const override { return file_.geometry(); }
     Result<void> start_writing() override;

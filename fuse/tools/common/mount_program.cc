@@ -218,6 +218,9 @@ std::optional<Problem> run(const CommandLine& line, const std::string& program,
 
 int mount_program(int argc, char** argv, Span<const FileSystemType> types) {
     std::string program = std::filesystem::path(argc > 0 ? argv[0] : "mount.tiffin").filename();
+    if (!provide_standard_descriptors(program)) {
+        return kFailureStatus;
+    }
     CommandLine line;
     if (std::optional<int> status = parse_command_line(argc, argv, program, line)) {
         return *status;

@@ -1,11 +1,38 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 #include "fuse/tools/common/tool.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstdio>
 
 #include "fuse/session/version.h"
 
 namespace tiffin::fuse {
+
+bool provide_standard_descriptors(const std::string& program) {
+    // Each open takes the lowest number that is free. Not closed on exec: the programs that are
+    // started from here (fusermount3) need them as well.
+    int descriptor = 0;
+    do {
+        descriptor = open("/dev/null", O_RDWR);  // NOLINT(android-cloexec-open)
+    } while (descriptor >= 0 && descriptor <= STDERR_FILENO);
+    if (descriptor >= 0) {
+        (void)close(descriptor);
+        return true;
+    }
+    const int error = errno;
+    for (int standard = STDIN_FILENO; standard <= STDERR_FILENO; ++standard) {
+        if (fcntl(standard, F_GETFD) < 0) {
+            print_problem(program, {"standard input, output or error is closed, and /dev/null "
+                                    "cannot be opened instead: " +
+                                    system_error_text(error)});
+            return false;
+        }
+    }
+    return true;
+}
 
 void print_problem(const std::string& program, const Problem& problem) {
     // With one system call, so that lines of several processes do not mix.

@@ -177,7 +177,9 @@ class Fsck {
         } else {
             fmt::print("{}: {}, {} left; {}{}\n", options_.device, problems_text(report),
                        report.not_repaired, usage,
-                       repair_ ? "" : "; fsck.tiffin -f -y repairs what can be repaired");
+                       repair_ && !report.has(check::Code::repair_withheld)
+                           ? ""
+                           : "; fsck.tiffin -f -y repairs what can be repaired");
         }
     }
 
@@ -206,6 +208,9 @@ class Fsck {
 };
 
 int run(int argc, char** argv) {
+    if (!provide_standard_descriptors(kProgram)) {
+        return fsck_status::operational_error;
+    }
     const auto parsed = parse_fsck_options(argc, argv);
     if (const int* status = std::get_if<int>(&parsed)) {
         return *status;

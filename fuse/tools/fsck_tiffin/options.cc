@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 #include "fuse/tools/fsck_tiffin/options.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <cctype>
 #include <string_view>
@@ -102,6 +104,13 @@ std::variant<FsckOptions, int> parse_fsck_options(int argc, char** argv) {
                    : safe ? RepairMode::safe
                           : RepairMode::ask;
     if (fd->count() != 0 && descriptor > 0) {
+        // The device would get its number, and the progress would be written to it.
+        if (fcntl(descriptor, F_GETFD) < 0) {
+            print_problem(app.get_name(),
+                          {"-C " + std::to_string(descriptor) + ": file descriptor " +
+                           std::to_string(descriptor) + " is not open"});
+            return fsck_status::usage_error;
+        }
         options.progress_descriptor = descriptor;
     } else if (fd->count() != 0) {
         options.show_progress = true;

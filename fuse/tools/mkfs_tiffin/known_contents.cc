@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 #include "fuse/tools/mkfs_tiffin/known_contents.h"
 
-#include <algorithm>
+#include <blkid/blkid.h>
+#include <fmt/format.h>
+
+#include <cerrno>
 #include <cstring>
+#include <memory>
 #include <string_view>
-#include <vector>
 
 #include "fs/tiffinfs/tiffinfs.h"
 #include "fs/vfs/types.h"
@@ -12,69 +15,85 @@
 namespace tiffin::fuse {
 namespace {
 
-using namespace std::string_view_literals;  // NOLINT
+using Contents = std::optional<std::string>;
 
-struct Signature {
-    uint64_t offset_bytes;
-    std::string_view magic;
-    const char* name;
+struct FreeProbe {
+    void operator()(blkid_probe probe) const { blkid_free_probe(probe); }
 };
+using Probe = std::unique_ptr<struct blkid_struct_probe, FreeProbe>;
 
-// Names before partition tables: a boot sector of FAT looks like one.
-constexpr Signature kSignatures[] = {
-    {1080, "\x53\xef"sv, "ext2, ext3 or ext4"},
-    {0, "XFSB"sv, "XFS"},
-    {65600, "_BHRfS_M"sv, "Btrfs"},
-    {1024, "\x10\x20\xf5\xf2"sv, "F2FS"},
-    {1024, "\xe2\xe1\xf5\xe0"sv, "EROFS"},
-    {4120, "\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba\x6d\x81"sv, "bcachefs"},
-    {4086, "SWAPSPACE2"sv, "swap space"},
-    {4086, "SWAP-SPACE"sv, "swap space"},
-    {0, "LUKS\xba\xbe"sv, "a LUKS volume"},
-    {536, "LVM2 001"sv, "an LVM physical volume"},
-    {4096, "\xfc\x4e\x2b\xa9"sv, "a member of a RAID array"},
-    {0, "\xfc\x4e\x2b\xa9"sv, "a member of a RAID array"},
-    {131072, "\x0c\xb1\xba\x00\x00\x00\x00\x00"sv, "ZFS"},
-    {135168, "\x0c\xb1\xba\x00\x00\x00\x00\x00"sv, "ZFS"},
-    {0, "hsqs"sv, "SquashFS"},
-    {32769, "CD001"sv, "ISO 9660"},
-    {32768, "JFS1"sv, "JFS"},
-    {65588, "ReIsEr"sv, "ReiserFS"},
-    {3, "NTFS    "sv, "NTFS"},
-    {3, "EXFAT   "sv, "exFAT"},
-    {82, "FAT32   "sv, "FAT"},
-    {54, "FAT1"sv, "FAT"},
-    {512, "EFI PART"sv, "a GPT partition table"},
-    {510, "\x55\xaa"sv, "a partition table or boot sector"},
-};
+std::string_view value_of(const Probe& probe, const char* name) {
+    const char* value = nullptr;
+    return blkid_probe_lookup_value(probe.get(), name, &value, nullptr) == 0 ? value : "";
+}
+
+std::string describe(const Probe& probe) {
+    const std::string_view type = value_of(probe, "TYPE");
+    if (type.empty()) {
+        return fmt::format("a partition table ({})", value_of(probe, "PTTYPE"));
+    }
+    const std::string_view usage = value_of(probe, "USAGE");
+    const std::string_view what = usage == "filesystem" ? "a file system"
+                                  : usage == "raid"     ? "a part of a volume or an array"
+                                  : usage == "crypto"   ? "an encrypted volume"
+                                                        : "data of another system";
+    return fmt::format("{} ({})", what, type);
+}
+
+Problem unreadable(const std::string& path, int error_number) {
+    return Problem{fmt::format("{} cannot be looked at for what it holds: {}", path,
+                               system_error_text(error_number)),
+                   static_cast<Error>(error_number)};
+}
+
+OrProblem<Contents> ask_libblkid(const std::string& path) {
+    errno = 0;
+    // It opens the file a second time; our lock (flock) belongs to the first time and stays.
+    const Probe probe(blkid_new_probe_from_filename(path.c_str()));
+    if (probe == nullptr) {
+        return unreadable(path, errno != 0 ? errno : EIO);
+    }
+    // Also what has a wrong checksum: people may want to save what is left of it.
+    if (blkid_probe_enable_superblocks(probe.get(), 1) != 0 ||
+        blkid_probe_set_superblocks_flags(
+            probe.get(), BLKID_SUBLKS_TYPE | BLKID_SUBLKS_USAGE | BLKID_SUBLKS_BADCSUM) != 0 ||
+        blkid_probe_enable_partitions(probe.get(), 1) != 0) {
+        return unreadable(path, ENOMEM);
+    }
+    switch (blkid_do_safeprobe(probe.get())) {
+        case 0:
+            return Contents(describe(probe));
+        case 1:
+            return Contents();
+        case -2:
+            return Contents("traces of several file systems (wipefs lists them)");
+        default:
+            return unreadable(path, errno != 0 ? errno : EIO);
+    }
+}
+
+// libblkid knows it from 2.39 on, and Debian 12 has 2.38.
+bool holds_bcachefs(vfs::BlockDevice& device) {
+    constexpr std::string_view kMagic =
+        "\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef";
+    constexpr size_t kMagicOffset = 24;
+    alignas(vfs::kBlockBytes) char block[vfs::kBlockBytes];
+    return device.geometry().size_bytes >= uint64_t{2} * vfs::kBlockBytes &&
+           device.read(vfs::kBlockBytes, block, sizeof block).ok() &&
+           std::memcmp(block + kMagicOffset, kMagic.data(), kMagic.size()) == 0;
+}
 
 }  // namespace
 
-OrProblem<std::optional<std::string>> find_known_contents(vfs::BlockDevice& device) {
+OrProblem<Contents> find_known_contents(vfs::BlockDevice& device, const std::string& path) {
     Result<bool> ours = tiffinfs::holds_file_system(device);
     if (ours.ok() && *ours) {
-        return std::optional<std::string>("tiffinfs");
+        return Contents("tiffinfs");
     }
-    constexpr uint64_t kLookedAt = 160U << 10;
-    const uint64_t unit = vfs::kBlockBytes;
-    const uint64_t size = std::min(kLookedAt, device.geometry().size_bytes / unit * unit);
-    std::vector<char> start(size);
-    if (size == 0) {
-        return std::optional<std::string>();
+    if (path.empty()) {
+        return Contents();
     }
-    const Result<void> read = device.read(0, start.data(), start.size());
-    if (!read.ok()) {
-        return Problem{"the device cannot be read: " + system_error_text(errno_value(read.error())),
-                       read.error()};
-    }
-    for (const Signature& signature : kSignatures) {
-        if (signature.offset_bytes + signature.magic.size() <= size &&
-            std::memcmp(start.data() + signature.offset_bytes, signature.magic.data(),
-                        signature.magic.size()) == 0) {
-            return std::optional<std::string>(signature.name);
-        }
-    }
-    return std::optional<std::string>();
+    return holds_bcachefs(device) ? Contents("a file system (bcachefs)") : ask_libblkid(path);
 }
 
 }  // namespace tiffin::fuse

@@ -10,8 +10,10 @@
 
 namespace tiffin::fuse {
 
-// The name of the file system, volume manager or partition table on the device; nullopt when nothing
-// is recognised. Works on all kinds of devices, which libblkid, made for files, does not.
-OrProblem<std::optional<std::string>> find_known_contents(vfs::BlockDevice& device);
+// What is on `device`, which was opened from the file at `path` (empty: from memory): tiffinfs, or a file
+// system, a part of a volume or a partition table that libblkid knows, in words that go on "it holds".
+// nullopt when nothing is recognised.
+OrProblem<std::optional<std::string>> find_known_contents(vfs::BlockDevice& device,
+                                                          const std::string& path);
 
 }  // namespace tiffin::fuse

@@ -8,10 +8,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "fs/tiffinfs/tiffinfs.h"
 #include "fuse/check/text.h"
 #include "fuse/host/device_address.h"
+#include "fuse/host/file_device.h"
 #include "fuse/host/memory_device.h"
 #include "fuse/host/size_text.h"
 #include "fuse/tools/common/tool.h"
@@ -21,6 +23,7 @@
 namespace tiffin::fuse {
 namespace {
 
+constexpr const char* kProgram = "mkfs.tiffin";
 constexpr int kUsageStatus = 2;
 
 struct Arguments {
@@ -104,8 +107,63 @@ OrProblem<uint64_t> create_size(const Arguments& arguments) {
     return size;
 }
 
+// An image that this run has made goes away again when making the file system in it fails; otherwise the
+// next try, with better options, would be told that it exists.
+class NewImage {
+  public:
+    explicit NewImage(std::string path) : path_(std::move(path)) {}
+    ~NewImage() {
+        if (!path_.empty()) {
+            (void)unlink(path_.c_str());
+        }
+    }
+    NewImage(NewImage&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+    NewImage& operator=(NewImage&&) = delete;
+
+    void keep() { path_.clear(); }
+
+  private:
+    std::string path_;  // empty: there is none
+};
+
+struct Target {
+    std::unique_ptr<vfs::BlockDevice> device;
+    std::string path = "";   // of an image or a disk
+    NewImage new_image{""};  // removed before the device is closed, and with it unlocked
+};
+
+Problem exists_already(const std::string& path) {
+    return Problem{path + " exists already: a size is only for an image file that is to be made"};
+}
+
+OrProblem<Target> make_image(const DeviceAddress& address, uint64_t size_bytes,
+                             const Arguments& arguments) {
+    if (address.kind != DeviceAddress::Kind::file) {
+        return Problem{arguments.device + " has a size already: leave the second argument out"};
+    }
+    if (access(address.path.c_str(), F_OK) == 0) {
+        return exists_already(address.path);
+    }
+    if (arguments.dry_run) {
+        OrProblem<std::unique_ptr<MemoryDevice>> memory = MemoryDevice::create(size_bytes);
+        if (!memory.ok()) {
+            return memory.problem();
+        }
+        return Target{std::move(*memory)};
+    }
+    auto file = FileDevice::open(address.path, {.create_size_bytes = size_bytes});
+    if (!file.ok()) {
+        return file.problem();
+    }
+    // Somebody else may have made it a moment ago.
+    if (!(*file)->created()) {
+        return exists_already(address.path);
+    }
+    return Target{std::move(*file), address.path, NewImage(address.path)};
+}
+
 // The size asked for goes to a file that this command makes; an existing one keeps its own.
-OrProblem<std::unique_ptr<vfs::BlockDevice>> open(const Arguments& arguments) {
+OrProblem<Target> open(const Arguments& arguments) {
     OrProblem<uint64_t> size = create_size(arguments);
     if (!size.ok()) {
         return size.problem();
@@ -115,36 +173,28 @@ OrProblem<std::unique_ptr<vfs::BlockDevice>> open(const Arguments& arguments) {
         return address.problem();
     }
     if (*size != 0) {
-        if (address->kind != DeviceAddress::Kind::file) {
-            return Problem{arguments.device + " has a size already: leave the second argument out"};
-        }
-        if (access(address->path.c_str(), F_OK) == 0) {
-            return Problem{address->path +
-                           " exists already: a size is only for an image file that is to be made"};
-        }
-        if (arguments.dry_run) {
-            OrProblem<std::unique_ptr<MemoryDevice>> memory = MemoryDevice::create(*size);
-            if (!memory.ok()) {
-                return memory.problem();
-            }
-            return std::unique_ptr<vfs::BlockDevice>(std::move(*memory));
-        }
+        return make_image(*address, *size, arguments);
     }
-    auto device =
-        open_device(*address, {.read_only = arguments.dry_run, .create_size_bytes = *size});
-    if (!device.ok() && device.problem().code == Error::enoent && *size == 0) {
+    auto device = open_device(*address, {.read_only = arguments.dry_run});
+    if (!device.ok() && device.problem().code == Error::enoent) {
         return Problem{device.problem().text + "; to make a new image, give its size, such as 10G",
                        Error::enoent};
     }
-    return device;
+    if (!device.ok()) {
+        return device.problem();
+    }
+    return Target{std::move(*device), address->path};
 }
 
-std::optional<Problem> refuse_to_overwrite(vfs::BlockDevice& device, const Arguments& arguments) {
-    OrProblem<std::optional<std::string>> found = find_known_contents(device);
+std::optional<Problem> refuse_to_overwrite(const Target& target, const Arguments& arguments) {
+    if (arguments.force) {
+        return std::nullopt;
+    }
+    OrProblem<std::optional<std::string>> found = find_known_contents(*target.device, target.path);
     if (!found.ok()) {
         return found.problem();
     }
-    if (found->has_value() && !arguments.force) {
+    if (found->has_value()) {
         return Problem{
             fmt::format("{} holds {}: use -f to overwrite it", arguments.device, **found)};
     }
@@ -201,29 +251,32 @@ std::optional<Problem> make(const Arguments& arguments) {
     if (!options.ok()) {
         return options.problem();
     }
-    OrProblem<std::unique_ptr<vfs::BlockDevice>> device = open(arguments);
-    if (!device.ok()) {
-        return device.problem();
+    OrProblem<Target> target = open(arguments);
+    if (!target.ok()) {
+        return target.problem();
     }
-    if (std::optional<Problem> problem = refuse_to_overwrite(**device, arguments)) {
+    std::unique_ptr<vfs::BlockDevice>& device = target->device;
+    if (std::optional<Problem> problem = refuse_to_overwrite(*target, arguments)) {
         return problem;
     }
     if (arguments.dry_run) {
-        device = stand_in(**device);
-        if (!device.ok()) {
-            return device.problem();
+        auto memory = stand_in(*device);
+        if (!memory.ok()) {
+            return memory.problem();
         }
+        device = std::move(*memory);
     }
-    if (Result<void> made = tiffinfs::make_file_system(**device, *options); !made.ok()) {
-        return make_problem(made.error(), (*device)->geometry(), *options);
+    if (Result<void> made = tiffinfs::make_file_system(*device, *options); !made.ok()) {
+        return make_problem(made.error(), device->geometry(), *options);
     }
     tiffinfs::Superblock superblock{};
-    if (Result<void> read = tiffinfs::read_superblock(**device, superblock); !read.ok()) {
+    if (Result<void> read = tiffinfs::read_superblock(*device, superblock); !read.ok()) {
         return Problem{
             "the file system that was written cannot be read back: the device does not "
             "keep what is written to it",
             read.error()};
     }
+    target->new_image.keep();
     if (!arguments.quiet) {
         print_summary(superblock, arguments);
     }
@@ -231,7 +284,10 @@ std::optional<Problem> make(const Arguments& arguments) {
 }
 
 int run(int argc, char** argv) {
-    CLI::App app("Makes a Tiffin file system.", "mkfs.tiffin");
+    if (!provide_standard_descriptors(kProgram)) {
+        return EXIT_FAILURE;
+    }
+    CLI::App app("Makes a Tiffin file system.", kProgram);
     add_version_flag(app);
     Arguments arguments;
     add_arguments(app, arguments);
@@ -239,7 +295,7 @@ int run(int argc, char** argv) {
         return *status;
     }
     if (std::optional<Problem> problem = make(arguments)) {
-        print_problem("mkfs.tiffin", *problem);
+        print_problem(kProgram, *problem);
         return EXIT_FAILURE;
     }
     return EXIT_SUCCESS;

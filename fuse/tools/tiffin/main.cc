@@ -13,6 +13,9 @@ constexpr int kUsageStatus = 2;
 
 int run(int argc, char** argv) {
     using namespace tiffin::fuse;  // NOLINT
+    if (!provide_standard_descriptors("tiffin")) {
+        return EXIT_FAILURE;
+    }
     CLI::App app("Looks into Tiffin file systems.", "tiffin");
     add_version_flag(app);
     app.require_subcommand(1);

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "fs/tiffinfs/journal/journal.h"
+
 namespace tiffin::check {
 
 std::string text_of(const Report& report) {
@@ -23,6 +25,56 @@ void make_populated(test::CrashDevice& device, uint32_t files) {
     ASSERT_TRUE(volume.mount().ok());
     ASSERT_TRUE(populate(volume, files).ok());
     ASSERT_TRUE(volume.unmount().ok());
+}
+
+void make_settled(test::CrashDevice& device, uint32_t files) {
+    make_populated(device, files);
+    (void)see(device);
+}
+
+void forget_older_generation(ImageEditor& editor) {
+    const uint64_t older = (editor.superblock().generation + 1) % 2;
+    editor.destroy_superblock(older, 0);
+    editor.destroy_superblock(older, 1);
+}
+
+void make_pending(test::CrashDevice& device) {
+    test::TestVolume volume(device);
+    ASSERT_TRUE(volume.make().ok());
+    ASSERT_TRUE(volume.mount().ok());
+    ASSERT_TRUE(volume.write("/first", 0, test::test_content(1, 9000)).ok());
+    ASSERT_TRUE(volume.sync().ok());
+    ASSERT_TRUE(volume.write("/second", 0, test::test_content(2, 9000)).ok());
+    ASSERT_TRUE(volume.sync().ok());
+    ASSERT_TRUE(volume.write("/third", 0, test::test_content(3, 9000)).ok());
+    ASSERT_TRUE(volume.sync().ok());
+    volume.abandon();
+}
+
+void damage_second_frame(test::CrashDevice& device) {
+    const uint64_t first_byte = tiffinfs::kJournalFirstBlock * tiffinfs::kBlockBytes;
+    uint32_t frames = 0;
+    for (uint64_t offset = 0; offset < (64U << 10); offset += 512) {
+        tiffinfs::FrameHeader header;
+        alignas(512) unsigned char sector[512];
+        ASSERT_TRUE(device.read(first_byte + offset, sector, sizeof sector).ok());
+        __builtin_memcpy(&header, sector, sizeof header);
+        if (header.magic == tiffinfs::kFrameMagic && ++frames == 2) {
+            device.flip_bit(first_byte + offset + sizeof header + 8, 1);
+        }
+    }
+    ASSERT_EQ(frames, 3U);
+}
+
+Bytes image_of(test::CrashDevice& device) {
+    Bytes image;
+    Block page;
+    const uint64_t blocks = device.geometry().size_bytes / tiffinfs::kBlockBytes;
+    for (uint64_t block = 0; block < blocks; ++block) {
+        EXPECT_TRUE(read_block(device, block, page)) << block;
+        image.insert(image.end(), page.bytes, page.bytes + sizeof page.bytes);
+    }
+    return image;
 }
 
 test::SeenTree see(vfs::BlockDevice& device) {

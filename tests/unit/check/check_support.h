@@ -8,6 +8,7 @@
 #include "fuse/check/check.h"
 #include "tests/support/crash_device.h"
 #include "tests/support/test_volume.h"
+#include "tests/unit/check/image_editor.h"
 
 namespace tiffin::check {
 
@@ -20,6 +21,21 @@ Report run_check(vfs::BlockDevice& device, const CheckOptions& options = {});
 
 // Makes a file system with one of everything and `files` small files more, and unmounts it.
 void make_populated(test::CrashDevice& device, uint32_t files);
+
+// The same, unmounted twice, so that both generations have the same content.
+void make_settled(test::CrashDevice& device, uint32_t files);
+
+// Destroys the way back to the older generation, so that the tree has to be salvaged.
+void forget_older_generation(ImageEditor& editor);
+
+// A volume with three frames in its journal that is not unmounted: each makes a file, /first, /second
+// and /third.
+void make_pending(test::CrashDevice& device);
+// Damages the second frame of such a volume.
+void damage_second_frame(test::CrashDevice& device);
+
+// All that is on the device.
+Bytes image_of(test::CrashDevice& device);
 
 // Mounts the volume, and looks at everything in it.
 test::SeenTree see(vfs::BlockDevice& device);

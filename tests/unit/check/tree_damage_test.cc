@@ -20,19 +20,6 @@ using tiffinfs::Key;
 using tiffinfs::Kind;
 using tiffinfs::make_key;
 
-// Unmounted twice, so that both generations have the same content.
-void make_settled(CrashDevice& device, uint32_t files) {
-    make_populated(device, files);
-    (void)see(device);
-}
-
-// Destroys the way back to the older generation, so that the tree has to be salvaged.
-void forget_older_generation(ImageEditor& editor) {
-    const uint64_t older = (editor.superblock().generation + 1) % 2;
-    editor.destroy_superblock(older, 0);
-    editor.destroy_superblock(older, 1);
-}
-
 TEST(TreeDamage, OlderGenerationSavesEverything) {
     CrashDevice device(kDeviceBytes);
     make_populated(device, 500);
@@ -250,36 +237,10 @@ TEST(SuperblockDamage, ImpossibleFields) {
 
 // ---- Journal ------------------------------------------------------------------------------------
 
-// A volume with several frames in its journal that is not unmounted.
-void make_pending(CrashDevice& device) {
-    TestVolume volume(device);
-    ASSERT_TRUE(volume.make().ok());
-    ASSERT_TRUE(volume.mount().ok());
-    ASSERT_TRUE(volume.write("/first", 0, test::test_content(1, 9000)).ok());
-    ASSERT_TRUE(volume.sync().ok());
-    ASSERT_TRUE(volume.write("/second", 0, test::test_content(2, 9000)).ok());
-    ASSERT_TRUE(volume.sync().ok());
-    ASSERT_TRUE(volume.write("/third", 0, test::test_content(3, 9000)).ok());
-    ASSERT_TRUE(volume.sync().ok());
-    volume.abandon();
-}
-
 TEST(JournalDamage, ValidPrefixIsKept) {
     CrashDevice device(kDeviceBytes);
     make_pending(device);
-    // Finds the second frame, and damages its payload.
-    const uint64_t first_byte = tiffinfs::kJournalFirstBlock * tiffinfs::kBlockBytes;
-    uint32_t frames = 0;
-    for (uint64_t offset = 0; offset < (64U << 10); offset += 512) {
-        tiffinfs::FrameHeader header;
-        alignas(512) unsigned char sector[512];
-        ASSERT_TRUE(device.read(first_byte + offset, sector, sizeof sector).ok());
-        __builtin_memcpy(&header, sector, sizeof header);
-        if (header.magic == tiffinfs::kFrameMagic && ++frames == 2) {
-            device.flip_bit(first_byte + offset + sizeof header + 8, 1);
-        }
-    }
-    ASSERT_EQ(frames, 3U);
+    damage_second_frame(device);
     const Report found = run_check(device);
     EXPECT_TRUE(found.has(Code::journal_damaged)) << text_of(found);
     const Report repaired = repair_completely(device);

@@ -191,6 +191,7 @@ TEST_F(FileDeviceTest, CreatesAFileWhenAsked) {
     auto device = FileDevice::open(path_, {false, 1 << 20});
     ASSERT_TRUE(device.ok()) << device.problem().text;
     EXPECT_EQ((*device)->geometry().size_bytes, 1U << 20);
+    EXPECT_TRUE((*device)->created());
     struct stat status {};
     ASSERT_EQ(stat(path_.c_str(), &status), 0);
     EXPECT_EQ(status.st_mode & 077U, 0U) << "images are for their owner";
@@ -201,6 +202,7 @@ TEST_F(FileDeviceTest, LeavesTheSizeOfAnExistingFile) {
     auto device = FileDevice::open(path_, {false, 4 << 20});
     ASSERT_TRUE(device.ok()) << device.problem().text;
     EXPECT_EQ((*device)->geometry().size_bytes, 1U << 20);
+    EXPECT_FALSE((*device)->created());
 }
 
 TEST_F(FileDeviceTest, ImpossibleSizesLeaveNoFile) {

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// fsck.tiffin as a program: what it prints, what it returns, what it refuses.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "fs/tiffinfs/format.h"
+#include "tests/unit/check/tools_support.h"
+
+namespace tiffin::check {
+namespace {
+
+namespace files = std::filesystem;
+
+TEST_F(Tools, FsckOfACleanVolume) {
+    make();
+    for (const char* options :
+         {"", "-n ", "-y ", "-p ", "-a ", "-f -y ", "-n --data -v ", "-C -n ", "-C0 -n "}) {
+        const Outcome checked = run("fsck.tiffin", options + image_);
+        EXPECT_EQ(checked.status, 0) << options << checked.output;
+        expect_contains(checked, "clean, 1 objects");
+    }
+}
+
+TEST_F(Tools, FsckUsage) {
+    EXPECT_EQ(run("fsck.tiffin", "").status, 16);
+    EXPECT_EQ(run("fsck.tiffin", "-n -y " + image_).status, 16);
+    EXPECT_EQ(run("fsck.tiffin", "--nonsense " + image_).status, 16);
+    EXPECT_EQ(run("fsck.tiffin", "--help").status, 0);
+    const Outcome missing = run("fsck.tiffin", "-n " + image_);
+    EXPECT_EQ(missing.status, 8);
+    expect_contains(missing, "there is no such file or device");
+    make_empty(64U << 20);
+    const Outcome nothing = run("fsck.tiffin", "-y " + image_);
+    EXPECT_EQ(nothing.status, 8);
+    expect_contains(nothing, "[superblock-missing]");
+}
+
+TEST_F(Tools, FsckOfADeviceInUse) {
+    make();
+    with_volume([&](test::TestVolume&) {
+        for (const char* options : {"-n ", "-y "}) {
+            const Outcome checked = run("fsck.tiffin", options + image_);
+            EXPECT_EQ(checked.status, 8);
+            expect_contains(checked, "is in use by another process");
+        }
+        const Outcome made = run("mkfs.tiffin", "-f " + image_);
+        EXPECT_EQ(made.status, 1);
+        expect_contains(made, "is in use by another process");
+    });
+}
+
+TEST_F(Tools, FsckFindsAndRepairs) {
+    make();
+    damage((64U << 20) - 4096 + 100);  // the second copy of the newest superblock
+    const Outcome asked = run("fsck.tiffin", image_);
+    EXPECT_EQ(asked.status, 4) << asked.output;
+    expect_contains(asked, "changing nothing, as with -n");
+    const Outcome found = run("fsck.tiffin", "-n " + image_);
+    EXPECT_EQ(found.status, 4) << found.output;
+    expect_contains(found, "harmless: superblock B, second copy");
+    expect_contains(found, "fsck.tiffin -f -y repairs");
+    const Outcome repaired = run("fsck.tiffin", "-p " + image_);
+    EXPECT_EQ(repaired.status, 1) << repaired.output;
+    expect_contains(repaired, "1 problem repaired");
+    EXPECT_EQ(run("fsck.tiffin", "-n " + image_).status, 0);
+}
+
+TEST_F(Tools, FsckPreensOnlyWhatIsSafe) {
+    make();
+    // The root leaf of a new volume: there is no older generation to go back to.
+    damage(tiffinfs::kBlockBytes * (4 + 1024) + 200);
+    const Outcome safe = run("fsck.tiffin", "-p -f " + image_);
+    EXPECT_EQ(safe.status, 4) << safe.output;
+    expect_contains(safe, "[node-invalid]");
+    const Outcome all = run("fsck.tiffin", "-y -f " + image_);
+    EXPECT_EQ(all.status, 1) << all.output;
+    EXPECT_EQ(run("fsck.tiffin", "-n " + image_).status, 0);
+}
+
+TEST_F(Tools, FsckReplaysTheJournal) {
+    make();
+    with_volume([](test::TestVolume& volume) {
+        ASSERT_TRUE(volume.write("/file", 0, "content").ok());
+        ASSERT_TRUE(volume.sync().ok());
+        volume.abandon();
+    });
+    const Outcome looked = run("fsck.tiffin", "-n " + image_);
+    EXPECT_EQ(looked.status, 0) << looked.output;
+    expect_contains(looked, "[journal-pending]");
+    const Outcome replayed = run("fsck.tiffin", "-p " + image_);
+    EXPECT_EQ(replayed.status, 0) << replayed.output;
+    const Outcome clean = run("fsck.tiffin", "-p " + image_);
+    EXPECT_EQ(clean.status, 0);
+    expect_contains(clean, "clean, 2 objects");
+    with_volume([](test::TestVolume& volume) {
+        EXPECT_EQ(volume.read("/file").value_or(""), "content");
+        ASSERT_TRUE(volume.unmount().ok());
+    });
+}
+
+TEST_F(Tools, FsckReportsProgressToPrograms) {
+    make();
+    const Outcome checked = run("fsck.tiffin", "-n -C 3 " + image_ + " 3>" + folder_ + "/progress");
+    EXPECT_EQ(checked.status, 0) << checked.output;
+    std::ifstream progress(folder_ + "/progress");
+    int phase = 0;
+    int done = 0;
+    int total = 0;
+    std::string device;
+    ASSERT_TRUE(progress >> phase >> done >> total >> device);
+    EXPECT_EQ(phase, 1);
+    EXPECT_EQ(total, 1000);
+    EXPECT_EQ(device, image_);
+}
+
+}  // namespace
+}  // namespace tiffin::check
