@@ -40,6 +40,10 @@ void ExtentCheck::visit(Key key, ByteSpan value) {
     allocated_blocks_ += extent.block_count;
     end_block_ = extent.end_block();
     check_end(extent);
+    mark_blocks(extent);
+}
+
+void ExtentCheck::mark_blocks(const MappedExtent& extent) {
     const tiffinfs::BlockRange range{extent.physical_block, extent.block_count};
     state_.objects.data_blocks.mark(range, &state_.objects.conflicts);
     state_.nodes.find_marked(range, state_.objects.conflicts);
@@ -58,6 +62,8 @@ bool ExtentCheck::check_overlap(const MappedExtent& extent) {
             state_.repairs.put(make_key(state_.node, Kind::extent, end_block_),
                                slice_extent(extent, end_block_, extent.end_block()));
         }
+    } else {
+        mark_blocks(extent);  // it stays, so its blocks are not free
     }
     return false;
 }

@@ -72,6 +72,7 @@ class ExtentCheck {
 
   private:
     bool check_overlap(const tiffinfs::MappedExtent& extent);
+    void mark_blocks(const tiffinfs::MappedExtent& extent);
     void check_end(const tiffinfs::MappedExtent& extent);
 
     ScanState& state_;

@@ -2,6 +2,7 @@
 #include "fuse/tools/common/mount_program.h"
 
 #include <unistd.h>
+#include <CLI/CLI.hpp>
 
 #include <cstdlib>
 #include <filesystem>

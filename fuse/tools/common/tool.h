@@ -5,9 +5,11 @@
 #include <optional>
 #include <string>
 
-#include <CLI/CLI.hpp>
-
 #include "fuse/host/problem.h"
+
+namespace CLI {
+class App;
+}
 
 namespace tiffin::fuse {
 

@@ -2,6 +2,7 @@
 #include "fuse/tools/fsck_tiffin/options.h"
 
 #include <fcntl.h>
+#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <cctype>

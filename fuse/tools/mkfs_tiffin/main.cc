@@ -2,6 +2,7 @@
 // mkfs.tiffin [-f] [-L LABEL] [-U UUID] [-J SIZE] [-n] [-q] DEVICE [SIZE]
 #include <fmt/format.h>
 #include <unistd.h>
+#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <cstdlib>

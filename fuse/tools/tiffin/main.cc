@@ -1,30 +1,85 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // tiffin: what there is to ask of file systems, mounted or not.
+#include <CLI/CLI.hpp>
+
 #include <cstdlib>
 #include <optional>
+#include <string>
 
-#include "fuse/check/dump.h"
 #include "fuse/tools/common/tool.h"
 #include "fuse/tools/tiffin/commands.h"
 
+namespace tiffin::fuse {
 namespace {
 
 constexpr int kUsageStatus = 2;
 
+struct Arguments {
+    std::string place;      // a directory of a mount, or a device
+    std::string structure;  // dump
+    std::optional<uint64_t> number;
+    bool json = false;
+    bool quiet = false;
+};
+
+void add_mount_point(CLI::App& command, Arguments& arguments) {
+    command.add_option("MOUNTPOINT", arguments.place, "Any directory of the mount")->required();
+}
+
+// Those that ask a mounted file system. What went wrong lands in `problem`.
+void add_mount_commands(CLI::App& app, Arguments& arguments, std::optional<Problem>& problem) {
+    CLI::App* status = app.add_subcommand("status", "What a mounted file system says of itself");
+    add_mount_point(*status, arguments);
+    status->callback([&] { problem = print_status(arguments.place); });
+
+    CLI::App* stats = app.add_subcommand(
+        "stats", "Requests that a mount has served: how many, and how long they took in it");
+    add_mount_point(*stats, arguments);
+    stats->add_flag("--json", arguments.json, "For programs, with the whole histograms");
+    stats->callback([&] { problem = print_stats(arguments.place, arguments.json); });
+
+    CLI::App* scrubbing =
+        app.add_subcommand("scrub", "Reads and verifies everything that a mount stores");
+    add_mount_point(*scrubbing, arguments);
+    scrubbing->add_flag("-q,--quiet", arguments.quiet, "Say something only when there are errors");
+    scrubbing->callback([&] { problem = scrub(arguments.place, arguments.quiet); });
+}
+
+// Those that read a device.
+void add_device_commands(CLI::App& app, Arguments& arguments, std::optional<Problem>& problem) {
+    CLI::App* info = app.add_subcommand("info", "Says what is on a device: sizes, state, journal.");
+    info->add_option("device", arguments.place, "file:PATH or PATH")->required();
+    info->add_flag("--json", arguments.json, "print JSON, for programs");
+    info->callback([&] { problem = print_info(arguments.place, arguments.json); });
+
+    CLI::App* dump =
+        app.add_subcommand("dump", "Shows structures on a device, for finding out what is wrong.");
+    dump->add_option("device", arguments.place, "file:PATH or PATH")->required();
+    dump->add_option("structure", arguments.structure,
+                     "superblock, tree, node BLOCK, inode ID, directory ID, journal, bitmap GROUP")
+        ->required();
+    dump->add_option("number", arguments.number, "which block, object or group");
+    dump->add_flag("--json", arguments.json, "print JSON, for programs");
+    dump->callback([&] {
+        problem =
+            print_dump(arguments.place, arguments.structure, arguments.number, arguments.json);
+    });
+}
+
 int run(int argc, char** argv) {
-    using namespace tiffin::fuse;  // NOLINT
     if (!provide_standard_descriptors("tiffin")) {
         return EXIT_FAILURE;
     }
     CLI::App app("Looks into Tiffin file systems.", "tiffin");
     add_version_flag(app);
     app.require_subcommand(1);
+    Arguments arguments;
     std::optional<Problem> problem;
-    add_status_command(app, problem);
-    add_stats_command(app, problem);
-    add_scrub_command(app, problem);
-    tiffin::check::add_offline_commands(app, problem);
-    add_version_command(app, problem);
+    add_mount_commands(app, arguments, problem);
+    add_device_commands(app, arguments, problem);
+    CLI::App* version = app.add_subcommand("version", "The version of the tools, and of a mount");
+    version->add_option("MOUNTPOINT", arguments.place, "Any directory of a mount");
+    version->callback([&] { problem = print_version(arguments.place); });
     if (std::optional<int> status = parse_arguments(app, argc, argv, kUsageStatus)) {
         return *status;
     }
@@ -36,5 +91,6 @@ int run(int argc, char** argv) {
 }
 
 }  // namespace
+}  // namespace tiffin::fuse
 
-int main(int argc, char** argv) { return run(argc, argv); }
+int main(int argc, char** argv) { return tiffin::fuse::run(argc, argv); }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // tiffin scrub: reads and verifies everything that a mounted file system stores.
 #include <cstdio>
-#include <memory>
 
 #include "fuse/host/size_text.h"
 #include "fuse/tools/common/control_client.h"
@@ -9,7 +8,6 @@
 #include "fuse/tools/tiffin/commands.h"
 
 namespace tiffin::fuse {
-namespace {
 
 std::optional<Problem> scrub(const std::string& mount_point, bool quiet) {
     auto client = ControlClient::open(mount_point);
@@ -42,18 +40,6 @@ std::optional<Problem> scrub(const std::string& mount_point, bool quiet) {
                format_size(progress.checked_bytes).c_str());
     }
     return std::nullopt;
-}
-
-}  // namespace
-
-void add_scrub_command(CLI::App& app, std::optional<Problem>& problem) {
-    auto mount_point = std::make_shared<std::string>();
-    auto quiet = std::make_shared<bool>(false);
-    CLI::App* command =
-        app.add_subcommand("scrub", "Reads and verifies everything that a mount stores");
-    command->add_option("MOUNTPOINT", *mount_point, "Any directory of the mount")->required();
-    command->add_flag("-q,--quiet", *quiet, "Say something only when there are errors");
-    command->callback([mount_point, quiet, &problem] { problem = scrub(*mount_point, *quiet); });
 }
 
 }  // namespace tiffin::fuse

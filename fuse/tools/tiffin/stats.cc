@@ -75,6 +75,8 @@ void print_json(const std::vector<NamedTotals>& all) {
     printf("%s\n", document.dump(2).c_str());
 }
 
+}  // namespace
+
 std::optional<Problem> print_stats(const std::string& mount_point, bool as_json) {
     auto client = ControlClient::open(mount_point);
     if (!client.ok()) {
@@ -90,19 +92,6 @@ std::optional<Problem> print_stats(const std::string& mount_point, bool as_json)
         print_table(*all);
     }
     return std::nullopt;
-}
-
-}  // namespace
-
-void add_stats_command(CLI::App& app, std::optional<Problem>& problem) {
-    auto mount_point = std::make_shared<std::string>();
-    auto as_json = std::make_shared<bool>(false);
-    CLI::App* command = app.add_subcommand(
-        "stats", "Requests that a mount has served: how many, and how long they took in it");
-    command->add_option("MOUNTPOINT", *mount_point, "Any directory of the mount")->required();
-    command->add_flag("--json", *as_json, "For programs, with the whole histograms");
-    command->callback(
-        [mount_point, as_json, &problem] { problem = print_stats(*mount_point, *as_json); });
 }
 
 }  // namespace tiffin::fuse

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // tiffin status, tiffin version.
 #include <cstdio>
-#include <memory>
 
 #include "fuse/session/version.h"
 #include "fuse/tools/common/control_client.h"
 #include "fuse/tools/tiffin/commands.h"
 
 namespace tiffin::fuse {
-namespace {
 
 std::optional<Problem> print_status(const std::string& mount_point) {
     auto client = ControlClient::open(mount_point);
@@ -39,22 +37,6 @@ std::optional<Problem> print_version(const std::string& mount_point) {
     }
     printf("%s %s\n", mount_point.c_str(), text->c_str());
     return std::nullopt;
-}
-
-}  // namespace
-
-void add_status_command(CLI::App& app, std::optional<Problem>& problem) {
-    auto mount_point = std::make_shared<std::string>();
-    CLI::App* command = app.add_subcommand("status", "What a mounted file system says of itself");
-    command->add_option("MOUNTPOINT", *mount_point, "Any directory of the mount")->required();
-    command->callback([mount_point, &problem] { problem = print_status(*mount_point); });
-}
-
-void add_version_command(CLI::App& app, std::optional<Problem>& problem) {
-    auto mount_point = std::make_shared<std::string>();
-    CLI::App* command = app.add_subcommand("version", "The version of the tools, and of a mount");
-    command->add_option("MOUNTPOINT", *mount_point, "Any directory of a mount");
-    command->callback([mount_point, &problem] { problem = print_version(*mount_point); });
 }
 
 }  // namespace tiffin::fuse

@@ -219,6 +219,23 @@ TEST(Declined, ARepairThatNeedsAnotherRunSaysSo) {
 }
 
 // Where nothing would be written anyway, nothing is withheld.
+// An extent that stays, for nobody has said which of two is right, keeps its blocks.
+TEST(Declined, BlocksOfAnOverlappingExtentStayInUse) {
+    CrashDevice device(kDeviceBytes);
+    make_populated(device, 20);
+    ImageEditor editor(device);
+    const uint64_t node = editor.node_of("/reserved");
+    const uint64_t block = editor.superblock().total_blocks - 100;  // nobody's so far
+    const tiffinfs::ExtentValue extent{block, 1, 1, tiffinfs::extent_flag::unwritten};
+    editor.put(make_key(node, Kind::extent, 100), bytes_of(extent));
+    editor.set_used(block, true);
+    give_reasons_to_write(device);
+    const Report report = run_check(device, only_what_is_safe());
+    EXPECT_TRUE(report.has(Code::extent_overlap)) << text_of(report);
+    EXPECT_FALSE(report.has(Code::bitmap_leak)) << text_of(report);
+    (void)repair_completely(device);
+}
+
 TEST(Declined, ACheckThatMayNotWriteWithholdsNothing) {
     CrashDevice device(kDeviceBytes);
     make_tree(device, misplace_key);
