@@ -23,7 +23,7 @@ set(TIFFIN_TOOL_OPTIONS "")
 set(TIFFIN_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize=: address,undefined or thread")
 option(TIFFIN_WARNINGS_AS_ERRORS "Stop at the first compiler warning" ON)
 
-if(TIFFIN_SANITIZE)
+if(TIFFIN_SANITIZE MATCHES "address")
     set(TIFFIN_TEST_OPTIONS -O0)
     set(TIFFIN_TOOL_OPTIONS -O0)
 elseif(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")

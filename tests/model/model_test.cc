@@ -22,7 +22,7 @@ class ModelTest : public ::testing::TestWithParam<uint64_t> {};
 TEST_P(ModelTest, AgreesWithTheModel) {
     std::unique_ptr<Subject> subject = make_core_subject();
     ModelRun run(*subject, GetParam());
-    std::string failure = run.run(test::test_size(15000, 4000));
+    std::string failure = run.run(test::test_size(15000, 2000));
     EXPECT_EQ(failure, "") << failure;
 }
 

@@ -10,12 +10,13 @@
 #include "tests/suite/gtest_cases.h"
 #include "tests/suite/helpers.h"
 #include "tests/suite/tree_snapshot.h"
+#include "tests/support/test_size.h"
 
 namespace tiffin::suite {
 namespace {
 
 // Large enough for every case, small enough to be filled.
-constexpr uint64_t kVolumeBytes = 128ULL << 20;
+const uint64_t kVolumeBytes = test::test_size(128, 48) << 20;
 
 class CoreCase {
   public:
