@@ -5,7 +5,6 @@
 // failing.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <string>
@@ -16,6 +15,7 @@
 #include "fuse/host/allocation_hooks.h"
 #include "fuse/host/log_sink.h"
 #include "tests/support/crash_device.h"
+#include "tests/support/test_size.h"
 #include "tests/support/test_volume.h"
 
 namespace tiffin::test {
@@ -23,8 +23,6 @@ namespace {
 
 constexpr uint64_t kDeviceBytes = 16U << 20;
 constexpr size_t kBlock = vfs::kBlockBytes;
-
-bool reduced() { return std::getenv("TIFFIN_TEST_REDUCED") != nullptr; }
 
 struct Step {
     std::string text;
@@ -271,7 +269,7 @@ class SingleFailure : public testing::TestWithParam<Case> {
 TEST_P(SingleFailure, ChangesNothingAndLosesNothing) {
     // There are many reads and allocations, and most are like others.
     const bool many = GetParam().kind == Kind::read || GetParam().kind == Kind::allocation;
-    const uint64_t stride = reduced() ? 13 : many ? 3 : 1;
+    const uint64_t stride = test::is_reduced() ? 31 : many ? 3 : 1;
     uint64_t number = 1;
     for (; number < 5000; number += stride) {
         SCOPED_TRACE("request " + std::to_string(number));
