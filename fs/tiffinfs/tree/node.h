@@ -59,6 +59,10 @@ Key leaf_key(const unsigned char* page, uint32_t index);
 ByteSpan leaf_value(const unsigned char* page, uint32_t index);
 // Bytes that an insertion may still use (slot and value). The heap of values is always compact.
 uint32_t leaf_free_bytes(const unsigned char* page);
+// What slots and values take.
+inline uint32_t leaf_used_bytes(const unsigned char* page) {
+    return kNodeSpaceBytes - leaf_free_bytes(page);
+}
 // Puts `key` := `value` at `index`, where leaf_lower_bound found its place; replaces an equal key.
 // Precondition: room (leaf_free_bytes, counting what a replaced value gives back).
 void leaf_put(unsigned char* page, uint32_t index, Key key, ByteSpan value);
