@@ -62,10 +62,10 @@ Result<bool> open_file(Session& session, vfs::NodeId node, fuse_file_info& file)
 
 namespace {
 
-// The kernel reads what it has cached without asking. Where it opens files it is the opening that counts
-// as reading.
+// The kernel reads what it has cached without asking. Where it opens files it is the opening for reading
+// alone that counts as reading: most of those who may also write only write.
 void note_opened_for_reading(Session& session, vfs::NodeId node, int open_flags) {
-    if ((open_flags & O_ACCMODE) == O_WRONLY || (open_flags & O_NOATIME) != 0) {
+    if ((open_flags & O_ACCMODE) != O_RDONLY || (open_flags & O_NOATIME) != 0) {
         return;
     }
     vfs::FileSystem& file_system = session.file_system();
