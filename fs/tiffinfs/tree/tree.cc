@@ -275,26 +275,18 @@ Result<void> Tree::prepare(Key first, Key last, NodePins& pins) NO_THREAD_SAFETY
     }
 }
 
-uint32_t Tree::nodes_needed(uint32_t records, uint32_t contiguous_bytes) const {
-    // The tree may grow by a level meanwhile. A change copies its path. Neighbours share theirs; here
-    // their leaves are taken to be no emptier than usual, which prepare() looks at.
-    uint32_t height = root().level + 2U;
-    uint32_t copies = records * height;
+NodesNeeded Tree::nodes_needed(uint32_t records, uint32_t contiguous_bytes) const {
+    // The tree may grow by a level meanwhile. A change copies its path and, in the worst case, splits
+    // every node on it and adds a root. Neighbours share their path; here their leaves are taken to be
+    // no emptier than usual, which Transaction::prepare() looks at.
+    const uint32_t height = root().level + 2U;
+    NodesNeeded needed{records * height, records * (height + 1)};
     if (contiguous_bytes > 0) {
-        copies += leaves_of(contiguous_bytes) + 2 * height;
+        const uint32_t leaves = leaves_of(contiguous_bytes);
+        needed.copies += leaves + 2 * height;
+        needed.splits += leaves + leaves / 16 + 2 * (height + 1);
     }
-    return copies + splits_needed(records, contiguous_bytes);
-}
-
-uint32_t Tree::splits_needed(uint32_t records, uint32_t contiguous_bytes) const {
-    // In the worst case a change splits every node on its way and adds a root.
-    uint32_t path = root().level + 3U;
-    uint32_t splits = records * path;
-    if (contiguous_bytes > 0) {
-        uint32_t leaves = leaves_of(contiguous_bytes);
-        splits += leaves + leaves / 16 + 2 * path;
-    }
-    return splits;
+    return needed;
 }
 
 }  // namespace tiffin::tiffinfs

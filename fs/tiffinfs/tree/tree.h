@@ -48,6 +48,14 @@ class TreeVisitor {
     ~TreeVisitor() = default;
 };
 
+// A number of new nodes, by what they are for.
+struct NodesNeeded {
+    uint32_t copies = 0;
+    uint32_t splits = 0;
+
+    uint32_t total() const { return copies + splits; }
+};
+
 class Tree {
   public:
     // `cache` and `pool` must outlive the tree.
@@ -95,11 +103,9 @@ class Tree {
     bool find_last_prepared(Key at_or_before, Key not_before, KeyAndValue& found);
     bool find_first_prepared(Key first, Key end, KeyAndValue& found);
 
-    // Nodes that `records` changes scattered over the tree can use up at most, or changes of
-    // neighbouring keys with `contiguous_bytes` of slots and values in all.
-    uint32_t nodes_needed(uint32_t records, uint32_t contiguous_bytes) const;
-    // Those of them that splits can use up, without any copies.
-    uint32_t splits_needed(uint32_t records, uint32_t contiguous_bytes) const;
+    // What `records` changes scattered over the tree can use up at most, or changes of neighbouring
+    // keys with `contiguous_bytes` of slots and values in all.
+    NodesNeeded nodes_needed(uint32_t records, uint32_t contiguous_bytes) const;
 
     // ---- Checkpoint, with no transaction open. ----
     TreeRoot root() const;

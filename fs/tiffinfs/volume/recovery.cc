@@ -308,8 +308,9 @@ Result<void> Volume::replay_frame(ByteSpan payload, TransactionWorkspace& worksp
         if (prepared.ok()) {
             // At neighbouring keys every pinned node may be copied, and both ends split. Only so much:
             // a full volume has not much more.
-            const uint32_t nodes = scattered ? tree_.nodes_needed(1, 0)
-                                             : workspace.pins.size() + tree_.nodes_needed(2, 0);
+            const uint32_t nodes = scattered
+                                       ? tree_.nodes_needed(1, 0).total()
+                                       : workspace.pins.size() + tree_.nodes_needed(2, 0).total();
             reserved = reserve_for_replay(nodes, workspace);
         }
         if (prepared.ok() && reserved.ok()) {

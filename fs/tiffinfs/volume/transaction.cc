@@ -72,15 +72,15 @@ Result<void> Transaction::begin(SpacePriority priority,
         Result<void> reserved = volume_.check_writable();
         bool space_is_short = false;
         if (reserved.ok()) {
-            reserved = volume_.pool().reserve(
-                volume_.tree().nodes_needed(size.scattered, size.contiguous_bytes), priority,
-                workspace->reservation);
+            const NodesNeeded needed =
+                volume_.tree().nodes_needed(size.scattered, size.contiguous_bytes);
+            workspace->splits = needed.splits;
+            reserved = volume_.pool().reserve(needed.total(), priority, workspace->reservation);
             space_is_short = !reserved.ok() && reserved.error() == Error::enospc;
         }
         if (reserved.ok() && volume_.journal().try_reserve(journal_bytes)) {
             workspace->journal_reserved = journal_bytes;
             workspace->priority = priority;
-            workspace->size = size;
             workspace_ = workspace;
             return {};
         }
@@ -226,10 +226,8 @@ Result<void> Transaction::prepare() {
 // known, and so is what is needed at most.
 Result<void> Transaction::reserve_copies() {
     NodeReservation& reservation = workspace_->reservation;
-    const Tree& tree = volume_.tree();
     const uint32_t needed =
-        workspace_->pins.count_older(tree.generation()) +
-        tree.splits_needed(workspace_->size.scattered, workspace_->size.contiguous_bytes);
+        workspace_->pins.count_older(volume_.tree().generation()) + workspace_->splits;
     if (reservation.nodes < needed) {
         TRY(volume_.pool().reserve(needed - reservation.nodes, workspace_->priority, reservation));
     }

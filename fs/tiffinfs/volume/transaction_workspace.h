@@ -8,7 +8,6 @@
 #include "fs/tiffinfs/format.h"
 #include "fs/tiffinfs/tree/node_cache.h"
 #include "fs/tiffinfs/volume/extents.h"
-#include "fs/tiffinfs/volume/transaction.h"
 
 namespace tiffin::tiffinfs {
 
@@ -33,7 +32,7 @@ struct TransactionWorkspace {
     uint32_t journal_reserved = 0;
     bool prepared = false;
     SpacePriority priority = SpacePriority::normal;
-    TransactionSize size;
+    uint32_t splits = 0;  // that its changes can need at most
     NodeReservation reservation;
     NodePins pins;
     FreedRanges freed;
