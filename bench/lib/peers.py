@@ -49,11 +49,23 @@ def ext4_on_a_loop(work: Path, image_folder: Path, size_mib: int) -> Iterator[Pa
 
 
 @contextmanager
-def passthrough(work: Path, program: str, source: Path) -> Iterator[Path]:
-    """libfuse's example passthrough_hp on a folder: a FUSE file system that does nothing itself."""
-    folder = work / "passthrough"
+def ext4_on_zram(work: Path, size_mib: int) -> Iterator[Path]:
+    """A RAM disk without a thread of its own: the fairest to ext4."""
+    device = subprocess.run(["zramctl", "--find", "--size", f"{size_mib}M"], check=True,
+                            capture_output=True, text=True).stdout.strip()
+    try:
+        run("mkfs.ext4", "-q", device)
+        with mounted(work / "ext4-zram", "mount", device) as folder:
+            yield folder
+    finally:
+        run("zramctl", "--reset", device)
+
+
+@contextmanager
+def served(folder: Path, *command: str | Path) -> Iterator[Path]:
+    """A FUSE file system whose server stays in the foreground: it has let go of everything at the end."""
     folder.mkdir()
-    server = subprocess.Popen([program, "--foreground", str(source), str(folder)],
+    server = subprocess.Popen([str(part) for part in command] + [str(folder)],
                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         for _ in range(100):
@@ -61,7 +73,7 @@ def passthrough(work: Path, program: str, source: Path) -> Iterator[Path]:
                 break
             time.sleep(0.05)
         else:
-            raise RuntimeError(f"{program} does not mount")
+            raise RuntimeError(f"{command[0]} does not mount")
         yield folder
     finally:
         run("umount", folder)
@@ -69,18 +81,25 @@ def passthrough(work: Path, program: str, source: Path) -> Iterator[Path]:
 
 
 @contextmanager
+def passthrough(work: Path, program: str, source: Path) -> Iterator[Path]:
+    """libfuse's example passthrough_hp on a folder: a FUSE file system that does nothing itself."""
+    with served(work / "passthrough", program, "--foreground", source) as folder:
+        yield folder
+
+
+@contextmanager
 def fuse2fs(work: Path, image_folder: Path, size_mib: int) -> Iterator[Path]:
     image = image_folder / "fuse2fs.img"
     run("truncate", "-s", f"{size_mib}M", image)
     run("mkfs.ext4", "-q", image)
-    with mounted(work / "fuse2fs", "fuse2fs", "-o", "fakeroot", image) as folder:
+    with served(work / "fuse2fs", "fuse2fs", "-f", "-o", "fakeroot", image) as folder:
         yield folder
 
 
 @contextmanager
 def peers(work: Path, volume_mib: int, also: dict[str, str]) -> Iterator[dict[str, Path]]:
     """Mounts "tiffin" (mem:), "tiffin-file" (an image in tmpfs), "tmpfs" and "ext4" (a loop device over an
-    image in tmpfs), and of `also` what is given: "passthrough" (the program), "fuse2fs" (anything).
+    image in tmpfs), and of `also` what is given: "zram" (ext4 there), "passthrough" (the program), "fuse2fs".
     """
     with ExitStack() as stack:
         tmpfs = stack.enter_context(
@@ -93,6 +112,8 @@ def peers(work: Path, volume_mib: int, also: dict[str, str]) -> Iterator[dict[st
             "tmpfs": tmpfs,
             "ext4": stack.enter_context(ext4_on_a_loop(work, tmpfs, volume_mib)),
         }
+        if also.get("zram"):
+            folders["ext4-zram"] = stack.enter_context(ext4_on_zram(work, volume_mib))
         if also.get("passthrough"):
             source = folders["ext4"] / "passthrough"
             source.mkdir()

@@ -9,6 +9,7 @@ namespace tiffin::fuse {
 namespace {
 
 constexpr uint32_t kMaxThreadsLimit = 1024;
+constexpr uint32_t kMaxBusyPollUs = 1000;
 constexpr uint64_t kMaxCommitSeconds = 86'400;  // a day
 
 std::optional<Problem> parse_number(std::string_view name, std::string_view text, uint64_t minimum,
@@ -58,6 +59,14 @@ std::optional<Problem> set_max_threads(std::string_view value, MountOptions& opt
     std::optional<Problem> problem =
         parse_number("max_threads", value, 2, kMaxThreadsLimit, number);
     options.max_threads = static_cast<uint32_t>(number);
+    return problem;
+}
+
+std::optional<Problem> set_busy_poll(std::string_view value, MountOptions& options) {
+    uint64_t number = 0;
+    std::optional<Problem> problem =
+        parse_number("busy_poll_us (microseconds)", value, 0, kMaxBusyPollUs, number);
+    options.busy_poll_us = static_cast<uint32_t>(number);
     return problem;
 }
 
@@ -162,6 +171,8 @@ constexpr Setting kSettings[] = {
     {"commit", set_commit, "SECONDS", "changes are durable after this time at the latest"},
     {"errors", set_errors, "remount-ro|continue", "what to do when damage is found"},
     {"max_threads", set_max_threads, "N", "threads that serve requests, at most"},
+    {"busy_poll_us", set_busy_poll, "N",
+     "how long a thread asks for the next request before it sleeps"},
     {"fsname", set_source, "NAME", "what df and /proc/mounts show instead of the device"},
     {"log", set_log, "PATH", "append messages to this file instead of the system's log"},
 };

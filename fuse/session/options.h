@@ -33,6 +33,7 @@ struct MountOptions {
     bool remount = false;
     bool says_ro_or_rw = false;  // for a remount: else that stays as it is
     uint32_t max_threads = kDefaultMaxThreads;
+    uint32_t busy_poll_us = kDefaultBusyPollUs;
     std::string source;    // fsname=: what /proc/mounts shows; empty: the device
     std::string log_path;  // log=: empty: the system's log
 };

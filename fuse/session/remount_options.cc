@@ -47,6 +47,8 @@ constexpr FixedOption kFixedOptions[] = {
     {"io_uring", [](const Options& a, const Options& b) { return a.io_uring == b.io_uring; }},
     {"max_threads",
      [](const Options& a, const Options& b) { return a.max_threads == b.max_threads; }},
+    {"busy_poll_us",
+     [](const Options& a, const Options& b) { return a.busy_poll_us == b.busy_poll_us; }},
     {"fsname", [](const Options& a, const Options& b) { return a.source == b.source; }},
     {"log", [](const Options& a, const Options& b) { return a.log_path == b.log_path; }},
 };

@@ -2,13 +2,9 @@
 #include "fuse/session/session.h"
 
 #include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstring>
-#include <thread>
 #include <utility>
 
 #include "fs/vfs/host.h"
@@ -45,11 +41,6 @@ std::string option_text(const SessionOptions& options) {
 #endif
     return text;
 }
-
-// Interrupts the wait of the thread that runs the session; see Session::stop().
-constexpr int kWakeSignal = SIGUSR1;
-
-void ignore_signal(int /*number*/) {}
 
 }  // namespace
 
@@ -91,6 +82,8 @@ std::optional<Problem> Session::attach() {
         return Problem{"cannot mount on " + options_.mount_point + ": " + why};
     }
     attached_ = true;
+    loop_ = std::make_unique<RequestLoop>(
+        session_, RequestLoopOptions{options_.max_threads, options_.busy_poll_us});
     mounts_.remember(fuse_session_fd(session_), options_.mount_point);
     if (!page_flusher_.start(session_)) {
         return Problem{"cannot start a thread: raise the limit of processes", Error::eagain};
@@ -127,28 +120,13 @@ void Session::leave() {
 }
 
 std::optional<Problem> Session::run() {
-    struct sigaction action {};
-    action.sa_handler = ignore_signal;
-    sigaction(kWakeSignal, &action, nullptr);
-    serving_thread_ = pthread_self();
-    serving_.store(true);
-
-    fuse_loop_config* config = fuse_loop_cfg_create();
-    if (config == nullptr) {
-        return Problem{"out of memory", Error::enomem};
-    }
-    fuse_loop_cfg_set_clone_fd(config, 1);
-    fuse_loop_cfg_set_max_threads(config, options_.max_threads);
-    int result = fuse_session_loop_mt(session_, config);
-    fuse_loop_cfg_destroy(config);
-    serving_.store(false);
-
-    if (result < 0) {
+    const int error = loop_->run();
+    if (error != 0) {
         // Nobody answers the kernel any more: let it give up on what waits for us.
         if (mounts_.is_connected()) {
             mounts_.detach(UnmountMode::abort);
         }
-        return Problem{"the session ended: " + system_error_text(-result), Error::eio};
+        return Problem{"the session ended: " + system_error_text(error), Error::eio};
     }
     if (!initialised_.load()) {
         return Problem{"the kernel and libfuse did not agree; the log says why", Error::eio};
@@ -170,12 +148,7 @@ void Session::forget_attributes(vfs::NodeId node) {
 void Session::stop() {
     // First, while there are threads that answer the writes it may be waiting for.
     page_flusher_.stop();
-    fuse_session_exit(session_);
-    // Older versions of libfuse do not notice before a signal ends their wait.
-    while (serving_.load()) {
-        pthread_kill(serving_thread_, kWakeSignal);
-        std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
+    loop_->stop();
 }
 
 void Session::initialise(fuse_conn_info& connection) {
@@ -250,6 +223,9 @@ std::string Session::status() const {
     text += "process: " + std::to_string(getpid()) + "\n";
     text += "uptime: " + std::to_string(uptime_s) + " s\n";
     text += "threads at most: " + std::to_string(options_.max_threads) + "\n";
+    const RequestLoop::Counters counters = loop_->counters();
+    text += "requests met while polling: " + std::to_string(counters.met_awake) + "\n";
+    text += "requests slept for: " + std::to_string(counters.slept) + "\n";
     text += "libfuse: " + std::string(fuse_pkgversion()) + "\n";
     text += "FUSE protocol: 7." + std::to_string(protocol_minor_) + "\n";
     text += "FUSE features: " + features_ + "\n";

@@ -23,6 +23,7 @@
 #include "fuse/host/problem.h"
 #include "fuse/session/own_mounts.h"
 #include "fuse/session/page_flusher.h"
+#include "fuse/session/request_loop.h"
 #include "fuse/session/statistics.h"
 #include "fuse/session/tuning.h"
 
@@ -40,6 +41,8 @@ struct SessionOptions {
     std::vector<std::string> mount_options;
     // Upper bound of threads that serve requests; they are started as they are needed.
     uint32_t max_threads = kDefaultMaxThreads;
+    // How long a thread that has answered a request asks for the next before it sleeps; 0: not at all.
+    uint32_t busy_poll_us = kDefaultBusyPollUs;
     // Ask for FUSE-over-io_uring; without it where the kernel or libfuse lacks it.
     bool io_uring = false;
     // Each change of a directory is durable before it is answered (-o dirsync).
@@ -136,8 +139,7 @@ class Session {
     struct fuse_session* session_ = nullptr;
     bool attached_ = false;
     OwnMounts mounts_;
-    unsigned long serving_thread_ = 0;
-    std::atomic<bool> serving_{false};
+    std::unique_ptr<RequestLoop> loop_;
 
     // Written by initialise() before any other request can arrive.
     bool writes_back_ = false;

@@ -38,6 +38,18 @@ process=$(server)
 [[ $(readlink "/proc/$process/fd/2") == /dev/null ]] || fail "the server keeps the terminal"
 unmount_it
 
+# ---- How the threads wait ------------------------------------------------------------------------
+# statfs is never answered from a cache: each is one request, right after the answer to the last.
+requests_met_polling() {
+    mount_it -o busy_poll_us="$1"
+    python3 -c "import os; [os.statvfs('$mount_point') for i in range(3000)]"
+    "$tiffin" status "$mount_point" | sed -n 's/^requests met while polling: //p'
+    unmount_it
+}
+[[ $(requests_met_polling 0) == 0 ]] || fail "threads poll with busy_poll_us=0"
+# With one processor nobody polls.
+[[ $(nproc) -eq 1 || $(requests_met_polling 1000) -gt 100 ]] || fail "threads do not poll"
+
 # ---- Signals -------------------------------------------------------------------------------------
 for signal in TERM INT HUP; do
     mount_it -o log="$work/log"

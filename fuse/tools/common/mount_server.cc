@@ -229,6 +229,7 @@ std::optional<Problem> serve_session(const MountTask& task, Volume& volume, Sign
     options.source = task.source;
     options.mount_options = task.kernel_options;
     options.max_threads = task.options.max_threads;
+    options.busy_poll_us = task.options.busy_poll_us;
     options.io_uring = task.options.io_uring;
     options.strict_flags = task.options.strict_flags;
     options.directory_sync = task.options.directory_sync;

@@ -39,11 +39,13 @@ TEST(MountOptions, NothingIsTheDefault) {
     EXPECT_EQ(options.file_system.access_times, AccessTimeUpdates::relative);
     EXPECT_FALSE(options.file_system.cache_bytes.has_value());
     EXPECT_EQ(options.max_threads, kDefaultMaxThreads);
+    EXPECT_EQ(options.busy_poll_us, kDefaultBusyPollUs);
 }
 
 TEST(MountOptions, OfTheFileSystem) {
-    MountOptions options =
-        parsed("ro,noatime,sync,cache=64M,commit=3,errors=continue,max_threads=5,strict_flags");
+    MountOptions options = parsed(
+        "ro,noatime,sync,cache=64M,commit=3,errors=continue,max_threads=5,busy_poll_us=7,"
+        "strict_flags");
     EXPECT_TRUE(options.file_system.read_only);
     EXPECT_TRUE(options.file_system.synchronous);
     EXPECT_EQ(options.file_system.access_times, AccessTimeUpdates::never);
@@ -51,6 +53,7 @@ TEST(MountOptions, OfTheFileSystem) {
     EXPECT_EQ(options.file_system.commit_interval_ms, 3000U);
     EXPECT_EQ(options.file_system.errors, ErrorsPolicy::continue_running);
     EXPECT_EQ(options.max_threads, 5U);
+    EXPECT_EQ(options.busy_poll_us, 7U);
     EXPECT_TRUE(options.strict_flags);
 }
 
@@ -97,6 +100,7 @@ TEST(MountOptions, MistakesAreNamed) {
     EXPECT_THAT(problem_with("commit=5s"), HasSubstr("\"5s\""));
     EXPECT_THAT(problem_with("commit=99999999999999999999"), HasSubstr("from 0 to 86400"));
     EXPECT_THAT(problem_with("max_threads=1"), HasSubstr("from 2 to 1024"));
+    EXPECT_THAT(problem_with("busy_poll_us=1001"), HasSubstr("from 0 to 1000"));
     EXPECT_THAT(problem_with("errors=panic"), HasSubstr("\"panic\""));
     EXPECT_THAT(problem_with("log="), HasSubstr("path"));
 }
@@ -116,7 +120,8 @@ TEST(MountOptions, OthersMayNotHaveEverything) {
 
 TEST(MountOptions, HelpNamesEveryOptionWithAValue) {
     std::string help = mount_options_help();
-    for (const char* name : {"cache=SIZE", "commit=SECONDS", "max_threads=N", "log=PATH", "ro "}) {
+    for (const char* name :
+         {"cache=SIZE", "commit=SECONDS", "max_threads=N", "busy_poll_us=N", "log=PATH", "ro "}) {
         EXPECT_THAT(help, HasSubstr(name));
     }
 }

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+#include "fuse/session/request_loop.h"
+
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <memory>
+#include <system_error>
+#include <thread>
+
+#include "fuse/session/libfuse.h"
+
+namespace tiffin::fuse {
+namespace {
+
+// Interrupts the wait of a thread for a request.
+constexpr int kWakeSignal = SIGUSR1;
+
+void ignore_signal(int /*number*/) {}
+
+// For counters that one thread writes.
+void count(std::atomic<uint64_t>& counter) {
+    counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+}
+
+// Polling would only keep away whoever will ask.
+bool has_one_processor() {
+    cpu_set_t processors;
+    return sched_getaffinity(0, sizeof processors, &processors) == 0 && CPU_COUNT(&processors) == 1;
+}
+
+// Memory for a request as libfuse receives it. The data of a write begins on a page, so that devices with
+// direct I/O take it as it is.
+class RequestBuffer {
+  public:
+    RequestBuffer()
+        : page_bytes_(static_cast<size_t>(getpagesize())),
+          memory_(static_cast<char*>(std::aligned_alloc(page_bytes_, kPages * page_bytes_))) {}
+    ~RequestBuffer() { std::free(memory_); }
+    RequestBuffer(const RequestBuffer&) = delete;
+    RequestBuffer& operator=(const RequestBuffer&) = delete;
+
+    // Where a request is received; nullptr when there is no memory.
+    char* begin() const {
+        return memory_ == nullptr ? nullptr : memory_ + page_bytes_ - kHeaderBytes;
+    }
+
+  private:
+    // In front of written data (struct fuse_in_header, struct fuse_write_in).
+    static constexpr size_t kHeaderBytes = 80;
+    // The kernel's largest request, which libfuse's bound is before both have agreed on one, a page for
+    // headers, and one for where the data begins.
+    static constexpr size_t kPages = 256 + 2;
+
+    size_t page_bytes_;
+    char* memory_;
+};
+
+}  // namespace
+
+struct RequestLoop::Thread {
+    // Not for the thread of run().
+    std::thread thread;
+    pthread_t handle{};
+    RequestBuffer memory;
+    fuse_buf buffer{};
+    // Written by the thread alone, read by counters().
+    std::atomic<uint64_t> met_awake{0};
+    std::atomic<uint64_t> slept{0};
+
+    bool prepare() {
+        buffer.mem = memory.begin();
+        return buffer.mem != nullptr;
+    }
+};
+
+RequestLoop::RequestLoop(fuse_session* session, RequestLoopOptions options)
+    : session_(session),
+      options_(options),
+      busy_poll_ns_(has_one_processor() ? 0 : uint64_t{options.busy_poll_us} * 1000) {}
+
+RequestLoop::~RequestLoop() = default;
+
+int RequestLoop::run() {
+    struct sigaction action {};
+    action.sa_handler = ignore_signal;
+    sigaction(kWakeSignal, &action, nullptr);
+
+    auto first = std::make_unique<Thread>();
+    if (!first->prepare()) {
+        return ENOMEM;
+    }
+    first->handle = pthread_self();
+    Thread& self = *first;
+    running_.fetch_add(1);
+    waiting_.fetch_add(1);
+    {
+        MutexLock lock(mutex_);
+        threads_.push_back(std::move(first));
+    }
+    serve(self);
+    std::vector<std::unique_ptr<Thread>> all;
+    {
+        MutexLock lock(mutex_);
+        all.swap(threads_);
+    }
+    for (const auto& thread : all) {
+        if (thread->thread.joinable()) {
+            thread->thread.join();
+        }
+    }
+    return error_.load();
+}
+
+void RequestLoop::stop() {
+    ended_.store(true);
+    fuse_session_exit(session_);
+    // A thread may be just before its wait when the signal comes: so again until none is left.
+    while (running_.load() > 0) {
+        {
+            MutexLock lock(mutex_);
+            for (const auto& thread : threads_) {
+                pthread_kill(thread->handle, kWakeSignal);
+            }
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+}
+
+// Several requests at once are several threads' work; one that waits for a device holds up nobody.
+void RequestLoop::start_thread() {
+    MutexLock lock(mutex_);
+    if (ended_.load() || threads_.size() >= options_.max_threads) {
+        return;
+    }
+    auto thread = std::make_unique<Thread>();
+    if (!thread->prepare()) {
+        return;  // The requests wait for the threads there are; the next one tries again.
+    }
+    running_.fetch_add(1);
+    waiting_.fetch_add(1);
+    try {
+        thread->thread = std::thread([this, &self = *thread] {
+            pthread_setname_np(pthread_self(), "tiffin-serve");
+            serve(self);
+        });
+    } catch (const std::system_error&) {
+        waiting_.fetch_sub(1);
+        running_.fetch_sub(1);
+        return;
+    }
+    thread->handle = thread->thread.native_handle();
+    threads_.push_back(std::move(thread));
+}
+
+void RequestLoop::serve(Thread& self) {
+    while (!ended_.load(std::memory_order_relaxed)) {
+        const int received = receive(self);
+        if (received == -EINTR || received == -EAGAIN) {
+            continue;
+        }
+        if (received <= 0) {
+            error_.store(-received);
+            break;
+        }
+        if (waiting_.fetch_sub(1) == 1) {
+            start_thread();
+        }
+        fuse_session_process_buf(session_, &self.buffer);
+        if (busy_poll_ns_ != 0) {
+            last_answer_ns_.store(host::monotonic_ns(), std::memory_order_relaxed);
+        }
+        waiting_.fetch_add(1);
+    }
+    running_.fetch_sub(1);
+    // The connection has ended or does not work: that counts for all threads.
+    stop();
+}
+
+// As fuse_session_receive_buf(): the size, 0 when the connection has ended, or a negative error number.
+int RequestLoop::receive(Thread& self) {
+    if (polling_pays_.load(std::memory_order_relaxed) && poll()) {
+        count(self.met_awake);
+        return fuse_session_receive_buf(session_, &self.buffer);
+    }
+    count(self.slept);
+    const int received = fuse_session_receive_buf(session_, &self.buffer);
+    if (busy_poll_ns_ != 0) {
+        const uint64_t idle_ns =
+            host::monotonic_ns() - last_answer_ns_.load(std::memory_order_relaxed);
+        polling_pays_.store(idle_ns < busy_poll_ns_, std::memory_order_relaxed);
+    }
+    return received;
+}
+
+// Whether a request came in time. A thread that sleeps may take it first: then this one sleeps over its
+// read, as it would have anyway.
+bool RequestLoop::poll() {
+    // One is enough: a second would only take a processor away.
+    if (somebody_polls_.exchange(true, std::memory_order_relaxed)) {
+        return false;
+    }
+    const uint64_t start_ns = host::monotonic_ns();
+    bool ready = is_ready();
+    while (!ready && host::monotonic_ns() - start_ns < busy_poll_ns_) {
+        // Whoever else wants this processor comes first: perhaps it is the one that will ask.
+        sched_yield();
+        ready = is_ready();
+    }
+    somebody_polls_.store(false, std::memory_order_relaxed);
+    return ready;
+}
+
+bool RequestLoop::is_ready() const {
+    pollfd wanted{fuse_session_fd(session_), POLLIN, 0};
+    return ::poll(&wanted, 1, 0) != 0;
+}
+
+RequestLoop::Counters RequestLoop::counters() const {
+    Counters sum{};
+    MutexLock lock(mutex_);
+    for (const auto& thread : threads_) {
+        sum.met_awake += thread->met_awake.load(std::memory_order_relaxed);
+        sum.slept += thread->slept.load(std::memory_order_relaxed);
+    }
+    return sum;
+}
+
+}  // namespace tiffin::fuse
