@@ -87,6 +87,28 @@ build_libfuse() {
         as_root chmod 4755 "$libfuse_prefix/bin/fusermount3"
 }
 
+# libfuse's example passthrough_hp, with which bench/ compares: a FUSE file system that hands everything on.
+provide_passthrough() {
+    local folder
+    [[ ! -x $libfuse_prefix/bin/passthrough_hp ]] || return 0
+    install_packages "${libfuse_build_packages[@]}"
+    folder="$(mktemp -d)"
+    chmod 0755 "$folder"
+    say "building libfuse's example passthrough_hp"
+    if (fetch_libfuse "$folder" &&
+        meson setup "$folder/build" "$folder/source" --buildtype release --default-library static \
+            -Dutils=false -Dexamples=true -Dtests=false -Duseroot=false \
+            -Dinitscriptdir= -Dudevrulesdir=/unused &&
+        ninja -C "$folder/build" example/passthrough_hp) >"$folder/log" 2>&1; then
+        as_root mkdir -p "$libfuse_prefix/bin" &&
+            as_root cp "$folder/build/example/passthrough_hp" "$libfuse_prefix/bin/"
+    else
+        tail -n 20 "$folder/log" >&2
+        warn "no passthrough_hp: comparisons leave it out"
+    fi
+    rm -rf "$folder"
+}
+
 provide_libfuse() {
     if [[ -n ${TIFFIN_SYSTEM_FUSE:-} ]] || libfuse_is_recent; then
         return 0
