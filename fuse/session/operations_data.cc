@@ -110,14 +110,15 @@ void read(fuse_req_t handle, fuse_ino_t node, size_t size, off_t offset, fuse_fi
                     size);
 }
 
-uint32_t write_flags(const fuse_file_info& file, const vfs::Caller& caller) {
-    if (file.writepage != 0) {
+uint32_t write_flags(const Request& request, const fuse_file_info& file) {
+    // A mapped page. Where the kernel keeps no other changes it leaves their times to us.
+    if (file.writepage != 0 && !request.session().options().write_through) {
         return vfs::write_flag::cached;
     }
     uint32_t flags = 0;
     // The kernel says in the request whether privileges have to go, but libfuse does not pass that
     // on; this is the rule it follows. (It never caches writes to files that have any.)
-    if (caller.user_id != 0) {
+    if (request.caller().user_id != 0 && file.writepage == 0) {
         flags |= vfs::write_flag::kill_privileges;
     }
     if ((file.flags & (O_SYNC | O_DSYNC)) != 0) {
@@ -191,7 +192,7 @@ void write(fuse_req_t handle, fuse_ino_t node, const char* data, size_t size, of
     }
     // Writers only read from their buffers.
     const vfs::IoVector piece{const_cast<char*>(data), size};
-    const uint32_t flags = write_flags(*file, request.caller());
+    const uint32_t flags = write_flags(request, *file);
     std::optional<PrivilegeChange> privileges;
     if ((flags & vfs::write_flag::kill_privileges) != 0) {
         privileges.emplace(request, node);

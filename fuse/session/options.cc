@@ -139,6 +139,8 @@ constexpr Word kWords[] = {
     {"strict_flags", [](MountOptions& o) { o.strict_flags = true; },
      "immutable and append-only files refuse writers at open, and access times move at open; makes "
      "opening slower"},
+    {"write_through", [](MountOptions& o) { o.write_through = true; },
+     "each write reaches the file system before it returns; small writes are slower, names faster"},
     {"io_uring", [](MountOptions& o) { o.io_uring = true; },
      "talk to the kernel through io_uring (Linux 6.14, libfuse 3.18)"},
     {"remount", [](MountOptions& o) { o.remount = true; },

@@ -29,6 +29,7 @@ struct MountOptions {
     // For the host.
     bool directory_sync = false;
     bool strict_flags = false;
+    bool write_through = false;
     bool io_uring = false;
     bool remount = false;
     bool says_ro_or_rw = false;  // for a remount: else that stays as it is

@@ -44,6 +44,8 @@ constexpr FixedOption kFixedOptions[] = {
      [](const Options& a, const Options& b) { return a.security_contexts == b.security_contexts; }},
     {"strict_flags",
      [](const Options& a, const Options& b) { return a.strict_flags == b.strict_flags; }},
+    {"write_through",
+     [](const Options& a, const Options& b) { return a.write_through == b.write_through; }},
     {"io_uring", [](const Options& a, const Options& b) { return a.io_uring == b.io_uring; }},
     {"max_threads",
      [](const Options& a, const Options& b) { return a.max_threads == b.max_threads; }},

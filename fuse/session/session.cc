@@ -162,7 +162,11 @@ void Session::initialise(fuse_conn_info& connection) {
     };
     auto refuse = [&](unsigned capability) { connection.want &= ~capability; };
 
-    writes_back_ = want(FUSE_CAP_WRITEBACK_CACHE, "write-back cache");
+    if (options_.write_through) {
+        refuse(FUSE_CAP_WRITEBACK_CACHE);
+    } else {
+        want(FUSE_CAP_WRITEBACK_CACHE, "write-back cache");
+    }
     want(FUSE_CAP_READDIRPLUS, "readdirplus");
     want(FUSE_CAP_READDIRPLUS_AUTO, "automatic readdirplus");
     want(FUSE_CAP_PARALLEL_DIROPS, "parallel directory operations");

@@ -52,6 +52,10 @@ struct SessionOptions {
     // close, and append-only ones only truncation and direct I/O. Opening for reading also moves the
     // access time, which otherwise reads from the kernel's cache do not.
     bool strict_flags = false;
+    // The kernel keeps no data that the file system has not: a write learns at once that the volume is
+    // full, the file system alone decides times, and changes of names do not send them. But each write()
+    // is a request.
+    bool write_through = false;
     // Lines "key: value" for the status, before those of the session.
     std::string facts;
     // Called once, from a thread of the session, as soon as the kernel talks to it.
@@ -94,7 +98,6 @@ class Session {
     bool is_administrator(uint32_t user_id) const { return user_id == 0 || user_id == owner_; }
 
     // Learned when the kernel introduced itself.
-    bool kernel_writes_back() const { return writes_back_; }
     bool kernel_skips_open() const { return skips_open_ && !options_.strict_flags; }
     bool kernel_skips_open_directory() const { return skips_open_directory_; }
     // Learned from the file system: it keeps no state per open file.
@@ -142,7 +145,6 @@ class Session {
     std::unique_ptr<RequestLoop> loop_;
 
     // Written by initialise() before any other request can arrive.
-    bool writes_back_ = false;
     bool skips_open_ = false;
     bool skips_open_directory_ = false;
     uint32_t protocol_minor_ = 0;

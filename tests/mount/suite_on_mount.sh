@@ -38,6 +38,13 @@ mount_device dev,suid,strict_flags
 tail -n 1 "$work/strict"
 unmount_device
 
+say "write_through"
+mount_device dev,suid,write_through
+"$suite" "$mount_point" "${without[@]}" --without flags_at_open "$@" >"$work/through" ||
+    fail "the suite: $(grep -v -e '^passed' -e '^not run' "$work/through")"
+tail -n 1 "$work/through"
+unmount_device
+
 # Each ends its mount.
 for mode in 0 1 2; do
     say "shutdown, mode $mode"

@@ -178,10 +178,7 @@ BlockGroup* Allocator::group_to_mark(uint64_t index) {
     return load == BlockGroup::Load::loaded ? group : nullptr;
 }
 
-Result<void> Allocator::open_group(uint64_t index) {
-    if (table_.make_page(index) == nullptr) {
-        return Error::enomem;
-    }
+Result<BlockGroup*> Allocator::make_unused_group(uint64_t index) const {
     static_assert(kBitmapBytes <= kBlockBytes);
     Pages pages(kBlockBytes);
     BlockGroup* group = pages.memory == nullptr ? nullptr : BlockGroup::create(index);
@@ -191,11 +188,20 @@ Result<void> Allocator::open_group(uint64_t index) {
     auto* words = static_cast<uint64_t*>(pages.memory);
     __builtin_memset(words, 0, kBitmapBytes);
     layout_.set_fixed_bits(index, words);
+    MutexLock lock(group->mutex);
+    group->fill(words, layout_.blocks_in_group(index), false);
+    return group;
+}
+
+Result<void> Allocator::open_group(uint64_t index) {
+    if (table_.make_page(index) == nullptr) {
+        return Error::enomem;
+    }
+    BlockGroup* group = TRY(make_unused_group(index));
     bool full;
     {
         // Nobody else knows the group yet; its lock comes before the other one in their order.
         MutexLock lock(group->mutex);
-        group->fill(words, layout_.blocks_in_group(index), false);
         full = group->free_blocks() == 0;
         group->full_bit = full;
         group->changed_bit = true;

@@ -151,7 +151,7 @@ class Allocator {
     }
 
     // Discards free ranges within [range) of at least `minimum_blocks`; returns blocks discarded.
-    // Groups that were never opened are passed over: nothing was written there since mkfs. While a
+    // Groups that were never opened are free but for their fixed blocks, and stay unopened. While a
     // piece (16 MiB, or `minimum_blocks`) is being discarded it is not free; pieces that would
     // leave less than the reserve meanwhile are passed over. Errors: eopnotsupp, eio, enomem.
     Result<uint64_t> trim(BlockRange range, uint64_t minimum_blocks);
@@ -190,6 +190,8 @@ class Allocator {
     // limit).
     Result<void> open_groups(uint64_t end, uint64_t limit) EXCLUDES(open_mutex_);
     Result<void> open_group(uint64_t index) EXCLUDES(open_mutex_);
+    // A group with nothing but its fixed blocks in use, which the caller destroys or inserts.
+    Result<BlockGroup*> make_unused_group(uint64_t index) const;
     // Checks a range that comes from the device and makes its groups ready.
     Result<void> load_checked(BlockRange range);
 
@@ -208,6 +210,8 @@ class Allocator {
     void copy_group(BlockGroup& group, SealedBitmap& sealed, uint64_t generation);
     void finish_sealed(bool written);
     static void drop_list(SealedBitmap* list);
+    Result<uint64_t> trim_unopened(uint64_t index, GroupRun within, uint32_t minimum)
+        EXCLUDES(open_mutex_);
     Result<uint64_t> trim_group(BlockGroup& group, GroupRun within, uint32_t minimum);
 
     uint64_t total_blocks_ = 0;

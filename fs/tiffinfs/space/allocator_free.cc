@@ -215,20 +215,59 @@ Result<uint64_t> Allocator::trim(BlockRange range, uint64_t minimum_blocks) {
     if (!device_.geometry().supports_discard) {
         return Error::eopnotsupp;
     }
-    const uint64_t end_of_open = open_groups_.load(std::memory_order_acquire) * kBlocksPerGroup;
-    const uint64_t volume_end = end_of_open < total_blocks_ ? end_of_open : total_blocks_;
-    if (range.first_block >= volume_end || minimum_blocks > kBlocksPerGroup) {
+    if (range.first_block >= total_blocks_ || minimum_blocks > kBlocksPerGroup) {
         return uint64_t{0};
     }
-    if (range.block_count > volume_end - range.first_block) {
-        range.block_count = volume_end - range.first_block;
+    if (range.block_count > total_blocks_ - range.first_block) {
+        range.block_count = total_blocks_ - range.first_block;
     }
     const auto minimum = static_cast<uint32_t>(minimum_blocks == 0 ? 1 : minimum_blocks);
     uint64_t discarded = 0;
     while (range.block_count != 0) {
         const Piece piece = Piece::cut_from(range);
-        BlockGroup* group = TRY(make_group(piece.group));
-        discarded += TRY(trim_group(*group, piece.run, minimum));
+        if (piece.group < open_groups_.load(std::memory_order_acquire)) {
+            BlockGroup* group = TRY(make_group(piece.group));
+            discarded += TRY(trim_group(*group, piece.run, minimum));
+        } else {
+            discarded += TRY(trim_unopened(piece.group, piece.run, minimum));
+        }
+    }
+    return discarded;
+}
+
+// mkfs writes nothing into such a group, but the device may hold what an earlier user left there.
+Result<uint64_t> Allocator::trim_unopened(uint64_t index, GroupRun within, uint32_t minimum) {
+    BlockGroup* unused = TRY(make_unused_group(index));
+    const uint32_t maximum = minimum > kTrimPieceBlocks ? minimum : kTrimPieceBlocks;
+    const uint32_t end = within.first + within.count;
+    uint32_t next = within.first;
+    uint64_t discarded = 0;
+    Result<void> result;
+    bool opened = false;
+    while (result.ok() && !opened) {
+        GroupRun run;
+        {
+            MutexLock lock(unused->mutex);
+            run = unused->next_run(next, end, minimum, maximum);
+        }
+        if (run.count == 0) {
+            break;
+        }
+        // While it is held nobody opens the group, so nobody allocates there.
+        MutexLock lock(open_mutex_);
+        opened = open_groups_.load(std::memory_order_relaxed) > index;
+        if (!opened) {
+            const uint64_t first_block = index * kBlocksPerGroup + run.first;
+            result = device_.discard(first_block * kBlockBytes, uint64_t{run.count} * kBlockBytes);
+            discarded += run.count;
+            next = run.first + run.count;
+        }
+    }
+    BlockGroup::destroy(unused);
+    TRY(result);
+    if (opened) {
+        BlockGroup* group = TRY(make_group(index));
+        discarded += TRY(trim_group(*group, GroupRun{next, end - next}, minimum));
     }
     return discarded;
 }

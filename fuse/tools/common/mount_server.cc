@@ -232,6 +232,7 @@ std::optional<Problem> serve_session(const MountTask& task, Volume& volume, Sign
     options.busy_poll_us = task.options.busy_poll_us;
     options.io_uring = task.options.io_uring;
     options.strict_flags = task.options.strict_flags;
+    options.write_through = task.options.write_through;
     options.directory_sync = task.options.directory_sync;
     options.facts = facts(task);
     options.on_ready = [&announcer] { announcer.greeted(); };

@@ -45,7 +45,7 @@ TEST(MountOptions, NothingIsTheDefault) {
 TEST(MountOptions, OfTheFileSystem) {
     MountOptions options = parsed(
         "ro,noatime,sync,cache=64M,commit=3,errors=continue,max_threads=5,busy_poll_us=7,"
-        "strict_flags");
+        "strict_flags,write_through");
     EXPECT_TRUE(options.file_system.read_only);
     EXPECT_TRUE(options.file_system.synchronous);
     EXPECT_EQ(options.file_system.access_times, AccessTimeUpdates::never);
@@ -53,6 +53,7 @@ TEST(MountOptions, OfTheFileSystem) {
     EXPECT_EQ(options.file_system.commit_interval_ms, 3000U);
     EXPECT_EQ(options.file_system.errors, ErrorsPolicy::continue_running);
     EXPECT_EQ(options.max_threads, 5U);
+    EXPECT_TRUE(options.write_through);
     EXPECT_EQ(options.busy_poll_us, 7U);
     EXPECT_TRUE(options.strict_flags);
 }

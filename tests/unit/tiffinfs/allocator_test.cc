@@ -273,6 +273,26 @@ TEST_F(AllocatorTest, TrimDiscardsFreeRunsOnly) {
     EXPECT_EQ(allocator().free_blocks(), free_before);
 }
 
+// What an earlier user left on the device goes too, and nothing is opened for that.
+TEST_F(AllocatorTest, TrimDiscardsGroupsThatWereNeverOpened) {
+    const uint64_t free_blocks = allocator().free_blocks();
+    const uint64_t open_groups = allocator().sealed_initialized_groups();
+    ASSERT_EQ(open_groups, 1U);
+    const unsigned char pattern[16] = {1, 2, 3};
+    device.overwrite((2 * kBlocksPerGroup + 500) * kBlockBytes, pattern, sizeof pattern);
+    EXPECT_EQ(*allocator().trim({0, ~uint64_t{0}}, 1), free_blocks);
+    EXPECT_EQ(allocator().free_blocks(), free_blocks);
+    unsigned char bytes[kBlockBytes];
+    ASSERT_TRUE(device.read((2 * kBlocksPerGroup + 500) * kBlockBytes, bytes, sizeof bytes).ok());
+    EXPECT_EQ(bytes[0], CrashDevice::kDiscardPattern);
+
+    // Fixed blocks stay what they are: the volume works as before.
+    EXPECT_EQ(*allocator().trim({2 * kBlocksPerGroup + 500, 100}, 100), 100U);
+    EXPECT_EQ(*allocator().trim({2 * kBlocksPerGroup + 500, 100}, 101), 0U);
+    EXPECT_EQ(total_of(volume.drain()), free_blocks);
+    EXPECT_EQ(*allocator().trim({0, ~uint64_t{0}}, 1), 0U);
+}
+
 TEST(AllocatorTrim, NeedsADeviceThatDiscards) {
     vfs::DeviceGeometry geometry;
     geometry.size_bytes = kMinimumBlocks * kBlockBytes;
