@@ -31,7 +31,7 @@ std::optional<MountEntry> parse_mount(const std::string& line) {
     std::istringstream fields(line);
     MountEntry entry;
     std::string skipped;
-    fields >> skipped >> skipped >> entry.device_number >> skipped >> entry.mount_point >>
+    fields >> skipped >> skipped >> entry.device_number >> entry.root >> entry.mount_point >>
         entry.options;
     while (fields >> skipped && skipped != "-") {
     }
@@ -39,6 +39,7 @@ std::optional<MountEntry> parse_mount(const std::string& line) {
         return std::nullopt;
     }
     fields >> entry.super_options;
+    entry.root = unescape(entry.root);
     entry.mount_point = unescape(entry.mount_point);
     entry.source = unescape(entry.source);
     return entry;

@@ -10,6 +10,7 @@ namespace tiffin::fuse {
 // A line of /proc/self/mountinfo.
 struct MountEntry {
     std::string device_number;  // "MAJOR:MINOR"
+    std::string root;  // which directory of the file system is seen there: "/" for all of it
     std::string mount_point;
     std::string options;  // of this mount, separated by commas: "rw,nosuid,noatime"
     std::string type;     // "fuse", "ext4"...

@@ -12,7 +12,7 @@ need_programs losetup setpriv sha256sum
 image=$work/image
 second=$work/second
 loop=""
-mkdir "$second"
+mkdir "$second" "$work/there"
 
 give_loop_back() { [[ -z $loop ]] || losetup --detach "$loop" || true; }
 trap 'give_loop_back; clean_up' EXIT
@@ -70,6 +70,38 @@ for name in "$image" "file:$image" "$work/hard-link" "$work/symbolic-link"; do
 done
 says "the mount point $mount_point is in use" 32 "$bin/mount.tiffin" mem:64M "$mount_point"
 unmount_device
+
+if [[ $(id -u) -eq 0 ]]; then
+    say "mounted at a second place, as kernels do it"
+    device=$image
+    mount_device
+    options=$("$bin/tiffin" status "$mount_point" | sed -n 's/^options: //p')
+    "$bin/mount.tiffin" "$image" "$second" -o "$options" || fail "not mounted a second time"
+    mkdir "$second/A"
+    echo moved >"$mount_point/A/f"
+    mv "$second/A/f" "$second/f"
+    [[ $(<"$mount_point/f") == moved ]] || fail "the second mount shows something else"
+    says "is mounted on" 32 "$bin/mount.tiffin" "$image" "$work/there" -o "$options,ro"
+    umount "$mount_point"
+    [[ $(<"$second/f") == moved ]] || fail "the second mount has ended with the first"
+    rm "$second/f"
+    rmdir "$second/A"
+    umount "$second"
+    wait_until has_ended "$server"
+    server=""
+    check_device "mounted twice"
+    # A signal ends all of it.
+    mount_device
+    "$bin/mount.tiffin" "$image" "$second" -o "$options"
+    kill -TERM "$server"
+    wait_until has_ended "$server"
+    server=""
+    ! is_mounted || fail "a signal has left the first mount"
+    ! mountpoint -q "$second" || fail "a signal has left the second mount"
+    device=file:$image
+else
+    echo "not run: a second mount: this is not root"
+fi
 
 say "free again, as soon as umount is back"
 for number in {1..5}; do
@@ -152,7 +184,7 @@ else
 fi
 
 say "an image that is named through a symbolic link"
-mkdir -p "$work/here/folder" "$work/there"
+mkdir -p "$work/here/folder"
 ln -s "$work/here/folder" "$work/there/link"
 for folder in here there; do
     "$bin/mkfs.tiffin" -q -L "$folder" "$work/$folder/image" 64M

@@ -16,6 +16,7 @@
 #include "fuse/session/options.h"
 #include "fuse/tools/common/mount_server.h"
 #include "fuse/tools/common/remount.h"
+#include "fuse/tools/common/second_mount.h"
 #include "fuse/tools/common/tool.h"
 
 namespace tiffin::fuse {
@@ -212,6 +213,15 @@ std::optional<Problem> run(const CommandLine& line, const std::string& program,
         return std::nullopt;
     }
     task->program = program;
+    if (!line.foreground) {
+        OrProblem<bool> mounted_again = mount_again(task.value());
+        if (!mounted_again.ok()) {
+            return mounted_again.problem();
+        }
+        if (mounted_again.value()) {
+            return std::nullopt;
+        }
+    }
     return serve_mount(task.value());
 }
 

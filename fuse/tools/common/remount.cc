@@ -9,13 +9,11 @@
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
-#include <sstream>
-#include <string_view>
 
 #include "fuse/session/control_commands.h"
 #include "fuse/session/mount_point.h"
 #include "fuse/session/remount_options.h"
-#include "fuse/tools/common/control_client.h"
+#include "fuse/tools/common/running_options.h"
 
 // Linux 5.10, which the C library's headers may not know.
 #ifndef MS_NOSYMFOLLOW
@@ -69,28 +67,6 @@ unsigned long kernel_flags(const MountOptions& options, const MountEntry& entry,
     set_if(forbids(options.exec, "noexec"), MS_NOEXEC);
     set_if(forbids(options.follow_symlinks, "nosymfollow"), MS_NOSYMFOLLOW);
     return flags;
-}
-
-// What the mount was started with. Fails when it is another program's.
-OrProblem<std::string> running_options(const std::string& mount_point) {
-    OrProblem<ControlClient> client = ControlClient::open(mount_point);
-    if (!client.ok()) {
-        return client.problem();
-    }
-    OrProblem<std::string> status = client->text(TextKind::status);
-    if (!status.ok()) {
-        return status.problem();
-    }
-    constexpr std::string_view kKey = "options: ";
-    std::istringstream lines(status.value());
-    std::string line;
-    while (std::getline(lines, line)) {
-        if (line.starts_with(kKey)) {
-            std::string text = line.substr(kKey.size());
-            return text == "none" ? "" : text;
-        }
-    }
-    return std::string();
 }
 
 }  // namespace
