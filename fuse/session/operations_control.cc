@@ -114,6 +114,8 @@ void set_flags_and_answer(Control& control, uint32_t flags) {
     if (!result.ok()) {
         return control.request.fail(result.error());
     }
+    // The kernel does not expect a command to move the change time.
+    control.request.session().forget_attributes(control.node);
     control.request.control_result(nullptr, 0);
 }
 
