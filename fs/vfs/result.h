@@ -47,11 +47,13 @@ enum class Error : int {
     enotempty = 39,
     eloop = 40,
     enodata = 61,
+    eproto = 71,
     eoverflow = 75,
     eopnotsupp = 95,
     etimedout = 110,
     estale = 116,
     euclean = 117,  // "Structure needs cleaning": damaged metadata was met (also EFSCORRUPTED).
+    ecanceled = 125,
 };
 
 // The errno number of an error, always positive.

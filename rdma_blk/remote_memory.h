@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// Remote memory: the memory of one volume on one memory server, as its user sees it. Every transport
+// (shm, tcp, rc, later sdr) implements RemoteMemory; volume/ makes a vfs::BlockDevice of one or several.
+// docs/remote.md says why the contract is as it is; the words used here are explained there.
+//
+//     Operation data, journal;           // both OperationKind::write, with offset and buffers
+//     journal.after_earlier = true;      // takes effect only once `data` has
+//     data.next = &journal;
+//     memory.submit(data);               // both, in one round trip
+//     memory.wait(data);
+//     memory.wait(journal);              // each is taken back once
+//
+// Nothing here throws. Unless a function says otherwise it may be called from any threads at once.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "fs/vfs/result.h"
+#include "fs/vfs/span.h"
+
+namespace tiffin::rdma_blk {
+
+// A volume has two address spaces, each from 0 up. `data` is the volume's content. `control` holds
+// what servers and clients tell each other (docs/remote-format.md): leases, slots, logs, and words that
+// are free for use.
+enum class AddressSpace : uint8_t { data = 0, control = 1 };
+
+// The numbers are those of the wire.
+enum class OperationKind : uint8_t {
+    read = 1,
+    write = 2,
+    compare_swap = 3,  // 8 bytes at a multiple of 8: if they equal `compare`, they become `operand`
+    fetch_add = 4,     // 8 bytes at a multiple of 8: `operand` is added, modulo 2^64
+    flush = 5,  // all operations on `ranges` that were complete before survive a power failure
+};
+
+// What is known at the completion. The numbers are those of the wire.
+enum class Outcome : uint8_t {
+    pending = 0,
+    // It took effect exactly once. Data read and `old_value` are valid.
+    executed = 1,
+    // It had no effect and never will. `error` says why.
+    not_executed = 2,
+    // It may have had an effect, once or not at all. It can still take effect until any operation that
+    // was submitted after this completion is executed, and not any more from then on: the connection on
+    // which it was sent is destroyed by the server before a new one executes anything. What a
+    // read put into the buffers is not valid.
+    unknown = 3,
+};
+
+struct ByteRange {
+    uint64_t offset_bytes = 0;
+    uint64_t length_bytes = 0;
+};
+
+// One asynchronous operation. The submitter owns it, its buffers and its ranges, leaves them alone from
+// submit() to the completion, and gets them back by nothing else: whatever happens to the server, the
+// network or the deadline, a completion comes exactly once, and nothing reads or writes the buffers
+// afterwards. No memory is allocated for an operation.
+struct Operation {
+    // ---- Set by the submitter ----
+    OperationKind kind = OperationKind::read;
+    AddressSpace space = AddressSpace::data;
+    // Takes effect only after all operations before it, in its batch or pending when it was submitted,
+    // have; if one of them ends otherwise than executed, it is not executed (ecanceled). Without it,
+    // operations take effect in any order. To rely on the second part, put the operation into one batch
+    // with those it depends on: one of an earlier batch may have failed, unseen, just before submit().
+    bool after_earlier = false;
+    uint64_t offset_bytes = 0;  // flush: not used
+    // read, write: pinned memory. Scattered or gathered in this order; at most Limits::buffer_count
+    // pieces and Limits::transfer_bytes in total. Pieces within an arena (add_arena) are not copied.
+    const vfs::IoVector* buffers = nullptr;
+    size_t buffer_count = 0;
+    // flush: what was changed since the last flush, at most Limits::flush_range_count. A server whose
+    // CPU sees no writes (rc, shm) learns it from here. None: the whole address space.
+    const ByteRange* ranges = nullptr;
+    size_t range_count = 0;
+    uint64_t compare = 0;  // compare_swap
+    uint64_t operand = 0;  // compare_swap: the new value; fetch_add: what is added
+    // host::monotonic_ns() at which the submitter wants an answer; 0: it waits for as long as the
+    // session lives. Not sent by then: not_executed. Else the connection is aborted, which delays all
+    // operations on it, and this one completes as unknown as soon as nothing can touch its buffers any
+    // more. For giving up, not for pacing. Error: etimedout.
+    uint64_t deadline_ns = 0;
+    // Called once, from any thread, perhaps within submit(), and with the transport's locks held: it
+    // must not block, take locks or call RemoteMemory. It may change atomic variables and post a
+    // host::Semaphore. The operation is the submitter's again when it is called. nullptr: wait() is used.
+    void (*complete)(Operation& operation) = nullptr;
+    void* owner = nullptr;      // for the submitter
+    Operation* next = nullptr;  // the next one of the batch; for the transport from submit() on
+
+    // ---- Valid at the completion ----
+    Outcome outcome = Outcome::pending;
+    // executed: no meaning. Otherwise: einval, eio (beyond the end; a backing disk that fails), erofs (no
+    // write lease), ecanceled (an operation it had to follow failed), etimedout (the deadline), estale
+    // (fenced, or the server lost its memory), enodev (closed).
+    Error error = Error::eio;
+    uint64_t old_value = 0;  // compare_swap, fetch_add: what was there before
+    // flush, executed: what the server called its content then. See ConnectionInfo.
+    uint64_t content_incarnation = 0;
+
+    // ---- For the transport ----
+    std::atomic<uint32_t> finished{0};  // 1: the completion is there; set last, for wait()
+    uint64_t submit_number = 0;         // 1, 2, ... in the order of submission
+    void* transport_data = nullptr;
+
+    Operation() = default;
+    Operation(const Operation&) = delete;
+    Operation& operator=(const Operation&) = delete;
+
+    // Clears the results, so that it can be submitted again. Precondition: not pending.
+    void reset();
+};
+
+// Whose instructions carry out atomics on a region: mixing them would make them not atomic against each
+// other, so it is fixed when the volume is first opened.
+enum class AtomicsExecutor : uint8_t { cpu = 0, nic = 1 };
+
+// What an executed flush survives. The numbers are those of the wire.
+enum class Durability : uint8_t {
+    process =
+        0,      // the end of the server's process; not that of its machine (memory, with a keeper)
+    power = 1,  // a power failure (a backing file or disk)
+};
+
+// The volume; fixed while the session lives, but for the sizes, which grow when it is resized.
+struct Geometry {
+    uint64_t data_bytes = 0;
+    uint64_t control_bytes = 0;
+    // An aligned write of this size is applied whole or not at all, whatever fails. A power of two.
+    uint32_t write_unit_bytes = 64;
+    Durability durability = Durability::process;
+    AtomicsExecutor atomics_executor = AtomicsExecutor::cpu;
+    bool read_only = false;
+    uint8_t server_uuid[16] = {};
+    uint8_t volume_uuid[16] = {};
+};
+
+// What one operation may ask for; larger ones are einval. Fixed while the session lives.
+struct Limits {
+    uint32_t transfer_bytes = 0;     // of one read or write
+    uint32_t eager_bytes = 0;        // up to here a write costs one round trip on every transport
+    uint32_t inline_bytes = 0;       // up to here memory outside of arenas costs nothing extra
+    uint32_t buffer_count = 0;       // pieces of one read or write
+    uint32_t flush_range_count = 0;  // of one flush
+    uint32_t operations_in_flight = 0;  // more can be submitted: they wait here, not on the network
+};
+
+enum class ConnectionState : uint8_t {
+    connecting,  // for the first time
+    ready,
+    reconnecting,  // operations wait and are completed exactly once afterwards
+    fenced,        // final: somebody else has taken the volume; all operations end as estale
+    memory_lost,   // final: the server no longer has the content this session wrote; estale
+    closed,        // final: by close(), or after OpenOptions::reconnect_timeout_ms; enodev
+};
+
+// For `tiffin status`, and for the volume to decide what a reconnection means.
+struct ConnectionInfo {
+    ConnectionState state = ConnectionState::connecting;
+    const char* transport_name = "";  // "shm", "tcp", "rc"; of static storage
+    uint64_t session_id = 0;
+    uint32_t incarnation = 0;  // of the session: raised by every reconnection
+    uint64_t epoch = 0;        // of the volume: raised by every change of writer
+    // Raised by the server whenever content that was not flushed may have been lost.
+    uint64_t content_incarnation = 0;
+    // The content incarnation since whose beginning even flushed content is missing.
+    uint64_t empty_since_incarnation = 0;
+};
+
+// Counters since the opening; each is exact, together they are no snapshot.
+struct Statistics {
+    uint64_t operations[6] = {};  // by OperationKind
+    uint64_t bytes_read = 0;
+    uint64_t bytes_written = 0;
+    uint64_t outcomes[4] = {};  // by Outcome
+    uint64_t round_trips = 0;   // waits of an answer by which at least one operation completed
+    uint64_t copied_bytes = 0;  // through bounce buffers
+    uint64_t reconnections = 0;
+    uint64_t replayed_operations = 0;
+    uint64_t aborts = 0;        // by deadlines
+    uint64_t system_calls = 0;  // of the data path
+};
+
+// How to open a region; the address and the choice of transport come with the transport's own open
+// function. All are copied.
+struct OpenOptions {
+    enum class Mode : uint8_t { read = 0, write = 1 };
+
+    Mode mode = Mode::read;
+    bool force = false;    // mode write: take the lease from whoever holds it, and fence that one
+    bool encrypt = false;  // tcp: seal everything, not only what sets sessions up
+    uint8_t client_uuid[16] =
+        {};                // who this is, to all servers of a volume: random for each opening
+    uint8_t key[32] = {};  // the volume's
+    const char* volume_name = "";  // at most 63 bytes
+    const char* holder_text = "";  // what a second writer is told, such as "host7, process 4711"
+    uint16_t slot_count = 64;      // 1 to 1024: how many operations may be in flight
+    uint32_t reconnect_timeout_ms = 60000;  // 0: for ever. Then all operations fail, and `closed`
+};
+
+// Who has the write lease that was asked for; what that one gave as OpenOptions::holder_text.
+struct Holder {
+    char text[64] = {};  // terminated; control characters were replaced
+};
+
+// What a session tells its owner about itself.
+class ConnectionListener {
+  public:
+    // After each change of ConnectionInfo, and before any operation completes because of it. From any
+    // thread, with the transport's locks held: the rules of Operation::complete apply.
+    virtual void connection_changed(const ConnectionInfo& info) = 0;
+
+  protected:
+    ~ConnectionListener() = default;
+};
+
+class RemoteMemory {
+  public:
+    // Precondition: close() has returned.
+    virtual ~RemoteMemory() = default;
+
+    virtual const Geometry& geometry() const = 0;
+    virtual const Limits& limits() const = 0;
+    virtual ConnectionInfo connection() const = 0;
+    virtual Statistics statistics() const = 0;
+
+    // Starts `first` and the operations linked behind it by `next`, in this order and at once: they are
+    // put on the network together. Never blocks and never fails: errors come with the completions.
+    virtual void submit(Operation& first) = 0;
+
+    // Returns once `operation` has completed. Precondition: it has no `complete` function, and no other
+    // thread waits for it. The caller helps: one of all waiting threads polls the network for all,
+    // the others sleep. It may look at Operation::finished itself instead, if somebody else polls.
+    virtual void wait(Operation& operation) = 0;
+
+    // Does what can be done without sleeping; returns how many operations completed. For callers that
+    // poll several regions. Nobody needs to call it: a thread of the session steps in when no one waits.
+    virtual size_t progress() = 0;
+
+    // Memory that buffers will come from, so that the device can read and write it directly. It stays
+    // registered, and must stay allocated, until close(). Errors: enomem, enospc (too many arenas).
+    virtual Result<void> add_arena(MutableByteSpan memory) = 0;
+
+    // A session that was opened to read becomes the writer. Blocks. Errors: ebusy (somebody else has the
+    // lease: `holder` says who), erofs, estale, etimedout.
+    virtual Result<void> start_writing(bool force, Holder& holder) = 0;
+
+    // The address of a range of the data when it is memory of this process (shm), else nullptr; valid
+    // until close(). Only for reading.
+    virtual const void* direct_address(uint64_t offset_bytes, uint64_t size_bytes) {
+        (void)offset_bytes;
+        (void)size_bytes;
+        return nullptr;
+    }
+
+    // Ends the session: gives the lease back, completes what is pending (as unknown or not_executed,
+    // enodev) and stops all threads. A caller that wants its operations executed waits for them first.
+    // No other call may be running or follow, but for the destructor.
+    virtual void close() = 0;
+};
+
+inline void Operation::reset() {
+    next = nullptr;
+    outcome = Outcome::pending;
+    old_value = 0;
+    content_incarnation = 0;
+    finished.store(0, std::memory_order_relaxed);
+}
+
+// For transports: hands an operation back. The results other than the outcome are in it already.
+// Nothing may touch the operation after this call.
+inline void complete_operation(Operation& operation, Outcome outcome) {
+    operation.outcome = outcome;
+    operation.next = nullptr;
+    if (operation.complete != nullptr) {
+        operation.complete(operation);
+    } else {
+        operation.finished.store(1, std::memory_order_release);
+    }
+}
+
+}  // namespace tiffin::rdma_blk

@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// The bytes between clients and memory servers: every message, and nothing else. docs/remote-format.md
+// explains them with tables; rdma_blk/wire/parse.h reads them; control_area.h has the bytes in memory.
+//
+// All integers are little-endian. A message is a MessageHeader, a fixed part that its type decides, and
+// a payload. On a stream messages follow each other; a datagram transport puts them behind a header of
+// its own (connection id, packet number, keyed tag).
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+namespace tiffin::rdma_blk::wire {
+
+static_assert(std::endian::native == std::endian::little, "the format is little-endian");
+
+inline constexpr uint32_t kMessageMagic = 0x4d524654;  // "TFRM"
+inline constexpr uint8_t kProtocolVersion = 1;
+inline constexpr uint16_t kDefaultPort = 4847;
+
+// Bounds. A peer that exceeds one is in error, and its connection ends.
+inline constexpr uint32_t kMaxTransferBytes = 1U << 20;  // of one read or write
+inline constexpr uint32_t kEagerBytes = 16384;  // travels with its request on every transport
+inline constexpr uint16_t kMaxSlots = 1024;
+inline constexpr uint16_t kMaxFlushRanges = 256;
+inline constexpr uint16_t kMaxPathParametersBytes = 512;
+inline constexpr size_t kMaxVolumeNameBytes = 63;
+inline constexpr size_t kHolderTextBytes = 64;
+// Sequences, epochs and incarnations of content only grow, and are below this.
+inline constexpr uint64_t kCounterLimit = uint64_t{1} << 62;
+// Address spaces end below this, so that no sum of offset and length overflows.
+inline constexpr uint64_t kMaxSpaceBytes = uint64_t{1} << 62;
+
+// ---- The header of every message -----------------------------------------------------------------
+
+enum class MessageType : uint8_t {
+    client_hello = 1,
+    hello_retry = 2,
+    server_hello = 3,
+    client_proof = 4,
+    session_open = 16,
+    session_opened = 17,
+    session_refused = 18,
+    path_join = 19,
+    path_joined = 20,
+    lease_request = 21,
+    lease_reply = 22,
+    session_close = 23,
+    session_closed = 24,
+    probe = 32,
+    probe_reply = 33,
+    notice = 34,
+    request = 64,
+    response = 65,
+};
+
+namespace message_flag {
+// The body is sealed: chunks of at most kSealedChunkBytes, each followed by its tag. Everything from
+// session_open to notice is always sealed, request and response when the session encrypts.
+inline constexpr uint16_t sealed = 1;
+inline constexpr uint16_t all = sealed;
+}  // namespace message_flag
+
+inline constexpr uint32_t kSealedChunkBytes = 16384;
+inline constexpr uint32_t kSealTagBytes = 16;
+
+struct MessageHeader {
+    uint32_t magic;
+    uint8_t version;
+    uint8_t type;         // MessageType
+    uint16_t flags;       // message_flag
+    uint32_t body_bytes;  // what follows this header, tags included
+    uint32_t checksum;    // CRC32C of the header, this field as zero; and of a fixed part in clear
+};
+static_assert(sizeof(MessageHeader) == 16);
+
+// ---- Handshake: rdma_blk/session/handshake.h --------------------------------------------------------
+
+inline constexpr size_t kPublicKeyBytes = 32;  // X25519
+inline constexpr size_t kProofBytes = 32;      // HMAC-SHA-512-256
+inline constexpr size_t kCookieBytes = 32;     // BLAKE2b
+
+namespace hello_flag {
+inline constexpr uint16_t encrypt = 1;  // seal requests and responses, too
+inline constexpr uint16_t all = encrypt;
+}  // namespace hello_flag
+
+struct ClientHello {
+    uint8_t lowest_version;  // of the protocol, that the client speaks
+    uint8_t highest_version;
+    uint16_t flags;  // hello_flag
+    uint32_t reserved;
+    char volume_name[kMaxVolumeNameBytes + 1];  // padded with NUL
+    uint8_t public_key[kPublicKeyBytes];        // ephemeral
+    uint8_t cookie[kCookieBytes];               // zero in the first hello
+    uint8_t proof[kProofBytes];  // that the client knows the volume's key; zero in the first
+};
+static_assert(sizeof(ClientHello) == 168);
+
+struct HelloRetry {
+    uint8_t cookie[kCookieBytes];
+};
+static_assert(sizeof(HelloRetry) == 32);
+
+struct ServerHello {
+    uint8_t version;  // chosen
+    uint8_t reserved0;
+    uint16_t flags;  // accepted hello_flag
+    uint32_t reserved;
+    uint8_t server_uuid[16];
+    uint8_t public_key[kPublicKeyBytes];
+    uint8_t proof[kProofBytes];
+};
+static_assert(sizeof(ServerHello) == 88);
+
+struct ClientProof {
+    uint8_t client_uuid[16];
+    uint8_t proof[kProofBytes];
+};
+static_assert(sizeof(ClientProof) == 48);
+
+// ---- Sessions and paths -------------------------------------------------------------------------------
+
+enum class SessionMode : uint8_t { read = 0, write = 1 };
+
+namespace open_flag {
+inline constexpr uint8_t force = 1;  // take the lease from its holder
+inline constexpr uint8_t all = force;
+}  // namespace open_flag
+
+// Opens a session, or resumes one in a new incarnation. Behind it: outstanding_count OutstandingEntry.
+struct SessionOpen {
+    uint8_t client_uuid[16];
+    uint64_t session_id;     // 0: a new one
+    uint64_t epoch;          // resumed: under which it held its lease; new: 0
+    uint64_t next_sequence;  // all from here on will be sent in this incarnation; new: 1
+    uint32_t incarnation;    // greater than all before; new: 1
+    uint16_t slot_count;     // wanted: 1 to kMaxSlots
+    uint16_t outstanding_count;
+    uint8_t mode;   // SessionMode
+    uint8_t flags;  // open_flag
+    uint8_t reserved[6];
+    char holder_text[kHolderTextBytes];  // padded with NUL
+};
+static_assert(sizeof(SessionOpen) == 120);
+
+// A request of an earlier incarnation that the client still wants to know the outcome of. All others
+// below next_sequence are settled for the client: they will never be sent again.
+struct OutstandingEntry {
+    uint64_t sequence;  // ascending
+    uint16_t slot;
+    uint8_t operation;  // OperationKind
+    uint8_t reserved[5];
+};
+static_assert(sizeof(OutstandingEntry) == 16);
+
+namespace session_flag {
+inline constexpr uint16_t resumed = 1;    // the slots were kept: outcomes follow
+inline constexpr uint16_t read_only = 2;  // the volume cannot be written
+inline constexpr uint16_t all = resumed | read_only;
+}  // namespace session_flag
+
+// Behind it: outstanding_count times a byte, the Outcome of each entry of the SessionOpen: not_executed
+// (it will be executed when sent again), executed (the reply is kept), unknown.
+struct SessionOpened {
+    uint64_t session_id;
+    uint64_t epoch;
+    uint64_t content_incarnation;
+    uint64_t empty_since_incarnation;
+    uint64_t data_bytes;
+    uint64_t control_bytes;
+    uint64_t session_record_offset;  // in the control space: SessionRecord of this session
+    uint8_t server_uuid[16];
+    uint8_t volume_uuid[16];
+    uint32_t incarnation;
+    uint32_t transfer_bytes;  // at most kMaxTransferBytes
+    uint32_t eager_bytes;
+    uint32_t write_unit_bytes;
+    uint32_t probe_interval_ms;
+    uint32_t lease_timeout_ms;
+    uint16_t slot_count;  // granted
+    uint16_t outstanding_count;
+    uint16_t flags;            // session_flag
+    uint8_t durability;        // Durability
+    uint8_t atomics_executor;  // AtomicsExecutor
+};
+static_assert(sizeof(SessionOpened) == 120);
+
+enum class RefusalReason : uint8_t {
+    held = 1,        // somebody else has the lease: holder_text
+    fenced = 2,      // the session lost its lease for good
+    no_session = 3,  // to resume; the volume may have lost its content
+    stale_incarnation = 4,
+    no_room = 5,  // sessions or slots: the server's limits
+    read_only = 6,
+    stopping = 7,
+    malformed = 8,
+    no_transport = 9,  // path_join: not offered
+};
+
+struct SessionRefused {
+    uint64_t epoch;
+    uint64_t content_incarnation;
+    uint64_t empty_since_incarnation;
+    uint64_t held_for_ms;  // since the holder was last heard of
+    uint8_t reason;        // RefusalReason
+    uint8_t reserved[7];
+    char holder_text[kHolderTextBytes];
+};
+static_assert(sizeof(SessionRefused) == 104);
+
+// Transports that a path may use. tcp: the connection itself, no parameters.
+enum class PathTransport : uint8_t { tcp = 1, shm = 2, rc = 3, udp = 4, uc = 5 };
+
+// Makes this connection, or what its parameters describe, one more path of a session. The parameters are
+// the transport's own (queue pair numbers, keys): they travel nowhere else.
+struct PathJoin {
+    uint64_t session_id;
+    uint32_t incarnation;
+    uint16_t path_id;
+    uint8_t transport;  // PathTransport
+    uint8_t reserved0;
+    uint16_t parameter_bytes;  // at most kMaxPathParametersBytes
+    uint8_t reserved[6];
+};
+static_assert(sizeof(PathJoin) == 24);
+
+struct PathJoined {
+    uint64_t session_id;
+    uint16_t path_id;
+    uint8_t reason;  // RefusalReason; 0: joined
+    uint8_t reserved0;
+    uint16_t parameter_bytes;
+    uint8_t reserved[2];
+};
+static_assert(sizeof(PathJoined) == 16);
+
+// A reader becomes the writer.
+struct LeaseRequest {
+    uint64_t session_id;
+    uint32_t incarnation;
+    uint8_t flags;  // open_flag
+    uint8_t reserved[3];
+};
+static_assert(sizeof(LeaseRequest) == 16);
+
+struct LeaseReply {
+    uint64_t epoch;
+    uint8_t reason;  // RefusalReason; 0: granted
+    uint8_t reserved[7];
+    char holder_text[kHolderTextBytes];
+};
+static_assert(sizeof(LeaseReply) == 80);
+
+// Gives the lease and the slots back; answered by a session_closed with the same content.
+struct SessionClose {
+    uint64_t session_id;
+    uint32_t incarnation;
+    uint32_t reserved;
+};
+static_assert(sizeof(SessionClose) == 16);
+
+// ---- Liveness -------------------------------------------------------------------------------------------
+
+struct Probe {
+    uint64_t id;  // returned by the reply
+    uint64_t session_id;
+    uint64_t epoch;
+    uint64_t content_incarnation;  // reply: the server's; probe: 0
+    uint32_t incarnation;
+    uint32_t reserved;
+};
+static_assert(sizeof(Probe) == 40);
+
+enum class NoticeReason : uint8_t { stopping = 1, fenced = 2, resized = 3, deleted = 4 };
+
+struct Notice {
+    uint64_t epoch;
+    uint64_t data_bytes;
+    uint8_t reason;  // NoticeReason
+    uint8_t reserved[7];
+};
+static_assert(sizeof(Notice) == 24);
+
+// ---- Requests and responses -------------------------------------------------------------------------------
+
+namespace request_flag {
+// Only the kept reply is wanted: the server said that it had executed this. No payload.
+inline constexpr uint8_t reply_only = 1;
+inline constexpr uint8_t has_checksum = 2;  // payload_checksum counts
+inline constexpr uint8_t all = reply_only | has_checksum;
+}  // namespace request_flag
+
+// Payload: write: the data, length_bytes of it; flush: length_bytes / 16 FlushRange; others: none.
+struct Request {
+    uint64_t session_id;
+    uint64_t epoch;
+    uint64_t
+        sequence;    // 1, 2, ... of the session, in the order of sending; ascending within a slot
+    uint64_t after;  // takes effect once all of the session up to here have; 0: at any time
+    uint64_t offset_bytes;
+    uint64_t operand;
+    uint64_t compare;
+    uint32_t incarnation;
+    uint32_t length_bytes;      // of a read or write, or of the flush's ranges
+    uint32_t payload_checksum;  // CRC32C of the payload
+    uint16_t slot;
+    uint8_t operation;  // OperationKind
+    uint8_t space;      // AddressSpace
+    uint8_t flags;      // request_flag
+    uint8_t reserved[7];
+};
+static_assert(sizeof(Request) == 80);
+
+struct FlushRange {
+    uint64_t offset_bytes;
+    uint64_t length_bytes;
+};
+static_assert(sizeof(FlushRange) == 16);
+
+namespace response_flag {
+inline constexpr uint8_t has_checksum = 1;
+inline constexpr uint8_t all = has_checksum;
+}  // namespace response_flag
+
+// Payload: the data of an executed read; others: none.
+struct Response {
+    uint64_t session_id;
+    uint64_t epoch;  // the volume's now
+    uint64_t sequence;
+    uint64_t value;  // compare_swap, fetch_add: the old value; flush: the content incarnation
+    uint32_t incarnation;
+    uint32_t payload_bytes;
+    uint32_t payload_checksum;
+    uint16_t slot;
+    uint16_t error;     // errno number; 0: executed
+    uint8_t operation;  // OperationKind
+    uint8_t outcome;    // Outcome, not pending
+    uint8_t flags;      // response_flag
+    uint8_t reserved[5];
+};
+static_assert(sizeof(Response) == 56);
+
+}  // namespace tiffin::rdma_blk::wire

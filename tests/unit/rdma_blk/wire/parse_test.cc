@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// Parsers: good messages pass, every changed bit is noticed, and what passes with a repaired checksum
+// keeps its bounds.
+#include "rdma_blk/wire/parse.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "tests/support/test_size.h"
+#include "tests/unit/rdma_blk/wire/messages.h"
+
+namespace tiffin::rdma_blk::wire {
+namespace {
+
+TEST(Parse, AcceptsGoodMessages) {
+    for (const Sample& message : sample_messages()) {
+        EXPECT_TRUE(parse_like_a_receiver(message.bytes)) << message.name;
+    }
+}
+
+TEST(Parse, NoticesEveryChangedBitOfHeaderAndFixedPart) {
+    for (const Sample& message : sample_messages()) {
+        const MessageHeader header =
+            parse_header(ByteSpan(message.bytes.data(), message.bytes.size())).value();
+        // What is sealed has a tag instead.
+        const size_t checked = sizeof(header) + (is_sealed(header) ? 0 : fixed_part_bytes(header));
+        for (size_t bit = 0; bit < checked * 8; bit++) {
+            std::vector<unsigned char> changed = message.bytes;
+            changed[bit / 8] ^= static_cast<unsigned char>(1U << (bit % 8));
+            EXPECT_FALSE(parse_like_a_receiver(changed)) << message.name << ", bit " << bit;
+        }
+    }
+}
+
+TEST(Parse, RefusesShortMessages) {
+    for (const Sample& message : sample_messages()) {
+        for (size_t size = 0; size < message.bytes.size(); size++) {
+            EXPECT_FALSE(parse_like_a_receiver(
+                std::vector<unsigned char>(message.bytes.begin(), message.bytes.begin() + size)))
+                << message.name << ", " << size << " bytes";
+        }
+    }
+}
+
+// A hostile peer makes its checksums right. Some changes are legal then (another offset), others are not;
+// parse_like_a_receiver() checks the bounds of all that is accepted.
+TEST(Parse, KeepsBoundsOfMutatedMessages) {
+    const std::vector<Sample> samples = sample_messages();
+    std::mt19937_64 random(1);
+    size_t accepted = 0;
+    size_t refused = 0;
+    const size_t rounds = test::test_size(200000, 20000);
+    for (size_t round = 0; round < rounds; round++) {
+        std::vector<unsigned char> bytes = samples[random() % samples.size()].bytes;
+        const size_t changes = 1 + random() % 3;
+        for (size_t change = 0; change < changes; change++) {
+            const unsigned char values[] = {0, 1, 0x7f, 0xff, static_cast<unsigned char>(random())};
+            const size_t begin = random() % bytes.size();
+            const size_t end = std::min(bytes.size(), begin + 1 + random() % 8);
+            std::fill(bytes.begin() + begin, bytes.begin() + end, values[random() % 5]);
+        }
+        repair_checksum(bytes);
+        (parse_like_a_receiver(bytes) ? accepted : refused)++;
+    }
+    EXPECT_GT(accepted, rounds / 100);
+    EXPECT_GT(refused, rounds / 100);
+}
+
+TEST(Parse, RefusesRandomBytes) {
+    std::mt19937_64 random(2);
+    for (int round = 0; round < 10000; round++) {
+        std::vector<unsigned char> bytes(random() % 300);
+        std::generate(bytes.begin(), bytes.end(), [&] { return random(); });
+        EXPECT_FALSE(parse_like_a_receiver(bytes));
+    }
+}
+
+Result<Request> request_with(void (*change)(Request& request), size_t payload_size_bytes = 0) {
+    Request request{};
+    request.sequence = 5;
+    request.operation = 1;
+    request.length_bytes = 4096;
+    change(request);
+    unsigned char bytes[sizeof(MessageHeader) + sizeof(Request)];
+    encode(MessageType::request, 0, request, payload_size_bytes, bytes);
+    const MessageHeader header = parse_header(ByteSpan(bytes)).value();
+    return parse_request(header, ByteSpan(bytes).subspan(sizeof(MessageHeader)));
+}
+
+TEST(ParseRequest, RefusesWhatDoesNotFitTogether) {
+    EXPECT_TRUE(request_with([](Request&) {}).ok());
+    EXPECT_FALSE(request_with([](Request&) {}, 8).ok()) << "a read with a payload";
+    EXPECT_FALSE(request_with([](Request& r) { r.operation = 0; }).ok());
+    EXPECT_FALSE(request_with([](Request& r) { r.operation = 6; }).ok());
+    EXPECT_FALSE(request_with([](Request& r) { r.space = 2; }).ok());
+    EXPECT_FALSE(request_with([](Request& r) { r.sequence = 0; }).ok());
+    EXPECT_FALSE(request_with([](Request& r) { r.sequence = kCounterLimit; }).ok());
+    EXPECT_FALSE(request_with([](Request& r) { r.after = 5; }).ok()) << "after itself";
+    EXPECT_FALSE(request_with([](Request& r) { r.offset_bytes = ~uint64_t{0}; }).ok());
+    EXPECT_FALSE(request_with([](Request& r) { r.offset_bytes = kMaxSpaceBytes; }).ok());
+    EXPECT_FALSE(request_with([](Request& r) { r.length_bytes = kMaxTransferBytes + 1; }).ok());
+    EXPECT_FALSE(request_with([](Request& r) { r.operation = 2; }, 4095).ok()) << "short payload";
+    EXPECT_TRUE(request_with([](Request& r) { r.operation = 2; }, 4096).ok());
+    EXPECT_FALSE(request_with([](Request& r) { r.operation = 3; }).ok())
+        << "an atomic of 4096 bytes";
+    EXPECT_FALSE(request_with([](Request& r) {
+                     r.operation = 4;
+                     r.length_bytes = 8;
+                     r.offset_bytes = 12;
+                 }).ok())
+        << "an atomic that is not aligned";
+    EXPECT_FALSE(request_with(
+                     [](Request& r) {
+                         r.operation = 5;
+                         r.length_bytes = 24;
+                     },
+                     24)
+                     .ok())
+        << "one and a half ranges";
+}
+
+TEST(ParseHeader, KnowsSealedSizes) {
+    for (const size_t payload : {size_t{0}, size_t{1}, size_t{16303}, size_t{16304}, size_t{16305},
+                                 size_t{kMaxTransferBytes}}) {
+        Request request{};
+        const ByteSpan fixed(reinterpret_cast<const unsigned char*>(&request), sizeof(request));
+        const MessageHeader header =
+            make_header(MessageType::request, message_flag::sealed, fixed, payload);
+        EXPECT_EQ(header.body_bytes, sealed_bytes(sizeof(Request) + payload));
+        auto parsed =
+            parse_header(ByteSpan(reinterpret_cast<const unsigned char*>(&header), sizeof(header)));
+        ASSERT_TRUE(parsed.ok());
+        EXPECT_EQ(payload_bytes(*parsed), payload);
+    }
+}
+
+TEST(ParseHeader, RefusesWrongSealing) {
+    for (const Sample& message : sample_messages()) {
+        std::vector<unsigned char> bytes = message.bytes;
+        MessageHeader header;
+        std::memcpy(&header, bytes.data(), sizeof(header));
+        const bool by_session = header.type >= static_cast<uint8_t>(MessageType::request);
+        const uint32_t plain = static_cast<uint32_t>(bytes.size() - sizeof(header));
+        header.flags ^= message_flag::sealed;
+        header.body_bytes = is_sealed(header) ? sealed_bytes(plain) : plain;
+        const ByteSpan changed(reinterpret_cast<const unsigned char*>(&header), sizeof(header));
+        EXPECT_EQ(parse_header(changed).ok(), by_session) << message.name;
+    }
+}
+
+}  // namespace
+}  // namespace tiffin::rdma_blk::wire
