@@ -64,7 +64,7 @@ struct Operation {
     OperationKind kind = OperationKind::read;
     AddressSpace space = AddressSpace::data;
     // Takes effect only after all operations before it, in its batch or pending when it was submitted,
-    // have; if one of them ends otherwise than executed, it is not executed (ecanceled). Without it,
+    // have taken theirs; if one of them does not, neither does this one (ecanceled). Without it,
     // operations take effect in any order. To rely on the second part, put the operation into one batch
     // with those it depends on: one of an earlier batch may have failed, unseen, just before submit().
     bool after_earlier = false;

@@ -90,8 +90,8 @@ enum class SlotState : uint8_t {
     prepared = 2,  // an atomic: `offset_bytes` held `value` and is about to become `new_value`
 };
 
-// The last request of a slot, and its reply. Written in an order that a process may end in at any point:
-// the reply first, `sequence` last; an older sequence with a newer reply asks for nothing any more.
+// The last request of a slot but reads, and its reply. Written in an order that a process may end in at any
+// point: `sequence` becomes 0, then the rest changes, then it is set; a prepared one becomes done in place.
 struct SlotEntry {
     uint64_t sequence;
     uint64_t value;

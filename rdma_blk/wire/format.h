@@ -286,19 +286,21 @@ static_assert(sizeof(Notice) == 24);
 // ---- Requests and responses -------------------------------------------------------------------------------
 
 namespace request_flag {
-// Only the kept reply is wanted: the server said that it had executed this. No payload.
+// Only the kept reply is wanted; when there is none, since it was never executed, it must not be any
+// more: the answer is not_executed (ecanceled). No payload.
 inline constexpr uint8_t reply_only = 1;
 inline constexpr uint8_t has_checksum = 2;  // payload_checksum counts
 inline constexpr uint8_t all = reply_only | has_checksum;
 }  // namespace request_flag
 
-// Payload: write: the data, length_bytes of it; flush: length_bytes / 16 FlushRange; others: none.
+// Payload: write: the data, length_bytes of it; flush: length_bytes / 16 FlushRange; others: none. A request
+// with `after` is refused when one of those from pending_since to `after` was.
 struct Request {
     uint64_t session_id;
     uint64_t epoch;
-    uint64_t
-        sequence;    // 1, 2, ... of the session, in the order of sending; ascending within a slot
-    uint64_t after;  // takes effect once all of the session up to here have; 0: at any time
+    uint64_t sequence;  // 1, 2, ... of the session, in the order of sending; ascending in a slot
+    uint64_t after;     // takes effect once all requests up to here have; 0: at any time
+    uint64_t pending_since;  // with `after`: the smallest sequence that the client waits for
     uint64_t offset_bytes;
     uint64_t operand;
     uint64_t compare;
@@ -311,7 +313,7 @@ struct Request {
     uint8_t flags;      // request_flag
     uint8_t reserved[7];
 };
-static_assert(sizeof(Request) == 80);
+static_assert(sizeof(Request) == 88);
 
 struct FlushRange {
     uint64_t offset_bytes;

@@ -273,6 +273,7 @@ Result<Request> parse_request(const MessageHeader& header, ByteSpan fixed) {
     if (!is_operation(request.operation) || request.space > 1 ||
         (request.flags & ~request_flag::all) != 0 || request.sequence == 0 ||
         !is_counter(request.sequence) || request.after >= request.sequence ||
+        request.pending_since > request.sequence ||
         !is_range(request.offset_bytes, request.length_bytes) ||
         !is_request_shape(request, payload_bytes(header))) {
         return Error::eproto;

@@ -1,0 +1,492 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+#include "rdma_blk/session/request_slots.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "fs/vfs/host.h"
+
+namespace tiffin::rdma_blk {
+namespace {
+
+bool is_atomic(const Operation& operation) {
+    return operation.kind == OperationKind::compare_swap ||
+           operation.kind == OperationKind::fetch_add;
+}
+
+uint64_t transfer_bytes(const Operation& operation) {
+    uint64_t total = 0;
+    for (size_t i = 0; i < operation.buffer_count; i++) {
+        total += operation.buffers[i].size_bytes;
+    }
+    return total;
+}
+
+bool is_expired(const Operation& operation, uint64_t now_ns) {
+    return operation.deadline_ns != 0 && operation.deadline_ns <= now_ns;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<RequestSlots>> RequestSlots::create(uint16_t slot_count,
+                                                           ExecutedBy executed_by) {
+    if (slot_count == 0 || slot_count > wire::kMaxSlots) {
+        return Error::einval;
+    }
+    std::unique_ptr<Slot[]> slots(new (std::nothrow) Slot[slot_count]);
+    std::unique_ptr<uint16_t[]> free_slots(new (std::nothrow) uint16_t[slot_count]);
+    std::unique_ptr<uint16_t[]> order(new (std::nothrow) uint16_t[slot_count]);
+    if (!slots || !free_slots || !order) {
+        return Error::enomem;
+    }
+    std::unique_ptr<RequestSlots> made(new (std::nothrow) RequestSlots(
+        std::move(slots), std::move(free_slots), std::move(order), slot_count, executed_by));
+    if (!made) {
+        return Error::enomem;
+    }
+    return made;
+}
+
+RequestSlots::RequestSlots(std::unique_ptr<Slot[]> slots, std::unique_ptr<uint16_t[]> free_slots,
+                           std::unique_ptr<uint16_t[]> order, uint16_t slot_count,
+                           ExecutedBy executed_by)
+    : slots_(std::move(slots)),
+      free_slots_(std::move(free_slots)),
+      order_(std::move(order)),
+      slot_count_(slot_count),
+      executed_by_(executed_by) {}
+
+RequestSlots::~RequestSlots() { TIFFIN_ASSERT(pending_count() == 0); }
+
+// ---- The caller's side --------------------------------------------------------------------------
+
+void RequestSlots::submit(Operation& first) {
+    Operation* operation = &first;
+    while (operation != nullptr) {
+        Operation* next = std::exchange(operation->next, nullptr);
+        queue(*operation);
+        operation = next;
+    }
+}
+
+void RequestSlots::queue(Operation& operation) {
+    operation.submit_number = next_submit_number_++;
+    operation.outcome = Outcome::pending;
+    deadline_count_ += operation.deadline_ns != 0 ? 1 : 0;
+    follower_count_ += operation.after_earlier ? 1 : 0;
+    if (failed_) {
+        complete(operation, Outcome::not_executed, failure_);
+        return;
+    }
+    if (queue_tail_ == nullptr) {
+        queue_head_ = &operation;
+    } else {
+        queue_tail_->next = &operation;
+    }
+    queue_tail_ = &operation;
+    queued_count_++;
+}
+
+uint64_t RequestSlots::next_deadline_ns() const {
+    if (deadline_count_ == 0) {
+        return 0;
+    }
+    uint64_t earliest = ~uint64_t{0};
+    for (const Operation* operation = queue_head_; operation != nullptr;
+         operation = operation->next) {
+        if (operation->deadline_ns != 0) {
+            earliest = std::min(earliest, operation->deadline_ns);
+        }
+    }
+    for (uint16_t index = 0; index < slot_count_; index++) {
+        if (is_used(index) && slots_[index].operation->deadline_ns != 0) {
+            earliest = std::min(earliest, slots_[index].operation->deadline_ns);
+        }
+    }
+    return earliest;
+}
+
+bool RequestSlots::expire(uint64_t now_ns) {
+    if (deadline_count_ == 0) {
+        return false;
+    }
+    complete_queued([now_ns](const Operation& operation) { return is_expired(operation, now_ns); },
+                    Error::etimedout);
+    if (!connected_ && !opening_) {
+        complete_expired(now_ns);
+        return false;
+    }
+    for (uint16_t index = 0; index < slot_count_; index++) {
+        if (is_used(index) && is_expired(*slots_[index].operation, now_ns)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// ---- The connection's side ----------------------------------------------------------------------
+
+Operation* RequestSlots::take_next(wire::Request& request) {
+    if (!connected_) {
+        return nullptr;
+    }
+    if (again_count_ > 0) {
+        const uint16_t index = first_to_take_again();
+        fill_request(index, request);
+        slots_[index].state = SlotState::sent;
+        again_count_--;
+        return slots_[index].operation;
+    }
+    if (queue_head_ == nullptr || free_count_ == 0) {
+        return nullptr;
+    }
+    Operation* operation = queue_head_;
+    queue_head_ = std::exchange(operation->next, nullptr);
+    if (queue_head_ == nullptr) {
+        queue_tail_ = nullptr;
+    }
+    queued_count_--;
+    const uint16_t index = free_slots_[--free_count_];
+    used_count_++;
+    Slot& slot = slots_[index];
+    slot = Slot{};
+    slot.operation = operation;
+    slot.sequence = next_sequence_++;
+    slot.state = SlotState::sent;
+    if (operation->after_earlier) {
+        slot.after = slot.sequence - 1;
+        slot.pending_since = smallest_pending_sequence();
+    }
+    fill_request(index, request);
+    return operation;
+}
+
+uint16_t RequestSlots::first_to_take_again() const {
+    uint16_t first = slot_count_;
+    for (uint16_t index = 0; index < slot_count_; index++) {
+        const SlotState state = slots_[index].state;
+        if ((state == SlotState::to_send || state == SlotState::to_fetch) &&
+            (first == slot_count_ || slots_[index].sequence < slots_[first].sequence)) {
+            first = index;
+        }
+    }
+    TIFFIN_ASSERT(first < slot_count_);
+    return first;
+}
+
+uint64_t RequestSlots::smallest_pending_sequence() const {
+    uint64_t smallest = next_sequence_;
+    for (uint16_t index = 0; index < slot_count_; index++) {
+        if (is_used(index)) {
+            smallest = std::min(smallest, slots_[index].sequence);
+        }
+    }
+    return smallest;
+}
+
+void RequestSlots::fill_request(uint16_t index, wire::Request& request) const {
+    const Slot& slot = slots_[index];
+    const Operation& operation = *slot.operation;
+    request = wire::Request{};
+    request.sequence = slot.sequence;
+    request.slot = index;
+    request.operation = static_cast<uint8_t>(operation.kind);
+    request.space = static_cast<uint8_t>(operation.space);
+    request.flags = slot.state == SlotState::to_fetch ? wire::request_flag::reply_only : 0;
+    request.after = slot.after;
+    request.pending_since = slot.pending_since;
+    switch (operation.kind) {
+        case OperationKind::read:
+        case OperationKind::write:
+            request.offset_bytes = operation.offset_bytes;
+            request.length_bytes = static_cast<uint32_t>(transfer_bytes(operation));
+            break;
+        case OperationKind::compare_swap:
+        case OperationKind::fetch_add:
+            request.offset_bytes = operation.offset_bytes;
+            request.length_bytes = sizeof(uint64_t);
+            request.compare = operation.compare;
+            request.operand = operation.operand;
+            break;
+        case OperationKind::flush:
+            request.length_bytes =
+                static_cast<uint32_t>(operation.range_count * sizeof(wire::FlushRange));
+            break;
+    }
+}
+
+Result<Operation*> RequestSlots::find(const wire::Response& response) {
+    if (response.slot >= slot_count_ || response.sequence == 0 ||
+        response.sequence >= next_sequence_) {
+        return Error::eproto;
+    }
+    const Slot& slot = slots_[response.slot];
+    if (!is_used(response.slot) || response.sequence < slot.sequence) {
+        statistics_.stale_responses++;
+        return static_cast<Operation*>(nullptr);
+    }
+    const Operation& operation = *slot.operation;
+    const bool is_executed_read = operation.kind == OperationKind::read &&
+                                  response.outcome == static_cast<uint8_t>(Outcome::executed);
+    if (response.sequence != slot.sequence ||
+        response.operation != static_cast<uint8_t>(operation.kind) ||
+        response.payload_bytes != (is_executed_read ? transfer_bytes(operation) : 0)) {
+        return Error::eproto;
+    }
+    return slot.operation;
+}
+
+void RequestSlots::finish(const wire::Response& response) {
+    Operation& operation = *slots_[response.slot].operation;
+    operation.old_value = response.value;
+    if (operation.kind == OperationKind::flush) {
+        operation.old_value = 0;
+        operation.content_incarnation = response.value;
+    }
+    complete_slot(response.slot, static_cast<Outcome>(response.outcome),
+                  static_cast<Error>(response.error));
+}
+
+void RequestSlots::resend_all() {
+    for (uint16_t index = 0; index < slot_count_; index++) {
+        Slot& slot = slots_[index];
+        if (slot.state == SlotState::sent) {
+            slot.state =
+                slot.cancelled || slot.fetch_only ? SlotState::to_fetch : SlotState::to_send;
+            again_count_++;
+        }
+    }
+}
+
+void RequestSlots::connection_lost(uint64_t now_ns) {
+    connected_ = false;
+    opening_ = false;
+    again_count_ = 0;
+    for (uint16_t index = 0; index < slot_count_; index++) {
+        if (!is_used(index)) {
+            continue;
+        }
+        slots_[index].state = SlotState::sent;
+        slots_[index].fetch_only = false;
+        if (executed_by_ == ExecutedBy::device && is_atomic(*slots_[index].operation)) {
+            complete_slot(index, Outcome::unknown, Error::eio);
+        }
+    }
+    complete_expired(now_ns);
+}
+
+void RequestSlots::complete_expired(uint64_t now_ns) {
+    for (uint16_t index = 0; deadline_count_ > 0 && index < slot_count_; index++) {
+        if (is_used(index) && is_expired(*slots_[index].operation, now_ns)) {
+            complete_slot(index, Outcome::unknown, Error::etimedout);
+        }
+    }
+}
+
+// ---- Opening an incarnation -----------------------------------------------------------------------
+
+// Puts the used slots into order_, the first used_count_ places of it.
+void RequestSlots::sort_by_sequence() {
+    uint16_t count = 0;
+    for (uint16_t index = 0; index < slot_count_; index++) {
+        if (is_used(index)) {
+            order_[count++] = index;
+        }
+    }
+    std::sort(order_.get(), order_.get() + count, [this](uint16_t left, uint16_t right) {
+        return slots_[left].sequence < slots_[right].sequence;
+    });
+}
+
+uint16_t RequestSlots::fill_outstanding(wire::OutstandingEntry* entries) {
+    TIFFIN_ASSERT(!connected_);
+    opening_ = true;
+    sort_by_sequence();
+    for (uint16_t i = 0; i < used_count_; i++) {
+        const Slot& slot = slots_[order_[i]];
+        entries[i] = wire::OutstandingEntry{};
+        entries[i].sequence = slot.sequence;
+        entries[i].slot = order_[i];
+        entries[i].operation = static_cast<uint8_t>(slot.operation->kind);
+    }
+    return used_count_;
+}
+
+void RequestSlots::grant(uint16_t granted_slots) {
+    TIFFIN_ASSERT(used_count_ == 0 && granted_slots > 0);
+    const uint16_t usable_count = std::min(slot_count_, granted_slots);
+    free_count_ = 0;
+    while (free_count_ < usable_count) {
+        free_slots_[free_count_] = static_cast<uint16_t>(usable_count - 1 - free_count_);
+        free_count_++;
+    }
+}
+
+void RequestSlots::opened(uint16_t granted_slots) {
+    TIFFIN_ASSERT(next_sequence_ == 1);
+    grant(granted_slots);
+    connected_ = true;
+    opening_ = false;
+}
+
+void RequestSlots::send_again(uint16_t index, SlotState state) {
+    slots_[index].state = state;
+    slots_[index].fetch_only = state == SlotState::to_fetch;
+    again_count_++;
+    statistics_.replayed++;
+    statistics_.fetched += state == SlotState::to_fetch ? 1 : 0;
+}
+
+void RequestSlots::settle_one(uint16_t index, Outcome answer) {
+    const Slot& slot = slots_[index];
+    if (executed_by_ == ExecutedBy::device) {
+        // Nobody knows what was executed. What may be done twice is, unless something before it failed.
+        if (slot.cancelled) {
+            complete_slot(index, Outcome::unknown, Error::ecanceled);
+        } else {
+            send_again(index, SlotState::to_send);
+        }
+    } else if (answer == Outcome::unknown) {
+        complete_slot(index, Outcome::unknown, Error::eio);
+    } else if (slot.cancelled ||
+               (answer == Outcome::executed && slot.operation->kind != OperationKind::read)) {
+        // What was cancelled and never executed gets its answer by this, too: the server was told of its
+        // sequence and would wait for it.
+        send_again(index, SlotState::to_fetch);
+    } else {
+        send_again(index, SlotState::to_send);
+    }
+}
+
+Result<void> RequestSlots::resumed(ByteSpan outcomes) {
+    if (!opening_ || outcomes.size() != used_count_) {
+        return Error::eproto;
+    }
+    opening_ = false;
+    connected_ = true;
+    // Ascending, so that what follows a failure is marked before it is looked at. order_ is from
+    // fill_outstanding(): nothing has completed since.
+    for (size_t i = 0; i < outcomes.size(); i++) {
+        settle_one(order_[i], static_cast<Outcome>(outcomes[i]));
+    }
+    return {};
+}
+
+void RequestSlots::restarted(uint16_t granted_slots) {
+    opening_ = false;
+    again_count_ = 0;
+    for (uint16_t index = 0; index < slot_count_; index++) {
+        if (is_used(index) && is_atomic(*slots_[index].operation)) {
+            complete_slot(index, Outcome::unknown, Error::estale);
+        }
+    }
+    for (uint16_t index = 0; index < slot_count_; index++) {
+        if (is_used(index) && slots_[index].cancelled) {
+            complete_slot(index, Outcome::unknown, Error::ecanceled);
+        }
+    }
+    sort_by_sequence();
+    for (uint16_t i = used_count_; i > 0; i--) {
+        Operation* operation = slots_[order_[i - 1]].operation;
+        release(order_[i - 1]);
+        operation->next = queue_head_;
+        queue_head_ = operation;
+        queue_tail_ = queue_tail_ == nullptr ? operation : queue_tail_;
+        queued_count_++;
+        statistics_.replayed++;
+    }
+    next_sequence_ = 1;
+    grant(granted_slots);
+    connected_ = true;
+}
+
+void RequestSlots::fail_all(Error error) {
+    connected_ = false;
+    opening_ = false;
+    again_count_ = 0;
+    failed_ = true;
+    failure_ = error;
+    for (uint16_t index = 0; index < slot_count_; index++) {
+        if (is_used(index)) {
+            complete_slot(index, Outcome::unknown, error);
+        }
+    }
+    complete_queued([](const Operation&) { return true; }, error);
+}
+
+// ---- Completing -------------------------------------------------------------------------------------
+
+void RequestSlots::release(uint16_t index) {
+    Slot& slot = slots_[index];
+    if (slot.state == SlotState::to_send || slot.state == SlotState::to_fetch) {
+        again_count_ -= again_count_ > 0 ? 1 : 0;
+    }
+    slot = Slot{};
+    free_slots_[free_count_++] = index;
+    used_count_--;
+}
+
+void RequestSlots::complete_slot(uint16_t index, Outcome outcome, Error error) {
+    Operation& operation = *slots_[index].operation;
+    release(index);
+    complete(operation, outcome, error);
+}
+
+void RequestSlots::complete(Operation& operation, Outcome outcome, Error error) {
+    deadline_count_ -= operation.deadline_ns != 0 ? 1 : 0;
+    follower_count_ -= operation.after_earlier ? 1 : 0;
+    statistics_.completed[static_cast<size_t>(outcome)]++;
+    const uint64_t submit_number = operation.submit_number;
+    if (outcome != Outcome::executed) {
+        operation.error = error;
+    }
+    complete_operation(operation, outcome);
+    if (outcome != Outcome::executed && follower_count_ > 0) {
+        cancel_followers(submit_number);
+    }
+}
+
+// Something failed: what is ordered behind it and was not sent will not be. What was sent is for the server
+// to refuse; the mark is for the case that it never got it.
+void RequestSlots::cancel_followers(uint64_t submit_number) {
+    for (uint16_t index = 0; index < slot_count_; index++) {
+        if (is_used(index) && slots_[index].operation->after_earlier &&
+            slots_[index].operation->submit_number > submit_number) {
+            slots_[index].cancelled = true;
+        }
+    }
+    complete_queued(
+        [submit_number](const Operation& operation) {
+            return operation.after_earlier && operation.submit_number > submit_number;
+        },
+        Error::ecanceled);
+}
+
+// Completes those in the queue for which `condition` holds as not_executed. They are taken out first, since
+// each completion may cancel more of the queue.
+template <typename Condition>
+void RequestSlots::complete_queued(Condition condition, Error error) {
+    Operation* found = nullptr;
+    Operation** found_end = &found;
+    Operation** place = &queue_head_;
+    queue_tail_ = nullptr;
+    while (*place != nullptr) {
+        Operation* operation = *place;
+        if (condition(*operation)) {
+            *place = std::exchange(operation->next, nullptr);
+            *found_end = operation;
+            found_end = &operation->next;
+            queued_count_--;
+        } else {
+            queue_tail_ = operation;
+            place = &operation->next;
+        }
+    }
+    while (found != nullptr) {
+        Operation* operation = std::exchange(found, found->next);
+        complete(*operation, Outcome::not_executed, error);
+    }
+}
+
+}  // namespace tiffin::rdma_blk
