@@ -279,7 +279,7 @@ bool SlotTable::next_ready(ReadyRequest& ready) {
     if (waiting_count_ == 0) {
         return false;
     }
-    for (uint16_t index = 0; index < entries_.size(); index++) {
+    for (uint16_t index = 0; index < slot_count(); index++) {
         Slot& slot = slots_[index];
         if (slot.progress == Progress::waiting && may_apply(slot.request)) {
             waiting_count_--;
