@@ -80,7 +80,8 @@ class RequestSlots {
     // Completes it. Precondition: find() returned it for this response, and its payload is in place.
     void finish(const wire::Response& response);
 
-    // Everything sent will be sent again in the same incarnation: on another path, when one was lost.
+    // Everything sent will be sent again in the same incarnation: on another path, when one was lost. Not when
+    // devices execute.
     void resend_all();
 
     // The connection, or all paths of it, have been destroyed. Now nothing is sent until resumed() or

@@ -3,10 +3,12 @@
 // kept reply. docs/remote.md, "Slots", says why.
 //
 // The kept replies (wire::SlotEntry) lie in memory of the caller's that outlives the process; the rest is
-// rebuilt when an incarnation opens. No input or output, no lock: the caller serialises calls. A request:
+// rebuilt when an incarnation opens. No input or output, no lock: the caller serialises calls. A request, once
+// its payload is there in whole and its checksum right (what is to be executed must be finished, so that no
+// broken connection may come between):
 //
-//     decide()           execute: check what needs the payload, apply it, finish(), send the response
-//                        wait:    keep request and payload, or read no further; next_ready() names it later
+//     decide()           execute: apply it (a flush: check its ranges), finish(), send the response
+//                        wait:    keep request and payload; next_ready() names it later
 //                        reply:   send the response that came with the decision
 //                        ignore:  nothing (its payload is skipped)
 //     after a finish()   next_ready() until it has nothing more
