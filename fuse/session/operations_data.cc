@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // Open files: reading, writing, and what else is done to their data.
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 
 #include "fuse/session/open_files.h"
 #include "fuse/session/operations.h"
+#include "fuse/session/privilege_change.h"
 #include "fuse/session/read_reply.h"
 #include "fuse/session/request.h"
 #include "fuse/session/session.h"
@@ -128,51 +128,6 @@ uint32_t write_flags(const Request& request, const fuse_file_info& file) {
     // and its offset is right.
     return flags;
 }
-
-// Content that is changed by somebody without privileges takes set-user-id and set-group-id bits with
-// it. With HANDLE_KILLPRIV_V2 the kernel leaves that to us, and goes on believing the mode that it
-// knows; so it is made to ask again. Root stands for those who may keep them (CAP_FSETID).
-class PrivilegeChange {
-  public:
-    PrivilegeChange(Request& request, vfs::NodeId node) : request_(request), node_(node) {
-        if (request.caller().user_id == 0) {
-            return;
-        }
-        Result<vfs::Attributes> attributes = request.file_system().get_attributes(node);
-        if (!attributes.ok() || (attributes.value().mode & (S_ISUID | S_ISGID)) == 0) {
-            return;
-        }
-        due_ = true;
-        // Without group execution the bit stays, for members of the group.
-        constexpr uint32_t kGroupBits = S_ISGID | S_IXGRP;
-        if ((attributes.value().mode & kGroupBits) == S_ISGID &&
-            !request.caller_is_in_group(attributes.value().group_id)) {
-            mode_without_group_ = attributes.value().mode & ~uint32_t{S_ISGID};
-        }
-    }
-
-    // After the change. Errors: those of set_attributes.
-    Result<void> clear() {
-        if (!due_) [[likely]] {
-            return {};
-        }
-        vfs::AttributeChange change;
-        change.valid = vfs::AttributeChange::kill_privileges_bit;
-        if (mode_without_group_ != 0) {
-            change.valid |= vfs::AttributeChange::mode_bit;
-            change.mode = mode_without_group_ & vfs::mode::permission_mask;
-        }
-        TRY(request_.file_system().set_attributes(request_.caller(), node_, change));
-        request_.session().forget_attributes(node_);
-        return {};
-    }
-
-  private:
-    Request& request_;
-    const vfs::NodeId node_;
-    bool due_ = false;
-    uint32_t mode_without_group_ = 0;  // 0: nothing to do for the group
-};
 
 // See Session::guards_immutable_files().
 bool may_write_cached(vfs::FileSystem& file_system, vfs::NodeId node) {

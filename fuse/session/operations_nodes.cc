@@ -6,6 +6,7 @@
 
 #include "fuse/session/convert.h"
 #include "fuse/session/operations.h"
+#include "fuse/session/privilege_change.h"
 #include "fuse/session/request.h"
 #include "fuse/session/session.h"
 
@@ -104,8 +105,11 @@ vfs::AttributeChange to_change(const struct stat& status, int to_set) {
 void set_attributes(fuse_req_t handle, fuse_ino_t node, struct stat* status, int to_set,
                     fuse_file_info* /*file*/) {
     Request request(handle, Operation::set_attributes);
-    request.attributes(
-        request.file_system().set_attributes(request.caller(), node, to_change(*status, to_set)));
+    vfs::AttributeChange change = to_change(*status, to_set);
+    if (Result<void> completed = complete_change(request, node, change); !completed.ok()) {
+        return request.fail(completed.error());
+    }
+    request.attributes(request.file_system().set_attributes(request.caller(), node, change));
 }
 
 void read_link(fuse_req_t handle, fuse_ino_t node) {

@@ -91,8 +91,8 @@ size_t without_trusted(unsigned char* names, size_t size_bytes) {
     return kept;
 }
 
-void list_xattr(fuse_req_t handle, fuse_ino_t node, size_t size) {
-    Request request(handle, Operation::list_xattr);
+// What root is told, all of it at once.
+void list_everything(Request& request, vfs::NodeId node, size_t size) {
     size = std::min(size, vfs::kXattrValueMaxBytes);
     unsigned char* buffer = size == 0 ? nullptr : thread_buffer(size);
     if (size != 0 && buffer == nullptr) {
@@ -103,15 +103,41 @@ void list_xattr(fuse_req_t handle, fuse_ino_t node, size_t size) {
         return fail_or_say_missing(request, length.error());
     }
     if (size == 0) {
-        // Possibly more than will be listed, which callers have to expect anyway.
         return request.xattr_size(length.value());
     }
     TIFFIN_ASSERT(length.value() <= size);
-    size_t kept = length.value();
-    if (request.caller().user_id != 0) {
-        kept = without_trusted(buffer, kept);
+    (void)request.data(buffer, length.value());
+}
+
+// What everybody else is told. The room that the caller has is compared with what is left.
+void list_without_trusted(Request& request, vfs::NodeId node, size_t size) {
+    constexpr size_t room = vfs::kXattrValueMaxBytes;
+    unsigned char* buffer = thread_buffer(room);
+    if (buffer == nullptr) {
+        return request.fail(Error::enomem);
+    }
+    Result<size_t> length = request.file_system().list_xattr(node, {buffer, room});
+    if (!length.ok()) {
+        return fail_or_say_missing(request, length.error());
+    }
+    TIFFIN_ASSERT(length.value() <= room);
+    const size_t kept = without_trusted(buffer, length.value());
+    if (size == 0) {
+        return request.xattr_size(kept);
+    }
+    if (kept > size) {
+        return request.fail(Error::erange);
     }
     (void)request.data(buffer, kept);
+}
+
+void list_xattr(fuse_req_t handle, fuse_ino_t node, size_t size) {
+    Request request(handle, Operation::list_xattr);
+    if (request.caller().user_id == 0) {
+        list_everything(request, node, size);
+    } else {
+        list_without_trusted(request, node, size);
+    }
 }
 
 void remove_xattr(fuse_req_t handle, fuse_ino_t node, const char* name) {
