@@ -106,8 +106,11 @@ void release(fuse_req_t handle, fuse_ino_t node, fuse_file_info* file) {
 }
 
 void read(fuse_req_t handle, fuse_ino_t node, size_t size, off_t offset, fuse_file_info* file) {
+    // The kernel also reads what surrounds a small write.
+    const bool notes_access =
+        (file->flags & O_ACCMODE) != O_WRONLY && (file->flags & O_NOATIME) == 0;
     reply_with_data(Request(handle, Operation::read), node, file->fh, static_cast<uint64_t>(offset),
-                    size);
+                    size, notes_access);
 }
 
 uint32_t write_flags(const Request& request, const fuse_file_info& file) {

@@ -291,7 +291,7 @@ void reply_through_buffer(Request request, vfs::NodeId node, vfs::Handle handle,
 }  // namespace
 
 void reply_with_data(Request request, vfs::NodeId node, vfs::Handle handle, uint64_t offset_bytes,
-                     size_t size_bytes) {
+                     size_t size_bytes, bool notes_access) {
     vfs::FileSystem& file_system = request.file_system();
     vfs::BlockDevice* device = request.session().device();
     Reader* reader = thread_reader();
@@ -300,7 +300,9 @@ void reply_with_data(Request request, vfs::NodeId node, vfs::Handle handle, uint
     }
     // Before the blocks are mapped, since it may have to wait for a checkpoint, which waits for
     // mapped blocks; and before the answer, since the caller may ask for the time at once.
-    file_system.note_read(node);
+    if (notes_access) {
+        file_system.note_read(node);
+    }
     Result<void> prepared = reader->prepare(file_system, *device, node, offset_bytes, size_bytes);
     if (prepared.ok()) {
         reader->answer(request);

@@ -57,6 +57,20 @@ expect_after_reading_again() {
     unmount_device
 }
 
+# expect_unmoved HOW COMMAND...: what leaves the access time alone although the kernel reads the file.
+expect_unmoved() {
+    local how=$1 file=$mount_point/large
+    shift
+    say "strictatime, $how: no"
+    mount_device strictatime
+    touch -a -d '2001-01-01 00:00:00 UTC' "$file"
+    "$@" >"$work/read"
+    [[ $(access_year large) == 2001 ]] || fail "$how: the access time moved"
+    unmount_device
+}
+
+write_a_little() { printf x | dd of="$mount_point/large" bs=1 seek=5000 conv=notrunc status=none; }
+
 expect_after_reading ro no
 expect_after_reading noatime no
 expect_after_reading relatime yes
@@ -67,5 +81,7 @@ expect_after_reading_again strict_flags,strictatime yes
 expect_after_reading_again strict_flags,relatime yes
 expect_after_reading_again strict_flags,noatime no
 expect_after_reading_again strict_flags,strictatime no read_quietly
+expect_unmoved "opened with O_NOATIME" read_quietly
+expect_unmoved "a write of a part of a page" write_a_little
 check_device "at the end"
 echo "passed"

@@ -135,6 +135,17 @@ SUITE_CASE(times, copying, {Feature::copy_file_range}) {
         "");
 }
 
+SUITE_CASE(times, copying_a_hole_reads_it, {Feature::copy_file_range}) {
+    write_file(fs, "a", "");
+    REQUIRE_OK(fs.truncate("a", 100000));
+    write_file(fs, "b", "");
+    File a(fs, "a", O_RDONLY);
+    File b(fs, "b", O_RDWR);
+    CHECK_EQUAL(times_moved_by(
+                    fs, "a", [&] { CHECK_EQUAL(fs.copy_file_range(a, 0, b, 0, 100000), 100000); }),
+                "a");
+}
+
 SUITE_CASE(times, attributes, {}) {
     write_file(fs, "f", "x");
     CHECK_EQUAL(times_moved_by(fs, "f", [&] { REQUIRE_OK(fs.chmod("f", 0600)); }), "c");

@@ -102,19 +102,22 @@ void MemoryFileSystem::set_size(Node& node, uint64_t size) {
     node.attributes.size_bytes = size;
 }
 
+void MemoryFileSystem::touch_access(Node& node) const {
+    vfs::Attributes& attributes = node.attributes;
+    int64_t second = host::realtime_ns() / 1'000'000'000;
+    bool is_old = attributes.access_time.seconds + kDaySeconds <= second ||
+                  !(attributes.modification_time < attributes.access_time);
+    if (options_.update_access_times && !options_.read_only && is_old &&
+        (attributes.flags & vfs::file_flag::no_atime) == 0) {
+        attributes.access_time = {second, 0};
+    }
+}
+
 Result<size_t> MemoryFileSystem::read(vfs::NodeId id, vfs::Handle /*handle*/, uint64_t offset_bytes,
                                       Span<const vfs::IoVector> buffers) {
     {
         std::unique_lock lock(mutex_);
-        Node* node = TRY(find_file(id));
-        vfs::Attributes& attributes = node->attributes;
-        int64_t second = host::realtime_ns() / 1'000'000'000;
-        bool is_old = attributes.access_time.seconds + kDaySeconds <= second ||
-                      !(attributes.modification_time < attributes.access_time);
-        if (options_.update_access_times && !options_.read_only && is_old &&
-            (attributes.flags & vfs::file_flag::no_atime) == 0) {
-            attributes.access_time = {second, 0};
-        }
+        touch_access(*TRY(find_file(id)));
     }
     std::shared_lock lock(mutex_);
     Node* node = TRY(find_file(id));
@@ -320,6 +323,7 @@ Result<uint64_t> MemoryFileSystem::copy_range(vfs::NodeId source, uint64_t sourc
     if (copied == 0 && length_bytes != 0) {
         return Error::enospc;
     }
+    touch_access(*from);
     touch_data(*to);
     return copied;
 }

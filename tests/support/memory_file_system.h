@@ -139,6 +139,8 @@ class MemoryFileSystem final : public vfs::FileSystem {
 
     // Returns the bytes written, fewer when the capacity is reached.
     size_t put_bytes(Node& node, uint64_t offset, const unsigned char* data, size_t size);
+    // Reading moves the access time, once a day and after changes.
+    void touch_access(Node& node) const;
     static void get_bytes(const Node& node, uint64_t offset, unsigned char* data, size_t size);
     // nullptr when the capacity is reached.
     Block* block_for_writing(Node& node, uint64_t number);

@@ -165,6 +165,7 @@ Result<uint64_t> copy_step(TiffinFileSystem& file_system, const CopyJob& job, vo
     uint64_t hole_bytes = data.ok() ? data.value() - job.source_offset_bytes : job.length_bytes;
     hole_bytes = hole_bytes < job.length_bytes ? hole_bytes : job.length_bytes;
     if (hole_bytes >= memory_bytes) {
+        file_system.note_read(job.source);
         TRY(copy_hole(file_system, job, hole_bytes));
         return hole_bytes;
     }
