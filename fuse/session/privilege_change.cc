@@ -35,7 +35,8 @@ Result<void> complete_change(const Request& request, vfs::NodeId node, Change& c
     constexpr uint32_t owner_bits = Change::user_id_bit | Change::group_id_bit;
     // chown() to the owners that there are: a change of the change time alone for regular files, whose times
     // the kernel keeps, and of nothing for others. Nothing for a regular file is what precedes a write to one
-    // that has privileges; that write takes them.
+    // that has privileges; that write takes them. (With write_through the kernel keeps no times
+    // and the two look alike: such a chown() has no effect there.)
     const bool changes_nothing = (change.valid & ~uint32_t{Change::change_time_bit}) == 0;
     if (!changes_nothing && (change.valid & (owner_bits | Change::kill_privileges_bit)) == 0)
         [[likely]] {

@@ -158,7 +158,8 @@ SUITE_CASE(permissions, set_group_id_needs_the_group, {Feature::permissions}) {
 
 // chown to the owner that there is takes set-id bits away like any other, so only the owner may; where there
 // are none, everybody may do nothing.
-SUITE_CASE(permissions, chown_of_nothing, {Feature::permissions, Feature::set_id_clearing}) {
+SUITE_CASE(permissions, chown_of_nothing,
+           {Feature::permissions, Feature::set_id_clearing, Feature::chown_of_nothing}) {
     write_file(fs, "f", "x");
     REQUIRE_OK(fs.chown("f", 1000, 2000));
     REQUIRE_OK(fs.chmod("f", 04755));

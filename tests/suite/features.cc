@@ -11,6 +11,7 @@ constexpr const char* kNames[] = {
     "acl",
     "atomic_blocks",
     "birth_time",
+    "chown_of_nothing",
     "collapse_insert",
     "copy_file_range",
     "direct_io",

@@ -17,7 +17,8 @@ enum class Feature : uint32_t {
     acl,                // POSIX ACLs
     atomic_blocks,      // a read never sees a part of a write of one block
     birth_time,
-    collapse_insert,  // fallocate: collapse and insert range
+    chown_of_nothing,  // chown() that changes nothing is seen by the file system
+    collapse_insert,   // fallocate: collapse and insert range
     copy_file_range,
     direct_io,              // O_DIRECT
     exact_directory_links,  // a directory's link count is 2 + its sub-directories
