@@ -11,6 +11,7 @@ namespace {
 using ::testing::HasSubstr;
 
 const MountEntry kShown{.device_number = "0:50",
+                        .root = "/",
                         .mount_point = "/mnt",
                         .options = "rw,nodev,relatime",
                         .type = "fuse",
