@@ -70,8 +70,16 @@ Result<void> Volume::close() {
         record_errors();
         return kept;
     }
-    MutexLock lock(checkpoint_lock_);
-    return checkpoint_locked(Ending::unmount);
+    Result<void> written;
+    {
+        MutexLock lock(checkpoint_lock_);
+        written = checkpoint_locked(Ending::unmount);
+    }
+    if (!written.ok() && !read_only() && !is_shut_down()) {
+        // No memory to begin it. A commit needs none: the next mount replays the journal.
+        return sync();
+    }
+    return written;
 }
 
 Result<void> Volume::check_running() const {
