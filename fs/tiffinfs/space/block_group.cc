@@ -11,8 +11,10 @@ namespace {
 
 constexpr size_t kGroupBytes = 8192;
 
-// How many free runs a search looks at before it takes the longest of them.
+// How many free runs a search looks at before it takes the longest of them: more for those who want much, to
+// whom pieces cost more than the search. For a whole extent of 1 MiB that is most of what a group can have.
 constexpr uint32_t kSearchedRuns = 128;
+constexpr uint32_t kSearchedRunsPerBlock = 16;
 
 // The words of 64 blocks that a run lies in, each with the mask of the run's blocks in it:
 //     for (const auto [word, mask] : WordsOf(run)) ...
@@ -151,7 +153,7 @@ GroupRun BlockGroup::find_run(uint32_t start, uint32_t wanted) {
     }
     // The whole group when `start` is 0; else the run around `start` is seen from there only first,
     // and whole in the second pass, which therefore goes on behind it.
-    uint32_t budget = kSearchedRuns;
+    uint32_t budget = kSearchedRuns + (wanted < 256 ? wanted : 256) * kSearchedRunsPerBlock;
     bool complete = search(start, kBlocksPerGroup, wanted, budget, best);
     if (complete && start > 0) {
         complete = search(0, next_taken(start, kBlocksPerGroup), wanted, budget, best);

@@ -46,6 +46,29 @@ TEST_F(AllocatorTest, AllocatesToTheLastBlockAndNothingTwice) {
     EXPECT_EQ(allocator().free_blocks(), 0U);
 }
 
+// As on a volume that has been nearly full for long.
+TEST_F(AllocatorTest, FindsALongPieceBehindManyShortOnes) {
+    std::vector<uint64_t> blocks;
+    while (true) {
+        Result<BlockRange> block = allocator().allocate(0, 1, SpacePriority::privileged);
+        if (!block.ok()) {
+            break;
+        }
+        blocks.push_back(block->first_block);
+    }
+    std::sort(blocks.begin(), blocks.end());
+    for (size_t i = 0; i < 4000; i += 2) {
+        allocator().cancel({blocks[i], 1});
+    }
+    constexpr uint64_t kLong = 256;  // an extent of 1 MiB
+    for (size_t i = 0; i < kLong; ++i) {
+        allocator().cancel({blocks[6000 + i], 1});
+    }
+    Result<BlockRange> found = allocator().allocate(0, kLong, SpacePriority::privileged);
+    ASSERT_TRUE(found.ok());
+    EXPECT_EQ(found->block_count, kLong);
+}
+
 TEST_F(AllocatorTest, KeepsTheReserveForPrivilegedCallers) {
     EXPECT_EQ(allocator().reserve_blocks(), kThreeGroups / 64);
     uint64_t taken = 0;
