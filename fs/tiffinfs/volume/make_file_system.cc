@@ -99,8 +99,9 @@ Result<void> write_root_leaf(vfs::BlockDevice& device, const Superblock& superbl
     return written;
 }
 
-// The slot of the generation before must not hold a superblock of an older file system.
-Result<void> clear_other_slot(vfs::BlockDevice& device, const Superblock& superblock) {
+// What an older file system may have left: superblocks in the slot of the generation before, and the first
+// frame of its journal, which looks like one of ours that was cut off.
+Result<void> clear_leftovers(vfs::BlockDevice& device, const Superblock& superblock) {
     void* zeros = host::allocate_pages(kBlockBytes);
     if (zeros == nullptr) {
         return Error::enomem;
@@ -113,13 +114,16 @@ Result<void> clear_other_slot(vfs::BlockDevice& device, const Superblock& superb
             result = device.write(block * kBlockBytes, zeros, kBlockBytes);
         }
     }
+    if (result.ok()) {
+        result = device.write(superblock.journal_first_block * kBlockBytes, zeros, kBlockBytes);
+    }
     host::release_pages(zeros, kBlockBytes);
     return result;
 }
 
 Result<void> make_with(Allocator& allocator, vfs::BlockDevice& device, Superblock& superblock,
                        const MakeOptions& options) {
-    TRY(clear_other_slot(device, superblock));
+    TRY(clear_leftovers(device, superblock));
     TRY(device.flush());
     TRY(allocator.start(superblock));
     TRY(allocator.format_fixed_blocks(superblock));

@@ -50,6 +50,29 @@ SuperblockSet superblocks_of(vfs::BlockDevice& device) {
     return set;
 }
 
+// ---- Making ------------------------------------------------------------------------------------
+
+// The first frame of an older file system looks like the new one's first frame, cut off.
+TEST(FreshVolume, HasNoJournalOfAnOlderOne) {
+    fuse::CapturedLog log;
+    CrashDevice device(16 * kMiB);
+    TestVolume volume(device);
+    for (int i = 0; i < 3; ++i) {
+        MUST(volume.make());
+        MUST(volume.mount());
+        MUST(volume.write("/f", 0, test_content(1, 3000)));
+        MUST(volume.sync());
+        volume.abandon();
+    }
+    MUST(volume.make());
+    const check::Report report = check::check_file_system(device, {});
+    EXPECT_TRUE(report.findings.empty()) << report.findings.front().line();
+    MUST(volume.mount());
+    EXPECT_EQ(volume.find("/f").error(), Error::enoent);
+    MUST(volume.unmount());
+    EXPECT_FALSE(log.contains("cut off"));
+}
+
 // ---- Remounting --------------------------------------------------------------------------------
 
 // The superblock of the switch says "clean", so nothing may be committed after its seal.
