@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// host::allocate and its relatives on malloc, with the hooks of allocation_hooks.h.
+// host::allocate and its relatives on malloc and page_pool.h, with the hooks of allocation_hooks.h.
 #include <malloc.h>
 
 #include <atomic>
@@ -9,6 +9,7 @@
 #include "fs/vfs/host.h"
 #include "fuse/host/allocation_hooks.h"
 #include "fuse/host/build_checks.h"
+#include "fuse/host/page_pool.h"
 
 namespace tiffin::fuse {
 namespace {
@@ -85,6 +86,8 @@ namespace tiffin::host {
 namespace {
 
 constexpr size_t kPageBytes = 4096;
+// The sanitizers watch malloc.
+constexpr bool kUsePagePool = !fuse::kAddressSanitizer && !fuse::kThreadSanitizer;
 
 static_assert(alignof(std::max_align_t) >= 16, "malloc must align to 16 bytes");
 
@@ -125,7 +128,9 @@ void* allocate_pages(size_t size_bytes) {
     if (fuse::watched() && !fuse::count_allocation(size_bytes)) [[unlikely]] {
         return nullptr;
     }
-    void* memory = aligned_alloc(kPageBytes, size_bytes == 0 ? kPageBytes : size_bytes);
+    void* memory = kUsePagePool && size_bytes == kPageBytes
+                       ? fuse::take_page()
+                       : aligned_alloc(kPageBytes, size_bytes == 0 ? kPageBytes : size_bytes);
     if (memory == nullptr && fuse::watched()) [[unlikely]] {
         fuse::count_release(size_bytes);
     }
@@ -134,7 +139,14 @@ void* allocate_pages(size_t size_bytes) {
 
 void release_pages(void* memory, size_t size_bytes) {
     TIFFIN_ASSERT(size_bytes % kPageBytes == 0);
-    release(memory, size_bytes);
+    if (!kUsePagePool || size_bytes != kPageBytes || memory == nullptr) {
+        release(memory, size_bytes);
+        return;
+    }
+    if (fuse::watched()) [[unlikely]] {
+        fuse::count_release(size_bytes);
+    }
+    fuse::return_page(memory);
 }
 
 }  // namespace tiffin::host
