@@ -64,7 +64,7 @@ class Scale : public testing::Test {
     tiffinfs::Volume& volume() { return static_cast<tiffinfs::TiffinFileSystem&>(fs()).volume(); }
 
     Counts now() {
-        const tiffinfs::NodeCache::Counters& cache = volume().cache().counters();
+        const tiffinfs::NodeCache::Counters cache = volume().cache().counters();
         const IoCounts io = device_.counts();
         Counts counts;
         counts.visits = static_cast<double>(cache.hits + cache.misses);

@@ -166,6 +166,7 @@ Result<void> TiffinFileSystem::describe(vfs::ByteSink& sink) {
     const Superblock& superblock = volume_->superblock();
     const Allocator& allocator = volume_->allocator();
     const NodeCache& cache = volume_->cache();
+    const NodeCache::Counters looks = cache.counters();
     const Journal::Counters journal = volume_->journal().counters();
     char uuid[37];
     format_uuid(superblock.uuid, uuid);
@@ -195,9 +196,9 @@ Result<void> TiffinFileSystem::describe(vfs::ByteSink& sink) {
     description.line("cache budget bytes", cache.budget_bytes());
     description.line("cache resident bytes", cache.resident_bytes());
     description.line("cache dirty bytes", cache.dirty_bytes());
-    description.line("cache hits", cache.counters().hits.load(std::memory_order_relaxed));
-    description.line("cache misses", cache.counters().misses.load(std::memory_order_relaxed));
-    description.line("cache evictions", cache.counters().evictions.load(std::memory_order_relaxed));
+    description.line("cache hits", looks.hits);
+    description.line("cache misses", looks.misses);
+    description.line("cache evictions", looks.evictions);
     description.line("journal capacity bytes", volume_->journal().capacity_bytes());
     description.line("journal pending bytes", volume_->journal().pending_bytes());
     description.line("journal frames", journal.frames);

@@ -119,9 +119,7 @@ void NodeCache::unlink(Shard& shard, Node* node) {
     shard.count--;
 }
 
-Node* NodeCache::find_cached(uint64_t block) {
-    Shard& shard = shard_of(block);
-    MutexLock lock(shard.lock);
+Node* NodeCache::find_and_pin(Shard& shard, uint64_t block) {
     for (Node* node = *bucket_of(shard, block); node != nullptr; node = node->hash_next) {
         if (node->block == block) {
             node->pins.fetch_add(1, std::memory_order_relaxed);
@@ -131,13 +129,39 @@ Node* NodeCache::find_cached(uint64_t block) {
     return nullptr;
 }
 
+Node* NodeCache::find_cached(uint64_t block) {
+    Shard& shard = shard_of(block);
+    MutexLock lock(shard.lock);
+    return find_and_pin(shard, block);
+}
+
+Node* NodeCache::find_and_count(uint64_t block) {
+    Shard& shard = shard_of(block);
+    MutexLock lock(shard.lock);
+    Node* node = find_and_pin(shard, block);
+    if (node != nullptr) {
+        shard.hits.store(shard.hits.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    }
+    return node;
+}
+
+NodeCache::Counters NodeCache::counters() const {
+    Counters counters{0, misses_.load(std::memory_order_relaxed),
+                      evictions_.load(std::memory_order_relaxed)};
+    for (const Shard& shard : shards_) {
+        counters.hits += shard.hits.load(std::memory_order_relaxed);
+    }
+    return counters;
+}
+
 Result<Node*> NodeCache::get(uint64_t block, uint64_t generation, uint8_t level) {
-    Node* node = find_cached(block);
+    Node* node = find_and_count(block);
     if (node == nullptr) {
         return load(block, generation, level);
     }
-    node->referenced.store(true, std::memory_order_relaxed);
-    counters_.hits.fetch_add(1, std::memory_order_relaxed);
+    if (!node->referenced.load(std::memory_order_relaxed)) {
+        node->referenced.store(true, std::memory_order_relaxed);
+    }
     if (node->generation != generation || node->level != level) {
         unpin(node);
         return report_second_parent(block);
@@ -195,7 +219,7 @@ Result<Node*> NodeCache::load(uint64_t block, uint64_t generation, uint8_t level
         }
         return present;
     }
-    counters_.misses.fetch_add(1, std::memory_order_relaxed);
+    misses_.fetch_add(1, std::memory_order_relaxed);
     Result<void> read = device_.read(block * kBlockBytes, node->page, kBlockBytes);
     const char* reason = "a failed read";
     if (read.ok() &&
@@ -294,7 +318,7 @@ Node* NodeCache::evict_one() {
         }
         shard.lock.unlock();
         if (victim != nullptr) {
-            counters_.evictions.fetch_add(1, std::memory_order_relaxed);
+            evictions_.fetch_add(1, std::memory_order_relaxed);
             return victim;
         }
     }

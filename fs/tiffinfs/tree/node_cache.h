@@ -35,6 +35,7 @@ class NodePins {
     void release();
     // How many, some of them perhaps counted twice.
     uint32_t size() const { return count_; }
+    Node* operator[](uint32_t index) const { return nodes_[index]; }
     // How many that a change would have to copy, since an older generation made them.
     uint32_t count_older(uint64_t generation) const;
     bool contains(const Node* node) const;
@@ -107,12 +108,13 @@ class NodeCache {
     uint64_t resident_bytes() const { return nodes_.load(std::memory_order_relaxed) * kBlockBytes; }
     uint64_t volume_nonce() const { return volume_nonce_; }
 
+    // How often a node was asked for and was in memory or not, and how often one made room.
     struct Counters {
-        std::atomic<uint64_t> hits{0};
-        std::atomic<uint64_t> misses{0};
-        std::atomic<uint64_t> evictions{0};
+        uint64_t hits = 0;
+        uint64_t misses = 0;
+        uint64_t evictions = 0;
     };
-    const Counters& counters() const { return counters_; }
+    Counters counters() const;
 
   private:
     static constexpr uint32_t kShards = 64;
@@ -121,8 +123,14 @@ class NodeCache {
         Node** buckets GUARDED_BY(lock) = nullptr;
         Node* clock_hand GUARDED_BY(lock) = nullptr;  // ring of all nodes of the shard
         uint32_t count GUARDED_BY(lock) = 0;
+        // Changed under the lock. One counter for all shards would travel between the processors with
+        // every look at a node.
+        std::atomic<uint64_t> hits{0};
     };
     Shard& shard_of(uint64_t block);
+    // find_cached() for get().
+    Node* find_and_count(uint64_t block);
+    Node* find_and_pin(Shard& shard, uint64_t block) REQUIRES(shard.lock);
     Node** bucket_of(Shard& shard, uint64_t block) REQUIRES(shard.lock);
     void link(Shard& shard, Node* node) REQUIRES(shard.lock);
     void unlink(Shard& shard, Node* node) REQUIRES(shard.lock);
@@ -140,7 +148,8 @@ class NodeCache {
     std::atomic<uint64_t> dirty_nodes_{0};
     std::atomic<uint32_t> evict_cursor_{0};
     std::atomic<uint64_t> last_failed_block_{0};
-    Counters counters_;
+    std::atomic<uint64_t> misses_{0};
+    std::atomic<uint64_t> evictions_{0};
     Shard shards_[kShards];
 
     host::Mutex dirty_lock_{host::LockClass::leaf};

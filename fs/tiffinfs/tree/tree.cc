@@ -235,13 +235,63 @@ Result<void> Tree::find_first(Key first, Key end, KeyAndValue& found) NO_THREAD_
     return Error::enoent;
 }
 
-bool Tree::find_last_prepared(Key at_or_before, Key not_before, KeyAndValue& found) {
+Node* Tree::lock_pinned_leaf(Key key, const NodePins* pins,
+                             bool exclusive) NO_THREAD_SAFETY_ANALYSIS {
+    // The latest ones: those of the neighbouring records.
+    constexpr uint32_t kLookedAt = 12;
+    const uint32_t count = pins != nullptr ? pins->size() : 0;
+    const Node* before = nullptr;
+    for (uint32_t i = count; i > 0 && i + kLookedAt > count; --i) {
+        Node* leaf = (*pins)[i - 1];
+        if (leaf->level != 0 || leaf == before) {
+            continue;
+        }
+        before = leaf;
+        if (exclusive) {
+            leaf->lock.lock(leaf->lock_level());
+        } else {
+            leaf->lock.lock_shared(leaf->lock_level());
+        }
+        // Who takes a node out of the tree has it locked.
+        const bool in_tree = (leaf->pins.load(std::memory_order_relaxed) & Node::kDropped) == 0;
+        const uint32_t keys = leaf->header().count;
+        if (in_tree && keys > 0 && leaf_key(leaf->page, 0) <= key &&
+            key <= leaf_key(leaf->page, keys - 1)) {
+            leaf->pins.fetch_add(1, std::memory_order_relaxed);
+            return leaf;
+        }
+        if (exclusive) {
+            leaf->lock.unlock();
+        } else {
+            leaf->lock.unlock_shared();
+        }
+    }
+    return nullptr;
+}
+
+bool Tree::find_last_prepared(Key at_or_before, Key not_before, const NodeReservation& reservation,
+                              KeyAndValue& found) NO_THREAD_SAFETY_ANALYSIS {
+    Node* leaf = lock_pinned_leaf(at_or_before, reservation.pins, false);
+    if (leaf != nullptr) {
+        const uint32_t index = leaf_lower_bound(leaf->page, at_or_before);
+        const bool exact = leaf_key(leaf->page, index) == at_or_before;
+        copy_slot(leaf, exact ? index : index - 1, found);
+        leave_shared(leaf);
+        return not_before <= found.key;
+    }
     Result<void> result = find_last(at_or_before, not_before, found);
     TIFFIN_ASSERT(result.ok() || result.error() == Error::enoent);
     return result.ok();
 }
 
-bool Tree::find_first_prepared(Key first, Key end, KeyAndValue& found) {
+bool Tree::find_first_prepared(Key first, Key end, const NodeReservation& reservation,
+                               KeyAndValue& found) NO_THREAD_SAFETY_ANALYSIS {
+    Node* leaf = lock_pinned_leaf(first, reservation.pins, false);
+    if (leaf != nullptr) {
+        copy_slot(leaf, leaf_lower_bound(leaf->page, first), found);
+        leave_shared(leaf);
+        return found.key < end;
+    }
     Result<void> result = find_first(first, end, found);
     TIFFIN_ASSERT(result.ok() || result.error() == Error::enoent);
     return result.ok();
@@ -250,6 +300,14 @@ bool Tree::find_first_prepared(Key first, Key end, KeyAndValue& found) {
 Result<void> Tree::prepare(Key first, Key last, NodePins& pins) NO_THREAD_SAFETY_ANALYSIS {
     // A leaf with more keys than that is hardly going to lose them all at once.
     constexpr uint32_t kFewKeys = 32;
+    // The record before may have needed the same leaf, and with it the way there.
+    if (Node* leaf = lock_pinned_leaf(last, &pins, false); leaf != nullptr) {
+        const bool is_inside = leaf_key(leaf->page, 0) < first;
+        leave_shared(leaf);
+        if (is_inside) {
+            return {};
+        }
+    }
     Key key = first;
     while (true) {
         Bounds bounds;

@@ -99,9 +99,11 @@ class Tree {
     bool put(Key key, ByteSpan value, NodeReservation& reservation);
     // Returns false when there is no such key.
     bool erase(Key key, NodeReservation& reservation);
-    // get() for prepared keys: cannot fail. Returns false when there is no such key.
-    bool find_last_prepared(Key at_or_before, Key not_before, KeyAndValue& found);
-    bool find_first_prepared(Key first, Key end, KeyAndValue& found);
+    // find_last() and find_first() for prepared keys: cannot fail. Return false when there is no such key.
+    bool find_last_prepared(Key at_or_before, Key not_before, const NodeReservation& reservation,
+                            KeyAndValue& found);
+    bool find_first_prepared(Key first, Key end, const NodeReservation& reservation,
+                             KeyAndValue& found);
 
     // What `records` changes scattered over the tree can use up at most, or changes of neighbouring
     // keys with `contiguous_bytes` of slots and values in all.
@@ -139,10 +141,15 @@ class Tree {
     Result<void> lock_loaded_shared(Node* node);
     void leave_shared(Node* node);
 
+    // A leaf among `pins` (which may be nullptr) that is in the tree and has keys on both sides of `key`,
+    // or `key` itself, pinned and locked; nullptr when there is none. Ranges of leaves do not overlap, so
+    // it is the leaf that a descent would come to; but who descends meets everybody else at the root.
+    Node* lock_pinned_leaf(Key key, const NodePins* pins, bool exclusive);
+
     // Fast ways: false when the leaf cannot take the change as it is.
-    bool put_in_place(Key key, ByteSpan value, bool& is_new);
-    bool erase_in_place(Key key, bool& existed);
-    Node* lock_leaf_exclusive(Key key);
+    bool put_in_place(Key key, ByteSpan value, const NodePins* pins, bool& is_new);
+    bool erase_in_place(Key key, const NodePins* pins, bool& existed);
+    Node* lock_leaf_exclusive(Key key, const NodePins* pins);
 
     void descend_exclusive(Key key, uint32_t needed_bytes, bool erasing,
                            NodeReservation& reservation, Path& path);

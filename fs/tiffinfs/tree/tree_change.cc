@@ -71,7 +71,10 @@ void Tree::drop_node(Node* node) NO_THREAD_SAFETY_ANALYSIS {
 }
 
 // The leaf that covers `key`, exclusively locked and pinned, its ancestors only passed through.
-Node* Tree::lock_leaf_exclusive(Key key) NO_THREAD_SAFETY_ANALYSIS {
+Node* Tree::lock_leaf_exclusive(Key key, const NodePins* pins) NO_THREAD_SAFETY_ANALYSIS {
+    if (Node* leaf = lock_pinned_leaf(key, pins, true); leaf != nullptr) {
+        return leaf;
+    }
     root_lock_.lock_shared();
     Node* node = MUST(cache_.get(root_.block, root_.generation, root_.level));
     if (node->level == 0) {
@@ -96,8 +99,9 @@ Node* Tree::lock_leaf_exclusive(Key key) NO_THREAD_SAFETY_ANALYSIS {
     return node;
 }
 
-bool Tree::put_in_place(Key key, ByteSpan value, bool& is_new) NO_THREAD_SAFETY_ANALYSIS {
-    Node* leaf = lock_leaf_exclusive(key);
+bool Tree::put_in_place(Key key, ByteSpan value, const NodePins* pins,
+                        bool& is_new) NO_THREAD_SAFETY_ANALYSIS {
+    Node* leaf = lock_leaf_exclusive(key, pins);
     bool done = false;
     if (leaf->generation == generation_) {
         uint32_t index = leaf_lower_bound(leaf->page, key);
@@ -116,7 +120,7 @@ bool Tree::put_in_place(Key key, ByteSpan value, bool& is_new) NO_THREAD_SAFETY_
 bool Tree::put(Key key, ByteSpan value, NodeReservation& reservation) NO_THREAD_SAFETY_ANALYSIS {
     TIFFIN_ASSERT(value.size() <= kMaximumValueBytes);
     bool is_new = false;
-    if (put_in_place(key, value, is_new)) {
+    if (put_in_place(key, value, reservation.pins, is_new)) {
         return is_new;
     }
     Path path;
@@ -137,8 +141,8 @@ bool Tree::put(Key key, ByteSpan value, NodeReservation& reservation) NO_THREAD_
     return !exists;
 }
 
-bool Tree::erase_in_place(Key key, bool& existed) NO_THREAD_SAFETY_ANALYSIS {
-    Node* leaf = lock_leaf_exclusive(key);
+bool Tree::erase_in_place(Key key, const NodePins* pins, bool& existed) NO_THREAD_SAFETY_ANALYSIS {
+    Node* leaf = lock_leaf_exclusive(key, pins);
     uint32_t index = leaf_lower_bound(leaf->page, key);
     existed = index < leaf->header().count && leaf_key(leaf->page, index) == key;
     bool done = !existed;
@@ -159,7 +163,7 @@ bool Tree::erase_in_place(Key key, bool& existed) NO_THREAD_SAFETY_ANALYSIS {
 
 bool Tree::erase(Key key, NodeReservation& reservation) NO_THREAD_SAFETY_ANALYSIS {
     bool existed = false;
-    if (erase_in_place(key, existed)) {
+    if (erase_in_place(key, reservation.pins, existed)) {
         return existed;
     }
     Path path;

@@ -65,7 +65,8 @@ int apply_record(TransactionWorkspace& workspace, RecordType type, Key key, Byte
             Key end = read_value<Key>(value);
             int change = 0;
             Key next = key;
-            while (tree.find_first_prepared(next, end, workspace.context.found)) {
+            while (tree.find_first_prepared(next, end, workspace.reservation,
+                                            workspace.context.found)) {
                 next = next_key(workspace.context.found.key);
                 change += erase_key(workspace, workspace.context.found.key);
             }

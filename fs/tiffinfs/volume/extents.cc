@@ -69,8 +69,9 @@ bool clear_range(ApplyContext& context, uint64_t node, uint64_t first, uint64_t 
     const Key lowest = make_key(node, Kind::extent, 0);
     bool key_left = false;
     uint64_t below = end;
-    while (below > first && context.tree.find_last_prepared(make_key(node, Kind::extent, below - 1),
-                                                            lowest, context.found)) {
+    while (below > first &&
+           context.tree.find_last_prepared(make_key(node, Kind::extent, below - 1), lowest,
+                                           context.reservation, context.found)) {
         MappedExtent extent = parse_checked(context.found, context.allocator);
         if (extent.end_block() <= first) {
             break;
@@ -117,9 +118,9 @@ Result<void> check_nothing_mapped(Tree& tree, uint64_t node, uint64_t first, uin
 bool join_with_previous(ApplyContext& context, Key key, const ExtentValue& value,
                         ByteSpan checksums) {
     uint64_t first = key.offset();
-    if (first == 0 ||
-        !context.tree.find_last_prepared(make_key(key.node, Kind::extent, first - 1),
-                                         make_key(key.node, Kind::extent, 0), context.found)) {
+    if (first == 0 || !context.tree.find_last_prepared(make_key(key.node, Kind::extent, first - 1),
+                                                       make_key(key.node, Kind::extent, 0),
+                                                       context.reservation, context.found)) {
         return false;
     }
     MappedExtent previous = parse_checked(context.found, context.allocator);

@@ -121,8 +121,10 @@ TEST(Collisions, CostABoundedNumberOfVisits) {
         names.push_back(name);
         ASSERT_NE(volume.create(directory, name), 0U);
     }
-    const NodeCache::Counters& counters = volume.volume().cache().counters();
-    const auto visits = [&] { return counters.hits + counters.misses; };
+    const auto visits = [&] {
+        const NodeCache::Counters counters = volume.volume().cache().counters();
+        return counters.hits + counters.misses;
+    };
     const uint64_t levels = volume.volume().tree().root().level + 1U;
     // Some 300 bytes for each of 256 entries, in leaves of 4 KiB that may be half full.
     const uint64_t leaves = kEntrySlots * 300 / 2048 + 2;

@@ -194,7 +194,7 @@ class AgedVolume : public testing::Test {
     }
 
     uint64_t visits() {
-        const tiffinfs::NodeCache::Counters& counters =
+        const tiffinfs::NodeCache::Counters counters =
             static_cast<tiffinfs::TiffinFileSystem&>(volume_.file_system())
                 .volume()
                 .cache()
