@@ -26,16 +26,21 @@ def mounted(folder: Path, *command: str | Path) -> Iterator[Path]:
         run("umount", folder)
 
 
+def server_of(folder: Path) -> int:
+    """The process that serves a mounted tiffinfs."""
+    status = subprocess.run([str(BIN / "tiffin"), "status", str(folder)], check=True,
+                            capture_output=True, text=True).stdout
+    return next(int(line.split()[1]) for line in status.splitlines()
+                if line.startswith("process:"))
+
+
 @contextmanager
-def tiffin(folder: Path, device: str | Path) -> Iterator[Path]:
+def tiffin(folder: Path, device: str | Path, *options: str) -> Iterator[Path]:
     """umount(8) returns before the daemon has let go of the device: this waits for its end."""
-    with mounted(folder, BIN / "mount.tiffin", device):
-        status = subprocess.run([str(BIN / "tiffin"), "status", str(folder)], check=True,
-                                capture_output=True, text=True).stdout
-        process = next(line.split()[1] for line in status.splitlines()
-                       if line.startswith("process:"))
+    with mounted(folder, BIN / "mount.tiffin", *options, device):
+        process = server_of(folder)
         yield folder
-    while Path("/proc", process).exists():
+    while Path("/proc", str(process)).exists():
         time.sleep(0.01)
 
 
