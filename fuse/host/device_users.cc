@@ -98,6 +98,12 @@ std::string loop_backing_file(const struct stat& status) {
     return first_line(folder + "backing_file");
 }
 
+bool is_same_device(const std::string& path, const std::string& other) {
+    Identity first;
+    Identity second;
+    return identify(path, first) && identify(other, second) && first == second;
+}
+
 DeviceUser find_device_user(const std::string& path) {
     DeviceUser user;
     user.mount_point = find_mount_point(path);

@@ -28,4 +28,7 @@ struct DeviceUser {
 
 DeviceUser find_device_user(const std::string& path);
 
+// Whether both name the same file or disk; a loop device counts as its file.
+bool is_same_device(const std::string& path, const std::string& other);
+
 }  // namespace tiffin::fuse

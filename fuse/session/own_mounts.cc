@@ -30,6 +30,8 @@ std::string device_number_at(const std::string& path) {
     return device_number(AT_FDCWD, path.c_str(), AT_SYMLINK_NOFOLLOW);
 }
 
+std::string device_number_of(int file) { return device_number(file, "", AT_EMPTY_PATH); }
+
 void OwnMounts::remember(int connection, const std::string& mount_point) {
     connection_ = connection;
     device_number_ = device_number_at(mount_point);

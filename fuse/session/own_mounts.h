@@ -15,6 +15,8 @@ namespace tiffin::fuse {
 // The number of the file system at `path`, as in /proc/self/mountinfo; empty when it cannot be found
 // out. Asks the kernel only, never the file system.
 std::string device_number_at(const std::string& path);
+// The same of an open file.
+std::string device_number_of(int file);
 
 class OwnMounts {
   public:

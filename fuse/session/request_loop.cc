@@ -91,7 +91,15 @@ int RequestLoop::run() {
     struct sigaction action {};
     action.sa_handler = ignore_signal;
     sigaction(kWakeSignal, &action, nullptr);
+    // Whoever started this program may have blocked it.
+    sigset_t wake;
+    sigemptyset(&wake);
+    sigaddset(&wake, kWakeSignal);
+    pthread_sigmask(SIG_UNBLOCK, &wake, nullptr);
+    return options_.by_libfuse ? run_by_libfuse() : run_here();
+}
 
+int RequestLoop::run_here() {
     auto first = std::make_unique<Thread>();
     if (!first->prepare()) {
         return ENOMEM;
@@ -102,6 +110,7 @@ int RequestLoop::run() {
     waiting_.fetch_add(1);
     {
         MutexLock lock(mutex_);
+        threads_.reserve(options_.max_threads);
         threads_.push_back(std::move(first));
     }
     serve(self);
@@ -116,6 +125,27 @@ int RequestLoop::run() {
         }
     }
     return error_.load();
+}
+
+// Only libfuse's own loop ends the threads that it starts for io_uring.
+int RequestLoop::run_by_libfuse() {
+    fuse_loop_config* config = fuse_loop_cfg_create();
+    auto self = std::make_unique<Thread>();
+    if (config == nullptr) {
+        return ENOMEM;
+    }
+    self->handle = pthread_self();
+    {
+        MutexLock lock(mutex_);
+        threads_.push_back(std::move(self));
+    }
+    running_.fetch_add(1);
+    fuse_loop_cfg_set_clone_fd(config, 1);
+    fuse_loop_cfg_set_max_threads(config, options_.max_threads);
+    const int result = fuse_session_loop_mt(session_, config);
+    fuse_loop_cfg_destroy(config);
+    running_.fetch_sub(1);
+    return result < 0 ? -result : 0;
 }
 
 void RequestLoop::stop() {
@@ -160,13 +190,15 @@ void RequestLoop::start_thread() {
 }
 
 void RequestLoop::serve(Thread& self) {
-    while (!ended_.load(std::memory_order_relaxed)) {
+    while (!ended_.load(std::memory_order_relaxed) && fuse_session_exited(session_) == 0) {
         const int received = receive(self);
         if (received == -EINTR || received == -EAGAIN) {
             continue;
         }
         if (received <= 0) {
-            error_.store(-received);
+            // 0 when another thread has met the end, or an error, before.
+            int none = 0;
+            error_.compare_exchange_strong(none, -received);
             break;
         }
         if (waiting_.fetch_sub(1) == 1) {

@@ -23,6 +23,8 @@ struct RequestLoopOptions {
     uint32_t max_threads;
     // How long a thread asks for the next request before it sleeps; 0: it sleeps at once.
     uint32_t busy_poll_us;
+    // libfuse's loop instead, which alone can end what it starts for io_uring. It does not poll.
+    bool by_libfuse;
 };
 
 class RequestLoop {
@@ -50,6 +52,9 @@ class RequestLoop {
 
   private:
     struct Thread;
+
+    int run_here() EXCLUDES(mutex_);
+    int run_by_libfuse() EXCLUDES(mutex_);
 
     void serve(Thread& self);
     int receive(Thread& self);

@@ -83,7 +83,8 @@ std::optional<Problem> Session::attach() {
     }
     attached_ = true;
     loop_ = std::make_unique<RequestLoop>(
-        session_, RequestLoopOptions{options_.max_threads, options_.busy_poll_us});
+        session_,
+        RequestLoopOptions{options_.max_threads, options_.busy_poll_us, options_.io_uring});
     mounts_.remember(fuse_session_fd(session_), options_.mount_point);
     if (!page_flusher_.start(session_)) {
         return Problem{"cannot start a thread: raise the limit of processes", Error::eagain};
@@ -194,7 +195,9 @@ void Session::initialise(fuse_conn_info& connection) {
     // Requests are small or go from memory to memory: a pipe between only adds system calls.
     refuse(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE);
 #if TIFFIN_FUSE_HAS_IO_URING
-    if (options_.io_uring && !want(FUSE_CAP_OVER_IO_URING, "io_uring")) {
+    if (!options_.io_uring) {
+        refuse(FUSE_CAP_OVER_IO_URING);  // which libfuse takes by itself
+    } else if (!want(FUSE_CAP_OVER_IO_URING, "io_uring")) {
         host::log(host::LogLevel::warning,
                   "io_uring is not available: write Y to /sys/module/fuse/parameters/enable_uring "
                   "(Linux 6.14 or later)");

@@ -90,6 +90,22 @@ if [[ $(id -u) -eq 0 ]]; then
     wait_until has_ended "$server"
     server=""
     check_device "mounted twice"
+    # Another image under the name of the mounted one is another file system.
+    mount_device
+    mv "$image" "$work/away"
+    "$bin/mkfs.tiffin" -q -L other "$image" 64M
+    "$bin/mount.tiffin" "$image" "$second" -o "$options" || fail "the other image is not mounted"
+    "$bin/tiffin" status "$second" | grep -qx "label: other" || fail "the wrong file system is shown"
+    other=$("$bin/tiffin" status "$second" | sed -n 's/^process: //p')
+    umount "$second"
+    wait_until has_ended "$other"
+    mv "$work/away" "$image"
+    unmount_device
+    # Flags that a remount has changed are not taken over.
+    mount_device
+    mount -o remount,bind,nosuid "$mount_point"
+    says "is mounted on" 32 "$bin/mount.tiffin" "$image" "$second" -o "$options"
+    unmount_device
     # A signal ends all of it.
     mount_device
     "$bin/mount.tiffin" "$image" "$second" -o "$options"

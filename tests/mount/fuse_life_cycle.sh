@@ -69,6 +69,32 @@ exec 9>&-
 is_mounted && fail "SIGTERM with an open file left the mount behind"
 grep -q "the mount is in use" "$work/log" || fail "the log does not say that files were open"
 
+# ---- io_uring ------------------------------------------------------------------------------------
+# libfuse's own loop serves it.
+if [[ $(cat /sys/module/fuse/parameters/enable_uring 2>/dev/null) == Y ]]; then
+    for end in umount signal; do
+        mount_it -o io_uring,log="$work/log"
+        process=$(server)
+        "$tiffin" status "$mount_point" | grep -q "^FUSE features: .*io_uring" || fail "io_uring is not used"
+        for i in 1 2 3 4; do
+            (cd "$mount_point" && for j in {1..300}; do echo "$j" >"$i-$j" && rm "$i-$j" || exit 0; done) \
+                2>/dev/null &
+        done
+        if [[ $end == umount ]]; then
+            wait
+            unmount_it
+        else
+            sleep 0.1
+            kill -s TERM "$process"
+            wait
+        fi
+        wait_until has_ended "$process"
+        is_mounted && fail "io_uring: the mount was left behind ($end)"
+    done
+else
+    echo "not run: io_uring: /sys/module/fuse/parameters/enable_uring is not Y"
+fi
+
 # ---- A server that dies --------------------------------------------------------------------------
 mount_it
 process=$(server)

@@ -206,7 +206,9 @@ Result<void> Allocator::open_group(uint64_t index) {
         group->full_bit = full;
         group->changed_bit = true;
     }
+    openers_.fetch_add(1, std::memory_order_relaxed);
     MutexLock lock(open_mutex_);
+    openers_.fetch_sub(1, std::memory_order_relaxed);
     if (open_groups_.load(std::memory_order_relaxed) != index) {
         BlockGroup::destroy(group);  // another thread was faster
         return {};

@@ -151,9 +151,10 @@ class Allocator {
     }
 
     // Discards free ranges within [range) of at least `minimum_blocks`; returns blocks discarded.
-    // Groups that were never opened are free but for their fixed blocks, and stay unopened. While a
-    // piece (16 MiB, or `minimum_blocks`) is being discarded it is not free; pieces that would
-    // leave less than the reserve meanwhile are passed over. Errors: eopnotsupp, eio, enomem.
+    // Groups that were never opened are free but for their fixed blocks, and stay unopened; what
+    // somebody wants to open meanwhile is passed over. While a piece (16 MiB, or `minimum_blocks`)
+    // is being discarded it is not free; pieces that would leave less than the reserve meanwhile
+    // are passed over. Errors: eopnotsupp, eio, enomem.
     Result<uint64_t> trim(BlockRange range, uint64_t minimum_blocks);
 
     // For the checker: reads the newest valid bitmap of `group` whose generation is at most
@@ -238,6 +239,7 @@ class Allocator {
 
     // Groups below this are open. Raised under the mutex, when the new group is in the table.
     std::atomic<uint64_t> open_groups_{0};
+    std::atomic<uint32_t> openers_{0};  // threads that wait for the next lock to open a group
     host::Mutex open_mutex_{host::LockClass::allocator};
 
     // Freed data carries the number of the epoch in which it was freed; a release starts a new one

@@ -12,6 +12,10 @@
 
 namespace tiffin::fuse {
 
+namespace {
+constexpr size_t kMaxTextBytes = 1U << 20;
+}  // namespace
+
 OrProblem<ControlClient> ControlClient::open(const std::string& path) {
     int file = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (file < 0) {
@@ -66,8 +70,9 @@ OrProblem<std::string> ControlClient::text(TextKind kind) {
             return *problem;
         }
         text.append(command.piece, std::min<size_t>(command.piece_bytes, sizeof command.piece));
-        // The text may change between two pieces; it must not go on for ever.
-        if (command.piece_bytes == 0 || text.size() >= command.total_bytes) {
+        // The text may change between two pieces; it must not go on for ever, whoever serves it.
+        if (command.piece_bytes == 0 || text.size() >= command.total_bytes ||
+            text.size() >= kMaxTextBytes) {
             return text;
         }
     }

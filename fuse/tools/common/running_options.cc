@@ -2,14 +2,13 @@
 #include "fuse/tools/common/running_options.h"
 
 #include <sstream>
-#include <string_view>
 
 #include "fuse/tools/common/control_client.h"
 
 namespace tiffin::fuse {
 
-OrProblem<std::string> running_options(const std::string& mount_point) {
-    OrProblem<ControlClient> client = ControlClient::open(mount_point);
+OrProblem<std::string> running_status(const std::string& path, const std::string& key) {
+    OrProblem<ControlClient> client = ControlClient::open(path);
     if (!client.ok()) {
         return client.problem();
     }
@@ -17,16 +16,22 @@ OrProblem<std::string> running_options(const std::string& mount_point) {
     if (!status.ok()) {
         return status.problem();
     }
-    constexpr std::string_view kKey = "options: ";
     std::istringstream lines(status.value());
     std::string line;
     while (std::getline(lines, line)) {
-        if (line.starts_with(kKey)) {
-            std::string text = line.substr(kKey.size());
-            return text == "none" ? "" : text;
+        if (line.starts_with(key + ": ")) {
+            return line.substr(key.size() + 2);
         }
     }
     return std::string();
+}
+
+OrProblem<std::string> running_options(const std::string& path) {
+    OrProblem<std::string> options = running_status(path, "options");
+    if (options.ok() && options.value() == "none") {
+        return std::string();
+    }
+    return options;
 }
 
 }  // namespace tiffin::fuse
