@@ -253,7 +253,8 @@ Result<uint64_t> Allocator::trim_unopened(uint64_t index, GroupRun within, uint3
         if (run.count == 0) {
             break;
         }
-        if (openers_.load(std::memory_order_relaxed) != 0) {
+        if (openers_.load(std::memory_order_relaxed) != 0 &&
+            open_groups_.load(std::memory_order_relaxed) == index) {
             break;  // they come first
         }
         // While it is held nobody opens the group, so nobody allocates there.

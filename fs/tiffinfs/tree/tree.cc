@@ -243,7 +243,9 @@ Node* Tree::lock_pinned_leaf(Key key, const NodePins* pins,
     const Node* before = nullptr;
     for (uint32_t i = count; i > 0 && i + kLookedAt > count; --i) {
         Node* leaf = (*pins)[i - 1];
-        if (leaf->level != 0 || leaf == before) {
+        // A node that was dropped is never one of the tree again.
+        if (leaf->level != 0 || leaf == before ||
+            (leaf->pins.load(std::memory_order_relaxed) & Node::kDropped) != 0) {
             continue;
         }
         before = leaf;
@@ -252,7 +254,8 @@ Node* Tree::lock_pinned_leaf(Key key, const NodePins* pins,
         } else {
             leaf->lock.lock_shared(leaf->lock_level());
         }
-        // Who takes a node out of the tree has it locked.
+        // Who takes a node out of the tree has it locked. An empty leaf may be about to go
+        // (Tree::remove_empty_leaf), so nothing may be put there.
         const bool in_tree = (leaf->pins.load(std::memory_order_relaxed) & Node::kDropped) == 0;
         const uint32_t keys = leaf->header().count;
         if (in_tree && keys > 0 && leaf_key(leaf->page, 0) <= key &&

@@ -38,8 +38,9 @@ void Tree::remove_empty_leaf(Path& path, NodeReservation& reservation) NO_THREAD
         }
         return;
     }
-    // Nobody comes to these any more while the node above them is locked; their locks must not be in
-    // the way of their neighbours'.
+    // No descent comes to these any more while the node above them is locked, and who has the leaf pinned
+    // (lock_pinned_leaf) leaves it because it is empty. Their locks must not be in the way of their
+    // neighbours'.
     for (uint32_t i = survivor; i <= depth; ++i) {
         path.steps[i].node->lock.unlock();
     }

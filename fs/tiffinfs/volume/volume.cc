@@ -75,11 +75,19 @@ Result<void> Volume::close() {
         MutexLock lock(checkpoint_lock_);
         written = checkpoint_locked(Ending::unmount);
     }
-    if (!written.ok() && !read_only() && !is_shut_down()) {
-        // No memory to begin it. A commit needs none: the next mount replays the journal.
-        return sync();
+    if (written.ok() || is_shut_down()) {
+        return written;
     }
-    return written;
+    // No memory to begin it, or an error before or behind its commit. A commit needs no memory; the next
+    // mount replays the journal.
+    const bool stopped = read_only();
+    const Result<void> kept = sync();
+    record_errors();
+    if (!stopped && kept.ok()) {
+        log_line(host::LogLevel::warning, "the last checkpoint could not be written (error ",
+                 errno_value(written.error()), "): the next mount replays the journal");
+    }
+    return stopped ? written : kept;
 }
 
 Result<void> Volume::check_running() const {

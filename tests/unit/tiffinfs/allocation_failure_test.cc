@@ -614,6 +614,24 @@ TEST_F(LifeAllocationFailure, OfUnmounting) {
     });
 }
 
+TEST_F(LifeAllocationFailure, OfUnmountingWithoutAnyMemory) {
+    auto device = image().device();
+    SeenTree expected;
+    {
+        fuse::AllocationWatch watch;
+        TestVolume volume(*device);
+        MUST(volume.mount());
+        MUST(volume.write("/late", 0, test_content(12, 500)));
+        expected = see(volume);
+        watch.fail_allocations_from(1);
+        const Result<void> unmounted = volume.unmount();
+        watch.stop_failing();
+        EXPECT_TRUE(unmounted.ok()) << errno_value(unmounted.error());
+        EXPECT_EQ(watch.live_bytes(), 0);
+    }
+    expect_on_device(*device, expected);
+}
+
 TEST_F(LifeAllocationFailure, OfMakingAFileSystem) {
     for_each_allocation([&](uint64_t number) {
         CrashDevice device(kDeviceBytes);
