@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// The way into remote memory: which transport, to which server.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "fs/vfs/result.h"
+#include "rdma_blk/remote_memory.h"
+#include "rdma_blk/wire/format.h"
+
+namespace tiffin::rdma_blk {
+
+enum class TransportChoice : uint8_t { automatic, tcp, shm };
+
+// One memory server. The volume is named by OpenOptions.
+struct RemoteAddress {
+    std::string host;  // a name, an IPv4 address, or an IPv6 address without brackets
+    uint16_t port = wire::kDefaultPort;
+    TransportChoice transport = TransportChoice::automatic;
+};
+
+// "auto", "tcp", "shm". False: none of them.
+bool parse_transport_choice(const char* text, TransportChoice& choice);
+
+// Opens a session and returns its memory; blocks until the server has answered, at most some seconds.
+// `listener` may be nullptr and must live until close(); `holder` says who has the lease after ebusy;
+// `problem` gets one line for people after any error.
+//
+// Errors: eacces (wrong key or no such volume: the server does not say which), ebusy (somebody else has
+// the lease), erofs, enospc (the server is full), estale, eopnotsupp (no such transport here), einval (options
+// out of their bounds), enomem, etimedout, enxio (no such host), eio (cannot be reached), eproto (no memory
+// server answers there).
+Result<std::unique_ptr<RemoteMemory>> open_remote_memory(const RemoteAddress& address,
+                                                         const OpenOptions& options,
+                                                         ConnectionListener* listener,
+                                                         Holder& holder, std::string& problem);
+
+}  // namespace tiffin::rdma_blk
