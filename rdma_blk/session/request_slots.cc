@@ -70,11 +70,18 @@ void RequestSlots::submit(Operation& first) {
     }
 }
 
+// `by` is 1, or -1 modulo 2^64.
+void RequestSlots::count_pending(const Operation& operation, size_t by) {
+    deadline_count_ += operation.deadline_ns != 0 ? by : 0;
+    follower_count_ += operation.after_earlier ? by : 0;
+    change_count_ += is_atomic(operation) || operation.kind == OperationKind::write ? by : 0;
+    callback_count_ += operation.complete != nullptr ? by : 0;
+}
+
 void RequestSlots::queue(Operation& operation) {
     operation.submit_number = next_submit_number_++;
     operation.outcome = Outcome::pending;
-    deadline_count_ += operation.deadline_ns != 0 ? 1 : 0;
-    follower_count_ += operation.after_earlier ? 1 : 0;
+    count_pending(operation, 1);
     if (failed_) {
         complete(operation, Outcome::not_executed, failure_);
         return;
@@ -434,8 +441,7 @@ void RequestSlots::complete_slot(uint16_t index, Outcome outcome, Error error) {
 }
 
 void RequestSlots::complete(Operation& operation, Outcome outcome, Error error) {
-    deadline_count_ -= operation.deadline_ns != 0 ? 1 : 0;
-    follower_count_ -= operation.after_earlier ? 1 : 0;
+    count_pending(operation, ~size_t{0});
     statistics_.completed[static_cast<size_t>(outcome)]++;
     const uint64_t submit_number = operation.submit_number;
     if (outcome != Outcome::executed) {

@@ -57,6 +57,10 @@ class RequestSlots {
     size_t pending_count() const { return queued_count_ + used_count_; }
     // ... of which sent, in this incarnation or an earlier one.
     size_t sent_count() const { return used_count_; }
+    // ... that change memory: writes and atomics.
+    size_t pending_changes() const { return change_count_; }
+    // ... that have a `complete` function, so that perhaps nobody waits for them.
+    size_t pending_callbacks() const { return callback_count_; }
 
     // The earliest deadline of a pending operation, 0 when none has one. Looks through all of them only
     // when there are deadlines.
@@ -130,6 +134,7 @@ class RequestSlots {
                  std::unique_ptr<uint16_t[]> order, uint16_t slot_count, ExecutedBy executed_by);
 
     void queue(Operation& operation);
+    void count_pending(const Operation& operation, size_t by);
     uint16_t first_to_take_again() const;
     void fill_request(uint16_t index, wire::Request& request) const;
     uint64_t smallest_pending_sequence() const;
@@ -157,6 +162,8 @@ class RequestSlots {
     size_t queued_count_ = 0;
     size_t deadline_count_ = 0;
     size_t follower_count_ = 0;  // pending operations with after_earlier
+    size_t change_count_ = 0;
+    size_t callback_count_ = 0;
     Operation* queue_head_ = nullptr;
     Operation* queue_tail_ = nullptr;
     uint64_t next_sequence_ = 1;

@@ -3,6 +3,8 @@
 
 #include <cstring>
 
+#include "rdma_blk/transport/tcp/tcp_memory.h"
+
 namespace tiffin::rdma_blk {
 
 bool parse_transport_choice(const char* text, TransportChoice& choice) {
@@ -22,12 +24,11 @@ Result<std::unique_ptr<RemoteMemory>> open_remote_memory(const RemoteAddress& ad
                                                          const OpenOptions& options,
                                                          ConnectionListener* listener,
                                                          Holder& holder, std::string& problem) {
-    (void)address;
-    (void)options;
-    (void)listener;
-    (void)holder;
-    problem = "this build has no transport yet";
-    return Error::eopnotsupp;
+    if (address.transport == TransportChoice::shm) {
+        problem = "this build has no transport shm";
+        return Error::eopnotsupp;
+    }
+    return TcpMemory::open(address, options, listener, holder, problem);
 }
 
 }  // namespace tiffin::rdma_blk

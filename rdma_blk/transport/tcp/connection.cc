@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+#include "rdma_blk/transport/tcp/connection.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "fs/vfs/host.h"
+
+namespace tiffin::rdma_blk {
+
+using wire::MessageType;
+
+Result<std::unique_ptr<Connection>> Connection::create(size_t message_capacity) {
+    auto reader = TRY(MessageReader::create());
+    auto writer = TRY(MessageWriter::create(message_capacity));
+    std::unique_ptr<Connection> made(new (std::nothrow)
+                                         Connection(std::move(reader), std::move(writer)));
+    if (!made) {
+        return Error::enomem;
+    }
+    return made;
+}
+
+void Connection::close() {
+    socket_.reset();
+    reader_->reset();
+    writer_->reset();
+    seal_in_.reset();
+    seal_out_.reset();
+}
+
+void Connection::interrupt() {
+    if (socket_.is_open()) {
+        shutdown(socket_.get(), SHUT_RDWR);
+    }
+}
+
+Result<void> Connection::send_all(uint64_t deadline_ns, Patience& patience) {
+    while (!TRY(writer_->send(socket_.get(), MSG_DONTWAIT))) {
+        TRY(wait_ready(socket_.get(), POLLOUT, deadline_ns, patience));
+    }
+    return {};
+}
+
+Result<void> Connection::receive_until(MessageReader::Event wanted, uint64_t deadline_ns,
+                                       Patience& patience) {
+    while (true) {
+        const auto event = TRY(reader_->next());
+        if (event == wanted) {
+            return {};
+        }
+        if (event != MessageReader::Event::need_bytes) {
+            return Error::eproto;
+        }
+        TRY(wait_ready(socket_.get(), POLLIN, deadline_ns, patience));
+        const auto received = reader_->receive(socket_.get(), MSG_DONTWAIT);
+        if (!received.ok() && received.error() != Error::eagain) {
+            return received.error();
+        }
+    }
+}
+
+Result<void> Connection::exchange(uint64_t deadline_ns, Patience& patience) {
+    TRY(send_all(deadline_ns, patience));
+    return receive_until(MessageReader::Event::message, deadline_ns, patience);
+}
+
+Result<void> Connection::receive_payload(MutableByteSpan place, uint64_t deadline_ns,
+                                         Patience& patience) {
+    if (place.size() != reader_->payload_bytes()) {
+        return Error::eproto;
+    }
+    if (place.empty()) {
+        return {};
+    }
+    reader_->place_payload(place);
+    return receive_until(MessageReader::Event::payload, deadline_ns, patience);
+}
+
+Result<void> Connection::open(Socket socket, const OpenOptions& options, uint64_t deadline_ns,
+                              Patience& patience, std::string& problem) {
+    TIFFIN_ASSERT(!socket_.is_open());
+    socket_ = std::move(socket);
+    auto result = shake_hands(options, deadline_ns, patience, problem);
+    if (!result.ok()) {
+        close();
+    }
+    return result;
+}
+
+Result<void> Connection::shake_hands(const OpenOptions& options, uint64_t deadline_ns,
+                                     Patience& patience, std::string& problem) {
+    HandshakeClient handshake(options.key, options.volume_name, options.client_uuid,
+                              options.encrypt ? wire::hello_flag::encrypt : 0);
+    problem = "what answers there is not a memory server";
+    writer_->add(MessageType::client_hello, handshake.hello());
+    TRY(exchange(deadline_ns, patience));
+    const auto retry = TRY(wire::parse_hello_retry(reader_->header(), reader_->fixed_part()));
+    TRY(handshake.read_retry(retry));
+    writer_->add(MessageType::client_hello, handshake.hello());
+    // From here on a server that ends the connection does not like who we say we are.
+    problem = "refused: wrong key, or no such volume (the server does not say which)";
+    auto answered = exchange(deadline_ns, patience);
+    if (!answered.ok()) {
+        return answered.error() == Error::enodev || answered.error() == Error::eio
+                   ? Error::eacces
+                   : answered.error();
+    }
+    const auto hello = TRY(wire::parse_server_hello(reader_->header(), reader_->fixed_part()));
+    const auto proof = TRY(handshake.read_server_hello(hello));
+    writer_->add(MessageType::client_proof, proof);
+    TRY(send_all(deadline_ns, patience));
+    problem.clear();
+    seal_out_.emplace(handshake.keys().seal_to_server);
+    seal_in_.emplace(handshake.keys().seal_to_client);
+    TRY(writer_->set_seal(&*seal_out_, options.encrypt));
+    reader_->set_seal(&*seal_in_, options.encrypt);
+    std::memcpy(server_uuid_, handshake.server_uuid(), sizeof(server_uuid_));
+    // Whoever waits in a blocking recv() looks around now and then.
+    const timeval interval{0, Patience::kIntervalMs * 1000};
+    if (setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &interval, sizeof(interval)) != 0) {
+        return Error::eio;
+    }
+    return {};
+}
+
+}  // namespace tiffin::rdma_blk

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// One connection to a memory server, from the handshake on: the socket, its framing and its seals. While a
+// session is being opened it is used from one thread, in turns of question and answer; afterwards its owner
+// uses reader and writer as they are. Objects are reused for the next connection, so that reconnecting
+// needs no memory.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "rdma_blk/session/handshake.h"
+#include "rdma_blk/session/seal.h"
+#include "rdma_blk/transport/tcp/framing.h"
+#include "rdma_blk/transport/tcp/socket.h"
+
+namespace tiffin::rdma_blk {
+
+class Connection {
+  public:
+    // `message_capacity`: of the writer. Errors: enomem.
+    static Result<std::unique_ptr<Connection>> create(size_t message_capacity);
+
+    // Takes the socket, which must block, and goes through the handshake. Precondition: closed.
+    // Errors: eacces (wrong key, or no such volume), eproto, etimedout, ecanceled, eio, enomem.
+    Result<void> open(Socket socket, const OpenOptions& options, uint64_t deadline_ns,
+                      Patience& patience, std::string& problem);
+    // Forgets the connection with everything on its way. Nothing touches payloads afterwards.
+    void close();
+    // Lets every call on the socket end, in other threads, too.
+    void interrupt();
+    bool is_open() const { return socket_.is_open(); }
+
+    int socket() const { return socket_.get(); }
+    MessageReader& reader() { return *reader_; }
+    MessageWriter& writer() { return *writer_; }
+    const unsigned char* server_uuid() const { return server_uuid_; }
+
+    // Sends what was added to the writer and waits for the next message; its payload, if any, is not placed
+    // yet. Errors: enodev (the peer has closed), and those of open().
+    Result<void> exchange(uint64_t deadline_ns, Patience& patience);
+    // Receives the rest of that message into `place`, of its payload's size.
+    Result<void> receive_payload(MutableByteSpan place, uint64_t deadline_ns, Patience& patience);
+
+  private:
+    Connection(std::unique_ptr<MessageReader> reader, std::unique_ptr<MessageWriter> writer)
+        : reader_(std::move(reader)), writer_(std::move(writer)) {}
+
+    Result<void> send_all(uint64_t deadline_ns, Patience& patience);
+    Result<void> receive_until(MessageReader::Event wanted, uint64_t deadline_ns,
+                               Patience& patience);
+    Result<void> shake_hands(const OpenOptions& options, uint64_t deadline_ns, Patience& patience,
+                             std::string& problem);
+
+    Socket socket_;
+    std::unique_ptr<MessageReader> reader_;
+    std::unique_ptr<MessageWriter> writer_;
+    std::optional<Seal> seal_out_;
+    std::optional<Seal> seal_in_;
+    unsigned char server_uuid_[16] = {};
+};
+
+}  // namespace tiffin::rdma_blk

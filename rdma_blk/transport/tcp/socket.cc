@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+#include "rdma_blk/transport/tcp/socket.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "fs/vfs/host.h"
+
+namespace tiffin::rdma_blk {
+
+Socket& Socket::operator=(Socket&& other) noexcept {
+    if (this != &other) {
+        reset();
+        descriptor_ = other.descriptor_;
+        other.descriptor_ = -1;
+    }
+    return *this;
+}
+
+void Socket::reset() {
+    if (descriptor_ >= 0) {
+        close(descriptor_);
+        descriptor_ = -1;
+    }
+}
+
+Result<void> wait_ready(int socket, short events, uint64_t deadline_ns, Patience& patience) {
+    while (true) {
+        pollfd ready{socket, events, 0};
+        const int count = poll(&ready, 1, Patience::kIntervalMs);
+        if (count > 0) {
+            return {};  // an error or the end shows at the next call on the socket
+        }
+        if (count < 0 && errno != EINTR) {
+            return Error::eio;
+        }
+        if (!patience.go_on()) {
+            return Error::ecanceled;
+        }
+        if (host::monotonic_ns() >= deadline_ns) {
+            return Error::etimedout;
+        }
+    }
+}
+
+namespace {
+
+Result<void> finish_connect(int socket, uint64_t deadline_ns, Patience& patience,
+                            std::string& problem) {
+    TRY(wait_ready(socket, POLLOUT, deadline_ns, patience));
+    int error = 0;
+    socklen_t size = sizeof(error);
+    if (getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &size) != 0 || error != 0) {
+        problem = std::strerror(error);
+        return error == ETIMEDOUT ? Error::etimedout : Error::eio;
+    }
+    return {};
+}
+
+Result<Socket> connect_to(const addrinfo& target, uint64_t deadline_ns, Patience& patience,
+                          std::string& problem) {
+    Socket made(socket(target.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!made.is_open()) {
+        problem = std::strerror(errno);
+        return Error::eio;
+    }
+    if (connect(made.get(), target.ai_addr, target.ai_addrlen) != 0) {
+        if (errno != EINPROGRESS) {
+            problem = std::strerror(errno);
+            return Error::eio;
+        }
+        TRY(finish_connect(made.get(), deadline_ns, patience, problem));
+    }
+    const int yes = 1;
+    const int flags = fcntl(made.get(), F_GETFL);
+    if (setsockopt(made.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes)) != 0 || flags < 0 ||
+        fcntl(made.get(), F_SETFL, flags & ~O_NONBLOCK) != 0) {
+        problem = std::strerror(errno);
+        return Error::eio;
+    }
+    return made;
+}
+
+}  // namespace
+
+Result<Socket> connect_tcp(const RemoteAddress& address, uint64_t deadline_ns, Patience& patience,
+                           std::string& problem) {
+    addrinfo hints{};
+    hints.ai_family = AF_UNSPEC;
+    hints.ai_socktype = SOCK_STREAM;
+    hints.ai_flags = AI_NUMERICSERV;
+    addrinfo* found = nullptr;
+    const std::string port = std::to_string(address.port);
+    const int status = getaddrinfo(address.host.c_str(), port.c_str(), &hints, &found);
+    if (status != 0) {
+        problem = gai_strerror(status);
+        return status == EAI_AGAIN ? Error::eio : Error::enxio;
+    }
+    Error error = Error::eio;
+    for (const addrinfo* target = found; target != nullptr; target = target->ai_next) {
+        auto connected = connect_to(*target, deadline_ns, patience, problem);
+        if (connected.ok()) {
+            freeaddrinfo(found);
+            return connected;
+        }
+        error = connected.error();
+    }
+    freeaddrinfo(found);
+    return error;
+}
+
+}  // namespace tiffin::rdma_blk

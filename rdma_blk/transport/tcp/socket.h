@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// Sockets of a client: connecting with bounds, and waiting in a way that can be given up.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "fs/vfs/result.h"
+#include "rdma_blk/transport/open.h"
+
+namespace tiffin::rdma_blk {
+
+// A descriptor that is closed when it goes.
+class Socket {
+  public:
+    Socket() = default;
+    explicit Socket(int descriptor) : descriptor_(descriptor) {}
+    Socket(Socket&& other) noexcept : descriptor_(other.descriptor_) { other.descriptor_ = -1; }
+    Socket& operator=(Socket&& other) noexcept;
+    Socket(const Socket&) = delete;
+    Socket& operator=(const Socket&) = delete;
+    ~Socket() { reset(); }
+
+    int get() const { return descriptor_; }
+    bool is_open() const { return descriptor_ >= 0; }
+    void reset();
+
+  private:
+    int descriptor_ = -1;
+};
+
+// What a wait of some length is bounded by.
+class Patience {
+  public:
+    // Asked every kIntervalMs at least, without any lock. False: give up (ecanceled).
+    virtual bool go_on() = 0;
+
+    static constexpr int kIntervalMs = 20;
+
+  protected:
+    ~Patience() = default;
+};
+
+// Until one of `events` (POLLIN, POLLOUT) is there. Errors: etimedout, ecanceled, eio.
+Result<void> wait_ready(int socket, short events, uint64_t deadline_ns, Patience& patience);
+
+// The result blocks, is close-on-exec and sends without delay (TCP_NODELAY). `problem` says what went wrong.
+// Errors: enxio (no such host), etimedout, ecanceled, eio.
+Result<Socket> connect_tcp(const RemoteAddress& address, uint64_t deadline_ns, Patience& patience,
+                           std::string& problem);
+
+}  // namespace tiffin::rdma_blk

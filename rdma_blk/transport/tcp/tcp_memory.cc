@@ -1,0 +1,476 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+#include "rdma_blk/transport/tcp/tcp_memory.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <utility>
+
+namespace tiffin::rdma_blk {
+namespace {
+
+constexpr uint64_t kMillisecondNs = 1'000'000;
+constexpr uint64_t kOpenTimeoutNs = 10'000 * kMillisecondNs;
+constexpr uint64_t kLeaseTimeoutNs = 90'000 * kMillisecondNs;
+// Messages that are no requests: probes, lease, close.
+constexpr size_t kControlMessages = 16;
+
+// The transport's word in an operation: of a write the checksum of its data, of a flush how many changes
+// it covers.
+void set_word(Operation& operation, uint64_t word) {
+    operation.transport_data = reinterpret_cast<void*>(word);
+}
+
+uint64_t transfer_bytes(const Operation& operation) {
+    uint64_t total = 0;
+    for (size_t i = 0; i < operation.buffer_count; i++) {
+        total += operation.buffers[i].size_bytes;
+    }
+    return total;
+}
+
+bool is_change(const Operation& operation) {
+    return operation.kind != OperationKind::read && operation.kind != OperationKind::flush;
+}
+
+}  // namespace
+
+// ---- Opening ----------------------------------------------------------------------------------------
+
+TcpMemory::TcpMemory(const RemoteAddress& address, const OpenOptions& options,
+                     ConnectionListener* listener)
+    : address_(address),
+      volume_name_(options.volume_name),
+      holder_text_(options.holder_text),
+      options_(options),
+      listener_(listener) {
+    options_.volume_name = volume_name_.c_str();
+    options_.holder_text = holder_text_.c_str();
+}
+
+TcpMemory::~TcpMemory() {
+    TIFFIN_ASSERT(!thread_.running());
+    if (event_ >= 0) {
+        ::close(event_);
+    }
+}
+
+Result<void> TcpMemory::prepare(uint16_t slot_count) {
+    TRY(initialize_cryptography());
+    connection_ = TRY(Connection::create(slot_count + kControlMessages));
+    entries_.resize(slot_count);
+    outcomes_.resize(wire::kMaxSlots);
+    event_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (event_ < 0) {
+        return Error::eio;
+    }
+    MutexLock lock(mutex_);
+    slots_ = TRY(RequestSlots::create(slot_count, ExecutedBy::server));
+    notes_.resize(slot_count);
+    return {};
+}
+
+Result<void> TcpMemory::open_first(Holder& holder, std::string& problem) {
+    const uint64_t deadline = host::monotonic_ns() + kOpenTimeoutNs;
+    Socket socket = TRY(connect_tcp(address_, deadline, *this, problem));
+    TRY(connection_->open(std::move(socket), options_, deadline, *this, problem));
+    SessionFacts facts;
+    problem = "the server does not answer as it should";
+    const auto answer =
+        TRY(open_session(*connection_, options_, facts, 1, {}, outcomes_.data(), deadline, *this));
+    if (!answer.is_opened) {
+        return refusal_error(answer.refused, holder, problem);
+    }
+    geometry_ = geometry_of(answer.opened);
+    limits_ = limits_of(answer.opened, options_.slot_count);
+    problem.clear();
+    MutexLock lock(mutex_);
+    facts_.is_writer = options_.mode == OpenOptions::Mode::write;
+    return adopt(answer.opened);
+}
+
+Result<std::unique_ptr<RemoteMemory>> TcpMemory::open(const RemoteAddress& address,
+                                                      const OpenOptions& options,
+                                                      ConnectionListener* listener, Holder& holder,
+                                                      std::string& problem) {
+    const size_t name_bytes = std::strlen(options.volume_name);
+    if (name_bytes == 0 || name_bytes > wire::kMaxVolumeNameBytes || options.slot_count == 0 ||
+        options.slot_count > wire::kMaxSlots) {
+        problem = "a volume's name has 1 to 63 bytes, a session 1 to 1024 slots";
+        return Error::einval;
+    }
+    std::unique_ptr<TcpMemory> memory(new (std::nothrow) TcpMemory(address, options, listener));
+    if (!memory) {
+        return Error::enomem;
+    }
+    TRY(memory->prepare(options.slot_count));
+    TRY(memory->open_first(holder, problem));
+    const auto started = memory->thread_.start("tiffin-tcp", run_thread, memory.get());
+    if (!started.ok()) {
+        problem = "no thread can be started";
+        memory->close();
+        return started.error();
+    }
+    return std::unique_ptr<RemoteMemory>(std::move(memory));
+}
+
+// ---- Questions -----------------------------------------------------------------------------------------
+
+ConnectionInfo TcpMemory::connection() const {
+    MutexLock lock(mutex_);
+    ConnectionInfo info;
+    info.state = state_;
+    info.transport_name = "tcp";
+    info.session_id = facts_.session_id;
+    info.incarnation = facts_.incarnation;
+    info.epoch = facts_.epoch;
+    info.content_incarnation = facts_.content_incarnation;
+    info.empty_since_incarnation = facts_.empty_since_incarnation;
+    return info;
+}
+
+Statistics TcpMemory::statistics() const {
+    MutexLock lock(mutex_);
+    Statistics result = statistics_;
+    for (size_t i = 0; i < std::size(result.outcomes); i++) {
+        result.outcomes[i] += slots_->statistics().completed[i];
+    }
+    result.replayed_operations = slots_->statistics().replayed;
+    return result;
+}
+
+Result<void> TcpMemory::add_arena(MutableByteSpan memory) {
+    (void)memory;
+    return {};
+}
+
+// ---- Submitting ------------------------------------------------------------------------------------------
+
+// What a server would take for a broken peer must not get to it.
+bool TcpMemory::is_within_limits(const Operation& operation) const {
+    switch (operation.kind) {
+        case OperationKind::read:
+        case OperationKind::write: {
+            const uint64_t bytes = transfer_bytes(operation);
+            return operation.buffer_count <= limits_.buffer_count &&
+                   bytes <= limits_.transfer_bytes &&
+                   operation.offset_bytes <= wire::kMaxSpaceBytes - bytes;
+        }
+        case OperationKind::compare_swap:
+        case OperationKind::fetch_add:
+            return operation.offset_bytes % sizeof(uint64_t) == 0 &&
+                   operation.offset_bytes <= wire::kMaxSpaceBytes - sizeof(uint64_t);
+        case OperationKind::flush:
+            return operation.range_count <= limits_.flush_range_count &&
+                   std::all_of(operation.ranges, operation.ranges + operation.range_count,
+                               [](const ByteRange& range) {
+                                   return range.length_bytes <= wire::kMaxSpaceBytes &&
+                                          range.offset_bytes <=
+                                              wire::kMaxSpaceBytes - range.length_bytes;
+                               });
+    }
+    return false;
+}
+
+void TcpMemory::Batch::append(Operation& operation) {
+    if (last == nullptr) {
+        first = &operation;
+    } else {
+        last->next = &operation;
+    }
+    last = &operation;
+    operation.next = nullptr;
+    if (operation.deadline_ns != 0 &&
+        (earliest_deadline_ns == 0 || operation.deadline_ns < earliest_deadline_ns)) {
+        earliest_deadline_ns = operation.deadline_ns;
+    }
+    if (operation.kind == OperationKind::flush) {
+        last_flush = &operation;
+        changes_before_flush = changes;
+    } else if (is_change(operation)) {
+        changes++;
+    }
+}
+
+// Parts what can be sent from what cannot, and computes checksums, all outside of the lock.
+void TcpMemory::sort_batch(Operation& first, uint64_t now_ns, Batch& accepted,
+                           Batch& rejected) const {
+    Operation* operation = &first;
+    while (operation != nullptr) {
+        Operation* next = operation->next;
+        const bool is_late = operation->deadline_ns != 0 && operation->deadline_ns <= now_ns;
+        if (!is_within_limits(*operation)) {
+            operation->error = Error::einval;
+            rejected.append(*operation);
+        } else if (operation->after_earlier && rejected.first != nullptr) {
+            operation->error = Error::ecanceled;
+            rejected.append(*operation);
+        } else if (is_late) {
+            operation->error = Error::etimedout;
+            rejected.append(*operation);
+        } else {
+            uint32_t checksum = 0;
+            for (size_t i = 0;
+                 operation->kind == OperationKind::write && i < operation->buffer_count; i++) {
+                checksum = host::crc32c(checksum, operation->buffers[i].data,
+                                        operation->buffers[i].size_bytes);
+            }
+            set_word(*operation, checksum);
+            accepted.append(*operation);
+        }
+        operation = next;
+    }
+}
+
+void TcpMemory::note_flush(const Batch& batch) {
+    if (batch.last_flush == nullptr) {
+        return;
+    }
+    const uint64_t ordered = batch.last_flush->after_earlier
+                                 ? slots_->pending_changes() + batch.changes_before_flush
+                                 : 0;
+    set_word(*batch.last_flush, change_count_ + ordered);
+}
+
+void TcpMemory::complete_rejected(Batch& rejected) {
+    Operation* operation = rejected.first;
+    while (operation != nullptr) {
+        Operation* next = operation->next;
+        statistics_.operations[static_cast<size_t>(operation->kind) % 6]++;
+        statistics_.outcomes[static_cast<size_t>(Outcome::not_executed)]++;
+        complete_operation(*operation, Outcome::not_executed);
+        operation = next;
+    }
+}
+
+void TcpMemory::submit(Operation& first) {
+    bool has_deadline = false;
+    for (const Operation* operation = &first; operation != nullptr; operation = operation->next) {
+        has_deadline = has_deadline || operation->deadline_ns != 0;
+    }
+    Batch accepted;
+    Batch rejected;
+    sort_batch(first, has_deadline ? host::monotonic_ns() : 0, accepted, rejected);
+    MutexLock lock(mutex_);
+    if (accepted.first != nullptr) {
+        for (const Operation* operation = accepted.first; operation != nullptr;
+             operation = operation->next) {
+            statistics_.operations[static_cast<size_t>(operation->kind)]++;
+        }
+        note_flush(accepted);
+        slots_->submit(*accepted.first);
+        send_queued();
+        poke_after_submit(accepted.earliest_deadline_ns);
+    }
+    complete_rejected(rejected);
+}
+
+// The thread is woken only if it is about to miss something.
+void TcpMemory::poke_after_submit(uint64_t earliest_deadline_ns) {
+    const bool nobody_receives = !has_leader_ && !is_thread_receiving_;
+    if ((nobody_receives && slots_->pending_callbacks() > 0) ||
+        (earliest_deadline_ns != 0 && earliest_deadline_ns < next_look_ns_)) {
+        poke();
+    }
+}
+
+// ---- Waiting ----------------------------------------------------------------------------------------------
+
+void TcpMemory::wait(Operation& operation) {
+    if (operation.finished.load(std::memory_order_acquire) != 0) {
+        return;
+    }
+    MutexLock lock(mutex_);
+    while (operation.finished.load(std::memory_order_acquire) == 0) {
+        if (state_ == ConnectionState::ready && !has_leader_) {
+            lead(operation);
+        } else {
+            Waiter waiter;
+            waiter.operation = &operation;
+            sleep(waiter);
+        }
+    }
+}
+
+// Receives for all until `operation` is complete or the connection is gone.
+void TcpMemory::lead(const Operation& operation) {
+    has_leader_ = true;
+    lead_count_++;
+    while (operation.finished.load(std::memory_order_acquire) == 0 &&
+           state_ == ConnectionState::ready) {
+        receive_round();
+    }
+    has_leader_ = false;
+    pass_lead();
+}
+
+// Sleeps until something came, or for kIntervalMs, and looks at it.
+void TcpMemory::receive_round() {
+    if (connection_->writer().empty()) {
+        handle_received(receive_once(0));
+        return;
+    }
+    // The socket was full: both directions are waited for.
+    pollfd ready{connection_->socket(), POLLIN | POLLOUT, 0};
+    statistics_.system_calls++;
+    mutex_.unlock();
+    poll(&ready, 1, kIntervalMs);
+    mutex_.lock();
+    flush_output();
+    if (is_broken_ || (ready.revents & ~POLLOUT) != 0) {
+        handle_received(receive_once(MSG_DONTWAIT));
+    }
+}
+
+// Whoever leaves the lead sees to it that somebody has it, as long as somebody waits.
+void TcpMemory::pass_lead() {
+    if (has_leader_ || state_ != ConnectionState::ready) {
+        return;
+    }
+    for (Waiter* waiter = waiters_; waiter != nullptr; waiter = waiter->next) {
+        if (waiter->operation->finished.load(std::memory_order_acquire) == 0) {
+            wake(*waiter);
+            return;
+        }
+    }
+    if (slots_->pending_callbacks() > 0 && !is_thread_receiving_) {
+        poke();
+    }
+}
+
+void TcpMemory::sleep(Waiter& waiter) {
+    waiter.next = waiters_;
+    waiters_ = &waiter;
+    mutex_.unlock();
+    waiter.wake.wait();
+    mutex_.lock();
+    Waiter** place = &waiters_;
+    while (*place != &waiter) {
+        place = &(*place)->next;
+    }
+    *place = waiter.next;
+    // It may have been woken to lead, and finds that it has nothing to wait for any more.
+    if (waiter.operation->finished.load(std::memory_order_acquire) != 0) {
+        pass_lead();
+    }
+}
+
+void TcpMemory::wake(Waiter& waiter) {
+    if (!waiter.is_woken) {
+        waiter.is_woken = true;
+        waiter.wake.post();
+    }
+}
+
+void TcpMemory::wake_finished() {
+    for (Waiter* waiter = waiters_; waiter != nullptr; waiter = waiter->next) {
+        if (waiter->operation->finished.load(std::memory_order_acquire) != 0) {
+            wake(*waiter);
+        }
+    }
+}
+
+size_t TcpMemory::progress() {
+    MutexLock lock(mutex_);
+    if (has_leader_ || state_ != ConnectionState::ready) {
+        return 0;
+    }
+    const auto completed = [this]() REQUIRES(mutex_) {
+        const auto& counts = slots_->statistics().completed;
+        return counts[1] + counts[2] + counts[3];
+    };
+    const uint64_t before = completed();
+    has_leader_ = true;
+    lead_count_++;
+    handle_received(receive_once(MSG_DONTWAIT));
+    has_leader_ = false;
+    pass_lead();
+    return completed() - before;
+}
+
+// ---- Lease and end ------------------------------------------------------------------------------------------
+
+Result<void> TcpMemory::start_writing(bool force, Holder& holder) {
+    const uint64_t deadline = host::monotonic_ns() + kLeaseTimeoutNs;
+    MutexLock lock(mutex_);
+    if (facts_.is_writer) {
+        return {};
+    }
+    lease_ = Lease{};
+    lease_.is_wanted = true;
+    lease_.force = force;
+    while (!lease_.is_answered) {
+        const bool is_final =
+            state_ != ConnectionState::ready && state_ != ConnectionState::reconnecting;
+        if (is_final || host::monotonic_ns() >= deadline) {
+            lease_.is_wanted = false;
+            return is_final ? Error::estale : Error::etimedout;
+        }
+        if (state_ == ConnectionState::ready && !lease_.is_sent) {
+            wire::LeaseRequest request{};
+            request.session_id = facts_.session_id;
+            request.incarnation = facts_.incarnation;
+            request.flags = force ? wire::open_flag::force : 0;
+            lease_.is_sent = send_control(wire::MessageType::lease_request, request);
+            poke();
+        }
+        lease_changed_.wait_for(mutex_, kIntervalMs * 1000);
+    }
+    lease_.is_wanted = false;
+    if (lease_.reply.reason == 0) {
+        return {};
+    }
+    switch (static_cast<wire::RefusalReason>(lease_.reply.reason)) {
+        case wire::RefusalReason::held:
+            set_holder(holder, lease_.reply.holder_text);
+            return Error::ebusy;
+        case wire::RefusalReason::read_only:
+            return Error::erofs;
+        default:
+            return Error::estale;
+    }
+}
+
+void TcpMemory::close() {
+    if (thread_.running()) {
+        {
+            MutexLock lock(mutex_);
+            is_stopping_ = true;
+        }
+        poke();
+        thread_.join();
+    }
+    MutexLock lock(mutex_);
+    is_stopping_ = false;
+    is_closing_ = true;
+    if (state_ == ConnectionState::ready && !is_broken_) {
+        say_goodbye();
+    }
+    if (state_ == ConnectionState::ready || state_ == ConnectionState::reconnecting) {
+        end_session(ConnectionState::closed, Error::enodev);
+    }
+}
+
+// Gives the lease back. What was sent may still be answered before the server says that it is done.
+void TcpMemory::say_goodbye() {
+    wire::SessionClose goodbye{};
+    goodbye.session_id = facts_.session_id;
+    goodbye.incarnation = facts_.incarnation;
+    if (!send_control(wire::MessageType::session_close, goodbye)) {
+        return;
+    }
+    const uint64_t deadline = host::monotonic_ns() + 4 * probe_interval_ns_;
+    has_leader_ = true;
+    while (state_ == ConnectionState::ready && !is_broken_ && !is_closed_by_server_ &&
+           host::monotonic_ns() < deadline) {
+        receive_round();
+    }
+    has_leader_ = false;
+}
+
+}  // namespace tiffin::rdma_blk

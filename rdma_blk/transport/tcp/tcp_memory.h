@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// Remote memory over a stream socket: the client's side. Requests go out from the thread that submits, with
+// one system call for a batch; answers are received by one of the threads that wait (the leader), in its own
+// recv(). docs/remote.md, "tcp", says why.
+//
+// Who does what, and under which lock:
+//   - mutex_ guards everything but receiving. Requests are sent under it, without blocking.
+//   - The lead (has_leader_) is the right to receive and to destroy the connection. Its holder receives
+//     without mutex_, straight into callers' buffers, and takes mutex_ to look at what came. So a buffer is
+//     given back only by who may write it.
+//   - The session's thread (tcp_thread.cc) sleeps while others lead, but for a look now and then. It
+//     leads for operations with a `complete` function when nobody waits, watches deadlines and the
+//     server's silence, and reconnects.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fs/vfs/host.h"
+#include "rdma_blk/remote_memory.h"
+#include "rdma_blk/session/request_slots.h"
+#include "rdma_blk/transport/open.h"
+#include "rdma_blk/transport/session_opening.h"
+#include "rdma_blk/transport/tcp/connection.h"
+
+namespace tiffin::rdma_blk {
+
+class TcpMemory final : public RemoteMemory, private Patience {
+  public:
+    // See open_remote_memory().
+    static Result<std::unique_ptr<RemoteMemory>> open(const RemoteAddress& address,
+                                                      const OpenOptions& options,
+                                                      ConnectionListener* listener, Holder& holder,
+                                                      std::string& problem);
+    ~TcpMemory();
+
+    const Geometry& geometry() const override { return geometry_; }
+    const Limits& limits() const override { return limits_; }
+    ConnectionInfo connection() const override EXCLUDES(mutex_);
+    Statistics statistics() const override EXCLUDES(mutex_);
+    void submit(Operation& first) override EXCLUDES(mutex_);
+    void wait(Operation& operation) override EXCLUDES(mutex_);
+    size_t progress() override EXCLUDES(mutex_);
+    Result<void> add_arena(MutableByteSpan memory) override;  // nothing to register
+    Result<void> start_writing(bool force, Holder& holder) override EXCLUDES(mutex_);
+    void close() override EXCLUDES(mutex_);
+
+  private:
+    // Somebody in wait(), asleep.
+    struct Waiter {
+        Operation* operation = nullptr;
+        Waiter* next = nullptr;
+        bool is_woken = false;
+        host::Semaphore wake;
+    };
+    // What this transport keeps beside a slot.
+    struct SlotNote {
+        uint64_t message = 0;  // MessageWriter::added_count() behind its request
+        uint64_t round = 0;    // of sending
+    };
+    struct Batch {
+        Operation* first = nullptr;
+        Operation* last = nullptr;
+        Operation* last_flush = nullptr;
+        size_t changes_before_flush = 0;
+        size_t changes = 0;
+        uint64_t earliest_deadline_ns = 0;
+
+        void append(Operation& operation);
+    };
+    struct Lease {
+        bool is_wanted = false;
+        bool is_sent = false;
+        bool is_answered = false;
+        bool force = false;
+        wire::LeaseReply reply{};
+    };
+    struct Liveness {
+        uint64_t heard_calls = 0;  // receive_calls_ when last looked
+        uint64_t heard_ns = 0;
+        uint64_t probed_ns = 0;  // 0: no probe is without an answer
+        bool was_pending = false;
+    };
+
+    TcpMemory(const RemoteAddress& address, const OpenOptions& options,
+              ConnectionListener* listener);
+
+    // ---- tcp_memory.cc: the caller's side ----
+    Result<void> prepare(uint16_t slot_count);
+    Result<void> open_first(Holder& holder, std::string& problem) EXCLUDES(mutex_);
+    bool is_within_limits(const Operation& operation) const;
+    void sort_batch(Operation& first, uint64_t now_ns, Batch& accepted, Batch& rejected) const;
+    void complete_rejected(Batch& rejected) REQUIRES(mutex_);
+    void note_flush(const Batch& batch) REQUIRES(mutex_);
+    void poke_after_submit(uint64_t earliest_deadline_ns) REQUIRES(mutex_);
+    void lead(const Operation& operation) REQUIRES(mutex_);
+    void receive_round() REQUIRES(mutex_);
+    void pass_lead() REQUIRES(mutex_);
+    void sleep(Waiter& waiter) REQUIRES(mutex_);
+    void wake(Waiter& waiter) REQUIRES(mutex_);
+    void wake_finished() REQUIRES(mutex_);
+    void say_goodbye() REQUIRES(mutex_);
+
+    // ---- tcp_messages.cc: the connection's side ----
+    void send_queued() REQUIRES(mutex_);
+    void send_request(wire::Request& request, const Operation& operation) REQUIRES(mutex_);
+    void flush_output() REQUIRES(mutex_);
+    template <typename T>
+    bool send_control(wire::MessageType type, const T& message) REQUIRES(mutex_);
+    // These need the lead.
+    Result<size_t> receive_once(int flags) REQUIRES(mutex_);
+    void handle_received(const Result<size_t>& received) REQUIRES(mutex_);
+    Result<void> handle_messages() REQUIRES(mutex_);
+    Result<void> handle_message() REQUIRES(mutex_);
+    Result<void> handle_response() REQUIRES(mutex_);
+    Result<void> handle_payload() REQUIRES(mutex_);
+    Result<void> handle_probe() REQUIRES(mutex_);
+    Result<void> handle_notice() REQUIRES(mutex_);
+    void finish_operation(Operation& operation) REQUIRES(mutex_);
+    void abort_connection() REQUIRES(mutex_);
+    void break_connection() REQUIRES(mutex_);
+    void end_session(ConnectionState state, Error error) REQUIRES(mutex_);
+    void set_state(ConnectionState state) REQUIRES(mutex_);
+
+    // ---- tcp_thread.cc ----
+    static void run_thread(void* memory);
+    void run() EXCLUDES(mutex_);
+    void serve_ready(uint64_t now_ns) REQUIRES(mutex_);
+    bool should_receive(uint64_t now_ns) REQUIRES(mutex_);
+    uint64_t next_look_after(uint64_t now_ns, bool receives) const REQUIRES(mutex_);
+    void watch_deadlines(uint64_t now_ns) REQUIRES(mutex_);
+    void watch_silence(uint64_t now_ns) REQUIRES(mutex_);
+    short sleep_until(uint64_t time_ns, short events) REQUIRES(mutex_);
+    void reconnect(uint64_t now_ns) REQUIRES(mutex_);
+    Result<void> connect_again(uint64_t deadline_ns) EXCLUDES(mutex_);
+    Result<void> try_session() REQUIRES(mutex_);
+    Result<void> adopt(const wire::SessionOpened& opened) REQUIRES(mutex_);
+    Result<void> handle_refusal(const wire::SessionRefused& refused) REQUIRES(mutex_);
+    SessionFacts facts_now() const REQUIRES(mutex_);
+    bool is_same_volume(const wire::SessionOpened& opened) const;
+    bool is_reconnection_late(uint64_t now_ns) const REQUIRES(mutex_);
+    void poke();
+    bool go_on() override EXCLUDES(mutex_);
+
+    // Copies of what the caller gave; options_ points to the texts.
+    RemoteAddress address_;
+    std::string volume_name_;
+    std::string holder_text_;
+    OpenOptions options_;
+    ConnectionListener* listener_;
+
+    mutable host::Mutex mutex_{host::LockClass::leaf};
+    host::Condition lease_changed_;
+    Geometry geometry_;  // but for data_bytes, fixed
+    Limits limits_;
+    std::unique_ptr<RequestSlots> slots_ GUARDED_BY(mutex_);
+    std::vector<SlotNote> notes_ GUARDED_BY(mutex_);
+    // Its writer: under mutex_. Its reader, open and close: with the lead (close: both).
+    std::unique_ptr<Connection> connection_;
+    std::vector<wire::OutstandingEntry> entries_;
+    std::vector<unsigned char> outcomes_;
+    ConnectionState state_ GUARDED_BY(mutex_) = ConnectionState::connecting;
+    SessionFacts facts_ GUARDED_BY(mutex_);
+    Lease lease_ GUARDED_BY(mutex_);
+    bool is_broken_ GUARDED_BY(mutex_) = false;  // aborted; whoever leads will destroy it
+    bool is_closed_by_server_ GUARDED_BY(mutex_) = false;
+
+    bool has_leader_ GUARDED_BY(mutex_) = false;
+    uint64_t lead_count_ GUARDED_BY(mutex_) = 0;
+    Waiter* waiters_ GUARDED_BY(mutex_) = nullptr;
+    Operation* receiving_ = nullptr;                 // with the lead: whose payload is on its way
+    wire::Response response_{};                      // with the lead: the answer it belongs to
+    uint64_t receive_calls_ GUARDED_BY(mutex_) = 0;  // that received something
+
+    // A change is a write or atomic that was executed. A flush covers the changes that were executed
+    // when it was submitted, and those it is ordered behind.
+    uint64_t change_count_ GUARDED_BY(mutex_) = 0;
+    uint64_t flushed_count_ GUARDED_BY(mutex_) = 0;
+
+    uint64_t send_round_ GUARDED_BY(mutex_) = 0;
+    uint64_t counted_round_ GUARDED_BY(mutex_) = 0;
+    Statistics statistics_ GUARDED_BY(mutex_);
+
+    host::Thread thread_;
+    int event_ = -1;  // wakes the thread
+    bool is_stopping_ GUARDED_BY(mutex_) = false;
+    bool is_closing_ GUARDED_BY(mutex_) = false;
+    bool is_thread_receiving_ GUARDED_BY(mutex_) = false;  // it watches the socket
+    bool is_output_waiting_ GUARDED_BY(mutex_) = false;
+    uint64_t next_look_ns_ GUARDED_BY(mutex_) = 0;
+    uint64_t seen_lead_count_ GUARDED_BY(mutex_) = 0;
+    uint64_t led_ns_ GUARDED_BY(mutex_) = 0;
+    uint64_t probe_interval_ns_ GUARDED_BY(mutex_) = 0;
+    uint64_t next_probe_id_ GUARDED_BY(mutex_) = 1;
+    Liveness liveness_ GUARDED_BY(mutex_);
+    uint64_t lost_ns_ GUARDED_BY(mutex_) = 0;   // when the session left `ready`
+    uint32_t attempts_ GUARDED_BY(mutex_) = 0;  // failed, since then
+    uint64_t next_attempt_ns_ GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace tiffin::rdma_blk

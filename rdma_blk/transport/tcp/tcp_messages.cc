@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// The connection of a TcpMemory: what goes out, what comes in, and its end.
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "rdma_blk/transport/tcp/tcp_memory.h"
+
+namespace tiffin::rdma_blk {
+namespace {
+
+// See set_word() in tcp_memory.cc.
+uint64_t word_of(const Operation& operation) {
+    return reinterpret_cast<uint64_t>(operation.transport_data);
+}
+
+}  // namespace
+
+// ---- Sending ------------------------------------------------------------------------------------------
+
+// There is room for every slot's request in the writer: a slot has one request on its way.
+void TcpMemory::send_queued() {
+    if (state_ != ConnectionState::ready || is_broken_) {
+        return;
+    }
+    wire::Request request;
+    bool has_added = false;
+    while (!connection_->writer().full()) {
+        Operation* operation = slots_->take_next(request);
+        if (operation == nullptr) {
+            break;
+        }
+        send_request(request, *operation);
+        has_added = true;
+    }
+    send_round_ += has_added ? 1 : 0;
+    if (has_added) {
+        flush_output();
+    }
+}
+
+void TcpMemory::send_request(wire::Request& request, const Operation& operation) {
+    request.session_id = facts_.session_id;
+    request.epoch = facts_.epoch;
+    request.incarnation = facts_.incarnation;
+    MessageWriter& writer = connection_->writer();
+    if ((request.flags & wire::request_flag::reply_only) != 0) {
+        writer.add(wire::MessageType::request, request);
+    } else if (operation.kind == OperationKind::write) {
+        request.payload_checksum = static_cast<uint32_t>(word_of(operation));
+        request.flags |= wire::request_flag::has_checksum;
+        writer.add(wire::MessageType::request, request, operation.buffers, operation.buffer_count);
+    } else if (operation.kind == OperationKind::flush) {
+        static_assert(sizeof(ByteRange) == sizeof(wire::FlushRange));
+        const ByteSpan ranges(reinterpret_cast<const unsigned char*>(operation.ranges),
+                              operation.range_count * sizeof(ByteRange));
+        request.payload_checksum = host::crc32c(0, ranges.data(), ranges.size());
+        request.flags |= wire::request_flag::has_checksum;
+        writer.add(wire::MessageType::request, request, ranges);
+    } else {
+        writer.add(wire::MessageType::request, request);
+    }
+    notes_[request.slot] = SlotNote{writer.added_count(), send_round_ + 1};
+}
+
+void TcpMemory::flush_output() {
+    if (is_broken_) {
+        return;
+    }
+    MessageWriter& writer = connection_->writer();
+    const uint64_t calls_before = writer.system_calls();
+    auto sent = writer.send(connection_->socket(), MSG_DONTWAIT);
+    statistics_.system_calls += writer.system_calls() - calls_before;
+    if (!sent.ok()) {
+        abort_connection();
+        return;
+    }
+    // A leader that is in recv() already does not see that there is something left to send.
+    if (!*sent && !is_output_waiting_) {
+        poke();
+    }
+    is_output_waiting_ = !*sent;
+}
+
+template <typename T>
+bool TcpMemory::send_control(wire::MessageType type, const T& message) {
+    if (is_broken_ || connection_->writer().full()) {
+        return false;
+    }
+    connection_->writer().add(type, message);
+    flush_output();
+    return true;
+}
+
+template bool TcpMemory::send_control(wire::MessageType, const wire::LeaseRequest&);
+template bool TcpMemory::send_control(wire::MessageType, const wire::SessionClose&);
+template bool TcpMemory::send_control(wire::MessageType, const wire::Probe&);
+
+// ---- Receiving ------------------------------------------------------------------------------------------
+
+Result<size_t> TcpMemory::receive_once(int flags) {
+    statistics_.system_calls++;
+    const int socket = connection_->socket();
+    mutex_.unlock();
+    auto received = connection_->reader().receive(socket, flags);
+    mutex_.lock();
+    return received;
+}
+
+void TcpMemory::handle_received(const Result<size_t>& received) {
+    if (received.ok()) {
+        receive_calls_++;
+        statistics_.copied_bytes = connection_->reader().copied_bytes();
+        if (!handle_messages().ok()) {
+            abort_connection();
+        }
+    } else if (received.error() != Error::eagain) {
+        is_broken_ = true;
+    }
+    if (is_broken_ && state_ == ConnectionState::ready) {
+        break_connection();
+    }
+}
+
+Result<void> TcpMemory::handle_messages() {
+    while (state_ == ConnectionState::ready && !is_broken_) {
+        switch (TRY(connection_->reader().next())) {
+            case MessageReader::Event::need_bytes:
+                // What has completed made room for what waits.
+                send_queued();
+                wake_finished();
+                return {};
+            case MessageReader::Event::message:
+                TRY(handle_message());
+                break;
+            case MessageReader::Event::payload:
+                TRY(handle_payload());
+                break;
+        }
+    }
+    return {};
+}
+
+Result<void> TcpMemory::handle_message() {
+    MessageReader& reader = connection_->reader();
+    switch (reader.type()) {
+        case wire::MessageType::response:
+            return handle_response();
+        case wire::MessageType::probe:
+            return handle_probe();
+        case wire::MessageType::probe_reply: {
+            const auto reply = TRY(wire::parse_probe(reader.header(), reader.fixed_part()));
+            facts_.content_incarnation =
+                std::max(facts_.content_incarnation, reply.content_incarnation);
+            return {};
+        }
+        case wire::MessageType::notice:
+            return handle_notice();
+        case wire::MessageType::lease_reply:
+            if (!lease_.is_wanted || !lease_.is_sent) {
+                return Error::eproto;
+            }
+            lease_.reply = TRY(wire::parse_lease_reply(reader.header(), reader.fixed_part()));
+            lease_.is_answered = true;
+            if (lease_.reply.reason == 0) {
+                facts_.is_writer = true;
+                facts_.epoch = lease_.reply.epoch;
+                set_state(state_);
+            }
+            lease_changed_.notify_all();
+            return {};
+        case wire::MessageType::session_closed:
+            is_closed_by_server_ = true;
+            return {};
+        default:
+            return Error::eproto;
+    }
+}
+
+Result<void> TcpMemory::handle_response() {
+    MessageReader& reader = connection_->reader();
+    response_ = TRY(wire::parse_response(reader.header(), reader.fixed_part()));
+    if (response_.session_id != facts_.session_id || response_.incarnation != facts_.incarnation) {
+        return Error::eproto;
+    }
+    receiving_ = TRY(slots_->find(response_));
+    if (receiving_ == nullptr) {
+        if (reader.payload_bytes() > 0) {
+            reader.skip_payload();
+        }
+        return {};
+    }
+    // An answer before the whole request has been sent would give back a buffer that is still read.
+    if (notes_[response_.slot].message > connection_->writer().sent_count()) {
+        return Error::eproto;
+    }
+    if (reader.payload_bytes() > 0) {
+        reader.place_payload(receiving_->buffers, receiving_->buffer_count);
+        return {};
+    }
+    finish_operation(*std::exchange(receiving_, nullptr));
+    return {};
+}
+
+Result<void> TcpMemory::handle_payload() {
+    if (receiving_ == nullptr) {
+        return {};
+    }
+    Operation& operation = *std::exchange(receiving_, nullptr);
+    if ((response_.flags & wire::response_flag::has_checksum) != 0) {
+        uint32_t checksum = 0;
+        for (size_t i = 0; i < operation.buffer_count; i++) {
+            checksum =
+                host::crc32c(checksum, operation.buffers[i].data, operation.buffers[i].size_bytes);
+        }
+        if (checksum != response_.payload_checksum) {
+            host::log(
+                host::LogLevel::warning,
+                "remote memory: the data of an answer were damaged on their way; reconnecting");
+            return Error::eproto;
+        }
+    }
+    finish_operation(operation);
+    return {};
+}
+
+void TcpMemory::finish_operation(Operation& operation) {
+    const bool is_executed = response_.outcome == static_cast<uint8_t>(Outcome::executed);
+    switch (operation.kind) {
+        case OperationKind::read:
+            statistics_.bytes_read += response_.payload_bytes;
+            break;
+        case OperationKind::write:
+            for (size_t i = 0; i < operation.buffer_count; i++) {
+                statistics_.bytes_written += is_executed ? operation.buffers[i].size_bytes : 0;
+            }
+            [[fallthrough]];
+        case OperationKind::compare_swap:
+        case OperationKind::fetch_add:
+            change_count_ += is_executed ? 1 : 0;
+            break;
+        case OperationKind::flush:
+            if (is_executed) {
+                flushed_count_ = std::max(flushed_count_, word_of(operation));
+                facts_.content_incarnation = std::max(facts_.content_incarnation, response_.value);
+            }
+            break;
+    }
+    const uint64_t round = notes_[response_.slot].round;
+    if (round > counted_round_) {
+        statistics_.round_trips++;
+        counted_round_ = send_round_;
+    }
+    slots_->finish(response_);
+}
+
+Result<void> TcpMemory::handle_probe() {
+    MessageReader& reader = connection_->reader();
+    wire::Probe probe = TRY(wire::parse_probe(reader.header(), reader.fixed_part()));
+    probe.session_id = facts_.session_id;
+    probe.epoch = facts_.epoch;
+    probe.incarnation = facts_.incarnation;
+    probe.content_incarnation = facts_.content_incarnation;
+    send_control(wire::MessageType::probe_reply, probe);
+    return {};
+}
+
+Result<void> TcpMemory::handle_notice() {
+    MessageReader& reader = connection_->reader();
+    const auto notice = TRY(wire::parse_notice(reader.header(), reader.fixed_part()));
+    switch (static_cast<wire::NoticeReason>(notice.reason)) {
+        case wire::NoticeReason::stopping:
+            break;  // the connection ends soon, and another server process may follow
+        case wire::NoticeReason::fenced:
+            end_session(ConnectionState::fenced, Error::estale);
+            break;
+        case wire::NoticeReason::resized:
+            if (notice.data_bytes > geometry_.data_bytes) {
+                std::atomic_ref<uint64_t>(geometry_.data_bytes).store(notice.data_bytes);
+            }
+            break;
+        case wire::NoticeReason::deleted:
+            end_session(ConnectionState::memory_lost, Error::estale);
+            break;
+    }
+    return {};
+}
+
+// ---- The end of a connection ---------------------------------------------------------------------------
+
+// Without the lead: whoever has it sees the end of the stream.
+void TcpMemory::abort_connection() {
+    if (!is_broken_) {
+        is_broken_ = true;
+        connection_->interrupt();
+        poke();
+    }
+}
+
+void TcpMemory::set_state(ConnectionState state) {
+    state_ = state;
+    if (listener_ != nullptr) {
+        ConnectionInfo info;
+        info.state = state_;
+        info.transport_name = "tcp";
+        info.session_id = facts_.session_id;
+        info.incarnation = facts_.incarnation;
+        info.epoch = facts_.epoch;
+        info.content_incarnation = facts_.content_incarnation;
+        info.empty_since_incarnation = facts_.empty_since_incarnation;
+        listener_->connection_changed(info);
+    }
+}
+
+// With the lead: nothing of the old connection touches a buffer from here on.
+void TcpMemory::break_connection() {
+    const uint64_t now = host::monotonic_ns();
+    connection_->close();
+    receiving_ = nullptr;
+    is_broken_ = false;
+    is_output_waiting_ = false;
+    lease_.is_sent = false;
+    lost_ns_ = now;
+    attempts_ = 0;
+    next_attempt_ns_ = now;
+    set_state(ConnectionState::reconnecting);
+    slots_->connection_lost(now);
+    wake_finished();
+    poke();
+}
+
+// The last thing that happens. With the lead, or when there is no connection.
+void TcpMemory::end_session(ConnectionState state, Error error) {
+    connection_->close();
+    receiving_ = nullptr;
+    is_broken_ = false;
+    set_state(state);
+    slots_->connection_lost(host::monotonic_ns());
+    slots_->fail_all(error);
+    lease_changed_.notify_all();
+    wake_finished();
+    poke();
+    const std::string what = "remote memory: volume " + volume_name_ + " on " + address_.host;
+    switch (state) {
+        case ConnectionState::fenced:
+            host::log(
+                host::LogLevel::error,
+                (what + " was taken over by another writer; nothing more is written").c_str());
+            break;
+        case ConnectionState::memory_lost:
+            host::log(
+                host::LogLevel::error,
+                (what + ": the server has lost content that was not flushed; all fails").c_str());
+            break;
+        case ConnectionState::closed:
+            if (!is_closing_) {
+                host::log(host::LogLevel::error,
+                          (what + " could not be reached again in time; all fails").c_str());
+            }
+            break;
+        default:
+            break;
+    }
+}
+
+}  // namespace tiffin::rdma_blk

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// The thread of a TcpMemory: receives when nobody else does, watches the time, and reconnects.
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "rdma_blk/transport/tcp/tcp_memory.h"
+
+namespace tiffin::rdma_blk {
+namespace {
+
+constexpr uint64_t kMillisecondNs = 1'000'000;
+constexpr uint64_t kSecondNs = 1'000 * kMillisecondNs;
+// While threads lead for themselves, the socket is not watched, as each answer would wake us, too. Then
+// an operation that nobody waits for is found after this time at most.
+constexpr uint64_t kLookNs = 20 * kMillisecondNs;
+constexpr uint64_t kFirstBackOffNs = 50 * kMillisecondNs;
+constexpr uint64_t kLastBackOffNs = 2 * kSecondNs;
+constexpr uint64_t kAttemptNs = 5 * kSecondNs;
+constexpr uint64_t kSilentIntervals = 4;
+constexpr uint64_t kIdleIntervals = 10;
+
+// 50 ms, 100 ms, ... 2 s, each a quarter more or less, so that the clients of a server that starts again do not
+// all come at once.
+uint64_t back_off_ns(uint32_t attempts) {
+    const uint64_t whole =
+        std::min(kFirstBackOffNs << std::min(attempts, uint32_t{10}), kLastBackOffNs);
+    uint32_t chance = 0;
+    host::random_bytes(&chance, sizeof(chance));
+    return whole * 3 / 4 + whole / 2 * (chance % 1024) / 1024;
+}
+
+}  // namespace
+
+void TcpMemory::run_thread(void* memory) { static_cast<TcpMemory*>(memory)->run(); }
+
+void TcpMemory::poke() {
+    const uint64_t one = 1;
+    // It can only fail when it is full, and then the thread will wake.
+    [[maybe_unused]] const ssize_t written = write(event_, &one, sizeof(one));
+}
+
+void TcpMemory::run() {
+    MutexLock lock(mutex_);
+    while (!is_stopping_) {
+        const uint64_t now = host::monotonic_ns();
+        if (state_ == ConnectionState::ready) {
+            serve_ready(now);
+        } else if (state_ == ConnectionState::reconnecting) {
+            reconnect(now);
+        } else {
+            sleep_until(now + kSecondNs, 0);
+        }
+    }
+}
+
+// Sleeps until that time, or a poke, or one of `events` on the socket (0: not looked at); returns those that
+// came.
+short TcpMemory::sleep_until(uint64_t time_ns, short events) {
+    next_look_ns_ = time_ns;
+    pollfd ready[2] = {{event_, POLLIN, 0}, {events == 0 ? -1 : connection_->socket(), events, 0}};
+    mutex_.unlock();
+    const uint64_t now = host::monotonic_ns();
+    const uint64_t wait_ns = time_ns > now ? time_ns - now : 0;
+    poll(ready, 2, static_cast<int>((wait_ns + kMillisecondNs - 1) / kMillisecondNs));
+    if (ready[0].revents != 0) {
+        uint64_t count = 0;
+        [[maybe_unused]] const ssize_t size = read(event_, &count, sizeof(count));
+    }
+    mutex_.lock();
+    return ready[1].revents;
+}
+
+// ---- While there is a connection --------------------------------------------------------------------
+
+void TcpMemory::serve_ready(uint64_t now_ns) {
+    watch_deadlines(now_ns);
+    watch_silence(now_ns);
+    if (is_broken_ && !has_leader_) {
+        break_connection();
+        return;
+    }
+    const bool receives = should_receive(now_ns);
+    const auto events =
+        static_cast<short>((receives ? POLLIN : 0) | (is_output_waiting_ ? POLLOUT : 0));
+    is_thread_receiving_ = receives;
+    statistics_.system_calls += receives ? 1 : 0;
+    const short came = sleep_until(next_look_after(now_ns, receives), events);
+    is_thread_receiving_ = false;
+    if (state_ != ConnectionState::ready) {
+        return;
+    }
+    if ((came & POLLOUT) != 0) {
+        flush_output();
+    }
+    if ((came & ~POLLOUT) != 0 && !has_leader_) {
+        has_leader_ = true;
+        handle_received(receive_once(MSG_DONTWAIT));
+        has_leader_ = false;
+        pass_lead();
+    }
+}
+
+bool TcpMemory::should_receive(uint64_t now_ns) {
+    if (has_leader_ || lead_count_ != seen_lead_count_) {
+        seen_lead_count_ = lead_count_;
+        led_ns_ = now_ns;
+    }
+    return !has_leader_ &&
+           (slots_->pending_callbacks() > 0 || lease_.is_wanted || now_ns - led_ns_ >= kLookNs);
+}
+
+uint64_t TcpMemory::next_look_after(uint64_t now_ns, bool receives) const {
+    const uint64_t look = now_ns + (receives ? std::min(probe_interval_ns_, kSecondNs) : kLookNs);
+    const uint64_t deadline = slots_->next_deadline_ns();
+    return deadline == 0 ? look : std::min(look, deadline);
+}
+
+void TcpMemory::watch_deadlines(uint64_t now_ns) {
+    if (slots_->expire(now_ns) && !is_broken_) {
+        statistics_.aborts++;
+        abort_connection();
+    }
+    wake_finished();
+}
+
+// Silence is counted from the last message, or from when something became pending.
+void TcpMemory::watch_silence(uint64_t now_ns) {
+    const bool is_pending = slots_->pending_count() > 0 || lease_.is_sent;
+    if (receive_calls_ != liveness_.heard_calls) {
+        liveness_.heard_calls = receive_calls_;
+        liveness_.heard_ns = now_ns;
+        liveness_.probed_ns = 0;
+    } else if (is_pending && !liveness_.was_pending && liveness_.probed_ns == 0) {
+        liveness_.heard_ns = now_ns;
+    }
+    liveness_.was_pending = is_pending;
+    if (is_broken_) {
+        return;
+    }
+    const uint64_t limit = is_pending ? probe_interval_ns_ : kIdleIntervals * probe_interval_ns_;
+    if (liveness_.probed_ns != 0) {
+        if (now_ns - liveness_.probed_ns >= (kSilentIntervals - 1) * probe_interval_ns_) {
+            abort_connection();
+        }
+    } else if (now_ns - liveness_.heard_ns >= limit) {
+        wire::Probe probe{};
+        probe.id = next_probe_id_++;
+        probe.session_id = facts_.session_id;
+        probe.epoch = facts_.epoch;
+        probe.incarnation = facts_.incarnation;
+        if (send_control(wire::MessageType::probe, probe)) {
+            liveness_.probed_ns = now_ns;
+        }
+    }
+}
+
+// ---- While there is none -------------------------------------------------------------------------------
+
+bool TcpMemory::go_on() {
+    MutexLock lock(mutex_);
+    const uint64_t now = host::monotonic_ns();
+    // Something the server was told of is late: this attempt must end before it can complete.
+    const bool must_end = slots_->expire(now);
+    wake_finished();
+    return !must_end && !is_stopping_ && !is_reconnection_late(now);
+}
+
+bool TcpMemory::is_reconnection_late(uint64_t now_ns) const {
+    return state_ == ConnectionState::reconnecting && options_.reconnect_timeout_ms != 0 &&
+           now_ns - lost_ns_ >= options_.reconnect_timeout_ms * kMillisecondNs;
+}
+
+void TcpMemory::reconnect(uint64_t now_ns) {
+    slots_->connection_lost(now_ns);  // completes what is late
+    [[maybe_unused]] const bool is_sent_late = slots_->expire(now_ns);
+    wake_finished();
+    if (is_reconnection_late(now_ns)) {
+        end_session(ConnectionState::closed, Error::enodev);
+        return;
+    }
+    if (now_ns < next_attempt_ns_) {
+        const uint64_t deadline = slots_->next_deadline_ns();
+        sleep_until(deadline == 0 ? next_attempt_ns_ : std::min(next_attempt_ns_, deadline), 0);
+        return;
+    }
+    const auto opened = try_session();
+    if (!opened.ok() && state_ == ConnectionState::reconnecting) {
+        const uint64_t now = host::monotonic_ns();
+        connection_->close();
+        slots_->connection_lost(now);
+        wake_finished();
+        next_attempt_ns_ = now + back_off_ns(attempts_);
+        attempts_++;
+    }
+}
+
+Result<void> TcpMemory::connect_again(uint64_t deadline_ns) {
+    std::string problem;
+    Socket socket = TRY(connect_tcp(address_, deadline_ns, *this, problem));
+    return connection_->open(std::move(socket), options_, deadline_ns, *this, problem);
+}
+
+// Ok: the state has changed. mutex_ is let go while the network is waited for; nobody else uses the
+// connection as long as the state is `reconnecting`.
+Result<void> TcpMemory::try_session() {
+    const uint64_t deadline = host::monotonic_ns() + kAttemptNs;
+    mutex_.unlock();
+    const auto connected = connect_again(deadline);
+    mutex_.lock();
+    if (!connected.ok()) {
+        return connected.error();
+    }
+    uint16_t count = 0;
+    if (facts_.session_id != 0) {
+        facts_.incarnation++;
+        count = slots_->fill_outstanding(entries_.data());
+    }
+    const SessionFacts facts = facts_;
+    const uint64_t next_sequence = slots_->next_sequence();
+    mutex_.unlock();
+    const auto answer = open_session(*connection_, options_, facts, next_sequence,
+                                     Span<const wire::OutstandingEntry>(entries_.data(), count),
+                                     outcomes_.data(), deadline, *this);
+    mutex_.lock();
+    if (!answer.ok()) {
+        return answer.error();
+    }
+    return answer.value().is_opened ? adopt(answer.value().opened)
+                                    : handle_refusal(answer.value().refused);
+}
+
+SessionFacts TcpMemory::facts_now() const {
+    SessionFacts facts = facts_;
+    facts.has_unflushed = change_count_ > flushed_count_;
+    return facts;
+}
+
+Result<void> TcpMemory::handle_refusal(const wire::SessionRefused& refused) {
+    switch (static_cast<wire::RefusalReason>(refused.reason)) {
+        case wire::RefusalReason::fenced:
+        case wire::RefusalReason::held:  // a new session after no_session: somebody was faster
+            end_session(ConnectionState::fenced, Error::estale);
+            return {};
+        case wire::RefusalReason::no_session:
+            if (facts_.session_id == 0) {
+                return Error::eproto;
+            }
+            if (is_content_lost(facts_now(), refused.content_incarnation,
+                                refused.empty_since_incarnation)) {
+                end_session(ConnectionState::memory_lost, Error::estale);
+                return {};
+            }
+            // Nothing was lost: the next attempt, at once, opens a new session.
+            facts_.session_id = 0;
+            connection_->close();
+            slots_->connection_lost(host::monotonic_ns());
+            wake_finished();
+            return {};
+        default:
+            return Error::eio;  // tried again later
+    }
+}
+
+// The server that answers must have what the session was opened with.
+bool TcpMemory::is_same_volume(const wire::SessionOpened& opened) const {
+    return std::memcmp(opened.volume_uuid, geometry_.volume_uuid, sizeof(opened.volume_uuid)) ==
+               0 &&
+           std::memcmp(opened.server_uuid, geometry_.server_uuid, sizeof(opened.server_uuid)) == 0;
+}
+
+Result<void> TcpMemory::adopt(const wire::SessionOpened& opened) {
+    const bool is_first = state_ == ConnectionState::connecting;
+    const bool is_resumed = (opened.flags & wire::session_flag::resumed) != 0;
+    if (!is_first && (!is_same_volume(opened) ||
+                      (!is_resumed && is_content_lost(facts_now(), opened.content_incarnation,
+                                                      opened.empty_since_incarnation)))) {
+        end_session(ConnectionState::memory_lost, Error::estale);
+        return {};
+    }
+    if (opened.transfer_bytes < limits_.transfer_bytes ||
+        opened.data_bytes < geometry_.data_bytes) {
+        end_session(ConnectionState::closed, Error::enodev);
+        return {};
+    }
+    std::atomic_ref<uint64_t>(geometry_.data_bytes).store(opened.data_bytes);
+    facts_.session_id = opened.session_id;
+    facts_.incarnation = opened.incarnation;
+    facts_.epoch = opened.epoch;
+    facts_.content_incarnation = opened.content_incarnation;
+    facts_.empty_since_incarnation = opened.empty_since_incarnation;
+    probe_interval_ns_ = opened.probe_interval_ms * kMillisecondNs;
+    liveness_ = Liveness{receive_calls_, host::monotonic_ns(), 0, false};
+    statistics_.reconnections += is_first ? 0 : 1;
+    set_state(ConnectionState::ready);
+    if (is_first) {
+        slots_->opened(opened.slot_count);
+    } else if (!is_resumed) {
+        slots_->restarted(opened.slot_count);
+    } else if (!slots_->resumed(ByteSpan(outcomes_.data(), opened.outstanding_count)).ok()) {
+        abort_connection();
+    }
+    send_queued();
+    wake_finished();
+    lease_changed_.notify_all();
+    pass_lead();
+    return {};
+}
+
+}  // namespace tiffin::rdma_blk
