@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "fs/vfs/host.h"
+#include "tests/unit/rdma_blk/transport/loopback.h"
+#include "tests/unit/rdma_blk/transport/memory_server.h"
+
+namespace tiffin::rdma_blk::test {
+
+FaultyLink::FaultyLink(uint16_t server_port) : server_port_(server_port) {
+    listener_ = listen_on_loopback(port_);
+    thread_ = std::thread([this] { run(); });
+}
+
+FaultyLink::~FaultyLink() {
+    stops_ = true;
+    thread_.join();
+    for (const Pair& pair : pairs_) {
+        close(pair.client);
+        close(pair.server);
+    }
+    close(listener_);
+}
+
+void FaultyLink::accept_one() {
+    const int client = accept(listener_, nullptr, nullptr);
+    TIFFIN_ASSERT(client >= 0);
+    const int server = connect_to_loopback(server_port_);
+    set_no_delay(client);
+    pairs_.push_back({client, server});
+    connections_++;
+}
+
+// False: the pair is to be closed.
+bool FaultyLink::forward(int from, int to, std::atomic<int64_t>& left,
+                         std::atomic<uint64_t>& total) {
+    unsigned char buffer[65536];
+    const int64_t allowed = left;
+    if (allowed == 0) {
+        return false;
+    }
+    const size_t wanted = allowed < 0
+                              ? sizeof(buffer)
+                              : std::min<size_t>(sizeof(buffer), static_cast<size_t>(allowed));
+    const ssize_t size = recv(from, buffer, wanted, 0);
+    if (size <= 0 || ::send(to, buffer, static_cast<size_t>(size), MSG_NOSIGNAL) != size) {
+        return false;
+    }
+    total += static_cast<uint64_t>(size);
+    if (allowed > 0) {
+        left = allowed - size;
+    }
+    return true;
+}
+
+void FaultyLink::run() {
+    while (!stops_) {
+        std::vector<pollfd> ready{{listener_, POLLIN, 0}};
+        for (const Pair& pair : pairs_) {
+            ready.push_back({stalls_ ? -1 : pair.client, POLLIN, 0});
+            ready.push_back({stalls_ ? -1 : pair.server, POLLIN, 0});
+        }
+        poll(ready.data(), ready.size(), 1);
+        for (size_t i = pairs_.size(); i > 0; i--) {
+            Pair& pair = pairs_[i - 1];
+            bool lives = true;
+            if (ready[2 * i - 1].revents != 0) {
+                lives = forward(pair.client, pair.server, to_server_left_, to_server_);
+            }
+            if (lives && ready[2 * i].revents != 0) {
+                lives = forward(pair.server, pair.client, to_client_left_, to_client_);
+            }
+            for (auto* left : {&to_server_left_, &to_client_left_}) {
+                if (*left == 0) {
+                    lives = false;
+                    *left = -1;
+                    cuts_++;
+                }
+            }
+            if (!lives) {
+                close(pair.client);
+                close(pair.server);
+                pairs_.erase(pairs_.begin() + static_cast<ptrdiff_t>(i - 1));
+            }
+        }
+        if ((ready[0].revents & POLLIN) != 0) {
+            accept_one();
+        }
+    }
+}
+
+}  // namespace tiffin::rdma_blk::test
