@@ -61,12 +61,15 @@ class ClientFixture {
         options.client_uuid[0] = 1;
         options.slot_count = 8;
     }
-    ~ClientFixture() {
-        if (memory) {
+    ~ClientFixture() { close(); }
+
+    // Also when a test has closed it.
+    void close() {
+        if (memory && !is_closed) {
             memory->close();
+            is_closed = true;
         }
     }
-
     Result<void> try_open(uint16_t port) {
         RemoteAddress address{"127.0.0.1", port, TransportChoice::tcp};
         memory = TRY(open_remote_memory(address, options, &recorder, holder, problem));
@@ -117,6 +120,7 @@ class ClientFixture {
     Holder holder;
     std::string problem;
     Error error = Error::eio;
+    bool is_closed = false;
     std::unique_ptr<RemoteMemory> memory;
 };
 

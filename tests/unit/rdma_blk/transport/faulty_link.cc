@@ -49,10 +49,14 @@ bool FaultyLink::forward(int from, int to, std::atomic<int64_t>& left,
                               ? sizeof(buffer)
                               : std::min<size_t>(sizeof(buffer), static_cast<size_t>(allowed));
     const ssize_t size = recv(from, buffer, wanted, 0);
-    if (size <= 0 || ::send(to, buffer, static_cast<size_t>(size), MSG_NOSIGNAL) != size) {
+    if (size <= 0) {
         return false;
     }
+    // Counted before the receiver can have it, and so know about it.
     total += static_cast<uint64_t>(size);
+    if (::send(to, buffer, static_cast<size_t>(size), MSG_NOSIGNAL) != size) {
+        return false;
+    }
     if (allowed > 0) {
         left = allowed - size;
     }

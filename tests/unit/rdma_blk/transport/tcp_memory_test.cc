@@ -313,8 +313,7 @@ TEST_P(TcpMemoryTest, ASecondWriterIsToldWhoHasTheLease) {
     EXPECT_EQ(second.write(0, data.data(), 64), Outcome::not_executed);
     EXPECT_EQ(second.error, Error::erofs);
     EXPECT_EQ(second.memory->start_writing(false, second.holder).error(), Error::ebusy);
-    client.memory->close();
-    client.memory.reset();
+    client.close();
     ASSERT_TRUE(second.memory->start_writing(false, second.holder).ok());
     EXPECT_EQ(second.memory->connection().epoch, 2U);
     EXPECT_EQ(second.write(0, data.data(), 64), Outcome::executed);
