@@ -84,24 +84,28 @@ class ClientFixture {
         memory->submit(operation);
         memory->wait(operation);
     }
+    // `error` is for tests of one thread, and of the last operation that was not executed.
+    Outcome note(const Operation& operation) {
+        if (operation.outcome != Outcome::executed) {
+            error = operation.error;
+        }
+        return operation.outcome;
+    }
     Outcome write(uint64_t offset_bytes, const void* data, size_t size_bytes) {
         Io io(OperationKind::write, offset_bytes, const_cast<void*>(data), size_bytes);
         run(io.operation);
-        error = io.operation.error;
-        return io.outcome();
+        return note(io.operation);
     }
     Outcome read(uint64_t offset_bytes, void* data, size_t size_bytes) {
         Io io(OperationKind::read, offset_bytes, data, size_bytes);
         run(io.operation);
-        error = io.operation.error;
-        return io.outcome();
+        return note(io.operation);
     }
     Outcome flush() {
         Operation operation;
         operation.kind = OperationKind::flush;
         run(operation);
-        error = operation.error;
-        return operation.outcome;
+        return note(operation);
     }
     // The value before.
     uint64_t add(uint64_t offset_bytes, uint64_t operand) {
@@ -110,8 +114,7 @@ class ClientFixture {
         operation.offset_bytes = offset_bytes;
         operation.operand = operand;
         run(operation);
-        error = operation.error;
-        EXPECT_EQ(operation.outcome, Outcome::executed);
+        EXPECT_EQ(note(operation), Outcome::executed);
         return operation.old_value;
     }
 
