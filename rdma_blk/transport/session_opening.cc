@@ -30,7 +30,7 @@ wire::SessionOpen make_session_open(const OpenOptions& options, const SessionFac
 
 }  // namespace
 
-Result<OpeningAnswer> open_session(Connection& connection, const OpenOptions& options,
+Result<OpeningAnswer> open_session(ClientConnection& connection, const OpenOptions& options,
                                    const SessionFacts& facts, uint64_t next_sequence,
                                    Span<const wire::OutstandingEntry> entries,
                                    unsigned char* outcomes, uint64_t deadline_ns,

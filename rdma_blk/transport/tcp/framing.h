@@ -23,6 +23,7 @@
 #pragma once
 
 #include <sys/socket.h>
+#include <sys/uio.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -178,7 +179,7 @@ class MessageWriter {
     Result<bool> send_plain(int socket, int flags);
     Result<bool> send_staged(int socket, int flags);
     Result<void> stage_sealed();
-    Result<size_t> send_vectors(int socket, const vfs::IoVector* vectors, size_t count, int flags);
+    Result<size_t> send_vectors(int socket, iovec* vectors, size_t count, int flags);
     void advance_plain(size_t sent_bytes);
     void gather(Message& source, size_t offset, unsigned char* destination, size_t count);
 

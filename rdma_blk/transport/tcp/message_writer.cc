@@ -83,12 +83,9 @@ Result<bool> MessageWriter::send(int socket, int flags) {
     return true;
 }
 
-Result<size_t> MessageWriter::send_vectors(int socket, const vfs::IoVector* vectors, size_t count,
-                                           int flags) {
-    static_assert(sizeof(vfs::IoVector) == sizeof(iovec) &&
-                  offsetof(vfs::IoVector, size_bytes) == offsetof(iovec, iov_len));
+Result<size_t> MessageWriter::send_vectors(int socket, iovec* vectors, size_t count, int flags) {
     msghdr message{};
-    message.msg_iov = reinterpret_cast<iovec*>(const_cast<vfs::IoVector*>(vectors));
+    message.msg_iov = vectors;
     message.msg_iovlen = count;
     while (true) {
         system_calls_++;
@@ -107,7 +104,7 @@ Result<size_t> MessageWriter::send_vectors(int socket, const vfs::IoVector* vect
 
 // One call with as much of the messages in clear as its vectors take. False: the socket is full.
 Result<bool> MessageWriter::send_plain(int socket, int flags) {
-    vfs::IoVector vectors[kMaxVectors];
+    iovec vectors[kMaxVectors];
     size_t count = 0;
     size_t bytes = 0;
     size_t skip = position_;
@@ -156,7 +153,7 @@ Result<bool> MessageWriter::send_staged(int socket, int flags) {
         staged_start_ = staged_end_ = 0;
         TRY(stage_sealed());
     }
-    const vfs::IoVector vector{staging_.get() + staged_start_, staged_end_ - staged_start_};
+    iovec vector{staging_.get() + staged_start_, staged_end_ - staged_start_};
     auto sent = send_vectors(socket, &vector, 1, flags);
     if (!sent.ok()) {
         return sent.error() == Error::eagain ? Result<bool>(false) : Result<bool>(sent.error());

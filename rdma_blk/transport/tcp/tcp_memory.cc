@@ -62,7 +62,7 @@ TcpMemory::~TcpMemory() {
 
 Result<void> TcpMemory::prepare(uint16_t slot_count) {
     TRY(initialize_cryptography());
-    connection_ = TRY(Connection::create(slot_count + kControlMessages));
+    connection_ = TRY(ClientConnection::create(slot_count + kControlMessages));
     entries_.resize(slot_count);
     outcomes_.resize(wire::kMaxSlots);
     event_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

@@ -24,7 +24,7 @@
 #include "rdma_blk/session/request_slots.h"
 #include "rdma_blk/transport/open.h"
 #include "rdma_blk/transport/session_opening.h"
-#include "rdma_blk/transport/tcp/connection.h"
+#include "rdma_blk/transport/tcp/client_connection.h"
 
 namespace tiffin::rdma_blk {
 
@@ -159,7 +159,7 @@ class TcpMemory final : public RemoteMemory, private Patience {
     std::unique_ptr<RequestSlots> slots_ GUARDED_BY(mutex_);
     std::vector<SlotNote> notes_ GUARDED_BY(mutex_);
     // Its writer: under mutex_. Its reader, open and close: with the lead (close: both).
-    std::unique_ptr<Connection> connection_;
+    std::unique_ptr<ClientConnection> connection_;
     std::vector<wire::OutstandingEntry> entries_;
     std::vector<unsigned char> outcomes_;
     ConnectionState state_ GUARDED_BY(mutex_) = ConnectionState::connecting;

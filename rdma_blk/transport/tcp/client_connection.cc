@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-#include "rdma_blk/transport/tcp/connection.h"
+#include "rdma_blk/transport/tcp/client_connection.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -15,18 +15,18 @@ namespace tiffin::rdma_blk {
 
 using wire::MessageType;
 
-Result<std::unique_ptr<Connection>> Connection::create(size_t message_capacity) {
+Result<std::unique_ptr<ClientConnection>> ClientConnection::create(size_t message_capacity) {
     auto reader = TRY(MessageReader::create());
     auto writer = TRY(MessageWriter::create(message_capacity));
-    std::unique_ptr<Connection> made(new (std::nothrow)
-                                         Connection(std::move(reader), std::move(writer)));
+    std::unique_ptr<ClientConnection> made(
+        new (std::nothrow) ClientConnection(std::move(reader), std::move(writer)));
     if (!made) {
         return Error::enomem;
     }
     return made;
 }
 
-void Connection::close() {
+void ClientConnection::close() {
     socket_.reset();
     reader_->reset();
     writer_->reset();
@@ -34,21 +34,21 @@ void Connection::close() {
     seal_out_.reset();
 }
 
-void Connection::interrupt() {
+void ClientConnection::interrupt() {
     if (socket_.is_open()) {
         shutdown(socket_.get(), SHUT_RDWR);
     }
 }
 
-Result<void> Connection::send_all(uint64_t deadline_ns, Patience& patience) {
+Result<void> ClientConnection::send_all(uint64_t deadline_ns, Patience& patience) {
     while (!TRY(writer_->send(socket_.get(), MSG_DONTWAIT))) {
         TRY(wait_ready(socket_.get(), POLLOUT, deadline_ns, patience));
     }
     return {};
 }
 
-Result<void> Connection::receive_until(MessageReader::Event wanted, uint64_t deadline_ns,
-                                       Patience& patience) {
+Result<void> ClientConnection::receive_until(MessageReader::Event wanted, uint64_t deadline_ns,
+                                             Patience& patience) {
     while (true) {
         const auto event = TRY(reader_->next());
         if (event == wanted) {
@@ -65,13 +65,13 @@ Result<void> Connection::receive_until(MessageReader::Event wanted, uint64_t dea
     }
 }
 
-Result<void> Connection::exchange(uint64_t deadline_ns, Patience& patience) {
+Result<void> ClientConnection::exchange(uint64_t deadline_ns, Patience& patience) {
     TRY(send_all(deadline_ns, patience));
     return receive_until(MessageReader::Event::message, deadline_ns, patience);
 }
 
-Result<void> Connection::receive_payload(MutableByteSpan place, uint64_t deadline_ns,
-                                         Patience& patience) {
+Result<void> ClientConnection::receive_payload(MutableByteSpan place, uint64_t deadline_ns,
+                                               Patience& patience) {
     if (place.size() != reader_->payload_bytes()) {
         return Error::eproto;
     }
@@ -82,8 +82,8 @@ Result<void> Connection::receive_payload(MutableByteSpan place, uint64_t deadlin
     return receive_until(MessageReader::Event::payload, deadline_ns, patience);
 }
 
-Result<void> Connection::open(Socket socket, const OpenOptions& options, uint64_t deadline_ns,
-                              Patience& patience, std::string& problem) {
+Result<void> ClientConnection::open(Socket socket, const OpenOptions& options, uint64_t deadline_ns,
+                                    Patience& patience, std::string& problem) {
     TIFFIN_ASSERT(!socket_.is_open());
     socket_ = std::move(socket);
     auto result = shake_hands(options, deadline_ns, patience, problem);
@@ -93,8 +93,8 @@ Result<void> Connection::open(Socket socket, const OpenOptions& options, uint64_
     return result;
 }
 
-Result<void> Connection::shake_hands(const OpenOptions& options, uint64_t deadline_ns,
-                                     Patience& patience, std::string& problem) {
+Result<void> ClientConnection::shake_hands(const OpenOptions& options, uint64_t deadline_ns,
+                                           Patience& patience, std::string& problem) {
     HandshakeClient handshake(options.key, options.volume_name, options.client_uuid,
                               options.encrypt ? wire::hello_flag::encrypt : 0);
     problem = "what answers there is not a memory server";

@@ -17,10 +17,10 @@
 
 namespace tiffin::rdma_blk {
 
-class Connection {
+class ClientConnection {
   public:
     // `message_capacity`: of the writer. Errors: enomem.
-    static Result<std::unique_ptr<Connection>> create(size_t message_capacity);
+    static Result<std::unique_ptr<ClientConnection>> create(size_t message_capacity);
 
     // Takes the socket, which must block, and goes through the handshake. Precondition: closed.
     // Errors: eacces (wrong key, or no such volume), eproto, etimedout, ecanceled, eio, enomem.
@@ -44,7 +44,7 @@ class Connection {
     Result<void> receive_payload(MutableByteSpan place, uint64_t deadline_ns, Patience& patience);
 
   private:
-    Connection(std::unique_ptr<MessageReader> reader, std::unique_ptr<MessageWriter> writer)
+    ClientConnection(std::unique_ptr<MessageReader> reader, std::unique_ptr<MessageWriter> writer)
         : reader_(std::move(reader)), writer_(std::move(writer)) {}
 
     Result<void> send_all(uint64_t deadline_ns, Patience& patience);
