@@ -176,7 +176,9 @@ struct Statistics {
     uint64_t bytes_read = 0;
     uint64_t bytes_written = 0;
     uint64_t outcomes[4] = {};  // by Outcome
-    uint64_t round_trips = 0;   // waits of an answer by which at least one operation completed
+    // Answers to what was sent after the answer before this one had been counted: how often something had to
+    // wait for the network, whatever was sent together and in how many parts the answers came.
+    uint64_t round_trips = 0;
     uint64_t copied_bytes = 0;  // through bounce buffers
     uint64_t reconnections = 0;
     uint64_t replayed_operations = 0;
