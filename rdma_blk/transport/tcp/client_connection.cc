@@ -122,7 +122,7 @@ Result<void> ClientConnection::shake_hands(const OpenOptions& options, uint64_t 
     reader_->set_seal(&*seal_in_, options.encrypt);
     std::memcpy(server_uuid_, handshake.server_uuid(), sizeof(server_uuid_));
     // Whoever waits in a blocking recv() looks around now and then.
-    const timeval interval{0, Patience::kIntervalMs * 1000};
+    const timeval interval{0, Patience::kIntervalMs * 1000L};
     if (setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &interval, sizeof(interval)) != 0) {
         return Error::eio;
     }

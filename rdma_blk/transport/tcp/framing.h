@@ -39,8 +39,8 @@ namespace tiffin::rdma_blk {
 
 class MessageReader {
   public:
-    static constexpr size_t kDefaultBufferBytes = 64 * 1024;
-    static constexpr size_t kMinBufferBytes = 32 * 1024;
+    static constexpr size_t kDefaultBufferBytes = size_t{64} * 1024;
+    static constexpr size_t kMinBufferBytes = size_t{32} * 1024;
 
     enum class Event : uint8_t { need_bytes, message, payload };
 
@@ -120,7 +120,7 @@ class MessageReader {
 
 class MessageWriter {
   public:
-    static constexpr size_t kStagingBytes = 64 * 1024;
+    static constexpr size_t kStagingBytes = size_t{64} * 1024;
 
     // Room for that many messages, at least 1. Errors: einval, enomem.
     static Result<std::unique_ptr<MessageWriter>> create(size_t message_capacity);

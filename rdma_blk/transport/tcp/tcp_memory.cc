@@ -419,7 +419,7 @@ Result<void> TcpMemory::start_writing(bool force, Holder& holder) {
             lease_.is_sent = send_control(wire::MessageType::lease_request, request);
             poke();
         }
-        lease_changed_.wait_for(mutex_, kIntervalMs * 1000);
+        lease_changed_.wait_for(mutex_, uint64_t{kIntervalMs} * 1000);
     }
     lease_.is_wanted = false;
     if (lease_.reply.reason == 0) {

@@ -35,7 +35,7 @@ class TcpMemory final : public RemoteMemory, private Patience {
                                                       const OpenOptions& options,
                                                       ConnectionListener* listener, Holder& holder,
                                                       std::string& problem);
-    ~TcpMemory();
+    ~TcpMemory() override;
 
     const Geometry& geometry() const override { return geometry_; }
     const Limits& limits() const override { return limits_; }

@@ -47,13 +47,12 @@ void TcpMemory::send_request(wire::Request& request, const Operation& operation)
     request.epoch = facts_.epoch;
     request.incarnation = facts_.incarnation;
     MessageWriter& writer = connection_->writer();
-    if ((request.flags & wire::request_flag::reply_only) != 0) {
-        writer.add(wire::MessageType::request, request);
-    } else if (operation.kind == OperationKind::write) {
+    const bool carries = (request.flags & wire::request_flag::reply_only) == 0;
+    if (carries && operation.kind == OperationKind::write) {
         request.payload_checksum = static_cast<uint32_t>(word_of(operation));
         request.flags |= wire::request_flag::has_checksum;
         writer.add(wire::MessageType::request, request, operation.buffers, operation.buffer_count);
-    } else if (operation.kind == OperationKind::flush) {
+    } else if (carries && operation.kind == OperationKind::flush) {
         static_assert(sizeof(ByteRange) == sizeof(wire::FlushRange));
         const ByteSpan ranges(reinterpret_cast<const unsigned char*>(operation.ranges),
                               operation.range_count * sizeof(ByteRange));
