@@ -130,7 +130,7 @@ void TcpMemory::watch_deadlines(uint64_t now_ns) {
 
 // Silence is counted from the last message, or from when something became pending.
 void TcpMemory::watch_silence(uint64_t now_ns) {
-    const bool is_pending = slots_->pending_count() > 0 || lease_.is_sent;
+    const bool is_pending = slots_->pending_count() > 0 || lease_.is_wanted;
     if (receive_calls_ != liveness_.heard_calls) {
         liveness_.heard_calls = receive_calls_;
         liveness_.heard_ns = now_ns;

@@ -435,7 +435,7 @@ bool MemoryServer::answer_lease(Peer& peer) {
         (request.flags & wire::open_flag::force) == 0) {
         reply.reason = static_cast<uint8_t>(wire::RefusalReason::held);
         std::memcpy(reply.holder_text, other->holder_text, sizeof(reply.holder_text));
-    } else {
+    } else if (other != peer.session) {
         grant(*peer.session);
     }
     reply.epoch = epoch_;

@@ -402,6 +402,21 @@ TEST_F(TcpFaultsTest, AForcedTakeoverFencesTheHolderForGood) {
     EXPECT_EQ(second.write(0, bytes, 64), Outcome::executed);
 }
 
+// The answer to the request for the lease is cut off at every byte.
+TEST_F(TcpFaultsTest, AReaderBecomesTheWriterAcrossACut) {
+    FaultyLink link(server.port());
+    constexpr int64_t kReplyBytes = 16 + sizeof(wire::LeaseReply) + wire::kSealTagBytes;
+    for (int64_t at = 0; at < kReplyBytes; at += 7) {
+        ClientFixture reader;
+        reader.options.mode = OpenOptions::Mode::read;
+        reader.open(link.port());
+        link.cut_to_client_after(at);
+        ASSERT_TRUE(reader.memory->start_writing(false, reader.holder).ok());
+        EXPECT_EQ(reader.write(0, bytes, 64), Outcome::executed);
+        EXPECT_EQ(reader.memory->connection().incarnation, 2U);
+    }
+}
+
 TEST_F(TcpFaultsTest, ClosingGivesEverythingBack) {
     server.set_probe_interval_ms(50);
     open();
