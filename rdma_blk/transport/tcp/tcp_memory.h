@@ -96,6 +96,7 @@ class TcpMemory final : public RemoteMemory, private Patience {
     void complete_rejected(Batch& rejected) REQUIRES(mutex_);
     void note_flush(const Batch& batch) REQUIRES(mutex_);
     void poke_after_submit(uint64_t earliest_deadline_ns) REQUIRES(mutex_);
+    // ---- tcp_waiting.cc ----
     void lead(const Operation& operation) REQUIRES(mutex_);
     void receive_round() REQUIRES(mutex_);
     void pass_lead() REQUIRES(mutex_);

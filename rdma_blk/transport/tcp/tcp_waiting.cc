@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// A TcpMemory's callers while they wait: who leads, who sleeps, the lease, and the end.
+#include <poll.h>
+
+#include "rdma_blk/transport/tcp/tcp_memory.h"
+
+namespace tiffin::rdma_blk {
+namespace {
+
+constexpr uint64_t kLeaseTimeoutNs = 90'000'000'000;
+
+}  // namespace
+
+// ---- Waiting ----------------------------------------------------------------------------------------------
+
+void TcpMemory::wait(Operation& operation) {
+    if (operation.finished.load(std::memory_order_acquire) != 0) {
+        return;
+    }
+    MutexLock lock(mutex_);
+    while (operation.finished.load(std::memory_order_acquire) == 0) {
+        if (state_ == ConnectionState::ready && !has_leader_) {
+            lead(operation);
+        } else {
+            Waiter waiter;
+            waiter.operation = &operation;
+            sleep(waiter);
+        }
+    }
+}
+
+// Receives for all until `operation` is complete or the connection is gone.
+void TcpMemory::lead(const Operation& operation) {
+    has_leader_ = true;
+    lead_count_++;
+    while (operation.finished.load(std::memory_order_acquire) == 0 &&
+           state_ == ConnectionState::ready) {
+        receive_round();
+    }
+    has_leader_ = false;
+    pass_lead();
+}
+
+// Sleeps until something came, or for kIntervalMs, and looks at it.
+void TcpMemory::receive_round() {
+    if (connection_->writer().empty()) {
+        handle_received(receive_once(0));
+        return;
+    }
+    // The socket was full: both directions are waited for.
+    pollfd ready{connection_->socket(), POLLIN | POLLOUT, 0};
+    statistics_.system_calls++;
+    mutex_.unlock();
+    poll(&ready, 1, kIntervalMs);
+    mutex_.lock();
+    flush_output();
+    if (is_broken_ || (ready.revents & ~POLLOUT) != 0) {
+        handle_received(receive_once(MSG_DONTWAIT));
+    }
+}
+
+// Whoever leaves the lead sees to it that somebody has it, as long as somebody waits.
+void TcpMemory::pass_lead() {
+    if (has_leader_ || state_ != ConnectionState::ready) {
+        return;
+    }
+    for (Waiter* waiter = waiters_; waiter != nullptr; waiter = waiter->next) {
+        if (waiter->operation->finished.load(std::memory_order_acquire) == 0) {
+            wake(*waiter);
+            return;
+        }
+    }
+    if (slots_->pending_callbacks() > 0 && !is_thread_receiving_) {
+        poke();
+    }
+}
+
+void TcpMemory::sleep(Waiter& waiter) {
+    waiter.next = waiters_;
+    waiters_ = &waiter;
+    mutex_.unlock();
+    waiter.wake.wait();
+    mutex_.lock();
+    Waiter** place = &waiters_;
+    while (*place != &waiter) {
+        place = &(*place)->next;
+    }
+    *place = waiter.next;
+    // It may have been woken to lead, and finds that it has nothing to wait for any more.
+    if (waiter.operation->finished.load(std::memory_order_acquire) != 0) {
+        pass_lead();
+    }
+}
+
+void TcpMemory::wake(Waiter& waiter) {
+    if (!waiter.is_woken) {
+        waiter.is_woken = true;
+        waiter.wake.post();
+    }
+}
+
+void TcpMemory::wake_finished() {
+    for (Waiter* waiter = waiters_; waiter != nullptr; waiter = waiter->next) {
+        if (waiter->operation->finished.load(std::memory_order_acquire) != 0) {
+            wake(*waiter);
+        }
+    }
+}
+
+size_t TcpMemory::progress() {
+    MutexLock lock(mutex_);
+    if (has_leader_ || state_ != ConnectionState::ready) {
+        return 0;
+    }
+    const auto completed = [this]() REQUIRES(mutex_) {
+        const auto& counts = slots_->statistics().completed;
+        return counts[1] + counts[2] + counts[3];
+    };
+    const uint64_t before = completed();
+    has_leader_ = true;
+    lead_count_++;
+    handle_received(receive_once(MSG_DONTWAIT));
+    has_leader_ = false;
+    pass_lead();
+    return completed() - before;
+}
+
+// ---- Lease and end ------------------------------------------------------------------------------------------
+
+Result<void> TcpMemory::start_writing(bool force, Holder& holder) {
+    const uint64_t deadline = host::monotonic_ns() + kLeaseTimeoutNs;
+    MutexLock lock(mutex_);
+    if (facts_.is_writer) {
+        return {};
+    }
+    lease_ = Lease{};
+    lease_.is_wanted = true;
+    lease_.force = force;
+    while (!lease_.is_answered) {
+        const bool is_final =
+            state_ != ConnectionState::ready && state_ != ConnectionState::reconnecting;
+        if (is_final || host::monotonic_ns() >= deadline) {
+            lease_.is_wanted = false;
+            return is_final ? Error::estale : Error::etimedout;
+        }
+        if (state_ == ConnectionState::ready && !lease_.is_sent) {
+            wire::LeaseRequest request{};
+            request.session_id = facts_.session_id;
+            request.incarnation = facts_.incarnation;
+            request.flags = force ? wire::open_flag::force : 0;
+            lease_.is_sent = send_control(wire::MessageType::lease_request, request);
+            poke();
+        }
+        lease_changed_.wait_for(mutex_, uint64_t{kIntervalMs} * 1000);
+    }
+    lease_.is_wanted = false;
+    if (lease_.reply.reason == 0) {
+        return {};
+    }
+    switch (static_cast<wire::RefusalReason>(lease_.reply.reason)) {
+        case wire::RefusalReason::held:
+            set_holder(holder, lease_.reply.holder_text);
+            return Error::ebusy;
+        case wire::RefusalReason::read_only:
+            return Error::erofs;
+        default:
+            return Error::estale;
+    }
+}
+
+void TcpMemory::close() {
+    if (thread_.running()) {
+        {
+            MutexLock lock(mutex_);
+            is_stopping_ = true;
+        }
+        poke();
+        thread_.join();
+    }
+    MutexLock lock(mutex_);
+    is_stopping_ = false;
+    is_closing_ = true;
+    if (state_ == ConnectionState::ready && !is_broken_) {
+        say_goodbye();
+    }
+    if (state_ == ConnectionState::ready || state_ == ConnectionState::reconnecting) {
+        end_session(ConnectionState::closed, Error::enodev);
+    }
+}
+
+// Gives the lease back. What was sent may still be answered before the server says that it is done.
+void TcpMemory::say_goodbye() {
+    wire::SessionClose goodbye{};
+    goodbye.session_id = facts_.session_id;
+    goodbye.incarnation = facts_.incarnation;
+    if (!send_control(wire::MessageType::session_close, goodbye)) {
+        return;
+    }
+    const uint64_t deadline = host::monotonic_ns() + 4 * probe_interval_ns_;
+    has_leader_ = true;
+    while (state_ == ConnectionState::ready && !is_broken_ && !is_closed_by_server_ &&
+           host::monotonic_ns() < deadline) {
+        receive_round();
+    }
+    has_leader_ = false;
+}
+
+}  // namespace tiffin::rdma_blk
