@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// What the server counts, for metrics, administration and tests. Each number is exact; together they are no
+// snapshot. Any threads.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace tiffin::rdma_blk {
+
+using Counter = std::atomic<uint64_t>;
+
+inline void count(Counter& counter, uint64_t by = 1) {
+    counter.fetch_add(by, std::memory_order_relaxed);
+}
+
+// Of one volume, since its start in this process.
+struct VolumeCounters {
+    Counter requests[6]{};  // by OperationKind: arrived, whatever became of them
+    Counter bytes_read{0};
+    Counter bytes_written{0};
+    Counter executed{0};
+    Counter answered_again{0};  // from a kept reply
+    Counter ignored{0};         // repetitions of what is being executed, and old ones
+    Counter refused_read_only{0};
+    Counter refused_stale{0};  // fenced, or of another epoch
+    Counter refused_range{0};
+    Counter refused_other{0};
+    Counter malformed{0};  // ended their connection
+    Counter fences{0};
+    Counter sessions_opened{0};
+    Counter sessions_resumed{0};
+    Counter sessions_refused[10]{};  // by wire::RefusalReason
+    Counter flushes{0};
+    Counter flush_errors{0};
+    Counter flushed_bytes{0};
+};
+
+// Of the whole server.
+struct ServerCounters {
+    Counter connections_accepted{0};
+    Counter connections_refused{0};  // by max_connections and max_handshakes
+    Counter handshakes_done{0};
+    Counter handshakes_denied{0};  // wrong key, unknown volume
+    Counter handshakes_failed{0};  // malformed, no common version
+    Counter handshakes_timed_out{0};
+    Counter malformed_messages{0};
+    Counter stalled_connections{0};
+    Counter silent_connections{0};
+    Counter probes_sent{0};
+};
+
+}  // namespace tiffin::rdma_blk

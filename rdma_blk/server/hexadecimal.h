@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// Bytes as text and back: keys and UUIDs in files and answers.
+#pragma once
+
+#include <string>
+
+#include "fs/vfs/span.h"
+
+namespace tiffin::rdma_blk {
+
+std::string to_hexadecimal(ByteSpan bytes);
+// False unless `text` has exactly two digits for each byte.
+bool from_hexadecimal(const std::string& text, MutableByteSpan bytes);
+
+}  // namespace tiffin::rdma_blk

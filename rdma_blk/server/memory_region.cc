@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+#include "rdma_blk/server/memory_region.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <new>
+
+namespace tiffin::rdma_blk {
+namespace {
+
+constexpr uint64_t kHugePageBytes = uint64_t{2} << 20;
+constexpr unsigned kMemfdHuge2MiB = 21U << 26;  // log2 of the size, as in linux/memfd.h
+// Room to grow is address space only; a process has 2^47 bytes of it.
+constexpr uint64_t kReservedAtLeast = uint64_t{1} << 36;
+constexpr uint64_t kReservedAtMost = uint64_t{1} << 44;
+
+constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
+    return (value + unit - 1) / unit * unit;
+}
+
+Error memory_error() {
+    return errno == EPERM ? Error::eperm : errno == EINVAL ? Error::einval : Error::enomem;
+}
+
+UniqueDescriptor make_memfd(const std::string& name, uint64_t size_bytes, unsigned extra_flags) {
+    UniqueDescriptor memfd(
+        memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING | extra_flags));
+    if (memfd.valid() && ftruncate(memfd.get(), static_cast<off_t>(size_bytes)) != 0) {
+        memfd.reset();
+    }
+    return memfd;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<MemoryRegion>> MemoryRegion::create(const std::string& name,
+                                                           uint64_t size_bytes,
+                                                           const MemoryOptions& options) {
+    if (options.huge_pages != Wish::no && size_bytes % kHugePageBytes == 0) {
+        UniqueDescriptor memfd = make_memfd(name, size_bytes, MFD_HUGETLB | kMemfdHuge2MiB);
+        // Huge pages that do not exist are noticed at the latest when they are allocated.
+        if (memfd.valid() &&
+            fallocate(memfd.get(), 0, 0, static_cast<off_t>(size_bytes)) == 0) {
+            auto region = adopt(std::move(memfd), size_bytes, options);
+            if (region.ok()) {
+                (*region)->has_huge_pages_ = true;
+                return region;
+            }
+        }
+    }
+    if (options.huge_pages == Wish::require) {
+        return Error::eperm;
+    }
+    UniqueDescriptor memfd = make_memfd(name, size_bytes, 0);
+    if (!memfd.valid()) {
+        return memory_error();
+    }
+    return adopt(std::move(memfd), size_bytes, options);
+}
+
+Result<std::unique_ptr<MemoryRegion>> MemoryRegion::adopt(UniqueDescriptor memfd,
+                                                          uint64_t size_bytes,
+                                                          const MemoryOptions& options) {
+    struct stat status {};
+    if (fstat(memfd.get(), &status) != 0 || size_bytes == 0 ||
+        static_cast<uint64_t>(status.st_size) < size_bytes) {
+        return Error::einval;
+    }
+    // May be sealed already, when it is adopted.
+    (void)fcntl(memfd.get(), F_ADD_SEALS, F_SEAL_SHRINK);
+    std::unique_ptr<MemoryRegion> region(new (std::nothrow) MemoryRegion());
+    if (!region) {
+        return Error::enomem;
+    }
+    region->memfd_ = std::move(memfd);
+    region->size_bytes_ = size_bytes;
+    TRY(region->map(options));
+    return region;
+}
+
+Result<void> MemoryRegion::map(const MemoryOptions& options) {
+    if (size_bytes_ > kReservedAtMost) {
+        return Error::efbig;
+    }
+    reserved_bytes_ = std::clamp(round_up(size_bytes_ * 4, kHugePageBytes), kReservedAtLeast,
+                                 kReservedAtMost);
+    void* reserved = mmap(nullptr, reserved_bytes_ + kHugePageBytes, PROT_NONE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (reserved == MAP_FAILED) {
+        return Error::enomem;
+    }
+    // Aligned, so that huge pages fit; what lies around stays reserved and is given back at the end.
+    const auto begin = reinterpret_cast<uintptr_t>(reserved);
+    const uintptr_t aligned = round_up(begin, kHugePageBytes);
+    if (aligned > begin) {
+        munmap(reserved, aligned - begin);
+    }
+    if (begin + kHugePageBytes > aligned) {
+        munmap(reinterpret_cast<void*>(aligned + reserved_bytes_),
+               begin + kHugePageBytes - aligned);
+    }
+    address_ = reinterpret_cast<unsigned char*>(aligned);
+    if (mmap(address_, size_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, memfd_.get(),
+             0) == MAP_FAILED) {
+        return memory_error();
+    }
+    if (options.huge_pages == Wish::try_it) {
+        (void)madvise(address_, size_bytes_, MADV_HUGEPAGE);
+    }
+    // Memory of volumes in a core dump would be as large as the volumes, and is nobody's business.
+    (void)madvise(address_, size_bytes_, MADV_DONTDUMP);
+    lock_ = options.lock;
+    return lock_from(0);
+}
+
+Result<void> MemoryRegion::lock_from(uint64_t offset_bytes) {
+    if (lock_ == Wish::no) {
+        return {};
+    }
+    is_locked_ = mlock(address_ + offset_bytes, size_bytes_ - offset_bytes) == 0;
+    if (!is_locked_ && lock_ == Wish::require) {
+        return Error::eperm;
+    }
+    return {};
+}
+
+MemoryRegion::~MemoryRegion() {
+    if (address_ != nullptr) {
+        munmap(address_, reserved_bytes_);
+    }
+}
+
+Result<void> MemoryRegion::grow(uint64_t size_bytes) {
+    if (size_bytes < size_bytes_ || (has_huge_pages_ && size_bytes % kHugePageBytes != 0)) {
+        return Error::einval;
+    }
+    if (size_bytes > reserved_bytes_) {
+        return Error::efbig;
+    }
+    if (size_bytes == size_bytes_) {
+        return {};
+    }
+    if (ftruncate(memfd_.get(), static_cast<off_t>(size_bytes)) != 0) {
+        return memory_error();
+    }
+    // The last page is mapped once more: a size need not be a multiple of the page.
+    const uint64_t old_size_bytes = size_bytes_;
+    const uint64_t from = old_size_bytes / kHugePageBytes * kHugePageBytes;
+    if (mmap(address_ + from, size_bytes - from, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+             memfd_.get(), static_cast<off_t>(from)) == MAP_FAILED) {
+        return memory_error();
+    }
+    (void)madvise(address_ + from, size_bytes - from, MADV_DONTDUMP);
+    size_bytes_ = size_bytes;
+    return lock_from(from);
+}
+
+}  // namespace tiffin::rdma_blk

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// Memory of a volume that can outlive its process: a memfd, mapped at an address that stays when it grows.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "fs/vfs/result.h"
+#include "rdma_blk/server/unique_descriptor.h"
+
+namespace tiffin::rdma_blk {
+
+// How much something that costs privileges or set-up is wanted.
+enum class Wish : uint8_t { no, try_it, require };
+
+struct MemoryOptions {
+    Wish huge_pages = Wish::no;  // 2 MiB; only for sizes that are a multiple of that
+    Wish lock = Wish::no;        // never swapped, and allocated at once
+};
+
+class MemoryRegion {
+  public:
+    // New memory, all zero, sealed against shrinking. `name` is for /proc. Errors: enomem, eperm (a
+    // requirement that cannot be met), eio.
+    static Result<std::unique_ptr<MemoryRegion>> create(const std::string& name,
+                                                        uint64_t size_bytes,
+                                                        const MemoryOptions& options);
+    // What an earlier process left; of larger memory, the beginning. Errors: enomem, einval (smaller).
+    static Result<std::unique_ptr<MemoryRegion>> adopt(UniqueDescriptor memfd, uint64_t size_bytes,
+                                                       const MemoryOptions& options);
+    ~MemoryRegion();
+    MemoryRegion(const MemoryRegion&) = delete;
+    MemoryRegion& operator=(const MemoryRegion&) = delete;
+
+    unsigned char* data() const { return address_; }
+    uint64_t size_bytes() const { return size_bytes_; }
+    int descriptor() const { return memfd_.get(); }
+    bool has_huge_pages() const { return has_huge_pages_; }
+    bool is_locked() const { return is_locked_; }
+
+    // Makes it larger; the address stays, the new part is zero. Errors: enomem, efbig (beyond the address
+    // space that was reserved), einval (smaller).
+    Result<void> grow(uint64_t size_bytes);
+
+  private:
+    MemoryRegion() = default;
+    Result<void> map(const MemoryOptions& options);
+    Result<void> lock_from(uint64_t offset_bytes);
+
+    UniqueDescriptor memfd_;
+    unsigned char* address_ = nullptr;
+    uint64_t reserved_bytes_ = 0;
+    uint64_t size_bytes_ = 0;
+    Wish lock_ = Wish::no;
+    bool has_huge_pages_ = false;
+    bool is_locked_ = false;
+};
+
+}  // namespace tiffin::rdma_blk

@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+#include "rdma_blk/server/volume.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "rdma_blk/server/hexadecimal.h"
+
+namespace tiffin::rdma_blk {
+namespace {
+
+template <typename T>
+void store_release(T& place, T value) {
+    __atomic_store_n(&place, value, __ATOMIC_RELEASE);
+}
+
+uint64_t to_ms(uint64_t duration_ns) { return duration_ns / 1'000'000; }
+
+uint64_t silence_ns(const VolumeSession& session, uint64_t now_ns) {
+    const uint64_t heard_ns = session.last_heard_ns();
+    return now_ns > heard_ns ? now_ns - heard_ns : 0;
+}
+
+bool same_uuid(const unsigned char* left, const unsigned char* right) {
+    return std::memcmp(left, right, 16) == 0;
+}
+
+// Texts of clients end up in logs and on terminals.
+std::string printable(const char* text, size_t size) {
+    std::string result(text, strnlen(text, size));
+    std::replace_if(
+        result.begin(), result.end(), [](char letter) { return letter >= 0 && letter < 32; }, '?');
+    return result;
+}
+
+}  // namespace
+
+Volume::OpenAnswer Volume::open_session(const wire::SessionOpen& open, ByteSpan entries,
+                                        const unsigned char client_uuid[16],
+                                        const std::shared_ptr<SessionPath>& path, uint64_t now_ns) {
+    MutexLock lock(mutex_);
+    OpenAnswer answer;
+    if (stopping_) {
+        answer = refuse(wire::RefusalReason::stopping, now_ns);
+    } else if (!same_uuid(open.client_uuid, client_uuid)) {
+        answer = refuse(wire::RefusalReason::malformed, now_ns);
+    } else if (open.session_id == 0) {
+        answer = open_new(open, client_uuid, path, now_ns);
+    } else {
+        answer = resume(open, entries, client_uuid, path);
+    }
+    if (answer.kind == OpenAnswer::Kind::opened) {
+        answer.session->heard(now_ns);
+    }
+    return answer;
+}
+
+Volume::OpenAnswer Volume::refuse(wire::RefusalReason reason, uint64_t now_ns) {
+    count(counters_.sessions_refused[static_cast<size_t>(reason)]);
+    OpenAnswer answer;
+    answer.kind = OpenAnswer::Kind::refused;
+    answer.refused.reason = static_cast<uint8_t>(reason);
+    answer.refused.epoch = state_.epoch;
+    answer.refused.content_incarnation = state_.content_incarnation;
+    answer.refused.empty_since_incarnation = state_.empty_since_incarnation;
+    const SessionPointer holder = find_holder();
+    if (reason == wire::RefusalReason::held && holder) {
+        answer.refused.held_for_ms = to_ms(silence_ns(*holder, now_ns));
+        std::memcpy(answer.refused.holder_text, lease().holder_text, wire::kHolderTextBytes);
+    }
+    return answer;
+}
+
+Volume::OpenAnswer Volume::open_new(const wire::SessionOpen& open,
+                                    const unsigned char client_uuid[16],
+                                    const std::shared_ptr<SessionPath>& path, uint64_t now_ns) {
+    if (open.next_sequence != 1 || open.outstanding_count != 0 || open.incarnation == 0 ||
+        open.slot_count == 0) {
+        return refuse(wire::RefusalReason::malformed, now_ns);
+    }
+    // The same client once more: the answer to its first attempt was lost, and that session is of no use.
+    for (const auto& [id, session] : sessions_) {
+        if (same_uuid(session->place().client_uuid, client_uuid) && !session->is_fenced()) {
+            const SessionPointer earlier = session;
+            if (!earlier->close(path, nullptr)) {
+                return OpenAnswer{};
+            }
+            free_record(earlier);
+            break;
+        }
+    }
+    const bool wants_lease = open.mode == static_cast<uint8_t>(wire::SessionMode::write);
+    const bool force = (open.flags & wire::open_flag::force) != 0;
+    if (wants_lease && !may_take_lease(nullptr, force, now_ns)) {
+        return refuse(wire::RefusalReason::held, now_ns);
+    }
+    uint32_t index = 0;
+    if (!find_place(index, now_ns)) {
+        return refuse(wire::RefusalReason::no_room, now_ns);
+    }
+    uint64_t session_id = 0;
+    while (session_id == 0 || sessions_.count(session_id) != 0) {
+        host::random_bytes(&session_id, sizeof(session_id));
+    }
+    Result<SessionPointer> made = make_session(index, session_id, client_uuid);
+    if (!made.ok()) {
+        return refuse(wire::RefusalReason::no_room, now_ns);
+    }
+    const SessionPointer session = made.value();
+    wire::SessionRecord& record = *session->place().record;
+    record.session_id = session_id;
+    std::memcpy(record.client_uuid, client_uuid, 16);
+    record.epoch = 0;
+    record.incarnation = 0;
+    record.slot_count = std::min<uint32_t>(open.slot_count, layout_.slot_count);
+    sessions_[session_id] = session;
+    if (wants_lease && !grant_lease(*session, open.holder_text).ok()) {
+        (void)session->close(nullptr, nullptr);
+        free_record(session);
+        return refuse(wire::RefusalReason::no_room, now_ns);
+    }
+    update_access(*session);
+    unsigned char none = 0;
+    const auto result = session->open_incarnation(open, ByteSpan(), path, &none);
+    TIFFIN_ASSERT(result == VolumeSession::OpenResult::opened);
+    store_release(record.state, static_cast<uint32_t>(wire::SessionState::open));
+    count(counters_.sessions_opened);
+    OpenAnswer answer;
+    answer.kind = OpenAnswer::Kind::opened;
+    answer.opened = describe(*session, open.incarnation);
+    answer.session = session;
+    return answer;
+}
+
+Volume::OpenAnswer Volume::resume(const wire::SessionOpen& open, ByteSpan entries,
+                                  const unsigned char client_uuid[16],
+                                  const std::shared_ptr<SessionPath>& path) {
+    const SessionPointer session = find(open.session_id);
+    if (!session || !same_uuid(session->place().client_uuid, client_uuid)) {
+        // Forgotten. A writer since whom another one has written must not start again as if nothing had
+        // happened in between.
+        const bool was_succeeded = open.epoch != 0 && open.epoch != state_.epoch;
+        return refuse(was_succeeded ? wire::RefusalReason::fenced
+                                    : wire::RefusalReason::no_session,
+                      0);
+    }
+    if (session->is_fenced()) {
+        return refuse(wire::RefusalReason::fenced, 0);
+    }
+    OpenAnswer answer;
+    answer.outcomes.resize(open.outstanding_count);
+    unsigned char none = 0;
+    switch (session->open_incarnation(open, entries, path,
+                                      answer.outcomes.empty() ? &none : answer.outcomes.data())) {
+        case VolumeSession::OpenResult::opened:
+            break;
+        case VolumeSession::OpenResult::busy:
+            return OpenAnswer{};
+        case VolumeSession::OpenResult::stale:
+            return refuse(wire::RefusalReason::stale_incarnation, 0);
+        case VolumeSession::OpenResult::malformed:
+            return refuse(wire::RefusalReason::malformed, 0);
+    }
+    count(counters_.sessions_resumed);
+    answer.kind = OpenAnswer::Kind::opened;
+    answer.opened = describe(*session, open.incarnation);
+    answer.opened.flags |= wire::session_flag::resumed;
+    answer.opened.outstanding_count = open.outstanding_count;
+    answer.session = session;
+    return answer;
+}
+
+wire::SessionOpened Volume::describe(const VolumeSession& session, uint32_t incarnation) const {
+    wire::SessionOpened opened{};
+    opened.session_id = session.id();
+    opened.epoch = state_.epoch;
+    opened.content_incarnation = state_.content_incarnation;
+    opened.empty_since_incarnation = state_.empty_since_incarnation;
+    opened.data_bytes = state_.data_bytes;
+    opened.control_bytes = layout_.control_bytes;
+    opened.session_record_offset = layout_.session_offset(session.place().index);
+    std::memcpy(opened.server_uuid, header_->server_uuid, 16);
+    std::memcpy(opened.volume_uuid, state_.uuid, 16);
+    opened.incarnation = incarnation;
+    opened.transfer_bytes = wire::kMaxTransferBytes;
+    opened.eager_bytes = wire::kEagerBytes;
+    opened.write_unit_bytes = header_->write_unit_bytes;
+    opened.probe_interval_ms = options_.probe_interval_ms;
+    opened.lease_timeout_ms = options_.lease_timeout_ms;
+    opened.slot_count = static_cast<uint16_t>(session.place().record->slot_count);
+    opened.durability = header_->durability;
+    opened.atomics_executor = header_->atomics_executor;
+    return opened;
+}
+
+std::shared_ptr<VolumeSession> Volume::join(const wire::PathJoin& join,
+                                            const unsigned char client_uuid[16],
+                                            const std::shared_ptr<SessionPath>& path,
+                                            wire::RefusalReason& reason) {
+    MutexLock lock(mutex_);
+    const SessionPointer session = find(join.session_id);
+    reason = wire::RefusalReason::no_session;
+    if (!session || !same_uuid(session->place().client_uuid, client_uuid)) {
+        return nullptr;
+    }
+    if (join.transport != static_cast<uint8_t>(wire::PathTransport::tcp)) {
+        reason = wire::RefusalReason::no_transport;
+        return nullptr;
+    }
+    if (session->is_fenced()) {
+        reason = wire::RefusalReason::fenced;
+        return nullptr;
+    }
+    if (!session->join(join.incarnation, path)) {
+        reason = wire::RefusalReason::stale_incarnation;
+        return nullptr;
+    }
+    return session;
+}
+
+bool Volume::close_session(const std::shared_ptr<VolumeSession>& session,
+                           const std::shared_ptr<SessionPath>& path) {
+    MutexLock lock(mutex_);
+    if (find(session->id()) != session) {
+        return true;
+    }
+    if (!session->close(path, nullptr)) {
+        return false;
+    }
+    free_record(session);
+    return true;
+}
+
+// ---- The lease -------------------------------------------------------------------------------------------
+
+// Whether the lease is free for `asker`. A holder that stands in the way is fenced by grant_lease().
+bool Volume::may_take_lease(const VolumeSession* asker, bool force, uint64_t now_ns) {
+    const SessionPointer holder = find_holder();
+    return !holder || holder.get() == asker || force ||
+           silence_ns(*holder, now_ns) >= uint64_t{options_.lease_timeout_ms} * 1'000'000;
+}
+
+// The order matters: an epoch is durable before the old holder is told, and the old holder is shut out before
+// the new one is let in.
+Result<void> Volume::grant_lease(VolumeSession& session, const char* holder_text) {
+    VolumeState next = state_;
+    next.epoch++;
+    const Result<void> saved = directory_.save(next);
+    if (!saved.ok()) {
+        host::log(host::LogLevel::error,
+                  ("volume " + name_ + ": the state cannot be saved, so nobody gets the lease")
+                      .c_str());
+        return saved.error();
+    }
+    state_.epoch = next.epoch;
+    if (const SessionPointer holder = find_holder()) {
+        fence(*holder);
+    }
+    wire::LeaseRecord& record = lease();
+    store_release(record.epoch, uint64_t{0});
+    store_release(header_->epoch, next.epoch);
+    record.session_id = session.id();
+    std::memcpy(record.client_uuid, session.place().client_uuid, 16);
+    record.granted_realtime_ns = host::realtime_ns();
+    const std::string text = printable(holder_text, wire::kHolderTextBytes - 1);
+    std::memset(record.holder_text, 0, sizeof(record.holder_text));
+    std::memcpy(record.holder_text, text.data(), text.size());
+    session.place().record->epoch = next.epoch;
+    store_release(record.epoch, next.epoch);
+    for (const auto& [id, each] : sessions_) {
+        update_access(*each);
+    }
+    return {};
+}
+
+void Volume::fence(VolumeSession& session) {
+    wire::Notice notice{};
+    notice.epoch = state_.epoch;
+    notice.data_bytes = state_.data_bytes;
+    notice.reason = static_cast<uint8_t>(wire::NoticeReason::fenced);
+    session.fence(notice);
+    store_release(session.place().record->state,
+                  static_cast<uint32_t>(wire::SessionState::fenced));
+    count(counters_.fences);
+    const std::string holder = printable(lease().holder_text, wire::kHolderTextBytes);
+    host::log(host::LogLevel::warning,
+              ("volume " + name_ + ": the lease of \"" + holder + "\" is taken over").c_str());
+}
+
+void Volume::clear_lease() {
+    wire::LeaseRecord& record = lease();
+    store_release(record.epoch, uint64_t{0});
+    record.session_id = 0;
+    std::memset(record.holder_text, 0, sizeof(record.holder_text));
+}
+
+wire::LeaseReply Volume::request_lease(const std::shared_ptr<VolumeSession>& session, uint8_t flags,
+                                       uint64_t now_ns) {
+    MutexLock lock(mutex_);
+    wire::LeaseReply reply{};
+    reply.epoch = state_.epoch;
+    const auto refused = [&](wire::RefusalReason reason) {
+        reply.reason = static_cast<uint8_t>(reason);
+        return reply;
+    };
+    if (stopping_) {
+        return refused(wire::RefusalReason::stopping);
+    }
+    if (session->is_fenced() || find(session->id()) != session) {
+        return refused(wire::RefusalReason::fenced);
+    }
+    if (find_holder() == session) {
+        return reply;
+    }
+    if (!may_take_lease(session.get(), (flags & wire::open_flag::force) != 0, now_ns)) {
+        std::memcpy(reply.holder_text, lease().holder_text, wire::kHolderTextBytes);
+        return refused(wire::RefusalReason::held);
+    }
+    const std::string text = "client " + to_hexadecimal(ByteSpan(session->place().client_uuid, 16));
+    if (!grant_lease(*session, text.c_str()).ok()) {
+        return refused(wire::RefusalReason::no_room);
+    }
+    reply.epoch = state_.epoch;
+    return reply;
+}
+
+// ---- Records ---------------------------------------------------------------------------------------------
+
+wire::SessionRecord* Volume::record_at(uint32_t index) const {
+    return reinterpret_cast<wire::SessionRecord*>(memory_.control + layout_.session_offset(index));
+}
+
+wire::LeaseRecord& Volume::lease() const {
+    return *reinterpret_cast<wire::LeaseRecord*>(memory_.control + wire::kLeaseOffset);
+}
+
+Volume::SessionPointer Volume::find(uint64_t session_id) const {
+    const auto found = sessions_.find(session_id);
+    return found == sessions_.end() ? nullptr : found->second;
+}
+
+Volume::SessionPointer Volume::find_holder() const {
+    if (lease().epoch == 0) {
+        return nullptr;
+    }
+    const SessionPointer session = find(lease().session_id);
+    return session && !session->is_fenced() ? session : nullptr;
+}
+
+// A free record; else one whose session has been silent for longer than a lease lasts and has no lease.
+bool Volume::find_place(uint32_t& index, uint64_t now_ns) {
+    const uint32_t bound = std::min(layout_.session_count, options_.session_count);
+    if (sessions_.size() < bound) {
+        for (index = 0; index < layout_.session_count; index++) {
+            if (record_at(index)->state == static_cast<uint32_t>(wire::SessionState::free)) {
+                return true;
+            }
+        }
+        return false;
+    }
+    SessionPointer oldest;
+    const SessionPointer holder = find_holder();
+    for (const auto& [id, session] : sessions_) {
+        const bool is_silent =
+            silence_ns(*session, now_ns) >= uint64_t{options_.lease_timeout_ms} * 1'000'000;
+        if (session != holder && is_silent && !session->has_paths() &&
+            (!oldest || session->last_heard_ns() < oldest->last_heard_ns())) {
+            oldest = session;
+        }
+    }
+    if (!oldest || !oldest->close(nullptr, nullptr)) {
+        return false;
+    }
+    index = oldest->place().index;
+    free_record(oldest);
+    return true;
+}
+
+void Volume::free_record(const SessionPointer& session) {
+    if (find_holder() == session) {
+        clear_lease();
+    }
+    wire::SessionRecord& record = *session->place().record;
+    store_release(record.state, static_cast<uint32_t>(wire::SessionState::free));
+    record = wire::SessionRecord{};
+    const Span<wire::SlotEntry> entries = session->place().entries;
+    std::memset(static_cast<void*>(entries.data()), 0, entries.size() * sizeof(wire::SlotEntry));
+    sessions_.erase(session->id());
+}
+
+void Volume::update_access(VolumeSession& session) {
+    SessionAccess access;
+    access.session_id = session.id();
+    access.volume_epoch = state_.epoch;
+    access.is_writer = lease().epoch == state_.epoch && lease().session_id == session.id();
+    access.data_bytes = state_.data_bytes;
+    access.control_bytes = layout_.control_bytes;
+    access.words_offset = layout_.words_offset;
+    access.words_bytes = layout_.words_bytes;
+    access.client_offset = layout_.session_offset(session.place().index) + layout_.client_offset;
+    access.client_bytes = layout_.session_stride_bytes - layout_.client_offset;
+    session.set_access(access);
+}
+
+}  // namespace tiffin::rdma_blk

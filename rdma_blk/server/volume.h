@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// One volume: its memory, who may write it, its sessions, and what the server remembers of it for good.
+// docs/remote.md, "Epochs, leases, fencing" and "Slots", say what happens here. Without sockets; the time
+// comes from the caller (host::monotonic_ns()). Any threads; opening and leases may wait for the state file,
+// requests never do (they go to the VolumeSession).
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fs/vfs/host.h"
+#include "rdma_blk/server/counters.h"
+#include "rdma_blk/server/memory_region.h"
+#include "rdma_blk/server/volume_session.h"
+#include "rdma_blk/server/volume_state.h"
+#include "rdma_blk/wire/control_area.h"
+
+namespace tiffin::rdma_blk {
+
+struct VolumeOptions {
+    uint32_t session_count = 256;
+    uint16_t slot_count = 64;  // of each session
+    uint32_t probe_interval_ms = 1000;
+    uint32_t lease_timeout_ms = 60000;
+    MemoryOptions memory;
+};
+
+// What a keeper has of a volume.
+struct KeptMemory {
+    UniqueDescriptor data;
+    UniqueDescriptor control;
+};
+
+// Where flushed content lives. Calls come from one thread at a time.
+class BackingStore {
+  public:
+    virtual ~BackingStore() = default;
+    virtual uint32_t write_unit_bytes() const = 0;
+    // Reads the first size_bytes into memory. Errors: eio, enospc (smaller).
+    virtual Result<void> read_all(unsigned char* memory, uint64_t size_bytes) = 0;
+};
+
+struct VolumeInfo {
+    std::string name;
+    std::string uuid;
+    uint64_t data_bytes = 0;
+    uint64_t memory_bytes = 0;  // control space included
+    uint64_t words_bytes = 0;
+    std::string backing;
+    uint64_t epoch = 0;
+    uint64_t content_incarnation = 0;
+    uint64_t empty_since_incarnation = 0;
+    size_t session_count = 0;
+    size_t connected_session_count = 0;
+    std::string holder;  // of the lease; empty: nobody
+    uint64_t holder_silent_ms = 0;
+    bool has_huge_pages = false;
+    bool is_locked = false;
+};
+
+class Volume {
+  public:
+    // Brings a volume up from its state. With kept memory it goes on where it was; without, its content is
+    // that of the backing store, or empty, and the incarnations in the state say so before this returns.
+    // `is_new`: the state was made just now, nothing was lost. `backing` (nullptr: none) and `flusher`
+    // outlive the volume. Errors: those of memory and state; euclean (kept memory of another volume).
+    static Result<std::unique_ptr<Volume>> start(const StateDirectory& directory,
+                                                 const VolumeState& state, bool is_new,
+                                                 KeptMemory kept, const VolumeOptions& options,
+                                                 const unsigned char server_uuid[16],
+                                                 BackingStore* backing, Flusher* flusher,
+                                                 uint64_t now_ns);
+    ~Volume();
+
+    const std::string& name() const { return name_; }
+    const Secret<kVolumeKeyBytes>& key() const { return key_; }
+    int data_descriptor() const { return data_->descriptor(); }
+    int control_descriptor() const { return control_->descriptor(); }
+    uint64_t memory_bytes() const { return data_->size_bytes() + control_->size_bytes(); }
+    const VolumeMemory& memory() const { return memory_; }
+    VolumeCounters& counters() { return counters_; }
+    VolumeInfo info(uint64_t now_ns) const;
+
+    struct OpenAnswer {
+        enum class Kind : uint8_t { opened, refused, try_again } kind = Kind::try_again;
+        wire::SessionOpened opened{};
+        std::vector<unsigned char> outcomes;
+        wire::SessionRefused refused{};
+        std::shared_ptr<VolumeSession> session;  // opened
+    };
+    // A parsed session_open of a connection whose handshake named `client_uuid`. try_again: `path` is woken.
+    OpenAnswer open_session(const wire::SessionOpen& open, ByteSpan entries,
+                            const unsigned char client_uuid[16],
+                            const std::shared_ptr<SessionPath>& path, uint64_t now_ns);
+    // nullptr: `reason` says why.
+    std::shared_ptr<VolumeSession> join(const wire::PathJoin& join,
+                                        const unsigned char client_uuid[16],
+                                        const std::shared_ptr<SessionPath>& path,
+                                        wire::RefusalReason& reason);
+    // A reader becomes the writer.
+    wire::LeaseReply request_lease(const std::shared_ptr<VolumeSession>& session, uint8_t flags,
+                                   uint64_t now_ns);
+    // Gives lease and slots back. False: try again when `path` is woken.
+    bool close_session(const std::shared_ptr<VolumeSession>& session,
+                       const std::shared_ptr<SessionPath>& path);
+
+    // Larger only. Errors: einval, enomem, efbig, those of the state file.
+    Result<void> resize(uint64_t data_bytes);
+    // From now on nothing is opened; all are told. The memory stays until the volume is destroyed.
+    void stop(wire::NoticeReason reason);
+    // Shows that the server lives, and looks for heartbeats that clients write one-sidedly.
+    void tick(uint64_t now_ns);
+
+    uint64_t epoch() const { return header_->epoch; }
+    uint64_t content_incarnation() const { return content_incarnation_.load(); }
+
+  private:
+    using SessionPointer = std::shared_ptr<VolumeSession>;
+
+    Volume(const StateDirectory& directory, const VolumeState& state, const VolumeOptions& options);
+    Result<void> bring_up(KeptMemory kept, bool is_new, const unsigned char server_uuid[16],
+                          BackingStore* backing, uint64_t now_ns);
+    Result<bool> adopt_memory(KeptMemory& kept);
+    Result<void> make_memory(bool is_new, BackingStore* backing);
+    void write_header(const unsigned char server_uuid[16], uint32_t write_unit_bytes,
+                      bool is_backed);
+    Result<void> recover_sessions(uint64_t now_ns) REQUIRES(mutex_);
+    Result<SessionPointer> make_session(uint32_t index, uint64_t session_id,
+                                        const unsigned char client_uuid[16]);
+    OpenAnswer open_new(const wire::SessionOpen& open, const unsigned char client_uuid[16],
+                        const std::shared_ptr<SessionPath>& path, uint64_t now_ns)
+        REQUIRES(mutex_);
+    OpenAnswer resume(const wire::SessionOpen& open, ByteSpan entries,
+                      const unsigned char client_uuid[16],
+                      const std::shared_ptr<SessionPath>& path) REQUIRES(mutex_);
+    OpenAnswer refuse(wire::RefusalReason reason, uint64_t now_ns) REQUIRES(mutex_);
+    wire::SessionOpened describe(const VolumeSession& session, uint32_t incarnation) const
+        REQUIRES(mutex_);
+    bool may_take_lease(const VolumeSession* asker, bool force, uint64_t now_ns) REQUIRES(mutex_);
+    Result<void> grant_lease(VolumeSession& session, const char* holder_text) REQUIRES(mutex_);
+    void fence(VolumeSession& session) REQUIRES(mutex_);
+    void clear_lease() REQUIRES(mutex_);
+    bool find_place(uint32_t& index, uint64_t now_ns) REQUIRES(mutex_);
+    void free_record(const SessionPointer& session) REQUIRES(mutex_);
+    void update_access(VolumeSession& session) REQUIRES(mutex_);
+    SessionPointer find(uint64_t session_id) const REQUIRES(mutex_);
+    SessionPointer find_holder() const REQUIRES(mutex_);
+    wire::SessionRecord* record_at(uint32_t index) const;
+    wire::LeaseRecord& lease() const;
+
+    const StateDirectory& directory_;
+    const std::string name_;
+    const Secret<kVolumeKeyBytes> key_;
+    const VolumeOptions options_;
+    Flusher* flusher_ = nullptr;
+    mutable host::Mutex mutex_{host::LockClass::session};
+    VolumeState state_ GUARDED_BY(mutex_);
+    std::unique_ptr<MemoryRegion> data_;
+    std::unique_ptr<MemoryRegion> control_;
+    VolumeMemory memory_;
+    wire::ControlHeader* header_ = nullptr;
+    wire::ControlLayout layout_;
+    std::atomic<uint64_t> content_incarnation_{0};
+    std::map<uint64_t, SessionPointer> sessions_ GUARDED_BY(mutex_);
+    std::vector<uint64_t> heartbeats_ GUARDED_BY(mutex_);  // last seen, by record
+    bool stopping_ GUARDED_BY(mutex_) = false;
+    VolumeCounters counters_;
+};
+
+}  // namespace tiffin::rdma_blk

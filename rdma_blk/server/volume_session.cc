@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+#include "rdma_blk/server/volume_session.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "rdma_blk/wire/parse.h"
+
+namespace tiffin::rdma_blk {
+namespace {
+
+OperationKind kind_of(const wire::Request& request) {
+    return static_cast<OperationKind>(request.operation);
+}
+
+size_t answer_bytes(const wire::Request& request) {
+    return sizeof(wire::MessageHeader) + sizeof(wire::Response) +
+           (kind_of(request) == OperationKind::read ? request.length_bytes : 0);
+}
+
+}  // namespace
+
+VolumeSession::VolumeSession(const Place& place) : place_(place) {}
+
+Result<std::shared_ptr<VolumeSession>> VolumeSession::create(const Place& place) {
+    std::shared_ptr<VolumeSession> session(new VolumeSession(place));
+    MutexLock lock(session->mutex_);
+    session->table_ = TRY(SlotTable::create(place.entries));
+    session->waiting_.resize(place.entries.size());
+    return session;
+}
+
+unsigned char* VolumeSession::address(const wire::Request& request) const {
+    const bool is_control = request.space == static_cast<uint8_t>(AddressSpace::control);
+    return (is_control ? place_.memory.control : place_.memory.data) + request.offset_bytes;
+}
+
+// ---- Requests ------------------------------------------------------------------------------------------
+
+Result<void> VolumeSession::handle_request(const std::shared_ptr<SessionPath>& path,
+                                           const wire::Request& request, ByteSpan payload) {
+    MutexLock lock(mutex_);
+    if (closed_ || std::find(paths_.begin(), paths_.end(), path) == paths_.end()) {
+        return Error::estale;
+    }
+    count(place_.counters->requests[request.operation]);
+    const Result<RequestDecision> decision = table_->decide(request);
+    if (!decision.ok()) {
+        count(place_.counters->malformed);
+        return decision.error();
+    }
+    act(path, request, payload, decision.value());
+    serve_ready();
+    update_busy();
+    return {};
+}
+
+void VolumeSession::act(const std::shared_ptr<SessionPath>& path, const wire::Request& request,
+                        ByteSpan payload, const RequestDecision& decision) {
+    switch (decision.action) {
+        case RequestAction::execute:
+            execute(path, request, payload);
+            break;
+        case RequestAction::wait:
+            keep_waiting(path, request, payload);
+            break;
+        case RequestAction::reply:
+            count_response(decision.response);
+            path->send_response(decision.response, ByteSpan());
+            break;
+        case RequestAction::ignore:
+            count(place_.counters->ignored);
+            break;
+    }
+}
+
+void VolumeSession::execute(const std::shared_ptr<SessionPath>& path, const wire::Request& request,
+                            ByteSpan payload) {
+    wire::Response response{};
+    ByteSpan answer;
+    switch (kind_of(request)) {
+        case OperationKind::read:
+            response = table_->finish(request, Outcome::executed, Error::eio, 0);
+            response.payload_bytes = request.length_bytes;
+            answer = ByteSpan(address(request), request.length_bytes);
+            count(place_.counters->bytes_read, request.length_bytes);
+            break;
+        case OperationKind::write:
+            if (!payload.empty()) {
+                std::memcpy(address(request), payload.data(), payload.size());
+            }
+            response = table_->finish(request, Outcome::executed, Error::eio, 0);
+            count(place_.counters->bytes_written, payload.size());
+            break;
+        case OperationKind::compare_swap:
+        case OperationKind::fetch_add:
+            response = execute_atomic(*table_, request,
+                                      reinterpret_cast<uint64_t*>(address(request)));
+            break;
+        case OperationKind::flush:
+            start_flush(path, request, payload);
+            return;
+    }
+    count_response(response);
+    path->send_response(response, answer);
+}
+
+void VolumeSession::start_flush(const std::shared_ptr<SessionPath>& path,
+                                const wire::Request& request, ByteSpan payload) {
+    FlushJob job{shared_from_this(), path, request, {}};
+    count(place_.counters->flushes);
+    for (size_t index = 0; index < payload.size() / sizeof(wire::FlushRange); index++) {
+        // Both were checked by nobody yet: what a parser says about the bytes, and the volume's bounds.
+        const Result<wire::FlushRange> range = wire::parse_flush_range(payload, index);
+        const Result<void> access =
+            range.ok() ? check_flush_range(table_->access(), request, *range) : range.error();
+        if (!access.ok()) {
+            const wire::Response response =
+                table_->finish(request, Outcome::not_executed,
+                               range.ok() ? access.error() : Error::einval, 0);
+            count_response(response);
+            path->send_response(response, ByteSpan());
+            return;
+        }
+        job.ranges.push_back(range.value());
+    }
+    const bool is_data = request.space == static_cast<uint8_t>(AddressSpace::data);
+    if (place_.flusher != nullptr && is_data) {
+        place_.flusher->start(std::move(job));
+        return;
+    }
+    const wire::Response response = table_->finish(request, Outcome::executed, Error::eio,
+                                                   place_.content_incarnation->load());
+    count_response(response);
+    path->send_response(response, ByteSpan());
+}
+
+void VolumeSession::finish_flush(const FlushJob& job, Result<void> result) {
+    MutexLock lock(mutex_);
+    const wire::Response response =
+        result.ok() ? table_->finish(job.request, Outcome::executed, Error::eio,
+                                     place_.content_incarnation->load())
+                    : table_->finish(job.request, Outcome::not_executed, Error::eio, 0);
+    if (!result.ok()) {
+        count(place_.counters->flush_errors);
+    }
+    count_response(response);
+    if (std::find(paths_.begin(), paths_.end(), job.path) != paths_.end()) {
+        job.path->send_response(response, ByteSpan());
+    } else if (!paths_.empty()) {
+        // Its path was lost, and the repetition on another one was ignored meanwhile.
+        paths_.front()->send_response(response, ByteSpan());
+    }
+    serve_ready();
+    update_busy();
+    if (table_->executing_count() == 0 && waits_for_idle_) {
+        waits_for_idle_->wake();
+        waits_for_idle_.reset();
+    }
+}
+
+void VolumeSession::copy_stable(unsigned char* destination, const unsigned char* source,
+                                size_t size_bytes) {
+    MutexLock lock(mutex_);
+    std::memcpy(destination, source, size_bytes);
+}
+
+// ---- Waiting for earlier ones ---------------------------------------------------------------------------
+
+void VolumeSession::keep_waiting(const std::shared_ptr<SessionPath>& path,
+                                 const wire::Request& request, ByteSpan payload) {
+    Waiting& waiting = waiting_[request.slot];
+    waiting.request = request;
+    waiting.payload.assign(payload.begin(), payload.end());
+    waiting.path = path;
+    path->hold(payload.size(), answer_bytes(request));
+}
+
+void VolumeSession::serve_ready() {
+    ReadyRequest ready;
+    while (table_->next_ready(ready)) {
+        const Waiting waiting = std::move(waiting_[ready.slot]);
+        waiting_[ready.slot] = Waiting{};
+        if (!waiting.path) {  // forgotten when the session was fenced; the table has refused it
+            continue;
+        }
+        waiting.path->release_held(waiting.payload.size(), answer_bytes(waiting.request));
+        act(waiting.path, waiting.request,
+            ByteSpan(waiting.payload.data(), waiting.payload.size()), ready.decision);
+    }
+}
+
+void VolumeSession::forget_waiting() {
+    for (Waiting& waiting : waiting_) {
+        if (waiting.path) {
+            waiting.path->release_held(waiting.payload.size(), answer_bytes(waiting.request));
+        }
+        waiting = Waiting{};
+    }
+}
+
+// ---- Paths and incarnations ---------------------------------------------------------------------------
+
+void VolumeSession::end_paths(const wire::Notice* notice) {
+    for (const std::shared_ptr<SessionPath>& path : paths_) {
+        path->end(notice);
+    }
+    paths_.clear();
+}
+
+bool VolumeSession::wait_until_idle(const std::shared_ptr<SessionPath>& path) {
+    if (table_->executing_count() == 0) {
+        return true;
+    }
+    waits_for_idle_ = path;
+    return false;
+}
+
+VolumeSession::OpenResult VolumeSession::open_incarnation(const wire::SessionOpen& open,
+                                                          ByteSpan entries,
+                                                          const std::shared_ptr<SessionPath>& path,
+                                                          unsigned char* outcomes) {
+    MutexLock lock(mutex_);
+    if (closed_ || open.incarnation <= table_->incarnation()) {
+        return OpenResult::stale;
+    }
+    end_paths(nullptr);
+    if (!wait_until_idle(path)) {
+        return OpenResult::busy;
+    }
+    const Result<void> opened =
+        table_->open_incarnation(open.incarnation, open.next_sequence, entries, outcomes);
+    if (!opened.ok()) {
+        return opened.error() == Error::estale ? OpenResult::stale : OpenResult::malformed;
+    }
+    forget_waiting();
+    __atomic_store_n(&place_.record->incarnation, open.incarnation, __ATOMIC_RELEASE);
+    paths_.push_back(path);
+    update_busy();
+    return OpenResult::opened;
+}
+
+bool VolumeSession::join(uint32_t incarnation, const std::shared_ptr<SessionPath>& path) {
+    MutexLock lock(mutex_);
+    constexpr size_t kMaxPaths = 16;
+    if (closed_ || is_fenced() || incarnation != table_->incarnation() || paths_.empty() ||
+        paths_.size() >= kMaxPaths) {
+        return false;
+    }
+    paths_.push_back(path);
+    return true;
+}
+
+void VolumeSession::path_lost(const SessionPath& path) {
+    MutexLock lock(mutex_);
+    paths_.erase(std::remove_if(paths_.begin(), paths_.end(),
+                                [&](const auto& each) { return each.get() == &path; }),
+                 paths_.end());
+    if (waits_for_idle_.get() == &path) {
+        waits_for_idle_.reset();
+    }
+    // What waits of this path goes on waiting: its turn comes, and the reply is kept. The next incarnation
+    // forgets the rest.
+}
+
+void VolumeSession::fence(const wire::Notice& notice) {
+    MutexLock lock(mutex_);
+    fenced_.store(true, std::memory_order_release);
+    table_->fence();
+    end_paths(&notice);
+    forget_waiting();
+}
+
+bool VolumeSession::close(const std::shared_ptr<SessionPath>& path, const wire::Notice* notice) {
+    MutexLock lock(mutex_);
+    if (closed_) {
+        return true;
+    }
+    if (path != nullptr) {  // the one that asked lives on until it has its answer
+        paths_.erase(std::remove(paths_.begin(), paths_.end(), path), paths_.end());
+    }
+    end_paths(notice);
+    if (!wait_until_idle(path)) {
+        return false;
+    }
+    forget_waiting();
+    closed_ = true;
+    return true;
+}
+
+void VolumeSession::notify(const wire::Notice& notice) {
+    MutexLock lock(mutex_);
+    for (const std::shared_ptr<SessionPath>& path : paths_) {
+        path->send_notice(notice);
+    }
+}
+
+void VolumeSession::recover() {
+    MutexLock lock(mutex_);
+    const auto word = [](void* owner, AddressSpace space, uint64_t offset_bytes) {
+        const VolumeMemory& memory = static_cast<VolumeSession*>(owner)->place_.memory;
+        const unsigned char* base = space == AddressSpace::control ? memory.control : memory.data;
+        uint64_t value = 0;
+        std::memcpy(&value, base + offset_bytes, sizeof(value));
+        return value;
+    };
+    table_->recover(place_.record->incarnation, word, this);
+}
+
+// ---- Small things ---------------------------------------------------------------------------------------
+
+void VolumeSession::set_access(const SessionAccess& access) {
+    MutexLock lock(mutex_);
+    table_->set_access(access);
+}
+
+SessionAccess VolumeSession::access() const {
+    MutexLock lock(mutex_);
+    return table_->access();
+}
+
+bool VolumeSession::has_paths() const {
+    MutexLock lock(mutex_);
+    return !paths_.empty();
+}
+
+uint32_t VolumeSession::incarnation() const {
+    MutexLock lock(mutex_);
+    return table_->incarnation();
+}
+
+SlotTable::Statistics VolumeSession::statistics() const {
+    MutexLock lock(mutex_);
+    return table_->statistics();
+}
+
+void VolumeSession::update_busy() {
+    busy_count_.store(uint32_t{table_->executing_count()} + table_->waiting_count(),
+                      std::memory_order_relaxed);
+}
+
+void VolumeSession::count_response(const wire::Response& response) {
+    VolumeCounters& counters = *place_.counters;
+    if (response.outcome == static_cast<uint8_t>(Outcome::executed)) {
+        count(counters.executed);
+    } else if (response.error == errno_value(Error::erofs)) {
+        count(counters.refused_read_only);
+    } else if (response.error == errno_value(Error::estale)) {
+        count(counters.refused_stale);
+    } else if (response.error == errno_value(Error::eio)) {
+        count(counters.refused_range);
+    } else {
+        count(counters.refused_other);
+    }
+}
+
+}  // namespace tiffin::rdma_blk

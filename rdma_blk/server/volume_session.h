@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// One session of a volume: carries requests out on the volume's memory, each at most once, and sends the
+// answers. Requests of one session are carried out under its lock, so that when fence() has returned, nothing
+// more of it lands.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "fs/vfs/host.h"
+#include "rdma_blk/server/counters.h"
+#include "rdma_blk/server/session_path.h"
+#include "rdma_blk/session/slot_table.h"
+
+namespace tiffin::rdma_blk {
+
+class VolumeSession;
+
+// The memory of a volume; addresses stay while the volume lives.
+struct VolumeMemory {
+    unsigned char* data = nullptr;
+    unsigned char* control = nullptr;
+};
+
+// A flush that is on its way to the disk.
+struct FlushJob {
+    std::shared_ptr<VolumeSession> session;
+    std::shared_ptr<SessionPath> path;
+    wire::Request request{};
+    std::vector<wire::FlushRange> ranges;  // of the request's space; empty: all of it
+};
+
+// Makes things durable. start() only queues; finish_flush() of the session is called later, by another thread.
+class Flusher {
+  public:
+    virtual void start(FlushJob job) = 0;
+
+  protected:
+    ~Flusher() = default;
+};
+
+class VolumeSession : public std::enable_shared_from_this<VolumeSession> {
+  public:
+    // What does not change. `flusher` nullptr: a flush has nothing to do.
+    struct Place {
+        uint64_t session_id = 0;
+        unsigned char client_uuid[16] = {};
+        uint32_t index = 0;  // of its record
+        VolumeMemory memory;
+        wire::SessionRecord* record = nullptr;
+        Span<wire::SlotEntry> entries;
+        Flusher* flusher = nullptr;
+        const std::atomic<uint64_t>* content_incarnation = nullptr;
+        VolumeCounters* counters = nullptr;
+    };
+
+    // Errors: those of SlotTable::create().
+    static Result<std::shared_ptr<VolumeSession>> create(const Place& place);
+
+    const Place& place() const { return place_; }
+    uint64_t id() const { return place_.session_id; }
+
+    // ---- From connections ----
+
+    // A request that is there in whole, checksum checked. Errors: eproto: the connection must end (counted);
+    // estale: the path is not one of the session's any more, nothing was done.
+    Result<void> handle_request(const std::shared_ptr<SessionPath>& path,
+                                const wire::Request& request, ByteSpan payload);
+    // Whether somebody waits for an answer of the session: the other side should be heard of, then.
+    bool is_busy() const { return busy_count_.load(std::memory_order_relaxed) != 0; }
+    void path_lost(const SessionPath& path);
+    void heard(uint64_t now_ns) { last_heard_ns_.store(now_ns, std::memory_order_relaxed); }
+    uint64_t last_heard_ns() const { return last_heard_ns_.load(std::memory_order_relaxed); }
+
+    // ---- From the volume, which serialises these ----
+
+    void set_access(const SessionAccess& access);
+    SessionAccess access() const;
+    // After the process ended; before any connection comes.
+    void recover();
+
+    enum class OpenResult : uint8_t { opened, busy, stale, malformed };
+    // Opens an incarnation: earlier paths are ended first. busy: something of the old one is still being
+    // executed; `path` is woken when it is over, and the caller tries again.
+    OpenResult open_incarnation(const wire::SessionOpen& open, ByteSpan entries,
+                                const std::shared_ptr<SessionPath>& path, unsigned char* outcomes);
+    // Another path of the present incarnation. False: not the present one, or fenced.
+    bool join(uint32_t incarnation, const std::shared_ptr<SessionPath>& path);
+    // From its return on nothing of this session changes the volume's memory, for good.
+    void fence(const wire::Notice& notice);
+    // Ends all paths and forgets the slots. False: something is being executed; `path` is woken later.
+    // Its record and entries are not touched again after true.
+    bool close(const std::shared_ptr<SessionPath>& path, const wire::Notice* notice);
+    void notify(const wire::Notice& notice);
+
+    bool has_paths() const;
+    bool is_fenced() const { return fenced_.load(std::memory_order_acquire); }
+    uint32_t incarnation() const;
+    SlotTable::Statistics statistics() const;
+
+    // ---- From the flusher ----
+
+    void finish_flush(const FlushJob& job, Result<void> result);
+    // Copies memory out while nothing of this session is being applied: no write unit is torn in it.
+    void copy_stable(unsigned char* destination, const unsigned char* source, size_t size_bytes);
+
+  private:
+    struct Waiting {
+        wire::Request request{};
+        std::vector<unsigned char> payload;
+        std::shared_ptr<SessionPath> path;
+    };
+
+    explicit VolumeSession(const Place& place);
+    void act(const std::shared_ptr<SessionPath>& path, const wire::Request& request,
+             ByteSpan payload, const RequestDecision& decision) REQUIRES(mutex_);
+    void execute(const std::shared_ptr<SessionPath>& path, const wire::Request& request,
+                 ByteSpan payload) REQUIRES(mutex_);
+    void start_flush(const std::shared_ptr<SessionPath>& path, const wire::Request& request,
+                     ByteSpan payload) REQUIRES(mutex_);
+    void serve_ready() REQUIRES(mutex_);
+    void keep_waiting(const std::shared_ptr<SessionPath>& path, const wire::Request& request,
+                      ByteSpan payload) REQUIRES(mutex_);
+    void forget_waiting() REQUIRES(mutex_);
+    void end_paths(const wire::Notice* notice) REQUIRES(mutex_);
+    bool wait_until_idle(const std::shared_ptr<SessionPath>& path) REQUIRES(mutex_);
+    void count_response(const wire::Response& response);
+    void update_busy() REQUIRES(mutex_);
+    unsigned char* address(const wire::Request& request) const;
+
+    const Place place_;
+    mutable host::Mutex mutex_{host::LockClass::object_data};
+    std::unique_ptr<SlotTable> table_ GUARDED_BY(mutex_);
+    std::vector<std::shared_ptr<SessionPath>> paths_ GUARDED_BY(mutex_);
+    std::vector<Waiting> waiting_ GUARDED_BY(mutex_);  // by slot
+    std::shared_ptr<SessionPath> waits_for_idle_ GUARDED_BY(mutex_);
+    bool closed_ GUARDED_BY(mutex_) = false;
+    std::atomic<bool> fenced_{false};
+    std::atomic<uint64_t> last_heard_ns_{0};
+    std::atomic<uint32_t> busy_count_{0};
+};
+
+}  // namespace tiffin::rdma_blk

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// How a volume comes up, with the memory that it had or without; and what is done with it as a whole.
+#include <cstring>
+#include <new>
+
+#include "rdma_blk/server/hexadecimal.h"
+#include "rdma_blk/server/volume.h"
+
+namespace tiffin::rdma_blk {
+namespace {
+
+constexpr uint32_t kMemoryWriteUnitBytes = 64;
+
+}  // namespace
+
+Volume::Volume(const StateDirectory& directory, const VolumeState& state,
+               const VolumeOptions& options)
+    : directory_(directory),
+      name_(state.name),
+      key_(state.key),
+      options_(options),
+      state_(state) {}
+
+Volume::~Volume() = default;
+
+Result<std::unique_ptr<Volume>> Volume::start(const StateDirectory& directory,
+                                              const VolumeState& state, bool is_new,
+                                              KeptMemory kept, const VolumeOptions& options,
+                                              const unsigned char server_uuid[16],
+                                              BackingStore* backing, Flusher* flusher,
+                                              uint64_t now_ns) {
+    if (!is_volume_name(state.name) || state.data_bytes == 0 ||
+        state.data_bytes % wire::kControlPageBytes != 0 ||
+        state.data_bytes > wire::kMaxSpaceBytes) {
+        return Error::einval;
+    }
+    std::unique_ptr<Volume> volume(new Volume(directory, state, options));
+    volume->flusher_ = flusher;
+    TRY(volume->bring_up(std::move(kept), is_new, server_uuid, backing, now_ns));
+    return volume;
+}
+
+Result<void> Volume::bring_up(KeptMemory kept, bool is_new, const unsigned char server_uuid[16],
+                              BackingStore* backing, uint64_t now_ns) {
+    MutexLock lock(mutex_);
+    const bool was_kept = TRY(adopt_memory(kept));
+    if (!was_kept) {
+        TRY(make_memory(is_new, backing));
+    }
+    write_header(server_uuid,
+                 backing != nullptr ? backing->write_unit_bytes() : kMemoryWriteUnitBytes,
+                 backing != nullptr);
+    content_incarnation_.store(state_.content_incarnation);
+    heartbeats_.resize(layout_.session_count);
+    return was_kept ? recover_sessions(now_ns) : Result<void>();
+}
+
+// What an earlier process of this server had. False: nothing, or nothing that is whole.
+Result<bool> Volume::adopt_memory(KeptMemory& kept) {
+    if (!kept.data.valid() || !kept.control.valid()) {
+        return false;
+    }
+    wire::ControlHeader header{};
+    if (pread(kept.control.get(), &header, sizeof(header), 0) !=
+        static_cast<ssize_t>(sizeof(header))) {
+        return false;
+    }
+    const auto layout = wire::check_control_header(header, header.control_bytes);
+    if (!layout.ok()) {
+        return false;  // its process ended before it was finished
+    }
+    if (std::memcmp(header.volume_uuid, state_.uuid, 16) != 0) {
+        return Error::euclean;
+    }
+    layout_ = layout.value();
+    data_ = TRY(
+        MemoryRegion::adopt(std::move(kept.data), state_.data_bytes, options_.memory));
+    control_ = TRY(MemoryRegion::adopt(std::move(kept.control), layout_.control_bytes, {}));
+    memory_ = {data_->data(), control_->data()};
+    return true;
+}
+
+Result<void> Volume::make_memory(bool is_new, BackingStore* backing) {
+    // As many log entries as slots: one for each operation that can be on its way.
+    layout_ = TRY(wire::make_control_layout(options_.session_count, options_.slot_count,
+                                            options_.slot_count, state_.words_bytes));
+    data_ = TRY(MemoryRegion::create("tiffind:" + name_ + ":data", state_.data_bytes,
+                                     options_.memory));
+    control_ = TRY(
+        MemoryRegion::create("tiffind:" + name_ + ":control", layout_.control_bytes, {}));
+    memory_ = {data_->data(), control_->data()};
+    if (backing != nullptr && !is_new) {
+        TRY(backing->read_all(memory_.data, state_.data_bytes));
+    }
+    if (!is_new) {
+        state_.content_incarnation++;
+        if (backing == nullptr) {
+            state_.empty_since_incarnation = state_.content_incarnation;
+        }
+        TRY(directory_.save(state_));
+    }
+    return {};
+}
+
+// The fixed fields may have changed since (a larger volume); the counters of a new one start here.
+void Volume::write_header(const unsigned char server_uuid[16], uint32_t write_unit_bytes,
+                          bool is_backed) {
+    header_ = reinterpret_cast<wire::ControlHeader*>(memory_.control);
+    wire::ControlHeader header{};
+    std::memcpy(&header, header_, sizeof(header));
+    header.magic = wire::kControlMagic;
+    header.version = wire::kControlVersion;
+    std::memcpy(header.server_uuid, server_uuid, 16);
+    std::memcpy(header.volume_uuid, state_.uuid, 16);
+    header.data_bytes = state_.data_bytes;
+    header.control_bytes = layout_.control_bytes;
+    header.words_offset = layout_.words_offset;
+    header.words_bytes = layout_.words_bytes;
+    header.sessions_offset = layout_.sessions_offset;
+    header.session_count = layout_.session_count;
+    header.session_stride_bytes = layout_.session_stride_bytes;
+    header.slot_count = layout_.slot_count;
+    header.log_entry_count = layout_.log_entry_count;
+    header.client_offset = layout_.client_offset;
+    header.write_unit_bytes = write_unit_bytes;
+    header.atomics_executor = static_cast<uint8_t>(AtomicsExecutor::cpu);
+    header.durability =
+        static_cast<uint8_t>(is_backed ? Durability::power : Durability::process);
+    header.epoch = state_.epoch;
+    header.content_incarnation = state_.content_incarnation;
+    header.empty_since_incarnation = state_.empty_since_incarnation;
+    header.server_start_count++;
+    wire::seal_control_header(header);
+    std::memcpy(header_, &header, sizeof(header));
+}
+
+Result<Volume::SessionPointer> Volume::make_session(uint32_t index, uint64_t session_id,
+                                                    const unsigned char client_uuid[16]) {
+    VolumeSession::Place place;
+    place.session_id = session_id;
+    std::memcpy(place.client_uuid, client_uuid, 16);
+    place.index = index;
+    place.memory = memory_;
+    place.record = record_at(index);
+    place.entries = Span<wire::SlotEntry>(
+        reinterpret_cast<wire::SlotEntry*>(reinterpret_cast<unsigned char*>(place.record) +
+                                           sizeof(wire::SessionRecord)),
+        layout_.slot_count);
+    place.flusher = flusher_;
+    place.content_incarnation = &content_incarnation_;
+    place.counters = &counters_;
+    return VolumeSession::create(place);
+}
+
+Result<void> Volume::recover_sessions(uint64_t now_ns) {
+    // A grant that was not finished: its epoch is durable, nobody has it, and the holder before it must not
+    // go on under a number that is no more.
+    const bool has_holder = lease().epoch == state_.epoch && lease().epoch != 0;
+    if (!has_holder) {
+        clear_lease();
+    }
+    for (uint32_t index = 0; index < layout_.session_count; index++) {
+        wire::SessionRecord& record = *record_at(index);
+        if (record.state == static_cast<uint32_t>(wire::SessionState::free)) {
+            // One whose opening or closing was not finished has left traces at most.
+            std::memset(static_cast<void*>(&record), 0, layout_.client_offset);
+            continue;
+        }
+        const SessionPointer session =
+            TRY(make_session(index, record.session_id, record.client_uuid));
+        session->recover();
+        session->heard(now_ns);
+        sessions_[record.session_id] = session;
+        update_access(*session);
+        const bool is_fenced =
+            record.state == static_cast<uint32_t>(wire::SessionState::fenced) ||
+            (record.epoch != 0 && record.epoch != state_.epoch);
+        if (is_fenced) {
+            session->fence(wire::Notice{});
+            __atomic_store_n(&record.state, static_cast<uint32_t>(wire::SessionState::fenced),
+                             __ATOMIC_RELEASE);
+        }
+    }
+    return {};
+}
+
+// ---- The volume as a whole -----------------------------------------------------------------------------
+
+Result<void> Volume::resize(uint64_t data_bytes) {
+    MutexLock lock(mutex_);
+    if (data_bytes < state_.data_bytes || data_bytes % wire::kControlPageBytes != 0 ||
+        data_bytes > wire::kMaxSpaceBytes) {
+        return Error::einval;
+    }
+    TRY(data_->grow(data_bytes));
+    VolumeState next = state_;
+    next.data_bytes = data_bytes;
+    TRY(directory_.save(next));
+    state_.data_bytes = data_bytes;
+    header_->data_bytes = data_bytes;
+    wire::seal_control_header(*header_);
+    wire::Notice notice{};
+    notice.epoch = state_.epoch;
+    notice.data_bytes = data_bytes;
+    notice.reason = static_cast<uint8_t>(wire::NoticeReason::resized);
+    for (const auto& [id, session] : sessions_) {
+        update_access(*session);
+        session->notify(notice);
+    }
+    return {};
+}
+
+void Volume::stop(wire::NoticeReason reason) {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+    wire::Notice notice{};
+    notice.epoch = state_.epoch;
+    notice.data_bytes = state_.data_bytes;
+    notice.reason = static_cast<uint8_t>(reason);
+    for (const auto& [id, session] : sessions_) {
+        if (reason == wire::NoticeReason::deleted) {
+            session->fence(notice);
+        } else {
+            session->notify(notice);
+        }
+    }
+}
+
+void Volume::tick(uint64_t now_ns) {
+    MutexLock lock(mutex_);
+    __atomic_fetch_add(&header_->server_heartbeat, 1, __ATOMIC_RELEASE);
+    for (const auto& [id, session] : sessions_) {
+        const uint32_t index = session->place().index;
+        const auto* client = reinterpret_cast<const wire::ClientRecord*>(
+            memory_.control + layout_.session_offset(index) + layout_.client_offset);
+        const uint64_t heartbeat = __atomic_load_n(&client->heartbeat, __ATOMIC_ACQUIRE);
+        if (heartbeat != heartbeats_[index]) {
+            heartbeats_[index] = heartbeat;
+            session->heard(now_ns);
+        }
+    }
+}
+
+VolumeInfo Volume::info(uint64_t now_ns) const {
+    MutexLock lock(mutex_);
+    VolumeInfo info;
+    info.name = name_;
+    info.uuid = to_hexadecimal(ByteSpan(state_.uuid));
+    info.data_bytes = state_.data_bytes;
+    info.memory_bytes = memory_bytes();
+    info.words_bytes = state_.words_bytes;
+    info.backing = state_.backing;
+    info.epoch = state_.epoch;
+    info.content_incarnation = state_.content_incarnation;
+    info.empty_since_incarnation = state_.empty_since_incarnation;
+    info.session_count = sessions_.size();
+    for (const auto& [id, session] : sessions_) {
+        info.connected_session_count += session->has_paths() ? 1 : 0;
+    }
+    if (const SessionPointer holder = find_holder()) {
+        info.holder = lease().holder_text;
+        const uint64_t heard_ns = holder->last_heard_ns();
+        info.holder_silent_ms = now_ns > heard_ns ? (now_ns - heard_ns) / 1'000'000 : 0;
+    }
+    info.has_huge_pages = data_->has_huge_pages();
+    info.is_locked = data_->is_locked();
+    return info;
+}
+
+}  // namespace tiffin::rdma_blk
