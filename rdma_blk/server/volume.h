@@ -155,7 +155,7 @@ class Volume {
     const Secret<kVolumeKeyBytes> key_;
     const VolumeOptions options_;
     Flusher* flusher_ = nullptr;
-    mutable host::Mutex mutex_{host::LockClass::session};
+    mutable host::Mutex mutex_{host::LockClass::object_data};
     VolumeState state_ GUARDED_BY(mutex_);
     std::unique_ptr<MemoryRegion> data_;
     std::unique_ptr<MemoryRegion> control_;

@@ -114,7 +114,7 @@ void VolumeSession::start_flush(const std::shared_ptr<SessionPath>& path,
         // Both were checked by nobody yet: what a parser says about the bytes, and the volume's bounds.
         const Result<wire::FlushRange> range = wire::parse_flush_range(payload, index);
         const Result<void> access =
-            range.ok() ? check_flush_range(table_->access(), request, *range) : range.error();
+            range.ok() ? check_flush_range(table_->access(), request, range.value()) : range.error();
         if (!access.ok()) {
             const wire::Response response =
                 table_->finish(request, Outcome::not_executed,

@@ -130,7 +130,7 @@ class VolumeSession : public std::enable_shared_from_this<VolumeSession> {
     unsigned char* address(const wire::Request& request) const;
 
     const Place place_;
-    mutable host::Mutex mutex_{host::LockClass::object_data};
+    mutable host::Mutex mutex_{host::LockClass::object_state};
     std::unique_ptr<SlotTable> table_ GUARDED_BY(mutex_);
     std::vector<std::shared_ptr<SessionPath>> paths_ GUARDED_BY(mutex_);
     std::vector<Waiting> waiting_ GUARDED_BY(mutex_);  // by slot

@@ -89,7 +89,7 @@ Result<void> Volume::make_memory(bool is_new, BackingStore* backing) {
     control_ = TRY(
         MemoryRegion::create("tiffind:" + name_ + ":control", layout_.control_bytes, {}));
     memory_ = {data_->data(), control_->data()};
-    if (backing != nullptr && !is_new) {
+    if (backing != nullptr) {  // of a new volume, too: its content is what the file or disk has
         TRY(backing->read_all(memory_.data, state_.data_bytes));
     }
     if (!is_new) {

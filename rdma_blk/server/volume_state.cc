@@ -180,7 +180,8 @@ Result<std::vector<std::string>> StateDirectory::list() const {
 }
 
 Result<VolumeState> StateDirectory::load(const std::string& name) const {
-    VolumeState state = TRY(from_text(TRY(read_file(path_ + "/" + name + kSuffix))));
+    const std::string text = TRY(read_file(path_ + "/" + name + kSuffix));
+    VolumeState state = TRY(from_text(text));
     if (state.name != name) {
         return Error::euclean;
     }

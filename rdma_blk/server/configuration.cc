@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+#include "rdma_blk/server/configuration.h"
+
+#include <arpa/inet.h>
+
+#include <cctype>
+#include <charconv>
+
+#include "rdma_blk/server/volume_state.h"
+
+#define TOML_EXCEPTIONS 0
+#define TOML_ENABLE_FORMATTERS 0
+#include <toml++/toml.h>
+
+namespace tiffin::rdma_blk {
+namespace {
+
+constexpr uint64_t kMaxVolumeBytes = uint64_t{1} << 44;
+constexpr uint64_t kPageBytes = 4096;
+
+// Takes keys out of a table; the first mistake stays.
+class Reader {
+  public:
+    Reader(const std::string& file, std::string& problem) : file_(file), problem_(problem) {}
+
+    bool ok() const { return problem_.empty(); }
+
+    void fail(const toml::node& node, const std::string& text) {
+        if (ok()) {
+            problem_ = file_ + ":" + std::to_string(node.source().begin.line) + ": " + text;
+        }
+    }
+
+    template <typename T>
+    void number(const toml::node& node, const std::string& key, T& value, uint64_t least,
+                uint64_t most) {
+        const auto* integer = node.as_integer();
+        if (integer == nullptr || integer->get() < 0 ||
+            static_cast<uint64_t>(integer->get()) < least ||
+            static_cast<uint64_t>(integer->get()) > most) {
+            fail(node, key + " must be a number from " + std::to_string(least) + " to " +
+                           std::to_string(most));
+            return;
+        }
+        value = static_cast<T>(integer->get());
+    }
+
+    // A number of bytes, or a text such as "64M".
+    void bytes(const toml::node& node, const std::string& key, uint64_t& value, uint64_t least,
+               uint64_t most) {
+        uint64_t size = 0;
+        bool known = false;
+        if (const auto* integer = node.as_integer()) {
+            known = integer->get() >= 0;
+            size = known ? static_cast<uint64_t>(integer->get()) : 0;
+        } else if (const auto* string = node.as_string()) {
+            known = parse_byte_size(string->get(), size);
+        }
+        if (!known || size < least || size > most) {
+            fail(node, key + " must be a size such as \"64M\", from " + std::to_string(least) +
+                           " to " + std::to_string(most) + " bytes");
+            return;
+        }
+        value = size;
+    }
+
+    bool text(const toml::node& node, const std::string& key, std::string& value) {
+        const auto* string = node.as_string();
+        if (string == nullptr) {
+            fail(node, key + " must be a text in quotes");
+            return false;
+        }
+        value = string->get();
+        return true;
+    }
+
+    void wish(const toml::node& node, const std::string& key, Wish& value) {
+        std::string word;
+        if (!text(node, key, word)) {
+            return;
+        }
+        if (word == "no") {
+            value = Wish::no;
+        } else if (word == "try") {
+            value = Wish::try_it;
+        } else if (word == "require") {
+            value = Wish::require;
+        } else {
+            fail(node, key + " must be \"no\", \"try\" or \"require\"");
+        }
+    }
+
+    void address(const toml::node& node, std::vector<ListenAddress>& addresses) {
+        std::string word;
+        ListenAddress one;
+        if (!text(node, "listen", word)) {
+            return;
+        }
+        if (!parse_listen_address(word, one)) {
+            fail(node, "listen: \"" + word +
+                           "\" is not ADDRESS:PORT; an IPv6 address stands in brackets");
+            return;
+        }
+        addresses.push_back(one);
+    }
+
+  private:
+    const std::string& file_;
+    std::string& problem_;
+};
+
+void read_listen(Reader& reader, const toml::node& node, Configuration& configuration) {
+    configuration.listen.clear();
+    if (const auto* list = node.as_array()) {
+        for (const toml::node& each : *list) {
+            reader.address(each, configuration.listen);
+        }
+    } else {
+        reader.address(node, configuration.listen);
+    }
+    if (reader.ok() && (configuration.listen.empty() || configuration.listen.size() > 16)) {
+        reader.fail(node, "listen must have 1 to 16 addresses");
+    }
+}
+
+void read_metrics(Reader& reader, const toml::node& node, std::string& metrics) {
+    ListenAddress address;
+    if (reader.text(node, "metrics", metrics) && !metrics.empty() &&
+        !parse_listen_address(metrics, address)) {
+        reader.fail(node, "metrics must be ADDRESS:PORT, or \"\" for none");
+    }
+}
+
+void read_directory(Reader& reader, const toml::node& node, const std::string& key,
+                    std::string& path) {
+    if (reader.text(node, key, path) && (path.empty() || path[0] != '/')) {
+        reader.fail(node, key + " must be an absolute path");
+    }
+}
+
+void read_volume(Reader& reader, const std::string& name, const toml::node& node,
+                 Configuration& configuration) {
+    if (!is_volume_name(name)) {
+        reader.fail(node, "volume." + name + ": a name has 1 to 63 of a-z A-Z 0-9 . _ -");
+        return;
+    }
+    const auto* table = node.as_table();
+    if (table == nullptr) {
+        reader.fail(node, "volume." + name + " must be a table with size");
+        return;
+    }
+    VolumeConfiguration volume;
+    for (const auto& [key, value] : *table) {
+        const std::string path = "volume." + name + "." + std::string(key.str());
+        if (key.str() == "size") {
+            reader.bytes(value, path, volume.size_bytes, kPageBytes, kMaxVolumeBytes);
+        } else if (key.str() == "words_bytes") {
+            reader.bytes(value, path, volume.words_bytes, kPageBytes, uint64_t{1} << 40);
+        } else if (key.str() == "backing") {
+            read_directory(reader, value, path, volume.backing);
+        } else {
+            reader.fail(value, path + " is not known");
+        }
+    }
+    if (volume.size_bytes == 0) {
+        reader.fail(node, "volume." + name + ".size is missing");
+    } else if (volume.size_bytes % kPageBytes != 0 || volume.words_bytes % kPageBytes != 0) {
+        reader.fail(node, "volume." + name + ": sizes must be multiples of 4096");
+    }
+    configuration.volumes[name] = volume;
+}
+
+void read_key(Reader& reader, const std::string& key, const toml::node& node, Configuration& c) {
+    if (key == "listen") {
+        read_listen(reader, node, c);
+    } else if (key == "threads") {
+        reader.number(node, key, c.threads, 1, 256);
+    } else if (key == "memory_limit") {
+        reader.bytes(node, key, c.memory_limit_bytes, 1 << 20, kMaxVolumeBytes);
+    } else if (key == "huge_pages") {
+        reader.wish(node, key, c.huge_pages);
+    } else if (key == "lock_memory") {
+        reader.wish(node, key, c.lock_memory);
+    } else if (key == "max_connections") {
+        reader.number(node, key, c.max_connections, 1, 16384);
+    } else if (key == "max_sessions") {
+        reader.number(node, key, c.max_sessions, 1, 4096);
+    } else if (key == "slots") {
+        reader.number(node, key, c.slots, 1, 1024);
+    } else if (key == "staging_bytes") {
+        reader.bytes(node, key, c.staging_bytes, (1 << 20) + (64 << 10), 16 << 20);
+    } else if (key == "send_buffer_bytes") {
+        reader.bytes(node, key, c.send_buffer_bytes, 64 << 10, 64 << 20);
+    } else if (key == "handshake_timeout_ms") {
+        reader.number(node, key, c.handshake_timeout_ms, 100, 60000);
+    } else if (key == "max_handshakes") {
+        reader.number(node, key, c.max_handshakes, 1, 1024);
+    } else if (key == "probe_interval_ms") {
+        reader.number(node, key, c.probe_interval_ms, 50, 60000);
+    } else if (key == "lease_timeout_s") {
+        reader.number(node, key, c.lease_timeout_s, 1, 3600);
+    } else if (key == "stall_timeout_s") {
+        reader.number(node, key, c.stall_timeout_s, 1, 3600);
+    } else if (key == "shm_fencing") {
+        std::string word;
+        if (reader.text(node, key, word) && word != "kill" && word != "refuse") {
+            reader.fail(node, "shm_fencing must be \"kill\" or \"refuse\"");
+        }
+        c.shm_kills = word != "refuse";
+    } else if (key == "metrics") {
+        read_metrics(reader, node, c.metrics);
+    } else if (key == "state_directory") {
+        read_directory(reader, node, key, c.state_directory);
+    } else if (key == "runtime_directory") {
+        read_directory(reader, node, key, c.runtime_directory);
+    } else if (key == "volume" && node.is_table()) {
+        for (const auto& [name, volume] : *node.as_table()) {
+            read_volume(reader, std::string(name.str()), volume, c);
+        }
+    } else {
+        reader.fail(node, key + " is not known");
+    }
+}
+
+}  // namespace
+
+bool parse_byte_size(const std::string& text, uint64_t& size_bytes) {
+    const char* end = text.data() + text.size();
+    const auto parsed = std::from_chars(text.data(), end, size_bytes);
+    if (parsed.ec != std::errc() || end - parsed.ptr > 1) {
+        return false;
+    }
+    unsigned shift = 0;
+    if (parsed.ptr != end) {
+        const size_t place = std::string("KMGT").find(*parsed.ptr);
+        if (place == std::string::npos) {
+            return false;
+        }
+        shift = 10 * (static_cast<unsigned>(place) + 1);
+    }
+    if (size_bytes > (uint64_t{1} << 62) >> shift) {
+        return false;
+    }
+    size_bytes <<= shift;
+    return true;
+}
+
+bool parse_listen_address(const std::string& text, ListenAddress& address) {
+    const size_t colon = text.rfind(':');
+    if (colon == std::string::npos) {
+        return false;
+    }
+    std::string host = text.substr(0, colon);
+    const bool has_brackets = host.size() > 2 && host.front() == '[' && host.back() == ']';
+    if (has_brackets) {
+        host = host.substr(1, host.size() - 2);
+    }
+    unsigned char binary[16];
+    if (inet_pton(has_brackets ? AF_INET6 : AF_INET, host.c_str(), binary) != 1) {
+        return false;
+    }
+    const char* end = text.data() + text.size();
+    const auto parsed = std::from_chars(text.data() + colon + 1, end, address.port);
+    address.host = host;
+    return parsed.ec == std::errc() && parsed.ptr == end;
+}
+
+bool parse_configuration(const std::string& text, const std::string& file,
+                         Configuration& configuration, std::string& problem) {
+    problem.clear();
+    const toml::parse_result result = toml::parse(text, file);
+    if (!result) {
+        problem = file + ":" + std::to_string(result.error().source().begin.line) + ": " +
+                  std::string(result.error().description());
+        return false;
+    }
+    Reader reader(file, problem);
+    for (const auto& [key, node] : result.table()) {
+        read_key(reader, std::string(key.str()), node, configuration);
+    }
+    return reader.ok();
+}
+
+}  // namespace tiffin::rdma_blk

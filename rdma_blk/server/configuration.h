@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// tiffind's configuration: a TOML file. docs/remote.md has the table of keys; what is not in it is refused.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "rdma_blk/server/memory_region.h"
+
+namespace tiffin::rdma_blk {
+
+struct ListenAddress {
+    std::string host;  // numeric, without brackets
+    uint16_t port = 0;
+};
+
+struct VolumeConfiguration {
+    uint64_t size_bytes = 0;
+    uint64_t words_bytes = 4096;
+    std::string backing;
+};
+
+struct Configuration {
+    std::vector<ListenAddress> listen = {{"::", 4847}};
+    uint32_t threads = 2;
+    uint64_t memory_limit_bytes = 0;  // 0: half of the machine's
+    Wish huge_pages = Wish::try_it;
+    Wish lock_memory = Wish::try_it;
+    uint32_t max_connections = 1024;
+    uint32_t max_sessions = 256;
+    uint16_t slots = 64;
+    uint64_t staging_bytes = (1 << 20) + (64 << 10);
+    uint64_t send_buffer_bytes = 4 << 20;
+    uint32_t handshake_timeout_ms = 5000;
+    uint32_t max_handshakes = 64;
+    uint32_t probe_interval_ms = 1000;
+    uint32_t lease_timeout_s = 60;
+    uint32_t stall_timeout_s = 30;
+    bool shm_kills = true;  // shm_fencing
+    std::string metrics = "127.0.0.1:9847";
+    std::string state_directory = "/var/lib/tiffind";
+    std::string runtime_directory = "/run/tiffind";
+    std::map<std::string, VolumeConfiguration> volumes;
+};
+
+// Reads `text`; `file` is for messages. False: `problem` has one line, "FILE:LINE: what is wrong".
+bool parse_configuration(const std::string& text, const std::string& file,
+                         Configuration& configuration, std::string& problem);
+
+// "[::1]:4847" or "127.0.0.1:4847".
+bool parse_listen_address(const std::string& text, ListenAddress& address);
+
+// "64M": K, M, G, T stand for powers of 1024. False: not a number, or above 2^62.
+bool parse_byte_size(const std::string& text, uint64_t& size_bytes);
+
+}  // namespace tiffin::rdma_blk

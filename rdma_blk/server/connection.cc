@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+#include "rdma_blk/server/connection.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "fs/vfs/host.h"
+
+namespace tiffin::rdma_blk {
+namespace {
+
+// What one connection may do before the others of its thread have their turn.
+constexpr size_t kTurnBytes = 256 * 1024;
+constexpr size_t kReaderBytes = 64 * 1024;
+constexpr size_t kSmallStagingBytes = 64 * 1024;
+constexpr unsigned kIdleProbeFactor = 10;
+constexpr unsigned kSilentIntervals = 3;  // after a probe: four in all
+
+// Whose turn this thread is in: what is queued meanwhile is sent at its end, without waking anybody.
+thread_local const Connection* serving = nullptr;
+
+}  // namespace
+
+Connection::Connection(ConnectionHost& host, const ConnectionLimits& limits,
+                       UniqueDescriptor socket, std::vector<unsigned char> peer_address,
+                       uint64_t now_ns)
+    : host_(host),
+      limits_(limits),
+      socket_(std::move(socket)),
+      peer_address_(std::move(peer_address)),
+      accepted_ns_(now_ns),
+      last_received_ns_(now_ns),
+      last_progress_ns_(now_ns) {}
+
+Connection::~Connection() = default;
+
+Result<std::shared_ptr<Connection>> Connection::create(ConnectionHost& host,
+                                                       const ConnectionLimits& limits,
+                                                       UniqueDescriptor socket,
+                                                       std::vector<unsigned char> peer_address,
+                                                       uint64_t now_ns) {
+    std::shared_ptr<Connection> connection(
+        new Connection(host, limits, std::move(socket), std::move(peer_address), now_ns));
+    connection->reader_ = TRY(MessageReader::create(kReaderBytes));
+    connection->handshake_ = std::make_unique<HandshakeServer>(
+        host.cookies(), host.volume_keys(), host.server_uuid(), wire::hello_flag::encrypt, 0);
+    return connection;
+}
+
+// ---- Its thread's turns ----------------------------------------------------------------------------
+
+bool Connection::serve(uint64_t now_ns) {
+    serving = this;
+    const bool goes_on = serve_turn(now_ns);
+    serving = nullptr;
+    return goes_on;
+}
+
+bool Connection::serve_turn(uint64_t now_ns) {
+    Result<void> result;
+    if (retry_deferred_.exchange(false)) {
+        result = answer_deferred(now_ns);
+    }
+    if (result.ok()) {
+        result = read_turn(now_ns);
+    }
+    if (!result.ok()) {
+        count_failure(result.error());
+    }
+    const bool was_stopped = !may_read();
+    // What was answered before the failure is still sent, as far as the socket takes it.
+    MutexLock lock(mutex_);
+    const size_t before = output_.queued_bytes();
+    const Result<bool> sent = output_.send(socket_.get());
+    sent_bytes_ += before - output_.queued_bytes();
+    queued_bytes_.store(output_.queued_bytes());
+    const bool is_done = ending_.load() && output_.empty();
+    // What has been received already is looked at when the answers that stopped it are gone.
+    has_more_ = has_more_ || (was_stopped && may_read());
+    return result.ok() && sent.ok() && !broken_ && !is_done;
+}
+
+Result<void> Connection::read_turn(uint64_t now_ns) {
+    size_t budget = kTurnBytes;
+    has_more_ = false;
+    while (may_read()) {
+        if (budget == 0) {
+            has_more_ = true;
+            return {};
+        }
+        switch (TRY(reader_->next())) {
+            case MessageReader::Event::need_bytes: {
+                const Result<size_t> received = reader_->receive(socket_.get(), MSG_DONTWAIT);
+                if (!received.ok()) {
+                    return received.error() == Error::eagain ? Result<void>() : received.error();
+                }
+                budget -= std::min(budget, received.value());
+                last_received_ns_ = now_ns;
+                probe_sent_ns_ = 0;
+                if (session_) {
+                    session_->heard(now_ns);
+                }
+                break;
+            }
+            case MessageReader::Event::message:
+                payload_bytes_ = reader_->payload_bytes();
+                TRY(on_message(now_ns));
+                break;
+            case MessageReader::Event::payload:
+                TRY(on_whole(now_ns));
+                payload_bytes_ = 0;
+                break;
+        }
+    }
+    return {};
+}
+
+bool Connection::may_read() const {
+    // A message may bring a payload of the largest size beyond what waits.
+    const size_t most_held = limits_.staging_bytes > wire::kMaxTransferBytes
+                                 ? limits_.staging_bytes - wire::kMaxTransferBytes
+                                 : 0;
+    return !ending_.load() && deferred_.type == wire::MessageType::probe &&
+           held_payload_bytes_.load() <= most_held &&
+           queued_bytes_.load() + held_answer_bytes_.load() < limits_.send_buffer_bytes;
+}
+
+bool Connection::wants_read() const { return may_read(); }
+
+bool Connection::wants_write() const { return queued_bytes_.load() != 0; }
+
+void Connection::count_failure(Error error) {
+    ServerCounters& counters = host_.counters();
+    if (error == Error::enodev || error == Error::eio) {
+        return;  // the peer went away
+    }
+    if (error == Error::eacces && state_ != State::attached) {
+        count(counters.handshakes_denied);
+    } else if (state_ == State::hello || state_ == State::proof) {
+        count(counters.handshakes_failed);
+    } else if (error != Error::estale) {
+        count(counters.malformed_messages);
+    }
+}
+
+bool Connection::tick(uint64_t now_ns) {
+    if (!is_attached()) {
+        if (now_ns - accepted_ns_ >= limits_.handshake_timeout_ns) {
+            count(host_.counters().handshakes_timed_out);
+            return false;
+        }
+        return true;
+    }
+    bool has_output = false;
+    {
+        MutexLock lock(mutex_);
+        has_output = !output_.empty();
+        if (!has_output || sent_bytes_ != seen_sent_bytes_) {
+            last_progress_ns_ = now_ns;
+            seen_sent_bytes_ = sent_bytes_;
+        }
+        output_.trim();
+    }
+    if (now_ns - last_progress_ns_ >= limits_.stall_timeout_ns) {
+        count(host_.counters().stalled_connections);
+        return false;
+    }
+    if (payload_bytes_ == 0 && staging_capacity_ > kSmallStagingBytes &&
+        now_ns - last_received_ns_ >= limits_.probe_interval_ns) {
+        staging_.reset();
+        staging_capacity_ = 0;
+    }
+    if (has_output || !may_read()) {
+        return true;  // it is this side that does not read
+    }
+    const uint64_t silent_ns = now_ns - last_received_ns_;
+    const uint64_t probe_after_ns =
+        limits_.probe_interval_ns * (session_->is_busy() ? 1 : kIdleProbeFactor);
+    if (probe_sent_ns_ == 0 && silent_ns >= probe_after_ns) {
+        wire::Probe probe{};
+        probe.id = next_probe_id_++;
+        probe.session_id = session_->id();
+        probe.epoch = volume_->epoch();
+        probe.incarnation = session_->incarnation();
+        if (!reply(wire::MessageType::probe, probe).ok()) {
+            return false;
+        }
+        probe_sent_ns_ = now_ns;
+        count(host_.counters().probes_sent);
+        return serve(now_ns);
+    }
+    if (probe_sent_ns_ != 0 &&
+        now_ns - probe_sent_ns_ >= limits_.probe_interval_ns * kSilentIntervals) {
+        count(host_.counters().silent_connections);
+        return false;
+    }
+    return true;
+}
+
+void Connection::close() {
+    ending_.store(true);
+    if (session_) {
+        session_->path_lost(*this);
+        session_.reset();
+    }
+    volume_.reset();
+    {
+        MutexLock lock(mutex_);
+        broken_ = true;
+    }
+    // Closed here and not with the last owner: a session may hold this object for longer.
+    socket_.reset();
+}
+
+// ---- Answers: any thread -----------------------------------------------------------------------------
+
+void Connection::send_response(const wire::Response& response, ByteSpan payload) {
+    if (ending_.load()) {
+        return;
+    }
+    {
+        MutexLock lock(mutex_);
+        if (broken_) {
+            return;
+        }
+        if (!output_.add_response(response, payload).ok()) {
+            broken_ = true;
+        }
+        queued_bytes_.store(output_.queued_bytes());
+    }
+    wake();
+}
+
+void Connection::send_notice(const wire::Notice& notice) {
+    {
+        MutexLock lock(mutex_);
+        if (broken_ || seal_ == nullptr) {
+            return;
+        }
+        if (!output_.add(wire::MessageType::notice, notice).ok()) {
+            broken_ = true;
+        }
+        queued_bytes_.store(output_.queued_bytes());
+    }
+    wake();
+}
+
+void Connection::end(const wire::Notice* notice) {
+    if (notice != nullptr && notice->reason != 0) {
+        send_notice(*notice);
+    }
+    ending_.store(true);
+    wake();
+}
+
+void Connection::hold(size_t payload_bytes, size_t answer_bytes) {
+    held_payload_bytes_.fetch_add(payload_bytes);
+    held_answer_bytes_.fetch_add(answer_bytes);
+}
+
+void Connection::release_held(size_t payload_bytes, size_t answer_bytes) {
+    held_payload_bytes_.fetch_sub(payload_bytes);
+    held_answer_bytes_.fetch_sub(answer_bytes);
+    wake();
+}
+
+void Connection::wake() {
+    if (serving == this) {
+        return;
+    }
+    retry_deferred_.store(true);
+    ConnectionRunner* runner = runner_.load();
+    if (runner != nullptr) {
+        runner->wake(shared_from_this());
+    }
+}
+
+}  // namespace tiffin::rdma_blk

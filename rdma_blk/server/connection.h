@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// One TCP connection: handshake, then a session's opening or a further path of one, then requests. It belongs to
+// one thread at a time, which calls serve() and tick(); what other threads do (SessionPath) only queues
+// and wakes. Everything is bounded by ConnectionLimits.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "rdma_blk/server/counters.h"
+#include "rdma_blk/server/output_queue.h"
+#include "rdma_blk/server/session_path.h"
+#include "rdma_blk/server/unique_descriptor.h"
+#include "rdma_blk/server/volume.h"
+#include "rdma_blk/session/handshake.h"
+#include "rdma_blk/transport/tcp/framing.h"
+
+namespace tiffin::rdma_blk {
+
+class Connection;
+
+struct ConnectionLimits {
+    uint64_t handshake_timeout_ns = 5'000'000'000;  // until a session is there
+    uint64_t probe_interval_ns = 1'000'000'000;
+    uint64_t stall_timeout_ns = 30'000'000'000;
+    size_t staging_bytes = (1 << 20) + (64 << 10);
+    size_t send_buffer_bytes = 4 << 20;
+};
+
+// What connections need of the server. Any threads.
+class ConnectionHost {
+  public:
+    virtual const CookieJar& cookies() const = 0;
+    virtual const VolumeKeys& volume_keys() const = 0;
+    virtual const unsigned char* server_uuid() const = 0;
+    virtual std::shared_ptr<Volume> find_volume(const char* name) const = 0;
+    virtual ServerCounters& counters() = 0;
+    // Something that may wait for a disk; done soon, by another thread. False: too much of it is pending.
+    virtual bool run_later(std::function<void()> work) = 0;
+
+  protected:
+    ~ConnectionHost() = default;
+};
+
+// Whoever runs connections: makes serve() be called soon. Any threads.
+class ConnectionRunner {
+  public:
+    virtual void wake(std::shared_ptr<Connection> connection) = 0;
+
+  protected:
+    ~ConnectionRunner() = default;
+};
+
+class Connection final : public SessionPath, public std::enable_shared_from_this<Connection> {
+  public:
+    // `peer_address`: bytes that name the peer, at most 64. Errors: enomem.
+    static Result<std::shared_ptr<Connection>> create(ConnectionHost& host,
+                                                      const ConnectionLimits& limits,
+                                                      UniqueDescriptor socket,
+                                                      std::vector<unsigned char> peer_address,
+                                                      uint64_t now_ns);
+    ~Connection() override;
+
+    int socket() const { return socket_.get(); }
+
+    // ---- For its thread ----
+
+    // Reads, answers and sends, in a bounded turn and without waiting. False: it is over; close() comes next.
+    [[nodiscard]] bool serve(uint64_t now_ns);
+    // Timers. False: it is over.
+    [[nodiscard]] bool tick(uint64_t now_ns);
+    // After serve(): what to wait for, and whether there is more to do at once.
+    bool wants_read() const;
+    bool wants_write() const;
+    bool has_more() const { return has_more_; }
+    // Whether it belongs to a session, so that a data thread may have it.
+    bool is_attached() const { return session_ != nullptr; }
+    void set_runner(ConnectionRunner* runner) { runner_.store(runner); }
+    ConnectionRunner* runner() const { return runner_.load(); }
+    // Leaves its session.
+    void close();
+
+    // ---- SessionPath: any thread ----
+
+    void send_response(const wire::Response& response, ByteSpan payload) override;
+    void end(const wire::Notice* notice) override;
+    void send_notice(const wire::Notice& notice) override;
+    void hold(size_t payload_bytes, size_t answer_bytes) override;
+    void release_held(size_t payload_bytes, size_t answer_bytes) override;
+    void wake() override;
+
+  private:
+    enum class State : uint8_t { hello, proof, authenticated, attached };
+
+    // A control message that cannot be answered yet: earlier requests are still being executed.
+    struct Deferred {
+        wire::MessageType type = wire::MessageType::probe;  // probe: none
+        wire::SessionOpen open{};
+        wire::SessionClose close{};
+        std::vector<unsigned char> payload;
+    };
+
+    Connection(ConnectionHost& host, const ConnectionLimits& limits, UniqueDescriptor socket,
+               std::vector<unsigned char> peer_address, uint64_t now_ns);
+
+    bool serve_turn(uint64_t now_ns);
+    Result<void> read_turn(uint64_t now_ns);
+    Result<void> on_message(uint64_t now_ns);
+    Result<void> on_whole(uint64_t now_ns);
+    Result<void> place_payload();
+    Result<void> on_client_hello(uint64_t now_ns);
+    Result<void> on_client_proof();
+    Result<void> on_session_message(uint64_t now_ns);
+    Result<void> on_request_head();
+    Result<void> on_request();
+    Result<void> on_path_join(uint64_t now_ns);
+    Result<void> on_lease_request(uint64_t now_ns);
+    Result<void> on_probe();
+    Result<void> answer_deferred(uint64_t now_ns);
+    Result<void> open_session(uint64_t now_ns);
+    Result<void> close_session();
+    void count_failure(Error error);
+    bool may_read() const;
+    ByteSpan payload() const { return ByteSpan(staging_.get(), payload_bytes_); }
+
+    template <typename T>
+    Result<void> reply(wire::MessageType type, const T& fixed, ByteSpan payload = ByteSpan()) {
+        MutexLock lock(mutex_);
+        const Result<void> added = output_.add(type, fixed, payload);
+        queued_bytes_.store(output_.queued_bytes());
+        return added;
+    }
+
+    ConnectionHost& host_;
+    const ConnectionLimits limits_;
+    UniqueDescriptor socket_;
+    const std::vector<unsigned char> peer_address_;
+    const uint64_t accepted_ns_;
+    std::atomic<ConnectionRunner*> runner_{nullptr};
+
+    // Its thread's only.
+    State state_ = State::hello;
+    std::unique_ptr<MessageReader> reader_;
+    std::unique_ptr<HandshakeServer> handshake_;
+    std::unique_ptr<Seal> open_seal_;
+    std::shared_ptr<Volume> volume_;
+    std::shared_ptr<VolumeSession> session_;
+    wire::Request request_{};  // whose payload is being received
+    bool skips_payload_ = false;
+    std::unique_ptr<unsigned char[]> staging_;
+    size_t staging_capacity_ = 0;
+    size_t payload_bytes_ = 0;
+    bool has_more_ = false;
+    Deferred deferred_;
+    uint64_t last_received_ns_;
+    uint64_t probe_sent_ns_ = 0;  // 0: none is unanswered
+    uint64_t next_probe_id_ = 1;
+    uint64_t last_progress_ns_;  // of sending, or when there was nothing to send
+
+    // Of the threads that answer.
+    mutable host::Mutex mutex_{host::LockClass::leaf};
+    OutputQueue output_ GUARDED_BY(mutex_);
+    std::unique_ptr<Seal> seal_ GUARDED_BY(mutex_);
+    bool broken_ GUARDED_BY(mutex_) = false;
+    uint64_t sent_bytes_ GUARDED_BY(mutex_) = 0;
+    uint64_t seen_sent_bytes_ = 0;  // its thread's
+    std::atomic<bool> ending_{false};
+    std::atomic<bool> lease_pending_{false};
+    std::atomic<bool> retry_deferred_{false};
+    std::atomic<size_t> queued_bytes_{0};
+    std::atomic<size_t> held_payload_bytes_{0};
+    std::atomic<size_t> held_answer_bytes_{0};
+};
+
+}  // namespace tiffin::rdma_blk

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// What a connection does with each message.
+#include <cstring>
+#include <new>
+
+#include "fs/vfs/host.h"
+#include "rdma_blk/server/connection.h"
+#include "rdma_blk/wire/parse.h"
+
+namespace tiffin::rdma_blk {
+
+Result<void> Connection::on_message(uint64_t now_ns) {
+    skips_payload_ = false;
+    if (reader_->type() == wire::MessageType::request && state_ == State::attached) {
+        TRY(on_request_head());
+    }
+    if (payload_bytes_ == 0) {
+        return on_whole(now_ns);
+    }
+    if (reader_->type() == wire::MessageType::session_open && state_ == State::authenticated) {
+        // The fixed part does not stay while the payload is read.
+        deferred_.open = TRY(wire::parse_session_open(reader_->header(), reader_->fixed_part()));
+        return place_payload();
+    }
+    if (reader_->type() == wire::MessageType::request && state_ == State::attached) {
+        return place_payload();
+    }
+    // Parameters of a path: tcp has none, the other transports are not offered here.
+    if (reader_->type() == wire::MessageType::path_join && state_ == State::authenticated) {
+        skips_payload_ = true;
+        TRY(on_path_join(now_ns));
+        reader_->skip_payload();
+        return {};
+    }
+    return Error::eproto;
+}
+
+Result<void> Connection::place_payload() {
+    if (payload_bytes_ > staging_capacity_) {
+        staging_.reset(new (std::nothrow) unsigned char[payload_bytes_]);
+        staging_capacity_ = staging_ ? payload_bytes_ : 0;
+        if (!staging_) {
+            return Error::enomem;
+        }
+    }
+    reader_->place_payload(MutableByteSpan(staging_.get(), payload_bytes_));
+    return {};
+}
+
+// A message is there in whole.
+Result<void> Connection::on_whole(uint64_t now_ns) {
+    if (skips_payload_) {
+        return {};
+    }
+    switch (state_) {
+        case State::hello:
+            return on_client_hello(now_ns);
+        case State::proof:
+            return on_client_proof();
+        case State::authenticated:
+        case State::attached:
+            return on_session_message(now_ns);
+    }
+    return Error::eproto;
+}
+
+// ---- The handshake -----------------------------------------------------------------------------------------
+
+Result<void> Connection::on_client_hello(uint64_t now_ns) {
+    const wire::ClientHello hello =
+        TRY(wire::parse_client_hello(reader_->header(), reader_->fixed_part()));
+    wire::HelloRetry retry{};
+    wire::ServerHello server{};
+    const HelloAnswer answer = TRY(handshake_->read_hello(
+        now_ns, ByteSpan(peer_address_.data(), peer_address_.size()), hello, retry, server));
+    if (answer == HelloAnswer::retry) {
+        return reply(wire::MessageType::hello_retry, retry);
+    }
+    state_ = State::proof;
+    return reply(wire::MessageType::server_hello, server);
+}
+
+Result<void> Connection::on_client_proof() {
+    const wire::ClientProof proof =
+        TRY(wire::parse_client_proof(reader_->header(), reader_->fixed_part()));
+    TRY(handshake_->read_client_proof(proof));
+    volume_ = host_.find_volume(handshake_->volume_name());
+    if (!volume_) {
+        return Error::eacces;  // deleted in between
+    }
+    const bool seals_requests = (handshake_->flags() & wire::hello_flag::encrypt) != 0;
+    open_seal_ = std::make_unique<Seal>(handshake_->keys().seal_to_server);
+    reader_->set_seal(open_seal_.get(), seals_requests);
+    {
+        MutexLock lock(mutex_);
+        seal_ = std::make_unique<Seal>(handshake_->keys().seal_to_client);
+        output_.set_seal(seal_.get(), seals_requests);
+    }
+    state_ = State::authenticated;
+    count(host_.counters().handshakes_done);
+    return {};
+}
+
+// ---- Sessions ------------------------------------------------------------------------------------------------
+
+Result<void> Connection::on_session_message(uint64_t now_ns) {
+    const bool is_attached = state_ == State::attached;
+    switch (reader_->type()) {
+        case wire::MessageType::session_open:
+            if (is_attached) {
+                return Error::eproto;
+            }
+            if (payload_bytes_ == 0) {
+                deferred_.open =
+                    TRY(wire::parse_session_open(reader_->header(), reader_->fixed_part()));
+            }
+            deferred_.type = wire::MessageType::session_open;
+            deferred_.payload.assign(payload().begin(), payload().end());
+            return answer_deferred(now_ns);
+        case wire::MessageType::path_join:
+            return is_attached ? Error::eproto : on_path_join(now_ns);
+        case wire::MessageType::request:
+            return is_attached ? on_request() : Error::eproto;
+        case wire::MessageType::probe:
+        case wire::MessageType::probe_reply:
+            return is_attached ? on_probe() : Error::eproto;
+        case wire::MessageType::lease_request:
+            return is_attached ? on_lease_request(now_ns) : Error::eproto;
+        case wire::MessageType::session_close: {
+            if (!is_attached) {
+                return Error::eproto;
+            }
+            deferred_.close =
+                TRY(wire::parse_session_close(reader_->header(), reader_->fixed_part()));
+            if (deferred_.close.session_id != session_->id()) {
+                return Error::eproto;
+            }
+            deferred_.type = wire::MessageType::session_close;
+            return answer_deferred(now_ns);
+        }
+        default:
+            return Error::eproto;
+    }
+}
+
+Result<void> Connection::answer_deferred(uint64_t now_ns) {
+    if (deferred_.type == wire::MessageType::session_open) {
+        return open_session(now_ns);
+    }
+    return deferred_.type == wire::MessageType::session_close ? close_session() : Result<void>();
+}
+
+Result<void> Connection::open_session(uint64_t now_ns) {
+    const ByteSpan entries(deferred_.payload.data(), deferred_.payload.size());
+    Volume::OpenAnswer answer = volume_->open_session(deferred_.open, entries,
+                                                      handshake_->client_uuid(),
+                                                      shared_from_this(), now_ns);
+    if (answer.kind == Volume::OpenAnswer::Kind::try_again) {
+        return {};
+    }
+    deferred_ = Deferred{};
+    if (answer.kind == Volume::OpenAnswer::Kind::refused) {
+        // The connection stays for another attempt, within the time for handshakes.
+        return reply(wire::MessageType::session_refused, answer.refused);
+    }
+    session_ = answer.session;
+    state_ = State::attached;
+    return reply(wire::MessageType::session_opened, answer.opened,
+                 ByteSpan(answer.outcomes.data(), answer.outcomes.size()));
+}
+
+Result<void> Connection::close_session() {
+    if (!volume_->close_session(session_, shared_from_this())) {
+        return {};
+    }
+    const wire::SessionClose close = deferred_.close;
+    deferred_ = Deferred{};
+    TRY(reply(wire::MessageType::session_closed, close));
+    ending_.store(true);
+    return {};
+}
+
+Result<void> Connection::on_path_join(uint64_t now_ns) {
+    const wire::PathJoin join =
+        TRY(wire::parse_path_join(reader_->header(), reader_->fixed_part()));
+    wire::PathJoined joined{};
+    joined.session_id = join.session_id;
+    joined.path_id = join.path_id;
+    auto reason = wire::RefusalReason::no_transport;
+    session_ = volume_->join(join, handshake_->client_uuid(), shared_from_this(), reason);
+    if (session_) {
+        state_ = State::attached;
+        session_->heard(now_ns);
+    } else {
+        joined.reason = static_cast<uint8_t>(reason);
+    }
+    return reply(wire::MessageType::path_joined, joined);
+}
+
+// The state file has to be written before a lease is granted: not by a thread that others wait for.
+Result<void> Connection::on_lease_request(uint64_t now_ns) {
+    const wire::LeaseRequest request =
+        TRY(wire::parse_lease_request(reader_->header(), reader_->fixed_part()));
+    if (request.session_id != session_->id() || lease_pending_.exchange(true)) {
+        return Error::eproto;
+    }
+    auto work = [self = shared_from_this(), volume = volume_, session = session_,
+                 flags = request.flags, now_ns] {
+        const wire::LeaseReply reply = volume->request_lease(session, flags, now_ns);
+        self->lease_pending_.store(false);
+        {
+            MutexLock lock(self->mutex_);
+            if (!self->output_.add(wire::MessageType::lease_reply, reply).ok()) {
+                self->broken_ = true;
+            }
+            self->queued_bytes_.store(self->output_.queued_bytes());
+        }
+        self->wake();
+    };
+    return host_.run_later(std::move(work)) ? Result<void>() : Error::eagain;
+}
+
+Result<void> Connection::on_probe() {
+    wire::Probe probe = TRY(wire::parse_probe(reader_->header(), reader_->fixed_part()));
+    if (reader_->type() == wire::MessageType::probe_reply) {
+        return {};  // that it came is all it has to say
+    }
+    probe.epoch = volume_->epoch();
+    probe.content_incarnation = volume_->content_incarnation();
+    return reply(wire::MessageType::probe_reply, probe);
+}
+
+// ---- Requests -----------------------------------------------------------------------------------------------
+
+Result<void> Connection::on_request_head() {
+    request_ = TRY(wire::parse_request(reader_->header(), reader_->fixed_part()));
+    return {};
+}
+
+Result<void> Connection::on_request() {
+    if ((request_.flags & wire::request_flag::has_checksum) != 0 && payload_bytes_ != 0 &&
+        host::crc32c(0, staging_.get(), payload_bytes_) != request_.payload_checksum) {
+        return Error::eproto;
+    }
+    return session_->handle_request(shared_from_this(), request_, payload());
+}
+
+}  // namespace tiffin::rdma_blk

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+#include "rdma_blk/server/file_backing.h"
+
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+namespace tiffin::rdma_blk {
+namespace {
+
+constexpr uint64_t kPageBytes = 4096;
+
+bool is_zero(const unsigned char* bytes, size_t size) {
+    return bytes[0] == 0 && std::memcmp(bytes, bytes + 1, size - 1) == 0;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<FileBacking>> FileBacking::open(const std::string& path,
+                                                       uint64_t size_bytes, std::string& problem) {
+    std::shared_ptr<FileBacking> backing(new FileBacking());
+    const auto failed = [&](const char* what) {
+        const auto error = static_cast<Error>(errno);
+        problem = path + ": " + what + ": " + std::strerror(errno);
+        return error;
+    };
+    constexpr int kFlags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW;
+    backing->file_.reset(::open(path.c_str(), kFlags | O_DIRECT, 0600));
+    if (!backing->file_.valid() && errno == EINVAL) {
+        // A file system without direct access, such as tmpfs: the sync after each flush makes up for it.
+        backing->file_.reset(::open(path.c_str(), kFlags, 0600));
+    }
+    struct stat status {};
+    if (!backing->file_.valid() || fstat(backing->file_.get(), &status) != 0) {
+        return failed("cannot be opened");
+    }
+    backing->is_disk_ = S_ISBLK(status.st_mode);
+    if (!backing->is_disk_ && !S_ISREG(status.st_mode)) {
+        problem = path + ": is neither a file nor a disk";
+        return Error::einval;
+    }
+    if (backing->is_disk_) {
+        int sector_bytes = 0;
+        if (ioctl(backing->file_.get(), BLKSSZGET, &sector_bytes) != 0) {
+            return failed("its sector size cannot be found");
+        }
+        backing->write_unit_bytes_ = static_cast<uint32_t>(std::clamp(sector_bytes, 512, 4096));
+    }
+    const Result<void> provided = backing->provide(size_bytes);
+    if (!provided.ok()) {
+        problem = path + ": has no room for the volume";
+        return provided.error();
+    }
+    backing->buffers_ =
+        static_cast<unsigned char*>(std::aligned_alloc(kPageBytes, kBufferBytes * kBufferCount));
+    const int set_up = io_setup(kBufferCount, &backing->context_);
+    if (backing->buffers_ == nullptr || set_up != 0) {
+        problem = path + ": asynchronous requests cannot be set up";
+        return Error::enomem;
+    }
+    for (size_t number = 0; number < kBufferCount; number++) {
+        backing->free_[backing->free_count_++] = number;
+    }
+    return backing;
+}
+
+FileBacking::~FileBacking() {
+    stop();
+    if (context_ != nullptr) {
+        io_destroy(context_);
+    }
+    std::free(buffers_);
+}
+
+Result<void> FileBacking::provide(uint64_t size_bytes) {
+    uint64_t present = 0;
+    if (is_disk_) {
+        if (ioctl(file_.get(), BLKGETSIZE64, &present) != 0) {
+            return Error::eio;
+        }
+        return present >= size_bytes ? Result<void>() : Error::enospc;
+    }
+    struct stat status {};
+    if (fstat(file_.get(), &status) != 0) {
+        return Error::eio;
+    }
+    present = static_cast<uint64_t>(status.st_size);
+    if (present >= size_bytes) {
+        return {};
+    }
+    // Reserved, so that no flush finds the disk full; where that cannot be done, at least the size is right.
+    if (fallocate(file_.get(), 0, 0, static_cast<off_t>(size_bytes)) == 0) {
+        return fsync(file_.get()) == 0 ? Result<void>() : Error::eio;
+    }
+    if (errno != EOPNOTSUPP ||
+        ftruncate(file_.get(), static_cast<off_t>(size_bytes)) != 0) {
+        return Error::enospc;
+    }
+    return fsync(file_.get()) == 0 ? Result<void>() : Error::eio;
+}
+
+Result<void> FileBacking::read_all(unsigned char* memory, uint64_t size_bytes) {
+    for (uint64_t offset = 0; offset < size_bytes;) {
+        const size_t piece = std::min<uint64_t>(kBufferBytes, size_bytes - offset);
+        const ssize_t count =
+            pread(file_.get(), buffers_, piece, static_cast<off_t>(offset));
+        if (count < 0 && errno == EINTR) {
+            continue;
+        }
+        if (count <= 0 || static_cast<uint64_t>(count) % 512 != 0) {
+            return Error::eio;
+        }
+        // Pages of zeros need no memory before somebody writes them.
+        const auto bytes = static_cast<size_t>(count);
+        for (size_t page = 0; page < bytes; page += kPageBytes) {
+            const size_t part = std::min<size_t>(kPageBytes, bytes - page);
+            if (!is_zero(buffers_ + page, part)) {
+                std::memcpy(memory + offset + page, buffers_ + page, part);
+            }
+        }
+        offset += bytes;
+    }
+    return {};
+}
+
+// ---- Flushes ----------------------------------------------------------------------------------------------
+
+Result<void> FileBacking::start_thread(Volume& volume) {
+    volume_ = &volume;
+    return thread_.start(
+        "tiffind-backing", [](void* self) { static_cast<FileBacking*>(self)->run(); }, this);
+}
+
+void FileBacking::stop() {
+    if (!thread_.running()) {
+        return;
+    }
+    {
+        MutexLock lock(mutex_);
+        stopping_ = true;
+        changed_.notify_all();
+    }
+    thread_.join();
+}
+
+void FileBacking::start(FlushJob job) {
+    MutexLock lock(mutex_);
+    queue_.push_back(std::move(job));
+    changed_.notify_one();
+}
+
+void FileBacking::run() {
+    while (true) {
+        FlushJob job;
+        {
+            MutexLock lock(mutex_);
+            while (queue_.empty() && !stopping_) {
+                changed_.wait(mutex_);
+            }
+            if (queue_.empty()) {
+                return;
+            }
+            job = std::move(queue_.front());
+            queue_.pop_front();
+        }
+        job.session->finish_flush(job, flush(job));
+    }
+}
+
+Result<void> FileBacking::flush(const FlushJob& job) {
+    failed_ = false;
+    Result<void> result;
+    if (job.ranges.empty()) {
+        result = write_range(*job.session, 0, job.session->access().data_bytes);
+    }
+    for (const wire::FlushRange& range : job.ranges) {
+        if (result.ok() && range.length_bytes > 0) {
+            const uint64_t begin = range.offset_bytes / kPageBytes * kPageBytes;
+            const uint64_t end = (range.offset_bytes + range.length_bytes + kPageBytes - 1) /
+                                 kPageBytes * kPageBytes;
+            result = write_range(*job.session, begin, end);
+        }
+    }
+    // All buffers come back, whatever happened.
+    const Result<void> reaped = reap(kBufferCount - free_count_);
+    if (!result.ok() || !reaped.ok() || failed_ || fdatasync(file_.get()) != 0) {
+        host::log(host::LogLevel::error,
+                  ("volume " + volume_->name() + ": a flush to its backing failed").c_str());
+        return Error::eio;
+    }
+    return {};
+}
+
+Result<void> FileBacking::write_range(VolumeSession& session, uint64_t begin, uint64_t end) {
+    for (uint64_t offset = begin; offset < end;) {
+        if (free_count_ == 0) {
+            TRY(reap(1));
+        }
+        const size_t number = free_[--free_count_];
+        const size_t piece = std::min<uint64_t>(kBufferBytes, end - offset);
+        unsigned char* buffer = buffers_ + number * kBufferBytes;
+        session.copy_stable(buffer, volume_->memory().data + offset, piece);
+        iocb* request = &requests_[number];
+        io_prep_pwrite(request, file_.get(), buffer, piece, static_cast<long long>(offset));
+        if (io_submit(context_, 1, &request) != 1) {
+            free_[free_count_++] = number;
+            return Error::eio;
+        }
+        count(volume_->counters().flushed_bytes, piece);
+        offset += piece;
+    }
+    return {};
+}
+
+// Waits for at least that many requests; a short or failed one is remembered.
+Result<void> FileBacking::reap(size_t least) {
+    io_event events[kBufferCount];
+    while (least > 0) {
+        const int count = io_getevents(context_, 1, kBufferCount, events, nullptr);
+        if (count == -EINTR) {
+            continue;
+        }
+        if (count <= 0) {
+            return Error::eio;
+        }
+        for (int index = 0; index < count; index++) {
+            const iocb* request = events[index].obj;
+            failed_ = failed_ || events[index].res != request->u.c.nbytes;
+            free_[free_count_++] = static_cast<size_t>(request - requests_);
+        }
+        least -= std::min(least, static_cast<size_t>(count));
+    }
+    return {};
+}
+
+}  // namespace tiffin::rdma_blk

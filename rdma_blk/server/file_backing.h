@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// Flushed content in a file or on a disk: libaio, past the page cache. A flush copies what it is about to aligned
+// buffers, writes them in place, and syncs; nothing is written without one. docs/remote.md, "tiffind", says
+// what a power failure leaves.
+#pragma once
+
+#include <libaio.h>
+
+#include <deque>
+#include <memory>
+#include <string>
+
+#include "rdma_blk/server/volume.h"
+
+namespace tiffin::rdma_blk {
+
+class FileBacking final : public BackingStore, public Flusher {
+  public:
+    // Opens the file or disk; a file is made, or made larger, so that size_bytes fit. `problem` says what was
+    // wrong. Errors: those of the system; enospc.
+    static Result<std::shared_ptr<FileBacking>> open(const std::string& path, uint64_t size_bytes,
+                                                     std::string& problem);
+    ~FileBacking() override;
+
+    // For resizing. Errors: enospc, eio.
+    Result<void> provide(uint64_t size_bytes);
+    // The volume must live until stop(). Errors: those of the system.
+    Result<void> start_thread(Volume& volume);
+    // Does what is queued, and ends.
+    void stop();
+
+    uint32_t write_unit_bytes() const override { return write_unit_bytes_; }
+    Result<void> read_all(unsigned char* memory, uint64_t size_bytes) override;
+    void start(FlushJob job) override;
+
+  private:
+    static constexpr size_t kBufferBytes = 256 * 1024;
+    static constexpr size_t kBufferCount = 8;
+
+    FileBacking() = default;
+    void run();
+    Result<void> flush(const FlushJob& job);
+    Result<void> write_range(VolumeSession& session, uint64_t begin, uint64_t end);
+    Result<void> reap(size_t least);
+
+    UniqueDescriptor file_;
+    bool is_disk_ = false;
+    uint32_t write_unit_bytes_ = 512;
+    Volume* volume_ = nullptr;
+    io_context_t context_ = nullptr;
+    unsigned char* buffers_ = nullptr;
+    iocb requests_[kBufferCount] = {};
+    size_t free_[kBufferCount] = {};  // the first free_count_ are the numbers of free buffers
+    size_t free_count_ = 0;
+    bool failed_ = false;
+
+    host::Thread thread_;
+    host::Mutex mutex_{host::LockClass::leaf};
+    host::Condition changed_;
+    std::deque<FlushJob> queue_ GUARDED_BY(mutex_);
+    bool stopping_ GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace tiffin::rdma_blk

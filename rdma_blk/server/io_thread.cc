@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+#include "rdma_blk/server/io_thread.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "fs/vfs/host.h"
+
+namespace tiffin::rdma_blk {
+namespace {
+
+constexpr uint64_t kEventId = 0;
+constexpr uint64_t kFirstListenerId = 1;
+constexpr uint64_t kFirstConnectionId = 1024;
+constexpr int kMaxEvents = 64;
+constexpr int kAcceptsInATurn = 16;
+
+// The bytes that name a peer: family, address and port.
+std::vector<unsigned char> address_bytes(const sockaddr_storage& address) {
+    std::vector<unsigned char> bytes;
+    const auto append = [&](const void* data, size_t size) {
+        const auto* begin = static_cast<const unsigned char*>(data);
+        bytes.insert(bytes.end(), begin, begin + size);
+    };
+    if (address.ss_family == AF_INET) {
+        const auto* inet = reinterpret_cast<const sockaddr_in*>(&address);
+        append(&inet->sin_addr, sizeof(inet->sin_addr));
+        append(&inet->sin_port, sizeof(inet->sin_port));
+    } else if (address.ss_family == AF_INET6) {
+        const auto* inet = reinterpret_cast<const sockaddr_in6*>(&address);
+        append(&inet->sin6_addr, sizeof(inet->sin6_addr));
+        append(&inet->sin6_port, sizeof(inet->sin6_port));
+    }
+    return bytes;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<IoThread>> IoThread::create(uint64_t tick_interval_ns) {
+    std::unique_ptr<IoThread> thread(new IoThread(tick_interval_ns));
+    thread->next_id_ = kFirstConnectionId;
+    thread->epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
+    thread->event_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u64 = kEventId;
+    if (!thread->epoll_.valid() || !thread->event_.valid() ||
+        epoll_ctl(thread->epoll_.get(), EPOLL_CTL_ADD, thread->event_.get(), &event) != 0) {
+        return static_cast<Error>(errno);
+    }
+    return thread;
+}
+
+IoThread::~IoThread() { stop(); }
+
+Result<void> IoThread::listen(const std::vector<int>& listeners, Acceptor acceptor) {
+    listeners_ = listeners;
+    acceptor_ = std::move(acceptor);
+    watch_listeners(true);
+    return {};
+}
+
+// Not watched while accept() has nothing to give but errors, as when descriptors run out.
+void IoThread::watch_listeners(bool watch) {
+    if (watch == listeners_watched_) {
+        return;
+    }
+    for (size_t index = 0; index < listeners_.size(); index++) {
+        epoll_event event{};
+        event.events = EPOLLIN;
+        event.data.u64 = kFirstListenerId + index;
+        (void)epoll_ctl(epoll_.get(), watch ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, listeners_[index],
+                        &event);
+    }
+    listeners_watched_ = watch;
+}
+
+Result<void> IoThread::start(const char* name) {
+    return thread_.start(
+        name, [](void* self) { static_cast<IoThread*>(self)->run(); }, this);
+}
+
+void IoThread::stop() {
+    if (thread_.running()) {
+        stopping_.store(true);
+        signal();
+        thread_.join();
+    }
+    std::vector<std::shared_ptr<Connection>> left;
+    {
+        MutexLock lock(mutex_);
+        left.swap(adopted_);
+        woken_.clear();
+    }
+    for (const auto& connection : left) {
+        connection->close();
+    }
+}
+
+void IoThread::signal() {
+    const uint64_t one = 1;
+    // A full counter has been signalled already.
+    (void)!write(event_.get(), &one, sizeof(one));
+}
+
+void IoThread::adopt(std::shared_ptr<Connection> connection) {
+    connection->set_runner(this);
+    {
+        MutexLock lock(mutex_);
+        adopted_.push_back(std::move(connection));
+    }
+    connection_count_.fetch_add(1);
+    signal();
+}
+
+void IoThread::wake(std::shared_ptr<Connection> connection) {
+    {
+        MutexLock lock(mutex_);
+        woken_.push_back(std::move(connection));
+    }
+    signal();
+}
+
+void IoThread::run() {
+    next_tick_ns_ = host::monotonic_ns() + tick_interval_ns_;
+    while (!stopping_.load()) {
+        run_once();
+    }
+    while (!entries_.empty()) {
+        drop(entries_.begin()->first);
+    }
+}
+
+void IoThread::run_once() {
+    const uint64_t now_ns = host::monotonic_ns();
+    int timeout_ms = 0;
+    if (more_.empty() && now_ns < next_tick_ns_) {
+        timeout_ms = static_cast<int>((next_tick_ns_ - now_ns) / 1'000'000 + 1);
+    }
+    epoll_event events[kMaxEvents];
+    const int count = epoll_wait(epoll_.get(), events, kMaxEvents, timeout_ms);
+    std::vector<uint64_t> turn;
+    turn.swap(more_);
+    for (int index = 0; index < count; index++) {
+        const uint64_t id = events[index].data.u64;
+        if (id == kEventId) {
+            take_inbox();
+        } else if (id < kFirstConnectionId) {
+            accept_from(listeners_[id - kFirstListenerId]);
+        } else {
+            turn.push_back(id);
+            drop_when_gone(id, events[index].events);
+        }
+    }
+    std::sort(turn.begin(), turn.end());
+    turn.erase(std::unique(turn.begin(), turn.end()), turn.end());
+    for (const uint64_t id : turn) {
+        serve(id);
+    }
+    if (host::monotonic_ns() >= next_tick_ns_) {
+        tick();
+    }
+}
+
+void IoThread::take_inbox() {
+    uint64_t ignored = 0;
+    (void)!read(event_.get(), &ignored, sizeof(ignored));
+    std::vector<std::shared_ptr<Connection>> adopted;
+    std::vector<std::shared_ptr<Connection>> woken;
+    {
+        MutexLock lock(mutex_);
+        adopted.swap(adopted_);
+        woken.swap(woken_);
+    }
+    for (std::shared_ptr<Connection>& connection : adopted) {
+        const uint64_t id = next_id_++;
+        epoll_event event{};
+        event.data.u64 = id;
+        if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, connection->socket(), &event) != 0) {
+            connection_count_.fetch_sub(1);
+            connection->close();
+            continue;
+        }
+        ids_[connection.get()] = id;
+        entries_[id] = Entry{std::move(connection), 0};
+        more_.push_back(id);  // it may have bytes that were read already
+    }
+    for (std::shared_ptr<Connection>& connection : woken) {
+        const auto found = ids_.find(connection.get());
+        if (found != ids_.end()) {
+            more_.push_back(found->second);
+        } else if (connection->runner() != this) {
+            connection->runner()->wake(connection);  // it was handed over meanwhile
+        }
+    }
+}
+
+void IoThread::accept_from(int listener) {
+    for (int turn = 0; turn < kAcceptsInATurn; turn++) {
+        sockaddr_storage address{};
+        socklen_t length = sizeof(address);
+        UniqueDescriptor socket(accept4(listener, reinterpret_cast<sockaddr*>(&address), &length,
+                                        SOCK_NONBLOCK | SOCK_CLOEXEC));
+        if (!socket.valid()) {
+            if (errno == EINTR || errno == ECONNABORTED) {
+                continue;
+            }
+            if (errno != EAGAIN && errno != EWOULDBLOCK) {
+                watch_listeners(false);
+            }
+            return;
+        }
+        const int on = 1;
+        (void)setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+        auto connection =
+            acceptor_.accept(std::move(socket), address_bytes(address), entries_.size());
+        if (connection) {
+            adopt(std::move(connection));
+        }
+    }
+}
+
+void IoThread::serve(uint64_t id) {
+    const auto found = entries_.find(id);
+    if (found == entries_.end()) {
+        return;
+    }
+    const std::shared_ptr<Connection> connection = found->second.connection;
+    if (!connection->serve(host::monotonic_ns())) {
+        drop(id);
+        return;
+    }
+    if (acceptor_.hand_over && connection->is_attached()) {
+        (void)epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection->socket(), nullptr);
+        ids_.erase(connection.get());
+        entries_.erase(found);
+        connection_count_.fetch_sub(1);
+        acceptor_.hand_over(connection);
+        return;
+    }
+    update(id, found->second);
+}
+
+// A connection that is not read just now does not notice that its peer is gone, and epoll would go on saying so.
+void IoThread::drop_when_gone(uint64_t id, uint32_t events) {
+    const auto found = entries_.find(id);
+    if ((events & (EPOLLERR | EPOLLHUP)) != 0 && found != entries_.end() &&
+        !found->second.connection->wants_read()) {
+        drop(id);
+    }
+}
+
+void IoThread::update(uint64_t id, Entry& entry) {
+    if (entry.connection->has_more()) {
+        more_.push_back(id);
+    }
+    const uint32_t events = (entry.connection->wants_read() ? EPOLLIN : 0U) |
+                            (entry.connection->wants_write() ? EPOLLOUT : 0U);
+    if (events != entry.events) {
+        epoll_event event{};
+        event.events = events;
+        event.data.u64 = id;
+        (void)epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, entry.connection->socket(), &event);
+        entry.events = events;
+    }
+}
+
+void IoThread::drop(uint64_t id) {
+    const auto found = entries_.find(id);
+    const std::shared_ptr<Connection> connection = found->second.connection;
+    (void)epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection->socket(), nullptr);
+    ids_.erase(connection.get());
+    entries_.erase(found);
+    connection_count_.fetch_sub(1);
+    connection->close();
+}
+
+void IoThread::tick() {
+    const uint64_t now_ns = host::monotonic_ns();
+    next_tick_ns_ = now_ns + tick_interval_ns_;
+    watch_listeners(true);
+    std::vector<uint64_t> over;
+    for (auto& [id, entry] : entries_) {
+        if (!entry.connection->tick(now_ns)) {
+            over.push_back(id);
+        } else {
+            update(id, entry);
+        }
+    }
+    for (const uint64_t id : over) {
+        drop(id);
+    }
+}
+
+}  // namespace tiffin::rdma_blk

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// A thread with an epoll set of connections. The acceptor is one that has listening sockets, too, and hands
+// connections on once they belong to a session.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "rdma_blk/server/connection.h"
+
+namespace tiffin::rdma_blk {
+
+class IoThread final : public ConnectionRunner {
+  public:
+    // What an acceptor does. Called in its thread.
+    struct Acceptor {
+        // A connection that somebody asks for; nullptr: refused (and counted), the socket is closed.
+        std::function<std::shared_ptr<Connection>(UniqueDescriptor socket,
+                                                  std::vector<unsigned char> peer_address,
+                                                  size_t handshake_count)>
+            accept;
+        // Takes an attached connection over.
+        std::function<void(std::shared_ptr<Connection>)> hand_over;
+    };
+
+    // Errors: those of the system.
+    static Result<std::unique_ptr<IoThread>> create(uint64_t tick_interval_ns);
+    ~IoThread();
+
+    // Before start(). `listeners` stay the caller's.
+    Result<void> listen(const std::vector<int>& listeners, Acceptor acceptor);
+    Result<void> start(const char* name);
+    // Closes all its connections, and ends. No other call may be running or follow.
+    void stop();
+
+    // Any thread.
+    void adopt(std::shared_ptr<Connection> connection);
+    void wake(std::shared_ptr<Connection> connection) override;
+    size_t connection_count() const { return connection_count_.load(); }
+
+  private:
+    struct Entry {
+        std::shared_ptr<Connection> connection;
+        uint32_t events = 0;
+    };
+
+    explicit IoThread(uint64_t tick_interval_ns) : tick_interval_ns_(tick_interval_ns) {}
+    void run();
+    void run_once();
+    void take_inbox();
+    void accept_from(int listener);
+    void serve(uint64_t id);
+    void update(uint64_t id, Entry& entry);
+    void drop(uint64_t id);
+    void drop_when_gone(uint64_t id, uint32_t events);
+    void tick();
+    void watch_listeners(bool watch);
+    void signal();
+
+    const uint64_t tick_interval_ns_;
+    UniqueDescriptor epoll_;
+    UniqueDescriptor event_;
+    std::vector<int> listeners_;
+    bool listeners_watched_ = false;
+    Acceptor acceptor_;
+    host::Thread thread_;
+    std::atomic<bool> stopping_{false};
+    std::atomic<size_t> connection_count_{0};
+    // Only the thread's. Ids are never used twice, so that a late event hits nobody else.
+    std::unordered_map<uint64_t, Entry> entries_;
+    std::unordered_map<const Connection*, uint64_t> ids_;
+    std::vector<uint64_t> more_;  // those that have more to do without an event
+    uint64_t next_id_;
+    uint64_t next_tick_ns_ = 0;
+
+    host::Mutex mutex_{host::LockClass::leaf};
+    std::vector<std::shared_ptr<Connection>> adopted_ GUARDED_BY(mutex_);
+    std::vector<std::shared_ptr<Connection>> woken_ GUARDED_BY(mutex_);
+};
+
+}  // namespace tiffin::rdma_blk

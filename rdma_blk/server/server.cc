@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+#include "rdma_blk/server/server.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "rdma_blk/server/file_backing.h"
+
+namespace tiffin::rdma_blk {
+namespace {
+
+constexpr int kBacklog = 256;
+
+uint64_t half_of_memory() {
+    return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+           static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) / 2;
+}
+
+void log(host::LogLevel level, const std::string& text) { host::log(level, text.c_str()); }
+
+UniqueDescriptor listen_on(const ListenAddress& address, uint16_t& port) {
+    sockaddr_in6 inet6{};
+    sockaddr_in inet{};
+    inet6.sin6_family = AF_INET6;
+    inet6.sin6_port = htons(address.port);
+    inet.sin_family = AF_INET;
+    inet.sin_port = htons(address.port);
+    const bool is_6 = inet_pton(AF_INET6, address.host.c_str(), &inet6.sin6_addr) == 1;
+    if (!is_6 && inet_pton(AF_INET, address.host.c_str(), &inet.sin_addr) != 1) {
+        errno = EINVAL;
+        return {};
+    }
+    UniqueDescriptor socket(
+        ::socket(is_6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    const int on = 1;
+    const int off = 0;
+    (void)setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (is_6) {  // [::] takes IPv4 as well
+        (void)setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+    }
+    const auto* bound = is_6 ? reinterpret_cast<const sockaddr*>(&inet6)
+                             : reinterpret_cast<const sockaddr*>(&inet);
+    socklen_t length = is_6 ? sizeof(inet6) : sizeof(inet);
+    if (bind(socket.get(), bound, length) != 0 || listen(socket.get(), kBacklog) != 0) {
+        const int error = errno;
+        socket.reset();
+        errno = error;
+        return socket;
+    }
+    sockaddr_in6 actual{};
+    length = sizeof(actual);
+    (void)getsockname(socket.get(), reinterpret_cast<sockaddr*>(&actual), &length);
+    port = ntohs(actual.sin6_port);  // at the same place in both kinds
+    return socket;
+}
+
+}  // namespace
+
+Server::Server(const Configuration& configuration, MemoryKeeper& keeper)
+    : keeper_(keeper), directory_(configuration.state_directory), configuration_(configuration) {}
+
+Server::~Server() { stop(); }
+
+// ---- Start and stop ---------------------------------------------------------------------------------
+
+Result<void> Server::start(std::string& problem) {
+    Configuration configuration;
+    {
+        MutexLock lock(configuration_mutex_);
+        configuration = configuration_;
+    }
+    memory_limit_bytes_.store(configuration.memory_limit_bytes != 0
+                                  ? configuration.memory_limit_bytes
+                                  : half_of_memory());
+    TRY(initialize_cryptography());
+    Result<void> prepared = directory_.prepare();
+    if (prepared.ok()) {
+        prepared = directory_.server_uuid(server_uuid_);
+    }
+    if (!prepared.ok()) {
+        problem = directory_.path() + ": cannot be used as state directory: " +
+                  std::strerror(errno_value(prepared.error()));
+        return prepared.error();
+    }
+    TRY(load_volumes(problem));
+    create_configured(configuration);
+    TRY(open_listeners(problem));
+    const Result<void> started = start_threads();
+    if (!started.ok()) {
+        problem = "threads cannot be started";
+    }
+    return started;
+}
+
+Result<void> Server::load_volumes(std::string& problem) {
+    MutexLock lock(administration_mutex_);
+    for (const std::string& name : TRY(directory_.list())) {
+        const Result<VolumeState> state = directory_.load(name);
+        Result<void> started = state.ok() ? start_volume(state.value(), false, problem)
+                                          : Result<void>(state.error());
+        if (!started.ok()) {
+            if (problem.empty()) {
+                problem = "volume " + name +
+                          ": cannot be brought up: " + std::strerror(errno_value(started.error()));
+            }
+            return started;
+        }
+    }
+    return {};
+}
+
+Result<void> Server::start_volume(const VolumeState& state, bool is_new, std::string& problem) {
+    Served served;
+    if (!state.backing.empty()) {
+        served.backing = TRY(FileBacking::open(state.backing, state.data_bytes, problem));
+    }
+    KeptMemory kept = is_new ? KeptMemory() : keeper_.find(state.name);
+    const bool was_kept = kept.data.valid();
+    served.volume = TRY(Volume::start(directory_, state, is_new, std::move(kept), volume_options(),
+                                      server_uuid_, served.backing.get(), served.backing.get(),
+                                      host::monotonic_ns()));
+    if (served.backing) {
+        TRY(served.backing->start_thread(*served.volume));
+    }
+    TRY(keeper_.keep(state.name, served.volume->data_descriptor(),
+                     served.volume->control_descriptor()));
+    const VolumeInfo info = served.volume->info(host::monotonic_ns());
+    log(host::LogLevel::info,
+        "volume " + state.name + ": " + std::to_string(state.data_bytes >> 20) + " MiB, " +
+            (was_kept             ? "memory kept"
+             : is_new             ? "new"
+             : served.backing     ? "read from its backing"
+                                  : "empty: its memory was lost") +
+            ", epoch " + std::to_string(info.epoch) + ", content " +
+            std::to_string(info.content_incarnation) + ", " +
+            std::to_string(info.session_count) + " sessions");
+    ExclusiveLock lock(volumes_mutex_);
+    volumes_[state.name] = std::move(served);
+    return {};
+}
+
+Result<void> Server::open_listeners(std::string& problem) {
+    std::vector<ListenAddress> addresses;
+    {
+        MutexLock lock(configuration_mutex_);
+        addresses = configuration_.listen;
+    }
+    for (const ListenAddress& address : addresses) {
+        uint16_t port = 0;
+        UniqueDescriptor listener = listen_on(address, port);
+        if (!listener.valid()) {
+            problem = "cannot listen on " + address.host + " port " +
+                      std::to_string(address.port) + ": " + std::strerror(errno);
+            return static_cast<Error>(errno);
+        }
+        port_ = port_ == 0 ? port : port_;
+        log(host::LogLevel::info,
+            "listening on " + address.host + " port " + std::to_string(port));
+        listeners_.push_back(std::move(listener));
+    }
+    return {};
+}
+
+Result<void> Server::start_threads() {
+    uint32_t count = 0;
+    uint64_t interval_ns = 0;
+    {
+        MutexLock lock(configuration_mutex_);
+        count = configuration_.threads;
+        interval_ns = uint64_t{configuration_.probe_interval_ms} * 1'000'000;
+    }
+    // Often enough that a silent connection is noticed a quarter of an interval late.
+    const uint64_t tick_ns = std::clamp<uint64_t>(interval_ns / 4, 10'000'000, 250'000'000);
+    started_ = true;
+    TRY(work_.start("tiffind-work", interval_ns, [this] { tick(); }));
+    for (uint32_t index = 0; index < count; index++) {
+        data_threads_.push_back(TRY(IoThread::create(tick_ns)));
+        TRY(data_threads_.back()->start(("tiffind-data" + std::to_string(index % 100)).c_str()));
+    }
+    acceptor_ = TRY(IoThread::create(tick_ns));
+    std::vector<int> listeners;
+    for (const UniqueDescriptor& listener : listeners_) {
+        listeners.push_back(listener.get());
+    }
+    IoThread::Acceptor acceptor;
+    acceptor.accept = [this](UniqueDescriptor socket, std::vector<unsigned char> peer_address,
+                             size_t handshake_count) {
+        return accept(std::move(socket), std::move(peer_address), handshake_count);
+    };
+    acceptor.hand_over = [this](std::shared_ptr<Connection> connection) {
+        hand_over(std::move(connection));
+    };
+    TRY(acceptor_->listen(listeners, std::move(acceptor)));
+    return acceptor_->start("tiffind-accept");
+}
+
+void Server::stop() {
+    if (!started_) {
+        return;
+    }
+    started_ = false;
+    std::map<std::string, Served> volumes;
+    {
+        SharedLock lock(volumes_mutex_);
+        volumes = volumes_;
+    }
+    for (auto& [name, served] : volumes) {
+        served.volume->stop(wire::NoticeReason::stopping);
+    }
+    if (acceptor_) {
+        acceptor_->stop();
+    }
+    for (const auto& thread : data_threads_) {
+        thread->stop();
+    }
+    work_.stop();
+    for (auto& [name, served] : volumes) {
+        if (served.backing) {
+            served.backing->stop();
+        }
+    }
+}
+
+// ---- Connections -----------------------------------------------------------------------------------------
+
+ConnectionLimits Server::connection_limits() const {
+    MutexLock lock(configuration_mutex_);
+    ConnectionLimits limits;
+    limits.handshake_timeout_ns = uint64_t{configuration_.handshake_timeout_ms} * 1'000'000;
+    limits.probe_interval_ns = uint64_t{configuration_.probe_interval_ms} * 1'000'000;
+    limits.stall_timeout_ns = uint64_t{configuration_.stall_timeout_s} * 1'000'000'000;
+    limits.staging_bytes = configuration_.staging_bytes;
+    limits.send_buffer_bytes = configuration_.send_buffer_bytes;
+    return limits;
+}
+
+VolumeOptions Server::volume_options() const {
+    MutexLock lock(configuration_mutex_);
+    VolumeOptions options;
+    options.session_count = configuration_.max_sessions;
+    options.slot_count = configuration_.slots;
+    options.probe_interval_ms = configuration_.probe_interval_ms;
+    options.lease_timeout_ms = configuration_.lease_timeout_s * 1000;
+    options.memory = {configuration_.huge_pages, configuration_.lock_memory};
+    return options;
+}
+
+std::shared_ptr<Connection> Server::accept(UniqueDescriptor socket,
+                                           std::vector<unsigned char> peer_address,
+                                           size_t handshake_count) {
+    size_t max_connections = 0;
+    size_t max_handshakes = 0;
+    {
+        MutexLock lock(configuration_mutex_);
+        max_connections = configuration_.max_connections;
+        max_handshakes = configuration_.max_handshakes;
+    }
+    if (handshake_count >= max_handshakes || connection_count() >= max_connections) {
+        count(counters_.connections_refused);
+        return nullptr;
+    }
+    auto connection = Connection::create(*this, connection_limits(), std::move(socket),
+                                         std::move(peer_address), host::monotonic_ns());
+    if (!connection.ok()) {
+        count(counters_.connections_refused);
+        return nullptr;
+    }
+    count(counters_.connections_accepted);
+    return connection.release_value();
+}
+
+void Server::hand_over(std::shared_ptr<Connection> connection) {
+    const size_t index = next_thread_.fetch_add(1) % data_threads_.size();
+    data_threads_[index]->adopt(std::move(connection));
+}
+
+size_t Server::connection_count() const {
+    size_t total = acceptor_ ? acceptor_->connection_count() : 0;
+    for (const auto& thread : data_threads_) {
+        total += thread->connection_count();
+    }
+    return total;
+}
+
+std::shared_ptr<Volume> Server::find_volume(const char* name) const {
+    SharedLock lock(volumes_mutex_);
+    const auto found = volumes_.find(name);
+    return found == volumes_.end() ? nullptr : found->second.volume;
+}
+
+bool Server::find_key(const char* volume_name, Secret<kVolumeKeyBytes>& key) const {
+    const std::shared_ptr<Volume> volume = find_volume(volume_name);
+    if (!volume) {
+        return false;
+    }
+    key = volume->key();
+    return true;
+}
+
+void Server::tick() {
+    std::vector<std::shared_ptr<Volume>> volumes;
+    {
+        SharedLock lock(volumes_mutex_);
+        for (const auto& [name, served] : volumes_) {
+            volumes.push_back(served.volume);
+        }
+    }
+    for (const auto& volume : volumes) {
+        volume->tick(host::monotonic_ns());
+    }
+}
+
+}  // namespace tiffin::rdma_blk

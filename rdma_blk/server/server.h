@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// The memory server: volumes by name, the threads that serve them, and what administrators may do. Functions
+// may be called from any threads, but for start() and stop().
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rdma_blk/server/configuration.h"
+#include "rdma_blk/server/io_thread.h"
+#include "rdma_blk/server/volume.h"
+#include "rdma_blk/server/work_thread.h"
+
+namespace tiffin::rdma_blk {
+
+// Who keeps the volumes' memory when this process ends. The default keeps nothing.
+class MemoryKeeper {
+  public:
+    virtual ~MemoryKeeper() = default;
+    // What it has of a volume; it goes on keeping it.
+    virtual KeptMemory find(const std::string& volume_name) {
+        (void)volume_name;
+        return {};
+    }
+    // Errors: eio (it is gone).
+    virtual Result<void> keep(const std::string& volume_name, int data, int control) {
+        (void)volume_name, (void)data, (void)control;
+        return {};
+    }
+    virtual void forget(const std::string& volume_name) { (void)volume_name; }
+};
+
+class FileBacking;  // file_backing.h
+
+class Server final : public ConnectionHost, private VolumeKeys {
+  public:
+    // `keeper` outlives the server.
+    Server(const Configuration& configuration, MemoryKeeper& keeper);
+    ~Server();
+
+    // Brings up all volumes and starts to listen. After an error `problem` has one line for people.
+    Result<void> start(std::string& problem);
+    // Tells sessions and ends all threads. The memory stays with the keeper.
+    void stop();
+
+    // The port of the first address: for tests, which listen on port 0.
+    uint16_t port() const { return port_; }
+
+    struct NewVolume {
+        std::string name;
+        uint64_t size_bytes = 0;
+        uint64_t words_bytes = 4096;
+        std::string backing;
+    };
+    // Errors: eexist, einval, enospc (memory_limit), enomem, those of files. `problem` says more.
+    Result<Secret<kVolumeKeyBytes>> create_volume(const NewVolume& wanted, std::string& problem);
+    Result<void> delete_volume(const std::string& name, std::string& problem);
+    Result<void> resize_volume(const std::string& name, uint64_t size_bytes, std::string& problem);
+    std::vector<VolumeInfo> list_volumes() const;
+    // Volumes of a configuration that was read again, and limits; what needs a restart is said in the log.
+    void reload(const Configuration& configuration);
+
+    size_t connection_count() const;
+    uint64_t memory_bytes() const;
+    uint64_t memory_limit_bytes() const { return memory_limit_bytes_.load(); }
+
+    // ---- ConnectionHost ----
+    const CookieJar& cookies() const override { return cookies_; }
+    const VolumeKeys& volume_keys() const override { return *this; }
+    const unsigned char* server_uuid() const override { return server_uuid_; }
+    std::shared_ptr<Volume> find_volume(const char* name) const override;
+    ServerCounters& counters() override { return counters_; }
+    bool run_later(std::function<void()> work) override { return work_.add(std::move(work)); }
+
+  private:
+    // In this order: a volume is gone before its backing.
+    struct Served {
+        std::shared_ptr<FileBacking> backing;
+        std::shared_ptr<Volume> volume;
+    };
+
+    bool find_key(const char* volume_name, Secret<kVolumeKeyBytes>& key) const override;
+    Result<void> load_volumes(std::string& problem);
+    Result<void> start_volume(const VolumeState& state, bool is_new, std::string& problem);
+    Result<void> open_listeners(std::string& problem);
+    Result<void> start_threads();
+    void create_configured(const Configuration& configuration);
+    std::shared_ptr<Connection> accept(UniqueDescriptor socket,
+                                       std::vector<unsigned char> peer_address,
+                                       size_t handshake_count);
+    void hand_over(std::shared_ptr<Connection> connection);
+    ConnectionLimits connection_limits() const;
+    VolumeOptions volume_options() const;
+    void tick();
+
+    MemoryKeeper& keeper_;
+    const StateDirectory directory_;
+    CookieJar cookies_;
+    ServerCounters counters_;
+    unsigned char server_uuid_[16] = {};
+    std::vector<UniqueDescriptor> listeners_;
+    uint16_t port_ = 0;
+    std::atomic<uint64_t> memory_limit_bytes_{0};
+
+    mutable host::Mutex configuration_mutex_{host::LockClass::leaf};
+    Configuration configuration_ GUARDED_BY(configuration_mutex_);
+    // Volumes come and go one at a time; lookups need the second lock only.
+    host::Mutex administration_mutex_{host::LockClass::session};
+    mutable host::SharedMutex volumes_mutex_{host::LockClass::leaf};
+    std::map<std::string, Served> volumes_ GUARDED_BY(volumes_mutex_);
+
+    WorkThread work_;
+    std::unique_ptr<IoThread> acceptor_;
+    std::vector<std::unique_ptr<IoThread>> data_threads_;
+    std::atomic<size_t> next_thread_{0};
+    bool started_ = false;
+};
+
+}  // namespace tiffin::rdma_blk

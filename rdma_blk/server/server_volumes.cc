@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// What administrators do with a server's volumes.
+#include <cstring>
+
+#include "rdma_blk/server/file_backing.h"
+#include "rdma_blk/server/server.h"
+
+namespace tiffin::rdma_blk {
+namespace {
+
+constexpr uint64_t kMaxVolumeBytes = uint64_t{1} << 44;
+
+std::string describe(Error error) { return std::strerror(errno_value(error)); }
+
+}  // namespace
+
+Result<Secret<kVolumeKeyBytes>> Server::create_volume(const NewVolume& wanted,
+                                                      std::string& problem) {
+    MutexLock lock(administration_mutex_);
+    if (!is_volume_name(wanted.name)) {
+        problem = "a volume's name has 1 to 63 of a-z A-Z 0-9 . _ - and does not begin with a dot";
+        return Error::einval;
+    }
+    if (wanted.size_bytes == 0 || wanted.size_bytes % wire::kControlPageBytes != 0 ||
+        wanted.words_bytes % wire::kControlPageBytes != 0 || wanted.words_bytes == 0 ||
+        wanted.size_bytes > kMaxVolumeBytes || wanted.words_bytes > kMaxVolumeBytes) {
+        problem = "sizes must be multiples of 4096 bytes, up to 16T";
+        return Error::einval;
+    }
+    if (find_volume(wanted.name.c_str()) != nullptr) {
+        problem = "there is a volume " + wanted.name + " already";
+        return Error::eexist;
+    }
+    if (memory_bytes() + wanted.size_bytes > memory_limit_bytes()) {
+        problem = "memory_limit (" + std::to_string(memory_limit_bytes()) + " bytes) has " +
+                  std::to_string(memory_bytes()) + " in use already";
+        return Error::enospc;
+    }
+    if (!wanted.backing.empty() && wanted.backing[0] != '/') {
+        problem = "backing must be an absolute path";
+        return Error::einval;
+    }
+    VolumeState state;
+    state.name = wanted.name;
+    state.data_bytes = wanted.size_bytes;
+    state.words_bytes = wanted.words_bytes;
+    state.backing = wanted.backing;
+    host::random_bytes(state.uuid, sizeof(state.uuid));
+    host::random_bytes(state.key.bytes, sizeof(state.key.bytes));
+    Result<void> made = directory_.save(state);
+    if (made.ok()) {
+        made = start_volume(state, true, problem);
+        if (!made.ok()) {
+            (void)directory_.remove(state.name);
+        }
+    }
+    if (!made.ok()) {
+        if (problem.empty()) {
+            problem = "volume " + state.name + " cannot be made: " + describe(made.error());
+        }
+        return made.error();
+    }
+    return state.key;
+}
+
+Result<void> Server::delete_volume(const std::string& name, std::string& problem) {
+    MutexLock lock(administration_mutex_);
+    Served served;
+    {
+        ExclusiveLock volumes_lock(volumes_mutex_);
+        const auto found = volumes_.find(name);
+        if (found == volumes_.end()) {
+            problem = "there is no volume " + name;
+            return Error::enoent;
+        }
+        served = std::move(found->second);
+        volumes_.erase(found);
+    }
+    served.volume->stop(wire::NoticeReason::deleted);
+    if (served.backing) {
+        served.backing->stop();
+    }
+    keeper_.forget(name);
+    const Result<void> removed = directory_.remove(name);
+    if (!removed.ok()) {
+        problem = "the state of volume " + name +
+                  " cannot be removed: " + describe(removed.error());
+    }
+    host::log(host::LogLevel::info, ("volume " + name + ": deleted").c_str());
+    return removed;
+}
+
+Result<void> Server::resize_volume(const std::string& name, uint64_t size_bytes,
+                                   std::string& problem) {
+    MutexLock lock(administration_mutex_);
+    Served served;
+    {
+        SharedLock volumes_lock(volumes_mutex_);
+        const auto found = volumes_.find(name);
+        if (found == volumes_.end()) {
+            problem = "there is no volume " + name;
+            return Error::enoent;
+        }
+        served = found->second;
+    }
+    const uint64_t present = served.volume->info(host::monotonic_ns()).data_bytes;
+    if (size_bytes < present || size_bytes % wire::kControlPageBytes != 0 ||
+        size_bytes > kMaxVolumeBytes) {
+        problem = "a volume can only grow (it has " + std::to_string(present) +
+                  " bytes), in multiples of 4096";
+        return Error::einval;
+    }
+    if (memory_bytes() + (size_bytes - present) > memory_limit_bytes()) {
+        problem = "memory_limit does not allow it";
+        return Error::enospc;
+    }
+    Result<void> resized = served.backing ? served.backing->provide(size_bytes) : Result<void>();
+    if (resized.ok()) {
+        resized = served.volume->resize(size_bytes);
+    }
+    if (!resized.ok()) {
+        problem = "volume " + name + " cannot be resized: " + describe(resized.error());
+    }
+    return resized;
+}
+
+std::vector<VolumeInfo> Server::list_volumes() const {
+    std::vector<std::shared_ptr<Volume>> volumes;
+    {
+        SharedLock lock(volumes_mutex_);
+        for (const auto& [name, served] : volumes_) {
+            volumes.push_back(served.volume);
+        }
+    }
+    std::vector<VolumeInfo> list;
+    for (const auto& volume : volumes) {
+        list.push_back(volume->info(host::monotonic_ns()));
+    }
+    return list;
+}
+
+uint64_t Server::memory_bytes() const {
+    uint64_t total = 0;
+    SharedLock lock(volumes_mutex_);
+    for (const auto& [name, served] : volumes_) {
+        total += served.volume->memory_bytes();
+    }
+    return total;
+}
+
+void Server::create_configured(const Configuration& configuration) {
+    for (const auto& [name, wanted] : configuration.volumes) {
+        if (find_volume(name.c_str()) != nullptr) {
+            continue;
+        }
+        std::string problem;
+        const NewVolume volume{name, wanted.size_bytes, wanted.words_bytes, wanted.backing};
+        if (!create_volume(volume, problem).ok()) {
+            host::log(host::LogLevel::error, problem.c_str());
+        }
+    }
+}
+
+void Server::reload(const Configuration& configuration) {
+    create_configured(configuration);
+    if (configuration.memory_limit_bytes != 0) {
+        memory_limit_bytes_.store(configuration.memory_limit_bytes);
+    }
+    MutexLock lock(configuration_mutex_);
+    if (configuration.threads != configuration_.threads ||
+        configuration.state_directory != configuration_.state_directory ||
+        configuration.runtime_directory != configuration_.runtime_directory ||
+        configuration.metrics != configuration_.metrics) {
+        host::log(host::LogLevel::warning,
+                  "threads, directories and metrics change with a restart only");
+    }
+    const Configuration before = configuration_;
+    configuration_ = configuration;
+    configuration_.threads = before.threads;
+    configuration_.listen = before.listen;
+}
+
+}  // namespace tiffin::rdma_blk

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// A volume by itself: leases and fencing, sessions that end and come back, restarts with and without memory.
+#include "rdma_blk/server/volume.h"
+
+#include "tests/unit/rdma_blk/server/volume_fixture.h"
+
+namespace tiffin::rdma_blk {
+namespace {
+
+using Kind = Volume::OpenAnswer::Kind;
+using wire::RefusalReason;
+using wire::SessionMode;
+
+constexpr auto kExecuted = static_cast<uint8_t>(Outcome::executed);
+constexpr auto kNotExecuted = static_cast<uint8_t>(Outcome::not_executed);
+
+class VolumeTest : public VolumeFixture {};
+
+TEST_F(VolumeTest, AWriterWritesAndAReaderReadsItAndMayNotWrite) {
+    start(true);
+    Client writer = client(1);
+    Client reader = client(2);
+    ASSERT_EQ(open(writer, SessionMode::write).kind, Kind::opened);
+    ASSERT_EQ(open(reader, SessionMode::read).kind, Kind::opened);
+    EXPECT_EQ(write(writer, 100, "hello").outcome, kExecuted);
+    const auto read = send(reader, request(reader, OperationKind::read, 100, 5));
+    EXPECT_EQ(read.payload_bytes, 5U);
+    EXPECT_EQ(std::string(reader.path->payloads.back().begin(), reader.path->payloads.back().end()),
+              "hello");
+    const auto refused = write(reader, 100, "x");
+    EXPECT_EQ(refused.error, errno_value(Error::erofs));
+    EXPECT_EQ(content(100, 5), "hello");
+    EXPECT_EQ(volume_->counters().refused_read_only.load(), 1U);
+}
+
+TEST_F(VolumeTest, ASecondWriterIsToldTheHolderUntilTheLeaseIsGivenBack) {
+    start(true);
+    Client first = client(1);
+    Client second = client(2);
+    ASSERT_EQ(open(first, SessionMode::write).kind, Kind::opened);
+    now_ns_ += 5 * kSecondNs;
+    const auto answer = open(second, SessionMode::write);
+    ASSERT_EQ(answer.kind, Kind::refused);
+    EXPECT_EQ(answer.refused.reason, static_cast<uint8_t>(RefusalReason::held));
+    EXPECT_STREQ(answer.refused.holder_text, "client 1");
+    EXPECT_EQ(answer.refused.held_for_ms, 5000U);
+    EXPECT_TRUE(volume_->close_session(first.session, first.path));
+    ASSERT_EQ(open(second, SessionMode::write).kind, Kind::opened);
+    EXPECT_EQ(second.opened.epoch, first.opened.epoch + 1);
+}
+
+TEST_F(VolumeTest, ASilentHolderLosesTheLeaseAndIsFencedForGood) {
+    start(true);
+    Client first = client(1);
+    Client second = client(2);
+    ASSERT_EQ(open(first, SessionMode::write).kind, Kind::opened);
+    now_ns_ += 60 * kSecondNs;
+    ASSERT_EQ(open(second, SessionMode::write).kind, Kind::opened);
+    EXPECT_TRUE(first.path->ended);
+    EXPECT_EQ(first.path->last_notice, static_cast<int>(wire::NoticeReason::fenced));
+    const auto write = request(first, OperationKind::write, 0, 1);
+    EXPECT_EQ(first.session->handle_request(first.path, write, ByteSpan()).error(), Error::estale);
+    const auto resumed = resume(first, {});
+    ASSERT_EQ(resumed.kind, Kind::refused);
+    EXPECT_EQ(resumed.refused.reason, static_cast<uint8_t>(RefusalReason::fenced));
+}
+
+TEST_F(VolumeTest, AnEpochIsDurableBeforeItIsGranted) {
+    start(true);
+    Client first = client(1);
+    Client second = client(2);
+    ASSERT_EQ(open(first, SessionMode::write).kind, Kind::opened);
+    EXPECT_EQ(directory_->load("volume")->epoch, first.opened.epoch);
+    std::filesystem::remove_all(folder_);  // from now on nothing can be saved
+    const auto answer = open(second, SessionMode::write, true);
+    EXPECT_EQ(answer.kind, Kind::refused);
+    EXPECT_EQ(write(first, 0, "still").outcome, kExecuted);  // nobody was fenced for nothing
+}
+
+TEST_F(VolumeTest, RequestsOfAnotherEpochAreRefusedAndCounted) {
+    start(true);
+    Client writer = client(1);
+    ASSERT_EQ(open(writer, SessionMode::write).kind, Kind::opened);
+    auto stale = request(writer, OperationKind::write, 0, 1);
+    stale.epoch--;
+    EXPECT_EQ(send(writer, stale, "x").error, errno_value(Error::estale));
+    EXPECT_EQ(volume_->counters().refused_stale.load(), 1U);
+    EXPECT_EQ(content(0, 1), std::string(1, '\0'));
+}
+
+TEST_F(VolumeTest, AReaderBecomesTheWriter) {
+    start(true);
+    Client reader = client(1);
+    Client other = client(2);
+    ASSERT_EQ(open(reader, SessionMode::read).kind, Kind::opened);
+    ASSERT_EQ(open(other, SessionMode::write).kind, Kind::opened);
+    auto reply = volume_->request_lease(reader.session, 0, now_ns_);
+    EXPECT_EQ(reply.reason, static_cast<uint8_t>(RefusalReason::held));
+    EXPECT_STREQ(reply.holder_text, "client 2");
+    reply = volume_->request_lease(reader.session, wire::open_flag::force, now_ns_);
+    EXPECT_EQ(reply.reason, 0);
+    EXPECT_TRUE(other.path->ended);
+    reader.opened.epoch = reply.epoch;
+    EXPECT_EQ(write(reader, 0, "now").outcome, kExecuted);
+}
+
+TEST_F(VolumeTest, WhatIsOrderedWaitsForItsPredecessorAndIsHeldForItsPath) {
+    start(true);
+    Client writer = client(1);
+    ASSERT_EQ(open(writer, SessionMode::write).kind, Kind::opened);
+    const auto first = request(writer, OperationKind::write, 0, 4, 0);
+    auto second = request(writer, OperationKind::write, 0, 4, 1);
+    second.after = first.sequence;
+    second.pending_since = first.sequence;
+    send(writer, second, "late");
+    EXPECT_TRUE(writer.path->responses.empty());
+    EXPECT_GT(writer.path->held_bytes, 4U);
+    send(writer, first, "soon");
+    EXPECT_EQ(writer.path->responses.size(), 2U);
+    EXPECT_EQ(writer.path->held_bytes, 0U);
+    EXPECT_EQ(content(0, 4), "late");
+}
+
+TEST_F(VolumeTest, WithKeptMemorySessionsGoOnAndRepliesAreRemembered) {
+    start(true);
+    Client writer = client(1);
+    ASSERT_EQ(open(writer, SessionMode::write).kind, Kind::opened);
+    EXPECT_EQ(write(writer, 0, "kept", 0).outcome, kExecuted);
+    auto add = request(writer, OperationKind::fetch_add, 64, 8, 1);
+    add.operand = 5;
+    EXPECT_EQ(send(writer, add).value, 0U);
+    const uint64_t content_incarnation = volume_->content_incarnation();
+    restart(true);
+    EXPECT_EQ(volume_->content_incarnation(), content_incarnation);
+    wire::OutstandingEntry entry{};
+    entry.sequence = add.sequence;
+    entry.slot = 1;
+    entry.operation = add.operation;
+    const auto answer = resume(writer, {entry});
+    ASSERT_EQ(answer.kind, Kind::opened);
+    ASSERT_EQ(answer.outcomes.size(), 1U);
+    EXPECT_EQ(answer.outcomes[0], kExecuted);
+    EXPECT_EQ(content(0, 4), "kept");
+    add.incarnation = writer.opened.incarnation;
+    add.flags = wire::request_flag::reply_only;
+    EXPECT_EQ(send(writer, add).value, 0U);
+    EXPECT_EQ(volume_->memory().data[64], 5);  // once
+    EXPECT_EQ(write(writer, 8, "more").outcome, kExecuted);  // the lease was kept as well
+}
+
+TEST_F(VolumeTest, WithoutMemoryTheContentIsGoneAndTheIncarnationsSaySo) {
+    start(true);
+    Client writer = client(1);
+    ASSERT_EQ(open(writer, SessionMode::write).kind, Kind::opened);
+    write(writer, 0, "lost");
+    restart(false);
+    EXPECT_EQ(content(0, 4), std::string(4, '\0'));
+    const auto answer = resume(writer, {});
+    ASSERT_EQ(answer.kind, Kind::refused);
+    EXPECT_EQ(answer.refused.reason, static_cast<uint8_t>(RefusalReason::no_session));
+    EXPECT_EQ(answer.refused.content_incarnation, writer.opened.content_incarnation + 1);
+    EXPECT_EQ(answer.refused.empty_since_incarnation, answer.refused.content_incarnation);
+    // Somebody else writes; the first one must not start again as if nothing had happened.
+    Client other = client(2);
+    ASSERT_EQ(open(other, SessionMode::write).kind, Kind::opened);
+    EXPECT_EQ(resume(writer, {}).refused.reason, static_cast<uint8_t>(RefusalReason::fenced));
+}
+
+TEST_F(VolumeTest, AGrantThatWasInterruptedLeavesNoWriter) {
+    start(true);
+    Client writer = client(1);
+    ASSERT_EQ(open(writer, SessionMode::write).kind, Kind::opened);
+    VolumeState state = directory_->load("volume").release_value();
+    state.epoch++;  // saved, and then the process ended
+    ASSERT_TRUE(directory_->save(state).ok());
+    restart(true);
+    EXPECT_EQ(resume(writer, {}).refused.reason, static_cast<uint8_t>(RefusalReason::fenced));
+    Client other = client(2);
+    ASSERT_EQ(open(other, SessionMode::write).kind, Kind::opened);
+    EXPECT_EQ(other.opened.epoch, state.epoch + 1);
+}
+
+TEST_F(VolumeTest, SessionsAreBoundedAndSilentReadersMakeRoom) {
+    start(true);
+    std::vector<Client> clients;
+    for (unsigned char number = 1; number <= 4; number++) {
+        clients.push_back(client(number));
+        ASSERT_EQ(open(clients.back(), SessionMode::read).kind, Kind::opened);
+    }
+    Client late = client(9);
+    EXPECT_EQ(open(late, SessionMode::read).refused.reason,
+              static_cast<uint8_t>(RefusalReason::no_room));
+    clients[2].session->path_lost(*clients[2].path);
+    EXPECT_EQ(open(late, SessionMode::read).kind, Kind::refused);  // it may come back
+    now_ns_ += 61 * kSecondNs;
+    EXPECT_EQ(open(late, SessionMode::read).kind, Kind::opened);
+    EXPECT_EQ(resume(clients[2], {}).refused.reason,
+              static_cast<uint8_t>(RefusalReason::no_session));
+}
+
+TEST_F(VolumeTest, AnOpeningThatIsRepeatedReplacesItselfInsteadOfFindingTheLeaseHeld) {
+    start(true);
+    Client writer = client(1);
+    ASSERT_EQ(open(writer, SessionMode::write).kind, Kind::opened);
+    const uint64_t first_id = writer.opened.session_id;
+    ASSERT_EQ(open(writer, SessionMode::write).kind, Kind::opened);
+    EXPECT_NE(writer.opened.session_id, first_id);
+    EXPECT_EQ(volume_->info(now_ns_).session_count, 1U);
+}
+
+TEST_F(VolumeTest, GrowingKeepsContentAndTellsSessions) {
+    start(true);
+    Client writer = client(1);
+    ASSERT_EQ(open(writer, SessionMode::write).kind, Kind::opened);
+    write(writer, (1 << 20) - 4, "last");
+    EXPECT_EQ(write(writer, 1 << 20, "x").error, errno_value(Error::eio));
+    EXPECT_EQ(volume_->resize(4096).error(), Error::einval);
+    ASSERT_TRUE(volume_->resize(8 << 20).ok());
+    EXPECT_EQ(writer.path->last_notice, static_cast<int>(wire::NoticeReason::resized));
+    EXPECT_EQ(content((1 << 20) - 4, 4), "last");
+    EXPECT_EQ(write(writer, 1 << 20, "beyond").outcome, kExecuted);
+    restart(true);
+    EXPECT_EQ(content(1 << 20, 6), "beyond");
+    EXPECT_EQ(volume_->info(now_ns_).data_bytes, 8U << 20);
+}
+
+TEST_F(VolumeTest, AFlushOfRangesBeyondTheEndIsRefused) {
+    start(true);
+    Client writer = client(1);
+    ASSERT_EQ(open(writer, SessionMode::write).kind, Kind::opened);
+    const wire::FlushRange range{(1 << 20) - 16, 32};
+    const std::string payload(reinterpret_cast<const char*>(&range), sizeof(range));
+    const auto flush = request(writer, OperationKind::flush, 0, sizeof(range));
+    EXPECT_EQ(send(writer, flush, payload).outcome, kNotExecuted);
+    const auto all = request(writer, OperationKind::flush, 0, 0);
+    EXPECT_EQ(send(writer, all).value, writer.opened.content_incarnation);
+}
+
+TEST_F(VolumeTest, DamagedStateIsNoticed) {
+    start(true);
+    const std::string path = folder_ + "/volume.volume";
+    FILE* file = std::fopen(path.c_str(), "r+");
+    ASSERT_NE(file, nullptr);
+    std::fseek(file, 60, SEEK_SET);
+    const int letter = std::fgetc(file);
+    std::fseek(file, 60, SEEK_SET);
+    std::fputc(letter ^ 1, file);
+    std::fclose(file);
+    EXPECT_EQ(directory_->load("volume").error(), Error::euclean);
+}
+
+}  // namespace
+}  // namespace tiffin::rdma_blk
