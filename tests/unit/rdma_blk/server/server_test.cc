@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// The server over real sockets: sessions, refusals, takeover, slow readers, many clients, restarts.
+#include "rdma_blk/server/server.h"
+
+#include <atomic>
+#include <set>
+#include <thread>
+
+#include "tests/unit/rdma_blk/server/server_fixture.h"
+
+namespace tiffin::rdma_blk {
+namespace {
+
+using wire::RefusalReason;
+using wire::SessionMode;
+
+constexpr auto kExecuted = static_cast<uint8_t>(Outcome::executed);
+
+class ServerTest : public ServerFixture {};
+
+TEST_F(ServerTest, WritesReadsAtomicsAndFlushes) {
+    start();
+    for (const bool encrypt : {false, true}) {
+        auto client = open(1, SessionMode::write, false, encrypt);
+        EXPECT_EQ(client->write(1000, "hello").outcome, kExecuted);
+        EXPECT_EQ(client->read(1000, 5), "hello");
+        std::string large(wire::kMaxTransferBytes, 'x');
+        for (size_t index = 0; index < large.size(); index += 4096) {
+            large[index] = static_cast<char>(index >> 12);
+        }
+        EXPECT_EQ(client->write(1 << 20, large).outcome, kExecuted);
+        EXPECT_EQ(client->read(1 << 20, wire::kMaxTransferBytes), large);
+        auto add = client->make_request(OperationKind::fetch_add, 8, 8);
+        add.operand = 3;
+        const uint64_t before = client->call(add).value;
+        auto swap = client->make_request(OperationKind::compare_swap, 8, 8);
+        swap.compare = before + 3;
+        swap.operand = before;
+        EXPECT_EQ(client->call(swap).value, before + 3);
+        EXPECT_EQ(client->call(client->make_request(OperationKind::flush, 0, 0)).outcome,
+                  kExecuted);
+        wire::SessionClose close{client->opened().session_id, 1, 0};
+        ASSERT_TRUE(client->send(wire::MessageType::session_close, close).ok());
+        const auto closed = client->receive();
+        ASSERT_TRUE(closed.ok());
+        EXPECT_EQ(closed.value().type, wire::MessageType::session_closed);
+    }
+    EXPECT_EQ(volume().info(host::monotonic_ns()).session_count, 0U);
+}
+
+TEST_F(ServerTest, StrangersAreClosedAndCounted) {
+    start();
+    Secret<kVolumeKeyBytes> wrong = key_;
+    wrong.bytes[31] ^= 1;
+    TestClient stranger(server_->port());
+    EXPECT_FALSE(stranger.handshake(wrong, "volume").ok());
+    TestClient lost(server_->port());
+    EXPECT_FALSE(lost.handshake(key_, "no-such-volume").ok());
+    EXPECT_EQ(server_->counters().handshakes_denied.load(), 2U);
+    TestClient mute(server_->port());
+    EXPECT_TRUE(mute.send_bytes("GET / HTTP/1.1\r\nHost: here\r\n\r\n", 30));
+    EXPECT_FALSE(mute.receive().ok());
+    EXPECT_EQ(server_->counters().handshakes_failed.load(), 1U);
+    EXPECT_EQ(server_->counters().handshakes_done.load(), 0U);
+}
+
+TEST_F(ServerTest, WhoSaysNothingIsClosedInTime) {
+    configuration_.handshake_timeout_ms = 100;
+    start();
+    TestClient mute(server_->port());
+    EXPECT_EQ(mute.receive().error(), Error::enodev);
+    auto undecided = connect();  // and no session
+    EXPECT_EQ(undecided->receive().error(), Error::enodev);
+    EXPECT_EQ(server_->counters().handshakes_timed_out.load(), 2U);
+}
+
+TEST_F(ServerTest, HandshakesAreBounded) {
+    configuration_.max_handshakes = 4;
+    start();
+    std::vector<std::unique_ptr<TestClient>> waiting;
+    for (int number = 0; number < 4; number++) {
+        waiting.push_back(connect());
+    }
+    TestClient late(server_->port());
+    EXPECT_FALSE(late.handshake(key_, "volume").ok());
+    EXPECT_EQ(server_->counters().connections_refused.load(), 1U);
+    ASSERT_TRUE(waiting[0]->open(SessionMode::read));  // makes room
+    EXPECT_EQ(waiting[0]->read(0, 1), std::string(1, '\0'));
+    EXPECT_NE(connect(7), nullptr);
+}
+
+TEST_F(ServerTest, ASecondWriterIsToldTheHolder) {
+    start();
+    auto first = open(1);
+    auto second = connect(2);
+    EXPECT_FALSE(second->open(SessionMode::write));
+    EXPECT_EQ(second->refused().reason, static_cast<uint8_t>(RefusalReason::held));
+    EXPECT_STREQ(second->refused().holder_text, "client 1");
+    EXPECT_TRUE(second->open(SessionMode::write, true));  // on the same connection
+    EXPECT_EQ(second->write(0, "mine").outcome, kExecuted);
+    EXPECT_FALSE(first->receive().ok());
+    EXPECT_EQ(first->last_notice(), static_cast<int>(wire::NoticeReason::fenced));
+}
+
+TEST_F(ServerTest, NotOneWriteOfAFencedHolderLandsAfterTheGrant) {
+    start();
+    for (unsigned char round = 0; round < 5; round++) {
+        auto holder = open(1, SessionMode::write, true);
+        std::atomic<uint64_t> written{0};
+        std::thread storm([&] {
+            const std::string text(65536, static_cast<char>('a' + round));
+            uint16_t slot = 0;
+            while (true) {
+                // Eight at once, over all of the volume.
+                bool sent = true;
+                for (int index = 0; index < 8 && sent; index++) {
+                    const uint64_t offset = (written.load() * 8 + index) % 64 * 65536;
+                    sent = holder
+                               ->send_request(holder->make_request(OperationKind::write, offset,
+                                                                   65536, slot++ % 64),
+                                              text)
+                               .ok();
+                }
+                for (int index = 0; index < 8 && sent; index++) {
+                    const auto answer = holder->response();
+                    sent = answer.ok() && answer.value().outcome == kExecuted;
+                }
+                if (!sent) {
+                    return;
+                }
+                written++;
+            }
+        });
+        while (written.load() < 20) {
+            std::this_thread::yield();
+        }
+        auto successor = open(2, SessionMode::write, true);
+        std::memset(memory(), 0, kVolumeBytes);  // the grant has been answered: all is the successor's
+        storm.join();
+        server_->find_volume("volume")->tick(host::monotonic_ns());
+        for (uint64_t offset = 0; offset < kVolumeBytes; offset += 4096) {
+            ASSERT_EQ(memory()[offset], 0) << "a write landed at " << offset;
+        }
+        EXPECT_EQ(successor->write(0, "successor").outcome, kExecuted);
+    }
+    EXPECT_EQ(volume().counters().fences.load(), 9U);
+}
+
+TEST_F(ServerTest, PathsOfOneSessionShareItsOrder) {
+    start();
+    auto first = open(1);
+    auto second = connect(1);
+    ASSERT_TRUE(second->join(*first, 1));
+    const auto earlier = first->make_request(OperationKind::write, 0, 5, 0);
+    auto later = first->make_request(OperationKind::write, 0, 5, 1);
+    later.after = earlier.sequence;
+    later.pending_since = earlier.sequence;
+    ASSERT_TRUE(second->send_request(later, "later").ok());
+    ASSERT_TRUE(first->send_request(earlier, "early").ok());
+    EXPECT_EQ(first->response().value().sequence, earlier.sequence);
+    EXPECT_EQ(second->response().value().sequence, later.sequence);
+    EXPECT_EQ(first->read(0, 5), "later");
+    auto stranger = connect(3);
+    EXPECT_FALSE(stranger->join(*first, 2));
+}
+
+TEST_F(ServerTest, ASlowReaderStallsNobodyAndIsDropped) {
+    configuration_.threads = 1;  // so that both clients share it
+    configuration_.stall_timeout_s = 1;
+    configuration_.send_buffer_bytes = 64 << 10;
+    start();
+    auto slow = open(1, SessionMode::read);
+    auto quick = open(2);
+    for (int index = 0; index < 64; index++) {  // 64 MiB that nobody fetches
+        ASSERT_TRUE(slow->send_request(slow->make_request(OperationKind::read, 0,
+                                                          wire::kMaxTransferBytes,
+                                                          static_cast<uint16_t>(index)))
+                        .ok());
+    }
+    for (int index = 0; index < 200; index++) {
+        ASSERT_EQ(quick->write(0, "quick").outcome, kExecuted);
+    }
+    EXPECT_LT(volume().counters().bytes_read.load(), 64U << 20);  // it stopped being served
+    while (server_->counters().stalled_connections.load() == 0) {
+        ASSERT_EQ(quick->write(0, "quick").outcome, kExecuted);
+    }
+    EXPECT_EQ(server_->counters().stalled_connections.load(), 1U);
+}
+
+TEST_F(ServerTest, AReaderThatComesBackGetsAllItsAnswers) {
+    configuration_.send_buffer_bytes = 64 << 10;
+    start();
+    auto client = open(1);
+    for (uint16_t index = 0; index < 64; index++) {
+        ASSERT_TRUE(client->send_request(
+                              client->make_request(OperationKind::read, 0,
+                                                   wire::kMaxTransferBytes, index))
+                        .ok());
+    }
+    std::set<uint64_t> sequences;
+    for (int index = 0; index < 64; index++) {
+        const auto answer = client->response();
+        ASSERT_TRUE(answer.ok());
+        EXPECT_EQ(answer.value().payload_bytes, wire::kMaxTransferBytes);
+        sequences.insert(answer.value().sequence);
+    }
+    EXPECT_EQ(sequences.size(), 64U);
+}
+
+TEST_F(ServerTest, ManyClientsAtOnce) {
+    configuration_.max_sessions = 300;
+    start();
+    std::vector<std::unique_ptr<TestClient>> clients;
+    clients.push_back(open(1));
+    ASSERT_EQ(clients[0]->write(0, "shared").outcome, kExecuted);
+    for (int number = 0; number < 255; number++) {
+        auto client = std::make_unique<TestClient>(server_->port());
+        host::random_bytes(client->uuid, sizeof(client->uuid));
+        ASSERT_TRUE(client->handshake(key_, "volume").ok());
+        ASSERT_TRUE(client->open(SessionMode::read));
+        clients.push_back(std::move(client));
+    }
+    for (int round = 0; round < 4; round++) {
+        for (auto& client : clients) {
+            ASSERT_TRUE(
+                client->send_request(client->make_request(OperationKind::read, 0, 6)).ok());
+        }
+        for (auto& client : clients) {
+            std::string data;
+            ASSERT_TRUE(client->response(&data).ok());
+            EXPECT_EQ(data, "shared");
+        }
+    }
+    EXPECT_EQ(volume().info(host::monotonic_ns()).connected_session_count, 256U);
+}
+
+TEST_F(ServerTest, WhoDoesNotAnswerProbesIsDroppedAndMayComeBack) {
+    configuration_.probe_interval_ms = 50;
+    start();
+    auto client = open(1);
+    EXPECT_EQ(client->write(0, "before").outcome, kExecuted);
+    client->answers_probes = false;
+    const auto probe = client->receive();
+    ASSERT_TRUE(probe.ok());
+    EXPECT_EQ(probe.value().type, wire::MessageType::probe);
+    EXPECT_EQ(client->receive().error(), Error::enodev);
+    EXPECT_EQ(server_->counters().silent_connections.load(), 1U);
+    auto again = connect(1);
+    ASSERT_TRUE(again->resume(*client));
+    EXPECT_EQ(again->write(0, "after!").outcome, kExecuted);
+}
+
+TEST_F(ServerTest, AResumedSessionEndsItsOldConnectionAndKeepsReplies) {
+    start();
+    auto first = open(1);
+    auto add = first->make_request(OperationKind::fetch_add, 0, 8, 3);
+    add.operand = 7;
+    ASSERT_TRUE(first->send_request(add).ok());
+    ASSERT_TRUE(first->response().ok());
+    const auto missing = first->make_request(OperationKind::write, 64, 4, 4);  // never sent
+    std::vector<wire::OutstandingEntry> entries(2);
+    entries[0].sequence = add.sequence;
+    entries[0].slot = 3;
+    entries[0].operation = add.operation;
+    entries[1].sequence = missing.sequence;
+    entries[1].slot = 4;
+    entries[1].operation = missing.operation;
+    auto second = connect(1);
+    ASSERT_TRUE(second->resume(*first, entries));
+    ASSERT_EQ(second->outcomes().size(), 2U);
+    EXPECT_EQ(second->outcomes()[0], kExecuted);
+    EXPECT_EQ(second->outcomes()[1], static_cast<uint8_t>(Outcome::not_executed));
+    EXPECT_FALSE(first->receive().ok());  // closed
+    auto late = connect(1);
+    EXPECT_FALSE(late->resume(*first));  // an old attempt does not displace a newer one
+    EXPECT_EQ(late->refused().reason, static_cast<uint8_t>(RefusalReason::stale_incarnation));
+    EXPECT_EQ(second->read(0, 1), std::string(1, '\7'));
+}
+
+TEST_F(ServerTest, ARestartWithKeptMemoryResumesAndOneWithoutSaysSo) {
+    start();
+    auto client = open(1);
+    EXPECT_EQ(client->write(0, "kept").outcome, kExecuted);
+    restart();
+    auto again = connect(1);
+    ASSERT_TRUE(again->resume(*client));
+    EXPECT_EQ(again->read(0, 4), "kept");
+    EXPECT_EQ(again->write(0, "more").outcome, kExecuted);
+    keeper_.keeps = false;
+    restart();
+    auto lost = connect(1);
+    EXPECT_FALSE(lost->resume(*again));
+    EXPECT_EQ(lost->refused().reason, static_cast<uint8_t>(RefusalReason::no_session));
+    EXPECT_GT(lost->refused().empty_since_incarnation, again->opened().content_incarnation);
+}
+
+TEST_F(ServerTest, AFlushedBackingComesBackWithoutMemory) {
+    start(folder_ + "/backing");
+    auto client = open(1);
+    EXPECT_EQ(client->opened().durability, static_cast<uint8_t>(Durability::power));
+    EXPECT_EQ(client->opened().write_unit_bytes, 512U);
+    EXPECT_EQ(client->write(10000, "flushed").outcome, kExecuted);
+    EXPECT_EQ(client->write(kVolumeBytes - 4, "last").outcome, kExecuted);
+    const wire::FlushRange ranges[] = {{10000, 7}, {kVolumeBytes - 4, 4}};
+    const std::string payload(reinterpret_cast<const char*>(ranges), sizeof(ranges));
+    const auto flushed =
+        client->call(client->make_request(OperationKind::flush, 0, sizeof(ranges)), payload);
+    EXPECT_EQ(flushed.outcome, kExecuted);
+    EXPECT_EQ(flushed.value, client->opened().content_incarnation);
+    EXPECT_EQ(client->write(1 << 20, "not flushed").outcome, kExecuted);
+    keeper_.keeps = false;
+    restart();
+    auto again = open(1);
+    EXPECT_EQ(again->read(10000, 7), "flushed");
+    EXPECT_EQ(again->read(kVolumeBytes - 4, 4), "last");
+    EXPECT_EQ(again->read(1 << 20, 4), std::string(4, '\0'));
+    EXPECT_EQ(again->opened().content_incarnation, client->opened().content_incarnation + 1);
+    EXPECT_EQ(again->opened().empty_since_incarnation,
+              client->opened().empty_since_incarnation);
+    const auto all = again->call(again->make_request(OperationKind::flush, 0, 0));
+    EXPECT_EQ(all.outcome, kExecuted);
+}
+
+TEST_F(ServerTest, VolumesComeAndGo) {
+    start();
+    std::string problem;
+    EXPECT_EQ(server_->create_volume({"volume", 4096, 4096, ""}, problem).error(), Error::eexist);
+    EXPECT_EQ(server_->create_volume({"a/b", 4096, 4096, ""}, problem).error(), Error::einval);
+    EXPECT_EQ(server_->create_volume({"large", uint64_t{1} << 30, 4096, ""}, problem).error(),
+              Error::enospc);
+    auto client = open(1);
+    ASSERT_TRUE(server_->resize_volume("volume", kVolumeBytes * 2, problem).ok()) << problem;
+    EXPECT_EQ(client->write(kVolumeBytes, "new part").outcome, kExecuted);
+    EXPECT_EQ(client->last_notice(), static_cast<int>(wire::NoticeReason::resized));
+    ASSERT_TRUE(server_->delete_volume("volume", problem).ok()) << problem;
+    EXPECT_FALSE(client->receive().ok());
+    EXPECT_EQ(client->last_notice(), static_cast<int>(wire::NoticeReason::deleted));
+    EXPECT_TRUE(server_->list_volumes().empty());
+    EXPECT_EQ(server_->delete_volume("volume", problem).error(), Error::enoent);
+}
+
+}  // namespace
+}  // namespace tiffin::rdma_blk
