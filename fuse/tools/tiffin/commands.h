@@ -20,4 +20,20 @@ std::optional<Problem> print_info(const std::string& address, bool as_json);
 std::optional<Problem> print_dump(const std::string& address, const std::string& structure,
                                   std::optional<uint64_t> number, bool as_json);
 
+// tiffin volume: asks the tiffind behind `socket`.
+struct VolumeArguments {
+    std::string socket = "/run/tiffind/admin.sock";
+    std::string name;
+    std::string size;
+    std::string backing;   // a file or disk; empty: none
+    std::string key_file;  // create, info: where the key goes; empty: create prints it
+    bool json = false;
+};
+
+std::optional<Problem> volume_create(const VolumeArguments& arguments);
+std::optional<Problem> volume_list(const VolumeArguments& arguments);
+std::optional<Problem> volume_resize(const VolumeArguments& arguments);
+std::optional<Problem> volume_delete(const VolumeArguments& arguments);
+std::optional<Problem> volume_info(const VolumeArguments& arguments);
+
 }  // namespace tiffin::fuse

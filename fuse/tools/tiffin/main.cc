@@ -66,6 +66,43 @@ void add_device_commands(CLI::App& app, Arguments& arguments, std::optional<Prob
     });
 }
 
+using VolumeFunction = std::optional<Problem> (*)(const VolumeArguments&);
+
+CLI::App* add_volume_command(CLI::App& volume, const char* name, const char* what,
+                             VolumeFunction function, VolumeArguments& arguments,
+                             std::optional<Problem>& problem) {
+    CLI::App* command = volume.add_subcommand(name, what);
+    command->add_option("--socket", arguments.socket, "Of tiffind; /run/tiffind/admin.sock");
+    command->callback([&arguments, &problem, function] { problem = function(arguments); });
+    return command;
+}
+
+// Those that ask a memory server of this host.
+void add_volume_commands(CLI::App& app, VolumeArguments& arguments,
+                         std::optional<Problem>& problem) {
+    CLI::App* volume = app.add_subcommand("volume", "Volumes of the memory server on this host");
+    volume->require_subcommand(1);
+    const auto add = [&](const char* name, const char* what, VolumeFunction function) {
+        return add_volume_command(*volume, name, what, function, arguments, problem);
+    };
+    CLI::App* create = add("create", "Makes a volume and hands out its key", volume_create);
+    create->add_option("NAME", arguments.name, "1 to 63 of a-z A-Z 0-9 . _ -")->required();
+    create->add_option("SIZE", arguments.size, "Such as 500M or 10G")->required();
+    create->add_option("--backing", arguments.backing, "A file or disk that flushed content goes to");
+    create->add_option("--key-file", arguments.key_file, "A new file for the key, instead of printing");
+    CLI::App* list = add("list", "All volumes: name, bytes, writer", volume_list);
+    list->add_flag("--json", arguments.json, "For programs");
+    CLI::App* resize = add("resize", "Makes a volume larger", volume_resize);
+    resize->add_option("NAME", arguments.name, "The volume")->required();
+    resize->add_option("SIZE", arguments.size, "Such as 500M or 10G")->required();
+    CLI::App* removal = add("delete", "Deletes a volume with its content", volume_delete);
+    removal->add_option("NAME", arguments.name, "The volume")->required();
+    CLI::App* info = add("info", "What there is to say about a volume", volume_info);
+    info->add_option("NAME", arguments.name, "The volume")->required();
+    info->add_option("--key-file", arguments.key_file, "A new file to write the volume's key to");
+    info->add_flag("--json", arguments.json, "For programs");
+}
+
 int run(int argc, char** argv) {
     if (!provide_standard_descriptors("tiffin")) {
         return EXIT_FAILURE;
@@ -77,6 +114,8 @@ int run(int argc, char** argv) {
     std::optional<Problem> problem;
     add_mount_commands(app, arguments, problem);
     add_device_commands(app, arguments, problem);
+    VolumeArguments volume_arguments;
+    add_volume_commands(app, volume_arguments, problem);
     CLI::App* version = app.add_subcommand("version", "The version of the tools, and of a mount");
     version->add_option("MOUNTPOINT", arguments.place, "Any directory of a mount");
     version->callback([&] { problem = print_version(arguments.place); });

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// tiffin volume: what administrators ask a tiffind of this host, over its socket.
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fmt/core.h>
+#include <nlohmann/json.hpp>
+
+#include "fuse/host/size_text.h"
+#include "fuse/tools/tiffin/commands.h"
+#include "rdma_blk/server/unique_descriptor.h"
+
+namespace tiffin::fuse {
+namespace {
+
+using Json = nlohmann::json;
+using rdma_blk::UniqueDescriptor;
+
+Problem system_problem(const std::string& what) {
+    return {what + ": " + system_error_text(errno), static_cast<Error>(errno)};
+}
+
+// One line there, one line back.
+OrProblem<Json> ask(const std::string& socket_path, const Json& request) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    if (socket_path.size() >= sizeof(address.sun_path)) {
+        return Problem{socket_path + ": the path is too long for a socket"};
+    }
+    std::memcpy(address.sun_path, socket_path.data(), socket_path.size());
+    const UniqueDescriptor connection(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (connect(connection.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
+        return system_problem("tiffind cannot be reached at " + socket_path);
+    }
+    const std::string line = request.dump() + "\n";
+    if (send(connection.get(), line.data(), line.size(), MSG_NOSIGNAL) !=
+        static_cast<ssize_t>(line.size())) {
+        return system_problem(socket_path);
+    }
+    std::string answer;
+    while (answer.find('\n') == std::string::npos) {
+        char buffer[4096];
+        const ssize_t count = recv(connection.get(), buffer, sizeof(buffer), 0);
+        if (count <= 0) {
+            return Problem{socket_path + ": tiffind closed the connection", Error::eio};
+        }
+        answer.append(buffer, static_cast<size_t>(count));
+    }
+    Json json = Json::parse(answer, nullptr, false);
+    if (!json.is_object() || !json.contains("ok")) {
+        return Problem{socket_path + ": this is no answer of tiffind", Error::eproto};
+    }
+    if (json["ok"] != true) {
+        return Problem{json.value("error", "tiffind refuses, and does not say why")};
+    }
+    return json;
+}
+
+// A new file that only its owner reads. An old one is never overwritten: it may be another volume's only key.
+std::optional<Problem> write_key(const std::string& path, const std::string& key) {
+    const UniqueDescriptor file(
+        open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+    const std::string line = key + "\n";
+    if (!file.valid() ||
+        write(file.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size()) ||
+        fsync(file.get()) != 0) {
+        return system_problem("the key cannot be written to " + path);
+    }
+    return std::nullopt;
+}
+
+std::optional<Problem> hand_out_key(const VolumeArguments& arguments, const Json& answer) {
+    const std::string key = answer.value("key", "");
+    if (arguments.key_file.empty()) {
+        fmt::print("{}\n", key);
+        return std::nullopt;
+    }
+    std::optional<Problem> problem = write_key(arguments.key_file, key);
+    if (problem.has_value()) {
+        problem->text += "; 'tiffin volume info " + arguments.name + " --key-file FILE' tries again";
+    }
+    return problem;
+}
+
+void print_volume(const Json& volume) {
+    const auto text = [&](const char* key) { return volume.value(key, ""); };
+    const auto number = [&](const char* key) { return volume.value(key, uint64_t{0}); };
+    fmt::print("name:                 {}\n", text("name"));
+    fmt::print("UUID:                 {}\n", text("uuid"));
+    fmt::print("size:                 {} bytes\n", number("data_bytes"));
+    fmt::print("memory in use:        {} bytes{}{}\n", number("memory_bytes"),
+               volume.value("huge_pages", false) ? ", huge pages" : "",
+               volume.value("locked", false) ? ", locked" : "");
+    fmt::print("backing:              {}\n",
+               text("backing").empty() ? "none: the content is as lasting as the memory"
+                                       : text("backing"));
+    fmt::print("epoch:                {}\n", number("epoch"));
+    fmt::print("content incarnation:  {}\n", number("content_incarnation"));
+    fmt::print("sessions:             {}, {} of them connected\n", number("sessions"),
+               number("connected_sessions"));
+    fmt::print("writer:               {}\n",
+               text("holder").empty() ? "nobody"
+                                      : fmt::format("{}, heard of {} ms ago", text("holder"),
+                                                    number("holder_silent_ms")));
+}
+
+}  // namespace
+
+std::optional<Problem> volume_create(const VolumeArguments& arguments) {
+    const OrProblem<uint64_t> size = parse_size(arguments.size);
+    if (!size.ok()) {
+        return size.problem();
+    }
+    // Found out before the volume is there.
+    if (!arguments.key_file.empty() && access(arguments.key_file.c_str(), F_OK) == 0) {
+        return Problem{arguments.key_file + " exists already", Error::eexist};
+    }
+    const OrProblem<Json> answer = ask(arguments.socket, {{"command", "create"},
+                                                          {"name", arguments.name},
+                                                          {"size_bytes", size.value()},
+                                                          {"backing", arguments.backing}});
+    return answer.ok() ? hand_out_key(arguments, answer.value()) : answer.problem();
+}
+
+std::optional<Problem> volume_list(const VolumeArguments& arguments) {
+    const OrProblem<Json> answer = ask(arguments.socket, {{"command", "list"}});
+    if (!answer.ok()) {
+        return answer.problem();
+    }
+    const Json volumes = answer.value().value("volumes", Json::array());
+    if (arguments.json) {
+        fmt::print("{}\n", volumes.dump(2));
+        return std::nullopt;
+    }
+    for (const Json& volume : volumes) {
+        fmt::print("{}\t{}\t{}\n", volume.value("name", ""),
+                   volume.value("data_bytes", uint64_t{0}), volume.value("holder", ""));
+    }
+    return std::nullopt;
+}
+
+std::optional<Problem> volume_resize(const VolumeArguments& arguments) {
+    const OrProblem<uint64_t> size = parse_size(arguments.size);
+    if (!size.ok()) {
+        return size.problem();
+    }
+    const OrProblem<Json> answer = ask(
+        arguments.socket,
+        {{"command", "resize"}, {"name", arguments.name}, {"size_bytes", size.value()}});
+    return answer.ok() ? std::nullopt : std::optional<Problem>(answer.problem());
+}
+
+std::optional<Problem> volume_delete(const VolumeArguments& arguments) {
+    const OrProblem<Json> answer =
+        ask(arguments.socket, {{"command", "delete"}, {"name", arguments.name}});
+    return answer.ok() ? std::nullopt : std::optional<Problem>(answer.problem());
+}
+
+std::optional<Problem> volume_info(const VolumeArguments& arguments) {
+    const bool with_key = !arguments.key_file.empty();
+    const OrProblem<Json> answer =
+        ask(arguments.socket,
+            {{"command", "info"}, {"name", arguments.name}, {"with_key", with_key}});
+    if (!answer.ok()) {
+        return answer.problem();
+    }
+    const Json volume = answer.value().value("volume", Json::object());
+    if (arguments.json) {
+        fmt::print("{}\n", volume.dump(2));
+    } else {
+        print_volume(volume);
+    }
+    return with_key ? write_key(arguments.key_file, answer.value().value("key", ""))
+                    : std::nullopt;
+}
+
+}  // namespace tiffin::fuse

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// tiffind: serves volumes of memory. What it does is in rdma_blk/server; here are arguments, configuration,
+// signals and the log.
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "fuse/host/log_sink.h"
+#include "fuse/tools/common/tool.h"
+#include "rdma_blk/server/administration.h"
+#include "rdma_blk/server/keeper.h"
+#include "rdma_blk/server/server.h"
+
+namespace tiffin::fuse {
+namespace {
+
+using rdma_blk::Configuration;
+
+constexpr int kUsageStatus = 2;
+constexpr char kDefaultFile[] = "/etc/tiffind.toml";
+
+struct Arguments {
+    std::string file = kDefaultFile;
+    bool check = false;
+    bool no_keeper = false;
+};
+
+// Reads the file; that the default one does not exist is no mistake.
+bool read_configuration(const std::string& file, Configuration& configuration,
+                        std::string& problem) {
+    std::ifstream stream(file, std::ios::binary);
+    if (!stream) {
+        if (file == kDefaultFile && errno == ENOENT) {
+            return true;
+        }
+        problem = file + ": cannot be read: " + std::strerror(errno);
+        return false;
+    }
+    std::ostringstream text;
+    text << stream.rdbuf();
+    return rdma_blk::parse_configuration(text.str(), file, configuration, problem);
+}
+
+// Each connection is a descriptor; the rest is for volumes, files and the log.
+void raise_descriptor_limit(uint32_t max_connections) {
+    rlimit limit{};
+    const rlim_t wanted = max_connections + 1024;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) {
+        return;
+    }
+    limit.rlim_cur = std::min(wanted, limit.rlim_max);
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+    if (limit.rlim_cur < wanted) {
+        host::log(host::LogLevel::warning,
+                  "the limit of open files is too low for max_connections");
+    }
+}
+
+void reload(rdma_blk::Server& server, const std::string& file) {
+    Configuration configuration;
+    std::string problem;
+    if (read_configuration(file, configuration, problem)) {
+        server.reload(configuration);
+        host::log(host::LogLevel::info, "configuration read again");
+    } else {
+        host::log(host::LogLevel::error, (problem + "; nothing was changed").c_str());
+    }
+}
+
+int serve(const Arguments& arguments, const Configuration& configuration,
+          rdma_blk::MemoryKeeper& keeper) {
+    sigset_t signals;
+    sigemptyset(&signals);
+    for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
+        sigaddset(&signals, signal);
+    }
+    pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // in all threads, so that sigwait() gets them
+    raise_descriptor_limit(configuration.max_connections);
+    rdma_blk::Server server(configuration, keeper);
+    std::string problem;
+    if (!server.start(problem).ok()) {
+        print_problem("tiffind", Problem{problem.empty() ? "cannot start" : problem});
+        return EXIT_FAILURE;
+    }
+    (void)mkdir(configuration.runtime_directory.c_str(), 0755);
+    rdma_blk::AdministrationSocket administration(server);
+    const std::string path = configuration.runtime_directory + "/admin.sock";
+    const Result<void> listening = administration.start(path);
+    if (!listening.ok()) {
+        print_problem("tiffind",
+                      Problem{path + ": " + std::strerror(errno_value(listening.error()))});
+        return EXIT_FAILURE;
+    }
+    host::log(host::LogLevel::info, "ready");
+    int signal = 0;
+    while (sigwait(&signals, &signal) == 0 && signal == SIGHUP) {
+        reload(server, arguments.file);
+    }
+    host::log(host::LogLevel::info, "stopping");
+    administration.stop();
+    server.stop();
+    return EXIT_SUCCESS;
+}
+
+int run(int argc, char** argv) {
+    if (!provide_standard_descriptors("tiffind")) {
+        return EXIT_FAILURE;
+    }
+    CLI::App app("Serves volumes of memory to other machines.", "tiffind");
+    add_version_flag(app);
+    Arguments arguments;
+    app.add_option("-c,--config", arguments.file,
+                   "The configuration; /etc/tiffind.toml if it exists");
+    app.add_flag("--check", arguments.check, "Only check the configuration");
+    app.add_flag("--no-keeper", arguments.no_keeper,
+                 "One process: the memory ends with it, by accident or not");
+    if (std::optional<int> status = parse_arguments(app, argc, argv, kUsageStatus)) {
+        return *status;
+    }
+    Configuration configuration;
+    std::string problem;
+    if (!read_configuration(arguments.file, configuration, problem)) {
+        print_problem("tiffind", Problem{problem});
+        return kUsageStatus;
+    }
+    if (arguments.check) {
+        return EXIT_SUCCESS;
+    }
+    StderrLogSink log("tiffind", std::getenv("JOURNAL_STREAM") == nullptr);
+    set_log_sink(&log);
+    (void)std::signal(SIGPIPE, SIG_IGN);
+    int status = EXIT_SUCCESS;
+    if (arguments.no_keeper) {
+        rdma_blk::MemoryKeeper nobody;
+        status = serve(arguments, configuration, nobody);
+    } else {
+        status = rdma_blk::run_with_keeper([&](rdma_blk::MemoryKeeper& keeper) {
+            return serve(arguments, configuration, keeper);
+        });
+    }
+    set_log_sink(nullptr);
+    return status;
+}
+
+}  // namespace
+}  // namespace tiffin::fuse
+
+int main(int argc, char** argv) { return tiffin::fuse::run(argc, argv); }
