@@ -3,13 +3,26 @@
 
 #include <arpa/inet.h>
 
-#include <cctype>
 #include <charconv>
+#include <stdexcept>
 
 #include "rdma_blk/server/volume_state.h"
 
-#define TOML_EXCEPTIONS 0
+// With exceptions the parser stops at the first mistake; without, damaged texts lead it into its own assertions.
+// What it still asserts is a mistake in the file as well, not a reason to abort.
+namespace {
+
+constexpr void assert_toml(bool condition) {
+    if (!condition) {
+        throw std::logic_error("not valid TOML");
+    }
+}
+
+}  // namespace
+
+#define TOML_EXCEPTIONS 1
 #define TOML_ENABLE_FORMATTERS 0
+#define TOML_ASSERT(expression) assert_toml(static_cast<bool>(expression))
 #include <toml++/toml.h>
 
 namespace tiffin::rdma_blk {
@@ -268,14 +281,19 @@ bool parse_listen_address(const std::string& text, ListenAddress& address) {
 bool parse_configuration(const std::string& text, const std::string& file,
                          Configuration& configuration, std::string& problem) {
     problem.clear();
-    const toml::parse_result result = toml::parse(text, file);
-    if (!result) {
-        problem = file + ":" + std::to_string(result.error().source().begin.line) + ": " +
-                  std::string(result.error().description());
+    toml::table table;
+    try {
+        table = toml::parse(text, file);
+    } catch (const toml::parse_error& error) {
+        problem = file + ":" + std::to_string(error.source().begin.line) + ": " +
+                  std::string(error.description());
+        return false;
+    } catch (const std::logic_error& error) {
+        problem = file + ": " + error.what();
         return false;
     }
     Reader reader(file, problem);
-    for (const auto& [key, node] : result.table()) {
+    for (const auto& [key, node] : table) {
         read_key(reader, std::string(key.str()), node, configuration);
     }
     return reader.ok();

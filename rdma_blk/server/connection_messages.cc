@@ -152,9 +152,8 @@ Result<void> Connection::answer_deferred(uint64_t now_ns) {
 
 Result<void> Connection::open_session(uint64_t now_ns) {
     const ByteSpan entries(deferred_.payload.data(), deferred_.payload.size());
-    Volume::OpenAnswer answer = volume_->open_session(deferred_.open, entries,
-                                                      handshake_->client_uuid(),
-                                                      shared_from_this(), now_ns);
+    Volume::OpenAnswer answer = volume_->open_session(
+        deferred_.open, entries, handshake_->client_uuid(), shared_from_this(), now_ns);
     if (answer.kind == Volume::OpenAnswer::Kind::try_again) {
         return {};
     }

@@ -22,8 +22,8 @@ bool is_zero(const unsigned char* bytes, size_t size) {
 
 }  // namespace
 
-Result<std::shared_ptr<FileBacking>> FileBacking::open(const std::string& path,
-                                                       uint64_t size_bytes, std::string& problem) {
+Result<std::shared_ptr<FileBacking>> FileBacking::open(const std::string& path, uint64_t size_bytes,
+                                                       std::string& problem) {
     std::shared_ptr<FileBacking> backing(new FileBacking());
     const auto failed = [&](const char* what) {
         const auto error = static_cast<Error>(errno);
@@ -98,8 +98,7 @@ Result<void> FileBacking::provide(uint64_t size_bytes) {
     if (fallocate(file_.get(), 0, 0, static_cast<off_t>(size_bytes)) == 0) {
         return fsync(file_.get()) == 0 ? Result<void>() : Error::eio;
     }
-    if (errno != EOPNOTSUPP ||
-        ftruncate(file_.get(), static_cast<off_t>(size_bytes)) != 0) {
+    if (errno != EOPNOTSUPP || ftruncate(file_.get(), static_cast<off_t>(size_bytes)) != 0) {
         return Error::enospc;
     }
     return fsync(file_.get()) == 0 ? Result<void>() : Error::eio;
@@ -108,8 +107,7 @@ Result<void> FileBacking::provide(uint64_t size_bytes) {
 Result<void> FileBacking::read_all(unsigned char* memory, uint64_t size_bytes) {
     for (uint64_t offset = 0; offset < size_bytes;) {
         const size_t piece = std::min<uint64_t>(kBufferBytes, size_bytes - offset);
-        const ssize_t count =
-            pread(file_.get(), buffers_, piece, static_cast<off_t>(offset));
+        const ssize_t count = pread(file_.get(), buffers_, piece, static_cast<off_t>(offset));
         if (count < 0 && errno == EINTR) {
             continue;
         }

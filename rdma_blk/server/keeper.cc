@@ -102,8 +102,8 @@ class KeeperClient final : public MemoryKeeper {
     Result<void> keep(const std::string& volume_name, int data, int control) override {
         MutexLock lock(mutex_);
         const int descriptors[kDescriptors] = {data, control};
-        const bool sent = send_message(socket_.get(), make_message(MessageKind::keep, volume_name),
-                                       descriptors);
+        const bool sent =
+            send_message(socket_.get(), make_message(MessageKind::keep, volume_name), descriptors);
         return sent ? Result<void>() : Error::eio;
     }
     void forget(const std::string& volume_name) override {

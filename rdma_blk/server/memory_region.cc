@@ -43,8 +43,7 @@ Result<std::unique_ptr<MemoryRegion>> MemoryRegion::create(const std::string& na
     if (options.huge_pages != Wish::no && size_bytes % kHugePageBytes == 0) {
         UniqueDescriptor memfd = make_memfd(name, size_bytes, MFD_HUGETLB | kMemfdHuge2MiB);
         // Huge pages that do not exist are noticed at the latest when they are allocated.
-        if (memfd.valid() &&
-            fallocate(memfd.get(), 0, 0, static_cast<off_t>(size_bytes)) == 0) {
+        if (memfd.valid() && fallocate(memfd.get(), 0, 0, static_cast<off_t>(size_bytes)) == 0) {
             auto region = adopt(std::move(memfd), size_bytes, options);
             if (region.ok()) {
                 (*region)->has_huge_pages_ = true;
@@ -86,8 +85,8 @@ Result<void> MemoryRegion::map(const MemoryOptions& options) {
     if (size_bytes_ > kReservedAtMost) {
         return Error::efbig;
     }
-    reserved_bytes_ = std::clamp(round_up(size_bytes_ * 4, kHugePageBytes), kReservedAtLeast,
-                                 kReservedAtMost);
+    reserved_bytes_ =
+        std::clamp(round_up(size_bytes_ * 4, kHugePageBytes), kReservedAtLeast, kReservedAtMost);
     void* reserved = mmap(nullptr, reserved_bytes_ + kHugePageBytes, PROT_NONE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (reserved == MAP_FAILED) {

@@ -58,8 +58,7 @@ size_t OutputQueue::piece_at(const Frame& frame, size_t plain_offset, size_t lef
     if (!frame.sealed) {
         return left;
     }
-    return std::min<size_t>(left,
-                            wire::kSealedChunkBytes - plain_offset % wire::kSealedChunkBytes);
+    return std::min<size_t>(left, wire::kSealedChunkBytes - plain_offset % wire::kSealedChunkBytes);
 }
 
 Result<OutputQueue::Frame> OutputQueue::begin_message(wire::MessageType type, size_t fixed_bytes,
@@ -69,8 +68,8 @@ Result<OutputQueue::Frame> OutputQueue::begin_message(wire::MessageType type, si
     frame.sealed = type >= wire::MessageType::session_open && (!is_response || seals_requests_);
     TIFFIN_ASSERT(!frame.sealed || seal_ != nullptr);
     frame.plain_bytes = fixed_bytes + payload_bytes;
-    frame.total_bytes = kHeaderBytes + (frame.sealed ? wire::sealed_bytes(frame.plain_bytes)
-                                                     : frame.plain_bytes);
+    frame.total_bytes =
+        kHeaderBytes + (frame.sealed ? wire::sealed_bytes(frame.plain_bytes) : frame.plain_bytes);
     TRY(make_room(frame.total_bytes));
     frame.begin = buffer_ + end_;
     return frame;
@@ -123,8 +122,7 @@ Result<void> OutputQueue::add_response(wire::Response response, ByteSpan payload
         response.flags |= wire::response_flag::has_checksum;
     }
     return finish_message(
-        frame, type,
-        ByteSpan(reinterpret_cast<const unsigned char*>(&response), sizeof(response)),
+        frame, type, ByteSpan(reinterpret_cast<const unsigned char*>(&response), sizeof(response)),
         payload.size());
 }
 

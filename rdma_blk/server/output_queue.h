@@ -30,8 +30,8 @@ class OutputQueue {
     // Errors: enomem, eproto (the seal is used up): the connection must end.
     template <typename T>
     Result<void> add(wire::MessageType type, const T& fixed, ByteSpan payload = ByteSpan()) {
-        return add_message(type, ByteSpan(reinterpret_cast<const unsigned char*>(&fixed), sizeof(T)),
-                           payload);
+        return add_message(
+            type, ByteSpan(reinterpret_cast<const unsigned char*>(&fixed), sizeof(T)), payload);
     }
     // Sets the response's checksum when there is a payload.
     Result<void> add_response(wire::Response response, ByteSpan payload);

@@ -44,8 +44,8 @@ UniqueDescriptor listen_on(const ListenAddress& address, uint16_t& port) {
     if (is_6) {  // [::] takes IPv4 as well
         (void)setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
     }
-    const auto* bound = is_6 ? reinterpret_cast<const sockaddr*>(&inet6)
-                             : reinterpret_cast<const sockaddr*>(&inet);
+    const auto* bound =
+        is_6 ? reinterpret_cast<const sockaddr*>(&inet6) : reinterpret_cast<const sockaddr*>(&inet);
     socklen_t length = is_6 ? sizeof(inet6) : sizeof(inet);
     if (bind(socket.get(), bound, length) != 0 || listen(socket.get(), kBacklog) != 0) {
         const int error = errno;
@@ -102,8 +102,8 @@ Result<void> Server::load_volumes(std::string& problem) {
     MutexLock lock(administration_mutex_);
     for (const std::string& name : TRY(directory_.list())) {
         const Result<VolumeState> state = directory_.load(name);
-        Result<void> started = state.ok() ? start_volume(state.value(), false, problem)
-                                          : Result<void>(state.error());
+        Result<void> started =
+            state.ok() ? start_volume(state.value(), false, problem) : Result<void>(state.error());
         if (!started.ok()) {
             if (problem.empty()) {
                 problem = "volume " + name +
@@ -131,15 +131,15 @@ Result<void> Server::start_volume(const VolumeState& state, bool is_new, std::st
     TRY(keeper_.keep(state.name, served.volume->data_descriptor(),
                      served.volume->control_descriptor()));
     const VolumeInfo info = served.volume->info(host::monotonic_ns());
-    log(host::LogLevel::info,
-        "volume " + state.name + ": " + std::to_string(state.data_bytes >> 20) + " MiB, " +
-            (was_kept             ? "memory kept"
-             : is_new             ? "new"
-             : served.backing     ? "read from its backing"
-                                  : "empty: its memory was lost") +
-            ", epoch " + std::to_string(info.epoch) + ", content " +
-            std::to_string(info.content_incarnation) + ", " +
-            std::to_string(info.session_count) + " sessions");
+    log(host::LogLevel::info, "volume " + state.name + ": " +
+                                  std::to_string(state.data_bytes >> 20) + " MiB, " +
+                                  (was_kept         ? "memory kept"
+                                   : is_new         ? "new"
+                                   : served.backing ? "read from its backing"
+                                                    : "empty: its memory was lost") +
+                                  ", epoch " + std::to_string(info.epoch) + ", content " +
+                                  std::to_string(info.content_incarnation) + ", " +
+                                  std::to_string(info.session_count) + " sessions");
     ExclusiveLock lock(volumes_mutex_);
     volumes_[state.name] = std::move(served);
     return {};
@@ -155,13 +155,12 @@ Result<void> Server::open_listeners(std::string& problem) {
         uint16_t port = 0;
         UniqueDescriptor listener = listen_on(address, port);
         if (!listener.valid()) {
-            problem = "cannot listen on " + address.host + " port " +
-                      std::to_string(address.port) + ": " + std::strerror(errno);
+            problem = "cannot listen on " + address.host + " port " + std::to_string(address.port) +
+                      ": " + std::strerror(errno);
             return static_cast<Error>(errno);
         }
         port_ = port_ == 0 ? port : port_;
-        log(host::LogLevel::info,
-            "listening on " + address.host + " port " + std::to_string(port));
+        log(host::LogLevel::info, "listening on " + address.host + " port " + std::to_string(port));
         listeners_.push_back(std::move(listener));
     }
     return {};

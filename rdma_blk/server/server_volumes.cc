@@ -83,8 +83,8 @@ Result<void> Server::delete_volume(const std::string& name, std::string& problem
     keeper_.forget(name);
     const Result<void> removed = directory_.remove(name);
     if (!removed.ok()) {
-        problem = "the state of volume " + name +
-                  " cannot be removed: " + describe(removed.error());
+        problem =
+            "the state of volume " + name + " cannot be removed: " + describe(removed.error());
     }
     host::log(host::LogLevel::info, ("volume " + name + ": deleted").c_str());
     return removed;

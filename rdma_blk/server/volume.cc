@@ -141,8 +141,7 @@ Volume::OpenAnswer Volume::resume(const wire::SessionOpen& open, ByteSpan entrie
         // Forgotten. A writer since whom another one has written must not start again as if nothing had
         // happened in between.
         const bool was_succeeded = open.epoch != 0 && open.epoch != state_.epoch;
-        return refuse(was_succeeded ? wire::RefusalReason::fenced
-                                    : wire::RefusalReason::no_session,
+        return refuse(was_succeeded ? wire::RefusalReason::fenced : wire::RefusalReason::no_session,
                       0);
     }
     if (session->is_fenced()) {
@@ -248,9 +247,9 @@ Result<void> Volume::grant_lease(VolumeSession& session, const char* holder_text
     next.epoch++;
     const Result<void> saved = directory_.save(next);
     if (!saved.ok()) {
-        host::log(host::LogLevel::error,
-                  ("volume " + name_ + ": the state cannot be saved, so nobody gets the lease")
-                      .c_str());
+        host::log(
+            host::LogLevel::error,
+            ("volume " + name_ + ": the state cannot be saved, so nobody gets the lease").c_str());
         return saved.error();
     }
     state_.epoch = next.epoch;
@@ -280,8 +279,7 @@ void Volume::fence(VolumeSession& session) {
     notice.data_bytes = state_.data_bytes;
     notice.reason = static_cast<uint8_t>(wire::NoticeReason::fenced);
     session.fence(notice);
-    store_release(session.place().record->state,
-                  static_cast<uint32_t>(wire::SessionState::fenced));
+    store_release(session.place().record->state, static_cast<uint32_t>(wire::SessionState::fenced));
     count(counters_.fences);
     const std::string holder = printable(lease().holder_text, wire::kHolderTextBytes);
     host::log(host::LogLevel::warning,

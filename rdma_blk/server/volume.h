@@ -130,11 +130,10 @@ class Volume {
     Result<SessionPointer> make_session(uint32_t index, uint64_t session_id,
                                         const unsigned char client_uuid[16]);
     OpenAnswer open_new(const wire::SessionOpen& open, const unsigned char client_uuid[16],
-                        const std::shared_ptr<SessionPath>& path, uint64_t now_ns)
-        REQUIRES(mutex_);
+                        const std::shared_ptr<SessionPath>& path, uint64_t now_ns) REQUIRES(mutex_);
     OpenAnswer resume(const wire::SessionOpen& open, ByteSpan entries,
-                      const unsigned char client_uuid[16],
-                      const std::shared_ptr<SessionPath>& path) REQUIRES(mutex_);
+                      const unsigned char client_uuid[16], const std::shared_ptr<SessionPath>& path)
+        REQUIRES(mutex_);
     OpenAnswer refuse(wire::RefusalReason reason, uint64_t now_ns) REQUIRES(mutex_);
     wire::SessionOpened describe(const VolumeSession& session, uint32_t incarnation) const
         REQUIRES(mutex_);

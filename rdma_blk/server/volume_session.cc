@@ -95,8 +95,8 @@ void VolumeSession::execute(const std::shared_ptr<SessionPath>& path, const wire
             break;
         case OperationKind::compare_swap:
         case OperationKind::fetch_add:
-            response = execute_atomic(*table_, request,
-                                      reinterpret_cast<uint64_t*>(address(request)));
+            response =
+                execute_atomic(*table_, request, reinterpret_cast<uint64_t*>(address(request)));
             break;
         case OperationKind::flush:
             start_flush(path, request, payload);
@@ -114,11 +114,11 @@ void VolumeSession::start_flush(const std::shared_ptr<SessionPath>& path,
         // Both were checked by nobody yet: what a parser says about the bytes, and the volume's bounds.
         const Result<wire::FlushRange> range = wire::parse_flush_range(payload, index);
         const Result<void> access =
-            range.ok() ? check_flush_range(table_->access(), request, range.value()) : range.error();
+            range.ok() ? check_flush_range(table_->access(), request, range.value())
+                       : range.error();
         if (!access.ok()) {
-            const wire::Response response =
-                table_->finish(request, Outcome::not_executed,
-                               range.ok() ? access.error() : Error::einval, 0);
+            const wire::Response response = table_->finish(
+                request, Outcome::not_executed, range.ok() ? access.error() : Error::einval, 0);
             count_response(response);
             path->send_response(response, ByteSpan());
             return;
@@ -130,8 +130,8 @@ void VolumeSession::start_flush(const std::shared_ptr<SessionPath>& path,
         place_.flusher->start(std::move(job));
         return;
     }
-    const wire::Response response = table_->finish(request, Outcome::executed, Error::eio,
-                                                   place_.content_incarnation->load());
+    const wire::Response response =
+        table_->finish(request, Outcome::executed, Error::eio, place_.content_incarnation->load());
     count_response(response);
     path->send_response(response, ByteSpan());
 }
@@ -186,8 +186,8 @@ void VolumeSession::serve_ready() {
             continue;
         }
         waiting.path->release_held(waiting.payload.size(), answer_bytes(waiting.request));
-        act(waiting.path, waiting.request,
-            ByteSpan(waiting.payload.data(), waiting.payload.size()), ready.decision);
+        act(waiting.path, waiting.request, ByteSpan(waiting.payload.data(), waiting.payload.size()),
+            ready.decision);
     }
 }
 

@@ -15,11 +15,7 @@ constexpr uint32_t kMemoryWriteUnitBytes = 64;
 
 Volume::Volume(const StateDirectory& directory, const VolumeState& state,
                const VolumeOptions& options)
-    : directory_(directory),
-      name_(state.name),
-      key_(state.key),
-      options_(options),
-      state_(state) {}
+    : directory_(directory), name_(state.name), key_(state.key), options_(options), state_(state) {}
 
 Volume::~Volume() = default;
 
@@ -73,8 +69,7 @@ Result<bool> Volume::adopt_memory(KeptMemory& kept) {
         return Error::euclean;
     }
     layout_ = layout.value();
-    data_ = TRY(
-        MemoryRegion::adopt(std::move(kept.data), state_.data_bytes, options_.memory));
+    data_ = TRY(MemoryRegion::adopt(std::move(kept.data), state_.data_bytes, options_.memory));
     control_ = TRY(MemoryRegion::adopt(std::move(kept.control), layout_.control_bytes, {}));
     memory_ = {data_->data(), control_->data()};
     return true;
@@ -84,10 +79,10 @@ Result<void> Volume::make_memory(bool is_new, BackingStore* backing) {
     // As many log entries as slots: one for each operation that can be on its way.
     layout_ = TRY(wire::make_control_layout(options_.session_count, options_.slot_count,
                                             options_.slot_count, state_.words_bytes));
-    data_ = TRY(MemoryRegion::create("tiffind:" + name_ + ":data", state_.data_bytes,
-                                     options_.memory));
-    control_ = TRY(
-        MemoryRegion::create("tiffind:" + name_ + ":control", layout_.control_bytes, {}));
+    data_ =
+        TRY(MemoryRegion::create("tiffind:" + name_ + ":data", state_.data_bytes, options_.memory));
+    control_ =
+        TRY(MemoryRegion::create("tiffind:" + name_ + ":control", layout_.control_bytes, {}));
     memory_ = {data_->data(), control_->data()};
     if (backing != nullptr) {  // of a new volume, too: its content is what the file or disk has
         TRY(backing->read_all(memory_.data, state_.data_bytes));
@@ -124,8 +119,7 @@ void Volume::write_header(const unsigned char server_uuid[16], uint32_t write_un
     header.client_offset = layout_.client_offset;
     header.write_unit_bytes = write_unit_bytes;
     header.atomics_executor = static_cast<uint8_t>(AtomicsExecutor::cpu);
-    header.durability =
-        static_cast<uint8_t>(is_backed ? Durability::power : Durability::process);
+    header.durability = static_cast<uint8_t>(is_backed ? Durability::power : Durability::process);
     header.epoch = state_.epoch;
     header.content_incarnation = state_.content_incarnation;
     header.empty_since_incarnation = state_.empty_since_incarnation;
@@ -172,9 +166,8 @@ Result<void> Volume::recover_sessions(uint64_t now_ns) {
         session->heard(now_ns);
         sessions_[record.session_id] = session;
         update_access(*session);
-        const bool is_fenced =
-            record.state == static_cast<uint32_t>(wire::SessionState::fenced) ||
-            (record.epoch != 0 && record.epoch != state_.epoch);
+        const bool is_fenced = record.state == static_cast<uint32_t>(wire::SessionState::fenced) ||
+                               (record.epoch != 0 && record.epoch != state_.epoch);
         if (is_fenced) {
             session->fence(wire::Notice{});
             __atomic_store_n(&record.state, static_cast<uint32_t>(wire::SessionState::fenced),

@@ -27,7 +27,8 @@ constexpr size_t kMaxFileBytes = 16384;
 Error system_error() { return static_cast<Error>(errno); }
 
 bool ends_with(const std::string& text, const std::string& end) {
-    return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+    return text.size() >= end.size() &&
+           text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
 std::string number_line(const char* key, uint64_t value) {
@@ -230,7 +231,8 @@ Result<void> StateDirectory::remove(const std::string& name) const {
 Result<void> StateDirectory::server_uuid(unsigned char uuid[16]) const {
     Result<std::string> text = read_file(path_ + "/" + kServerUuidFile);
     if (text.ok()) {
-        if (text->size() != 33 || !from_hexadecimal(text->substr(0, 32), MutableByteSpan(uuid, 16))) {
+        if (text->size() != 33 ||
+            !from_hexadecimal(text->substr(0, 32), MutableByteSpan(uuid, 16))) {
             return Error::euclean;
         }
         return {};

@@ -88,8 +88,10 @@ void add_volume_commands(CLI::App& app, VolumeArguments& arguments,
     CLI::App* create = add("create", "Makes a volume and hands out its key", volume_create);
     create->add_option("NAME", arguments.name, "1 to 63 of a-z A-Z 0-9 . _ -")->required();
     create->add_option("SIZE", arguments.size, "Such as 500M or 10G")->required();
-    create->add_option("--backing", arguments.backing, "A file or disk that flushed content goes to");
-    create->add_option("--key-file", arguments.key_file, "A new file for the key, instead of printing");
+    create->add_option("--backing", arguments.backing,
+                       "A file or disk that flushed content goes to");
+    create->add_option("--key-file", arguments.key_file,
+                       "A new file for the key, instead of printing");
     CLI::App* list = add("list", "All volumes: name, bytes, writer", volume_list);
     list->add_flag("--json", arguments.json, "For programs");
     CLI::App* resize = add("resize", "Makes a volume larger", volume_resize);

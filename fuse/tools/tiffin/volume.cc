@@ -6,9 +6,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <fmt/core.h>
 #include <cerrno>
 #include <cstring>
-#include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "fuse/host/size_text.h"
@@ -82,7 +82,8 @@ std::optional<Problem> hand_out_key(const VolumeArguments& arguments, const Json
     }
     std::optional<Problem> problem = write_key(arguments.key_file, key);
     if (problem.has_value()) {
-        problem->text += "; 'tiffin volume info " + arguments.name + " --key-file FILE' tries again";
+        problem->text +=
+            "; 'tiffin volume info " + arguments.name + " --key-file FILE' tries again";
     }
     return problem;
 }
@@ -96,9 +97,9 @@ void print_volume(const Json& volume) {
     fmt::print("memory in use:        {} bytes{}{}\n", number("memory_bytes"),
                volume.value("huge_pages", false) ? ", huge pages" : "",
                volume.value("locked", false) ? ", locked" : "");
-    fmt::print("backing:              {}\n",
-               text("backing").empty() ? "none: the content is as lasting as the memory"
-                                       : text("backing"));
+    fmt::print("backing:              {}\n", text("backing").empty()
+                                                 ? "none: the content is as lasting as the memory"
+                                                 : text("backing"));
     fmt::print("epoch:                {}\n", number("epoch"));
     fmt::print("content incarnation:  {}\n", number("content_incarnation"));
     fmt::print("sessions:             {}, {} of them connected\n", number("sessions"),
@@ -149,9 +150,9 @@ std::optional<Problem> volume_resize(const VolumeArguments& arguments) {
     if (!size.ok()) {
         return size.problem();
     }
-    const OrProblem<Json> answer = ask(
-        arguments.socket,
-        {{"command", "resize"}, {"name", arguments.name}, {"size_bytes", size.value()}});
+    const OrProblem<Json> answer =
+        ask(arguments.socket,
+            {{"command", "resize"}, {"name", arguments.name}, {"size_bytes", size.value()}});
     return answer.ok() ? std::nullopt : std::optional<Problem>(answer.problem());
 }
 
@@ -163,9 +164,8 @@ std::optional<Problem> volume_delete(const VolumeArguments& arguments) {
 
 std::optional<Problem> volume_info(const VolumeArguments& arguments) {
     const bool with_key = !arguments.key_file.empty();
-    const OrProblem<Json> answer =
-        ask(arguments.socket,
-            {{"command", "info"}, {"name", arguments.name}, {"with_key", with_key}});
+    const OrProblem<Json> answer = ask(
+        arguments.socket, {{"command", "info"}, {"name", arguments.name}, {"with_key", with_key}});
     if (!answer.ok()) {
         return answer.problem();
     }
@@ -175,8 +175,7 @@ std::optional<Problem> volume_info(const VolumeArguments& arguments) {
     } else {
         print_volume(volume);
     }
-    return with_key ? write_key(arguments.key_file, answer.value().value("key", ""))
-                    : std::nullopt;
+    return with_key ? write_key(arguments.key_file, answer.value().value("key", "")) : std::nullopt;
 }
 
 }  // namespace tiffin::fuse

@@ -135,7 +135,8 @@ TEST_F(ServerTest, NotOneWriteOfAFencedHolderLandsAfterTheGrant) {
             std::this_thread::yield();
         }
         auto successor = open(2, SessionMode::write, true);
-        std::memset(memory(), 0, kVolumeBytes);  // the grant has been answered: all is the successor's
+        std::memset(memory(), 0,
+                    kVolumeBytes);  // the grant has been answered: all is the successor's
         storm.join();
         server_->find_volume("volume")->tick(host::monotonic_ns());
         for (uint64_t offset = 0; offset < kVolumeBytes; offset += 4096) {
@@ -172,10 +173,10 @@ TEST_F(ServerTest, ASlowReaderStallsNobodyAndIsDropped) {
     auto slow = open(1, SessionMode::read);
     auto quick = open(2);
     for (int index = 0; index < 64; index++) {  // 64 MiB that nobody fetches
-        ASSERT_TRUE(slow->send_request(slow->make_request(OperationKind::read, 0,
-                                                          wire::kMaxTransferBytes,
-                                                          static_cast<uint16_t>(index)))
-                        .ok());
+        ASSERT_TRUE(
+            slow->send_request(slow->make_request(OperationKind::read, 0, wire::kMaxTransferBytes,
+                                                  static_cast<uint16_t>(index)))
+                .ok());
     }
     for (int index = 0; index < 200; index++) {
         ASSERT_EQ(quick->write(0, "quick").outcome, kExecuted);
@@ -192,9 +193,9 @@ TEST_F(ServerTest, AReaderThatComesBackGetsAllItsAnswers) {
     start();
     auto client = open(1);
     for (uint16_t index = 0; index < 64; index++) {
-        ASSERT_TRUE(client->send_request(
-                              client->make_request(OperationKind::read, 0,
-                                                   wire::kMaxTransferBytes, index))
+        ASSERT_TRUE(client
+                        ->send_request(client->make_request(OperationKind::read, 0,
+                                                            wire::kMaxTransferBytes, index))
                         .ok());
     }
     std::set<uint64_t> sequences;
@@ -222,8 +223,7 @@ TEST_F(ServerTest, ManyClientsAtOnce) {
     }
     for (int round = 0; round < 4; round++) {
         for (auto& client : clients) {
-            ASSERT_TRUE(
-                client->send_request(client->make_request(OperationKind::read, 0, 6)).ok());
+            ASSERT_TRUE(client->send_request(client->make_request(OperationKind::read, 0, 6)).ok());
         }
         for (auto& client : clients) {
             std::string data;
@@ -315,8 +315,7 @@ TEST_F(ServerTest, AFlushedBackingComesBackWithoutMemory) {
     EXPECT_EQ(again->read(kVolumeBytes - 4, 4), "last");
     EXPECT_EQ(again->read(1 << 20, 4), std::string(4, '\0'));
     EXPECT_EQ(again->opened().content_incarnation, client->opened().content_incarnation + 1);
-    EXPECT_EQ(again->opened().empty_since_incarnation,
-              client->opened().empty_since_incarnation);
+    EXPECT_EQ(again->opened().empty_since_incarnation, client->opened().empty_since_incarnation);
     const auto all = again->call(again->make_request(OperationKind::flush, 0, 0));
     EXPECT_EQ(all.outcome, kExecuted);
 }

@@ -193,8 +193,8 @@ bool TestClient::send_bytes(const void* bytes, size_t size) {
 
 Result<wire::Response> TestClient::response(std::string* data) {
     Message message = TRY(receive());
-    const wire::Response response = TRY(wire::parse_response(
-        message.header, ByteSpan(message.fixed.data(), message.fixed.size())));
+    const wire::Response response = TRY(
+        wire::parse_response(message.header, ByteSpan(message.fixed.data(), message.fixed.size())));
     EXPECT_EQ(response.payload_bytes, message.payload.size());
     if (!message.payload.empty()) {
         EXPECT_EQ(response.payload_checksum,
@@ -215,9 +215,9 @@ wire::Response TestClient::call(const wire::Request& request, const std::string&
 }
 
 wire::Response TestClient::write(uint64_t offset_bytes, const std::string& text, uint16_t slot) {
-    return call(make_request(OperationKind::write, offset_bytes,
-                             static_cast<uint32_t>(text.size()), slot),
-                text);
+    return call(
+        make_request(OperationKind::write, offset_bytes, static_cast<uint32_t>(text.size()), slot),
+        text);
 }
 
 std::string TestClient::read(uint64_t offset_bytes, uint32_t length_bytes, uint16_t slot) {

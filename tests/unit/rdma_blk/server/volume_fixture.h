@@ -128,8 +128,7 @@ class VolumeFixture : public ::testing::Test {
         client.path = std::make_shared<RecordingPath>();
         const ByteSpan bytes(reinterpret_cast<const unsigned char*>(entries.data()),
                              entries.size() * sizeof(wire::OutstandingEntry));
-        return take(client,
-                    volume_->open_session(open, bytes, client.uuid, client.path, now_ns_));
+        return take(client, volume_->open_session(open, bytes, client.uuid, client.path, now_ns_));
     }
     static Volume::OpenAnswer take(Client& client, Volume::OpenAnswer answer) {
         if (answer.kind == Volume::OpenAnswer::Kind::opened) {
@@ -156,8 +155,7 @@ class VolumeFixture : public ::testing::Test {
                                const std::string& payload = "") {
         const auto* bytes = reinterpret_cast<const unsigned char*>(payload.data());
         EXPECT_TRUE(
-            client.session
-                ->handle_request(client.path, request, ByteSpan(bytes, payload.size()))
+            client.session->handle_request(client.path, request, ByteSpan(bytes, payload.size()))
                 .ok());
         return client.path->responses.empty() ? wire::Response{} : client.path->responses.back();
     }

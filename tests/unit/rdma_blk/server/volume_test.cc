@@ -144,7 +144,7 @@ TEST_F(VolumeTest, WithKeptMemorySessionsGoOnAndRepliesAreRemembered) {
     add.incarnation = writer.opened.incarnation;
     add.flags = wire::request_flag::reply_only;
     EXPECT_EQ(send(writer, add).value, 0U);
-    EXPECT_EQ(volume_->memory().data[64], 5);  // once
+    EXPECT_EQ(volume_->memory().data[64], 5);                // once
     EXPECT_EQ(write(writer, 8, "more").outcome, kExecuted);  // the lease was kept as well
 }
 

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// tiffind's configuration: what is taken, and where mistakes are said to be.
+#include "rdma_blk/server/configuration.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace tiffin::rdma_blk {
+namespace {
+
+std::string problem_with(const std::string& text) {
+    Configuration configuration;
+    std::string problem;
+    const bool ok = parse_configuration(text, "file", configuration, problem);
+    EXPECT_EQ(ok, problem.empty());
+    return problem;
+}
+
+TEST(Configuration, AllKeysAreTaken) {
+    Configuration c;
+    std::string problem;
+    ASSERT_TRUE(parse_configuration(R"(
+listen = ["127.0.0.1:1", "[::1]:65535"]
+threads = 4
+memory_limit = "1G"
+huge_pages = "no"
+lock_memory = "require"
+max_connections = 16384
+max_sessions = 4096
+slots = 1024
+staging_bytes = "2M"
+send_buffer_bytes = 65536
+handshake_timeout_ms = 100
+max_handshakes = 1
+probe_interval_ms = 50
+lease_timeout_s = 3600
+stall_timeout_s = 1
+shm_fencing = "refuse"
+metrics = ""
+state_directory = "/s"
+runtime_directory = "/r"
+[volume.first]
+size = "64M"
+[volume."second.one"]
+size = 8192
+backing = "/dev/sdx"
+words_bytes = 8192
+)",
+                                    "file", c, problem))
+        << problem;
+    ASSERT_EQ(c.listen.size(), 2U);
+    EXPECT_EQ(c.listen[1].host, "::1");
+    EXPECT_EQ(c.listen[1].port, 65535);
+    EXPECT_EQ(c.memory_limit_bytes, uint64_t{1} << 30);
+    EXPECT_EQ(c.lock_memory, Wish::require);
+    EXPECT_EQ(c.slots, 1024);
+    EXPECT_FALSE(c.shm_kills);
+    EXPECT_EQ(c.volumes["first"].size_bytes, 64U << 20);
+    EXPECT_EQ(c.volumes["second.one"].backing, "/dev/sdx");
+}
+
+TEST(Configuration, MistakesAreNamedWithTheirLine) {
+    EXPECT_EQ(problem_with("threads = 2\nthread = 3\n"), "file:2: thread is not known");
+    EXPECT_EQ(problem_with("\n\nthreads = 0\n"), "file:3: threads must be a number from 1 to 256");
+    EXPECT_EQ(problem_with("threads = -1\n"), "file:1: threads must be a number from 1 to 256");
+    EXPECT_EQ(problem_with("threads = \"2\"\n"), "file:1: threads must be a number from 1 to 256");
+    EXPECT_EQ(problem_with("slots = 1025\n").rfind("file:1: slots must be", 0), 0U);
+    EXPECT_EQ(problem_with("huge_pages = true\n"), "file:1: huge_pages must be a text in quotes");
+    EXPECT_EQ(problem_with("huge_pages = \"yes\"\n"),
+              "file:1: huge_pages must be \"no\", \"try\" or \"require\"");
+    EXPECT_EQ(problem_with("listen = \"host:4847\"\n").rfind("file:1: listen", 0), 0U);
+    EXPECT_EQ(problem_with("listen = []\n"), "file:1: listen must have 1 to 16 addresses");
+    EXPECT_EQ(problem_with("state_directory = \"x\"\n"),
+              "file:1: state_directory must be an absolute path");
+    EXPECT_EQ(problem_with("[volume.a]\nsizes = 1\n"), "file:2: volume.a.sizes is not known");
+    EXPECT_EQ(problem_with("threads = 1\n[volume.a]\n"), "file:2: volume.a.size is missing");
+    EXPECT_EQ(problem_with("[volume.a]\nsize = 5000\n"),
+              "file:1: volume.a: sizes must be multiples of 4096");
+    EXPECT_EQ(problem_with("[volume.\"a/b\"]\nsize = 4096\n").rfind("file:1: volume.a/b", 0), 0U);
+    EXPECT_EQ(problem_with("threads = \n").rfind("file:1: ", 0), 0U);
+}
+
+TEST(Configuration, DamagedTextsAreRefusedOrTaken) {
+    const std::string text =
+        "listen = [\"[::]:4847\"]\nthreads = 4\nmemory_limit = \"1G\"\n[volume.a]\nsize = 4096\n";
+    std::mt19937 random(1);
+    int refused = 0;
+    for (int number = 0; number < 2000; number++) {
+        std::string damaged = text;
+        damaged[random() % damaged.size()] = static_cast<char>(random());
+        damaged.resize(random() % 4 == 0 ? random() % damaged.size() : damaged.size());
+        refused += problem_with(damaged).empty() ? 0 : 1;
+    }
+    EXPECT_GT(refused, 100);
+}
+
+TEST(Configuration, Sizes) {
+    uint64_t size = 0;
+    EXPECT_TRUE(parse_byte_size("64M", size));
+    EXPECT_EQ(size, 64U << 20);
+    EXPECT_TRUE(parse_byte_size("123", size));
+    EXPECT_EQ(size, 123U);
+    for (const char* wrong : {"", "M", "-1", "1X", "1MM", "99999999999T", "1 M"}) {
+        EXPECT_FALSE(parse_byte_size(wrong, size)) << wrong;
+    }
+}
+
+}  // namespace
+}  // namespace tiffin::rdma_blk
