@@ -3,7 +3,7 @@
 
 #include <set>
 
-#include "tests/unit/host/device_testing.h"
+#include "tests/support/device_testing.h"
 
 namespace tiffin::test {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 #include "fuse/host/device_address.h"
 
-#include "tests/unit/host/device_testing.h"
+#include "tests/support/device_testing.h"
 
 namespace tiffin::fuse {
 namespace {

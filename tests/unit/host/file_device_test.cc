@@ -10,7 +10,7 @@
 #include <fstream>
 
 #include "fuse/host/log_sink.h"
-#include "tests/unit/host/device_testing.h"
+#include "tests/support/device_testing.h"
 
 namespace tiffin::fuse {
 namespace {

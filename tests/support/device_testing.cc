@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-#include "tests/unit/host/device_testing.h"
+#include "tests/support/device_testing.h"
 
 #include <atomic>
 #include <condition_variable>

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// flush(): what was written since the last one, from the servers' memory to their disks.
+#include "rdma_blk/volume/remote_block_device.h"
+
+namespace tiffin::rdma_blk {
+
+Result<void> RemoteBlockDevice::flush() {
+    if (failed()) {
+        return Error::eio;
+    }
+    if (!needs_flush_) {
+        return {};
+    }
+    flush_permit_.wait();
+    Result<void> result = flush_servers();
+    flush_permit_.post();
+    return result;
+}
+
+// Rounds, in each of which every server gets one operation with as many ranges as it takes.
+Result<void> RemoteBlockDevice::flush_servers() {
+    {
+        MutexLock lock(mutex_);
+        flushing_ = true;
+    }
+    for (auto& server : servers_) {
+        if (server->needs_flush) {
+            server->dirty.start_flush();
+        }
+    }
+    bool flushed = true;
+    bool more = true;
+    while (more && flushed) {
+        more = false;
+        for (auto& server : servers_) {
+            server->range_count = 0;
+            if (!server->needs_flush) {
+                continue;
+            }
+            const size_t capacity = server->memory->limits().flush_range_count;
+            server->range_count = server->dirty.take(
+                server->ranges, capacity < kFlushRanges ? capacity : kFlushRanges);
+            more = more || server->range_count != 0;
+        }
+        flushed = !more || flush_round();
+    }
+    {
+        MutexLock lock(mutex_);
+        flushing_ = false;
+        ++flush_count_;
+        while (Transfer* transfer = held_.pop()) {
+            waiting_.push(*transfer);
+            waiting_count_.fetch_add(1);
+        }
+        flush_ended_.notify_all();
+    }
+    wake_worker();
+    if (!flushed || failed()) {
+        return Error::eio;
+    }
+    return {};
+}
+
+bool RemoteBlockDevice::flush_round() {
+    for (auto& server : servers_) {
+        if (server->range_count != 0) {
+            Operation& operation = server->flush_operation;
+            operation.reset();
+            operation.kind = OperationKind::flush;
+            operation.ranges = server->ranges;
+            operation.range_count = server->range_count;
+            server->memory->submit(operation);
+        }
+    }
+    bool all_flushed = true;
+    for (auto& server : servers_) {
+        if (server->range_count == 0) {
+            continue;
+        }
+        server->memory->wait(server->flush_operation);
+        const bool flushed = server->flush_operation.outcome == Outcome::executed;
+        server->dirty.put(server->ranges, server->range_count, flushed);
+        all_flushed = all_flushed && flushed;
+    }
+    return all_flushed;
+}
+
+// A writer that was held back. It tries again at the end of the flush; when that has ended meanwhile, at
+// once.
+void RemoteBlockDevice::wait_for_flush() {
+    MutexLock lock(mutex_);
+    const uint64_t seen = flush_count_;
+    while (flushing_ && flush_count_ == seen) {
+        flush_ended_.wait(mutex_);
+    }
+}
+
+}  // namespace tiffin::rdma_blk

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// Which parts of one server's data were written since they were flushed last, in chunks of 64 KiB, and
+// which are being flushed or written right now. Nothing may write to what a server takes to its disk,
+// or the disk would get a unit that is half of each; one-sided writes are invisible to the server, so
+// it is seen to here.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "fs/vfs/host.h"
+#include "fs/vfs/result.h"
+#include "rdma_blk/remote_memory.h"
+
+namespace tiffin::rdma_blk {
+
+// begin_write() and end_write() may be called from any threads at once; end_write() also where nothing
+// may block or take a lock. The functions of the flush belong to one thread at a time.
+class DirtyMap {
+  public:
+    static constexpr uint64_t kChunkBytes = 64 << 10;
+
+    // Nothing is dirty at first. Called once, before all else. Errors: enomem.
+    Result<void> create(uint64_t size_bytes);
+
+    // Announces a write, which makes its chunks dirty. False: one of them is being flushed, so the write
+    // has to wait for the end of the flush; nothing has been announced then.
+    [[nodiscard]] bool begin_write(uint64_t offset_bytes, uint64_t length_bytes);
+    // The write has completed, in whatever way. Once for each begin_write() that said true.
+    void end_write(uint64_t offset_bytes, uint64_t length_bytes);
+
+    // A flush is start_flush(), then rounds of take(), the flush of these ranges, and put(), until take()
+    // returns 0. It comes by every chunk once, so it ends whatever is written meanwhile.
+    void start_flush() { cursor_ = 0; }
+    // Puts the next dirty ranges into `ranges`, ascending, at most `capacity` of them, and returns how
+    // many. They are held back from writers, and those that were at it have ended.
+    size_t take(ByteRange* ranges, size_t capacity);
+    // Lets go of what take() has returned. Unless it was `flushed` it is dirty again.
+    void put(const ByteRange* ranges, size_t count, bool flushed);
+
+    // How much is dirty, for people. Walks through all of it.
+    uint64_t dirty_bytes() const;
+
+  private:
+    static constexpr uint32_t kFlushing = uint32_t{1} << 31;
+
+    void set_dirty(uint64_t chunk);
+    // Counts one more write, unless the chunk is being flushed.
+    bool add_user(uint64_t chunk);
+    uint64_t chunk_end_bytes(uint64_t chunk) const;
+    // Takes a chunk for the flush; true: somebody is writing to it, and will post `drained_`.
+    bool start_chunk(uint64_t chunk);
+
+    uint64_t size_bytes_ = 0;
+    uint64_t chunk_count_ = 0;
+    // For each chunk kFlushing and the number of writes under way.
+    std::unique_ptr<std::atomic<uint32_t>[]> users_;
+    // A bit for each chunk, and a bit for each word of those that may have some.
+    std::unique_ptr<std::atomic<uint64_t>[]> dirty_;
+    std::unique_ptr<std::atomic<uint64_t>[]> summary_;
+    uint64_t cursor_ = 0;  // the flush's: the next chunk to look at
+    host::Semaphore drained_;
+};
+
+}  // namespace tiffin::rdma_blk
