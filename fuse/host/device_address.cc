@@ -2,12 +2,14 @@
 #include "fuse/host/device_address.h"
 
 #include <chrono>
+#include <cstring>
 #include <thread>
 #include <utility>
 
 #include "fuse/host/device_users.h"
 #include "fuse/host/file_device.h"
 #include "fuse/host/memory_device.h"
+#include "fuse/host/remote_device.h"
 #include "fuse/host/size_text.h"
 
 namespace tiffin::fuse {
@@ -34,6 +36,18 @@ OrProblem<DeviceAddress> parse_memory(std::string_view size_text) {
     DeviceAddress address;
     address.kind = DeviceAddress::Kind::memory;
     address.size_bytes = *size;
+    return address;
+}
+
+OrProblem<DeviceAddress> parse_remote(std::string_view text) {
+    OrProblem<RemoteVolumeAddress> remote = parse_remote_address(text.substr(strlen("tiffin:")));
+    if (!remote.ok()) {
+        return Problem{"\"" + std::string(text) + "\": " + remote.problem().text,
+                       remote.problem().code};
+    }
+    DeviceAddress address;
+    address.kind = DeviceAddress::Kind::remote;
+    address.remote = std::move(*remote);
     return address;
 }
 
@@ -86,15 +100,15 @@ OrProblem<DeviceAddress> parse_device_address(std::string_view text) {
         return parse_memory(text.substr(4));
     }
     if (text.starts_with("tiffin:")) {
-        return Problem{"remote memory is not built in yet: use mem:SIZE, file:PATH or a disk",
-                       Error::eopnotsupp};
+        return parse_remote(text);
     }
     DeviceAddress address;
     if (text.starts_with("file:")) {
         address.path = text.substr(5);
     } else if (text.find("://") != std::string_view::npos) {
         return Problem{"\"" + std::string(text) +
-                       "\" is not a device address: write mem:SIZE, file:PATH or a path"};
+                       "\" is not a device address: write mem:SIZE, file:PATH, "
+                       "tiffin://HOST/VOLUME or a path"};
     } else {
         address.path = text;
     }
@@ -119,6 +133,10 @@ OrProblem<std::unique_ptr<vfs::BlockDevice>> open_device(const DeviceAddress& ad
     if (address.kind == DeviceAddress::Kind::memory) {
         return as_block_device(MemoryDevice::create(address.size_bytes, mode.read_only));
     }
+    if (address.kind == DeviceAddress::Kind::remote) {
+        return as_block_device(
+            open_remote_device(address.remote, {.read_only = mode.read_only, .force = mode.force}));
+    }
     FileDevice::Options options;
     options.read_only = mode.read_only;
     options.may_write_later = mode.may_write_later;
@@ -133,6 +151,11 @@ OrProblem<std::unique_ptr<vfs::BlockDevice>> open_device(std::string_view addres
         return parsed.problem();
     }
     return open_device(*parsed, mode);
+}
+
+std::string describe_device(vfs::BlockDevice& device) {
+    const auto* remote = dynamic_cast<rdma_blk::RemoteBlockDevice*>(&device);
+    return remote == nullptr ? std::string() : describe_remote_device(*remote);
 }
 
 }  // namespace tiffin::fuse

@@ -3,7 +3,7 @@
 //
 //     mem:SIZE                         memory of this process, empty at the start
 //     file:PATH  or just PATH          an image file or a disk
-//     tiffin://HOST[:PORT]/VOLUME      memory of other machines
+//     tiffin://HOST[:PORT]/VOLUME      memory of other machines; see remote_address.h
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,17 @@
 
 #include "fs/vfs/block_device.h"
 #include "fuse/host/problem.h"
+#include "fuse/host/remote_address.h"
 
 namespace tiffin::fuse {
 
 struct DeviceAddress {
-    enum class Kind : uint8_t { memory, file };
+    enum class Kind : uint8_t { memory, file, remote };
 
     Kind kind = Kind::file;
     uint64_t size_bytes = 0;  // memory only: 4096 to 2^62
     std::string path;         // file only, as it was written: may be relative
+    RemoteVolumeAddress remote;
 };
 
 struct OpenMode {
@@ -31,6 +33,7 @@ struct OpenMode {
     uint64_t create_size_bytes = 0;
     // With read_only: start_writing() may be called, if the device can be written at all.
     bool may_write_later = false;
+    bool force = false;  // remote only: take it from whoever writes it, who then can do so no more
 };
 
 // Understands an address; opens nothing.
@@ -39,8 +42,8 @@ OrProblem<DeviceAddress> parse_device_address(std::string_view text);
 // For programs that look at what is there: memory is new and holds nothing.
 std::optional<Problem> refuse_memory(std::string_view address);
 
-// Opens the device for this process alone (read_only: for readers alone); see MemoryDevice and
-// FileDevice. The problem's text names the device and says what to do.
+// Opens the device for this process alone (read_only: for readers alone); see MemoryDevice, FileDevice
+// and RemoteBlockDevice, which one writer and any readers may have open at once. The problem's text names the device and says what to do.
 //
 // Unmounting returns before the process that served the mount has closed the device, which takes
 // moments, or as long as a last checkpoint: this waits some seconds for such a process.
@@ -48,5 +51,8 @@ OrProblem<std::unique_ptr<vfs::BlockDevice>> open_device(const DeviceAddress& ad
                                                          const OpenMode& mode);
 OrProblem<std::unique_ptr<vfs::BlockDevice>> open_device(std::string_view address,
                                                          const OpenMode& mode);
+
+// Lines "key: value" about what a device does at present; nothing for those of this machine.
+std::string describe_device(vfs::BlockDevice& device);
 
 }  // namespace tiffin::fuse

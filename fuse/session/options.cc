@@ -145,6 +145,8 @@ constexpr Word kWords[] = {
      "talk to the kernel through io_uring (Linux 6.14, libfuse 3.18)"},
     {"remount", [](MountOptions& o) { o.remount = true; },
      "change a mount between ro and rw (and suid, dev, exec, symfollow) instead of making one"},
+    {"force", [](MountOptions& o) { o.force = true; },
+     "take a remote volume from whoever writes it, who then can do so no more"},
     // For mount(8) and those who read fstab.
     {"defaults", [](MountOptions&) {}, nullptr},
     {"auto", [](MountOptions&) {}, nullptr},

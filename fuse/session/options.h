@@ -32,6 +32,7 @@ struct MountOptions {
     bool write_through = false;
     bool io_uring = false;
     bool remount = false;
+    bool force = false;          // take a remote volume from whoever writes it
     bool says_ro_or_rw = false;  // for a remount: else that stays as it is
     uint32_t max_threads = kDefaultMaxThreads;
     uint32_t busy_poll_us = kDefaultBusyPollUs;

@@ -227,6 +227,7 @@ std::string Session::status() const {
     uint64_t uptime_s = (host::monotonic_ns() - start_ns_) / 1'000'000'000;
     std::string text = "program version: " + std::string(kVersion) + "\n";
     text += options_.facts;
+    text += options_.more_facts ? options_.more_facts() : "";
     text += "process: " + std::to_string(getpid()) + "\n";
     text += "uptime: " + std::to_string(uptime_s) + " s\n";
     text += "threads at most: " + std::to_string(options_.max_threads) + "\n";

@@ -58,6 +58,8 @@ struct SessionOptions {
     bool write_through = false;
     // Lines "key: value" for the status, before those of the session.
     std::string facts;
+    // More such lines, asked for each time; from any thread of the session. May be empty.
+    std::function<std::string()> more_facts;
     // Called once, from a thread of the session, as soon as the kernel talks to it.
     std::function<void()> on_ready;
 };

@@ -72,7 +72,14 @@ Result<std::unique_ptr<RemoteBlockDevice>> RemoteBlockDevice::open(
     std::unique_ptr<RemoteBlockDevice> device(new RemoteBlockDevice(options));
     TRY(device->open_servers(servers, problem));
     if (options.write) {
-        TRY(device->take_leases(options.force, problem));
+        Holder holder;
+        const Result<void> taken = device->take_leases(options.force, holder, problem);
+        if (!taken.ok()) {
+            if (options.holder != nullptr) {
+                *options.holder = holder;
+            }
+            return taken.error();
+        }
     }
     TRY(device->check_stripe(options.write, problem));
     TRY(device->set_geometry(problem));
@@ -115,7 +122,7 @@ Result<void> RemoteBlockDevice::open_servers(std::vector<ServerToOpen>& servers,
 
 // In ascending order of UUIDs. What was taken is given back with the sessions when the device is closed;
 // for a device that goes on reading, by what start_writing() says to its user: it is closed then.
-Result<void> RemoteBlockDevice::take_leases(bool force, std::string& problem) {
+Result<void> RemoteBlockDevice::take_leases(bool force, Holder& holder, std::string& problem) {
     std::vector<DeviceServer*> ascending;
     ascending.reserve(servers_.size());
     for (auto& server : servers_) {
@@ -126,7 +133,6 @@ Result<void> RemoteBlockDevice::take_leases(bool force, std::string& problem) {
                            other->memory->geometry().server_uuid, 16) < 0;
     });
     for (DeviceServer* server : ascending) {
-        Holder holder;
         const Result<void> taken = server->memory->start_writing(force, holder);
         if (taken.ok()) {
             continue;
@@ -135,7 +141,7 @@ Result<void> RemoteBlockDevice::take_leases(bool force, std::string& problem) {
             problem = "the volume " + options_.name + " on " + server->name +
                       " is being written by " +
                       (holder.text[0] != '\0' ? holder.text : "somebody else") +
-                      ": unmount it there, or take it away with --force (mount: -o force)";
+                      ": unmount it there, or take it away with mount.tiffin --force";
         } else if (taken.error() == Error::erofs) {
             problem = "the volume " + options_.name + " on " + server->name + " is read-only";
         } else {
@@ -293,7 +299,8 @@ Result<void> RemoteBlockDevice::start_writing() {
         return {};
     }
     std::string problem;
-    Result<void> result = take_leases(false, problem);
+    Holder holder;
+    Result<void> result = take_leases(false, holder, problem);
     if (result.ok()) {
         result = check_stripe(true, problem);
     }

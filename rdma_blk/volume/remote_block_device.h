@@ -33,6 +33,7 @@ struct RemoteDeviceOptions {
     bool write = false;         // take the leases now; else see start_writing()
     bool force = false;         // take them from whoever has them
     uint64_t stripe_bytes = 0;  // 0: as the volume was made; a new one: kDefaultStripeBytes
+    Holder* holder = nullptr;   // during open(): gets who has the lease, after ebusy
     // Operations that are under way for requests of submit(); more requests wait.
     uint32_t operation_count = 256;
     uint32_t request_count = 256;
@@ -91,7 +92,7 @@ class RemoteBlockDevice final : public vfs::BlockDevice {
 
     // ---- Opening: device_opening.cc
     Result<void> open_servers(std::vector<ServerToOpen>& servers, std::string& problem);
-    Result<void> take_leases(bool force, std::string& problem);
+    Result<void> take_leases(bool force, Holder& holder, std::string& problem);
     Result<std::vector<StripeFinding>> find_stripe(std::string& problem);
     Result<void> write_stripe(const std::vector<StripeFinding>& findings, std::string& problem);
     Result<void> check_stripe(bool may_write, std::string& problem);

@@ -113,6 +113,11 @@ Result<StripeVerdict> judge_stripe(Span<const StripeFinding> findings, uint64_t 
         }
         TRY(check_formed(findings[i], static_cast<uint32_t>(i), findings.size(), stripe_bytes,
                          problem));
+    }
+    for (size_t i = 0; i < findings.size(); ++i) {
+        if (!is_formed(findings[i].description)) {
+            continue;
+        }
         TRY(check_members(findings, findings[i], problem));
         verdict.stripe_bytes = findings[i].description.stripe_bytes;
     }

@@ -45,7 +45,10 @@ everybody_says() {
 say "nothing there, or something else"
 everybody_says "there is no such file" "$image"
 everybody_says "is a directory" "$work"
-everybody_says "is not built in yet" tiffin://host/volume
+everybody_says "the name of the volume is missing" tiffin://host
+everybody_says "is not an option of a remote volume" "tiffin://host/volume?color=red"
+everybody_says "there is no key of the volume" "tiffin://host/volume?key_file=$work/key"
+says "force is for remote volumes" 32 "$bin/mount.tiffin" mem:64M "$second" -o force
 says "its directory does not exist" 1 "$bin/mkfs.tiffin" "$work/no/image" 64M
 says "to make a new image, give its size" 1 "$bin/mkfs.tiffin" "$image"
 says "holds nothing" 8 "$bin/fsck.tiffin" -y mem:1G

@@ -44,7 +44,8 @@ std::optional<int> parse_command_line(int argc, char** argv, const std::string& 
                                       CommandLine& line) {
     CLI::App app("Mounts a Tiffin file system.", program);
     app.footer(
-        "DEVICE is mem:SIZE, file:PATH, or the path of an image or a disk.\n\nOptions of -o:\n" +
+        "DEVICE is mem:SIZE, file:PATH, the path of an image or a disk, or tiffin://HOST/VOLUME, "
+        "memory of other machines.\n\nOptions of -o:\n" +
         mount_options_help() +
         "\nIt returns when the mount answers. End it with umount (root) or fusermount3 -u.");
     app.add_option("DEVICE", line.device, "What to mount; may be left out with --fs hello")
@@ -56,6 +57,7 @@ std::optional<int> parse_command_line(int argc, char** argv, const std::string& 
                  is_called_by_mount(program) ? "Only pretend" : "Stay in the foreground");
     app.add_flag("-r", line.read_only, "The same as -o ro");
     app.add_flag("-w", line.read_write, "The same as -o rw");
+    app.add_flag("--force", line.options.force, "The same as -o force");
     app.add_option("--fs", line.file_system, "The file system: tiffin (default) or hello");
     add_version_flag(app);
     // What mount(8) passes to helpers.
@@ -167,6 +169,9 @@ OrProblem<MountTask> make_task(const CommandLine& line, const FileSystemType& ty
             return address.problem();
         }
         task.device = absolute_address(line.device, *address);
+        if (options.force && address->kind != DeviceAddress::Kind::remote) {
+            return Problem{"force is for remote volumes, not for " + line.device};
+        }
         if (address->kind == DeviceAddress::Kind::file &&
             is_inside(address->path, task.mount_point)) {
             return Problem{"the image " + address->path + " lies inside the mount point " +

@@ -28,6 +28,7 @@ constexpr const char* kNobodyWaits = "not mounted: nobody waits for it any more"
 OrProblem<std::unique_ptr<vfs::BlockDevice>> open_device_of(const MountTask& task) {
     OpenMode mode;
     mode.read_only = task.options.file_system.read_only && !task.device.starts_with("mem:");
+    mode.force = task.options.force;
     mode.may_write_later = mode.read_only && !task.options.file_system.no_recovery;
     auto device = open_device(task.device, mode);
     if (!device.ok() && !mode.read_only) {
@@ -99,6 +100,7 @@ class Volume {
     }
 
     vfs::FileSystem& file_system() { return *file_system_; }
+    std::string describe() { return device_ == nullptr ? "" : describe_device(*device_); }
 
     std::optional<Problem> unmount() {
         Result<void> result = file_system_->unmount();
@@ -235,6 +237,7 @@ std::optional<Problem> serve_session(const MountTask& task, Volume& volume, Sign
     options.write_through = task.options.write_through;
     options.directory_sync = task.options.directory_sync;
     options.facts = facts(task);
+    options.more_facts = [&volume] { return volume.describe(); };
     options.on_ready = [&announcer] { announcer.greeted(); };
     if (std::optional<Problem> problem = reason_to_give_up(readiness)) {
         return problem;

@@ -42,7 +42,7 @@ TEST(DeviceAddress, RefusesBadInput) {
     EXPECT_NE(problem_with("").find("path of the device is missing"), std::string::npos);
     EXPECT_NE(problem_with("file:").find("path of the device is missing"), std::string::npos);
     EXPECT_NE(problem_with("nbd://host/disk").find("is not a device address"), std::string::npos);
-    EXPECT_NE(problem_with("tiffin://host/volume").find("remote memory is not built in yet"),
+    EXPECT_NE(problem_with("tiffin://host").find("name of the volume is missing"),
               std::string::npos);
     EXPECT_NE(problem_with(std::string_view("a\0b", 3)), "");
 }

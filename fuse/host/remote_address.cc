@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+#include "fuse/host/remote_address.h"
+
+#include <charconv>
+
+#include "fuse/host/size_text.h"
+#include "rdma_blk/volume/stripe_map.h"
+
+namespace tiffin::fuse {
+namespace {
+
+constexpr const char* kForm = "write tiffin://HOST[:PORT]/VOLUME";
+constexpr size_t kMaxHostBytes = 253;
+constexpr size_t kMaxVolumeNameBytes = 63;
+
+bool parse_number(std::string_view text, uint64_t greatest, uint64_t& number) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    return error == std::errc() && end == text.data() + text.size() && !text.empty() &&
+           number <= greatest;
+}
+
+bool is_host_character(char character) {
+    return (character >= 'a' && character <= 'z') || (character >= 'A' && character <= 'Z') ||
+           (character >= '0' && character <= '9') || character == '.' || character == '_' ||
+           character == '-';
+}
+
+std::optional<Problem> set_port(std::string_view text, rdma_blk::RemoteAddress& server) {
+    uint64_t port = 0;
+    if (!parse_number(text, UINT16_MAX, port) || port == 0) {
+        return Problem{"\"" + std::string(text) + "\" is not a port: write a number up to 65535"};
+    }
+    server.port = static_cast<uint16_t>(port);
+    return std::nullopt;
+}
+
+// HOST, HOST:PORT, [IPv6] or [IPv6]:PORT.
+OrProblem<rdma_blk::RemoteAddress> parse_server(std::string_view text) {
+    rdma_blk::RemoteAddress server;
+    std::string_view rest;
+    if (text.starts_with('[')) {
+        const size_t end = text.find(']');
+        if (end == std::string_view::npos ||
+            text.substr(1, end - 1).find_first_not_of("0123456789abcdefABCDEF:.") !=
+                std::string_view::npos) {
+            return Problem{
+                "\"" + std::string(text) +
+                "\" is not an address: write an IPv6 address in brackets, such as [::1]"};
+        }
+        server.host = text.substr(1, end - 1);
+        rest = text.substr(end + 1);
+    } else {
+        const size_t colon = text.find(':');
+        server.host = text.substr(0, colon);
+        rest = colon == std::string_view::npos ? std::string_view() : text.substr(colon);
+        if (rest.find(':', 1) != std::string_view::npos) {
+            return Problem{"\"" + std::string(text) +
+                           "\" has several colons: write an IPv6 address in brackets, such as "
+                           "[::1]:4847"};
+        }
+        for (const char character : server.host) {
+            if (!is_host_character(character)) {
+                return Problem{"\"" + server.host + "\" is not the name of a host"};
+            }
+        }
+    }
+    if (server.host.empty() || server.host.size() > kMaxHostBytes) {
+        return Problem{std::string("the name of a host is missing or too long: ") + kForm};
+    }
+    if (rest.empty()) {
+        return server;
+    }
+    if (!rest.starts_with(':')) {
+        return Problem{"\"" + std::string(text) + "\" is not HOST or HOST:PORT"};
+    }
+    if (std::optional<Problem> problem = set_port(rest.substr(1), server)) {
+        return *problem;
+    }
+    return server;
+}
+
+std::optional<Problem> set_option(std::string_view name, std::string_view value,
+                                  RemoteVolumeAddress& address) {
+    const std::string text(value);
+    if (name == "transport") {
+        rdma_blk::TransportChoice choice{};
+        if (!rdma_blk::parse_transport_choice(text.c_str(), choice)) {
+            return Problem{"transport=" + text + " is unknown: auto, tcp or shm"};
+        }
+        for (rdma_blk::RemoteAddress& server : address.servers) {
+            server.transport = choice;
+        }
+    } else if (name == "stripe") {
+        OrProblem<uint64_t> size = parse_size(value);
+        if (!size.ok()) {
+            return size.problem();
+        }
+        if (!rdma_blk::is_stripe_size(*size)) {
+            return Problem{"stripe=" + text + " is not possible: a power of two from 4K to 1G"};
+        }
+        address.stripe_bytes = *size;
+    } else if (name == "key_file") {
+        if (!value.starts_with('/')) {
+            return Problem{"key_file= wants an absolute path, such as key_file=/etc/tiffin/a.key"};
+        }
+        address.key_file = value;
+    } else if (name == "timeout_s") {
+        if (!parse_number(value, kMaxRemoteTimeoutSeconds, address.timeout_s)) {
+            return Problem{"timeout_s=" + text + " is not a number of seconds up to 1000000"};
+        }
+    } else if (name == "encrypt") {
+        if (value != "yes" && value != "no") {
+            return Problem{"encrypt=" + text + " is unknown: yes or no"};
+        }
+        address.encrypt = value == "yes";
+    } else {
+        return Problem{"\"" + std::string(name) +
+                       "\" is not an option of a remote volume: transport, stripe, key_file, "
+                       "timeout_s or encrypt"};
+    }
+    return std::nullopt;
+}
+
+std::optional<Problem> set_options(std::string_view text, RemoteVolumeAddress& address) {
+    while (!text.empty()) {
+        const size_t end = text.find('&');
+        const std::string_view word = text.substr(0, end);
+        text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
+        const size_t equals = word.find('=');
+        if (equals == std::string_view::npos || equals + 1 == word.size()) {
+            return Problem{"\"" + std::string(word) +
+                           "\" wants a value: " + std::string(word.substr(0, equals)) + "=..."};
+        }
+        if (std::optional<Problem> problem =
+                set_option(word.substr(0, equals), word.substr(equals + 1), address)) {
+            return problem;
+        }
+    }
+    return std::nullopt;
+}
+
+std::optional<Problem> set_volume(std::string_view name, RemoteVolumeAddress& address) {
+    if (name.empty()) {
+        return Problem{std::string("the name of the volume is missing: ") + kForm};
+    }
+    // A name is part of the names of files: of its key, of the server's state.
+    bool is_name = name.size() <= kMaxVolumeNameBytes && name != "." && name != "..";
+    for (const char character : name) {
+        is_name = is_name && is_host_character(character);
+    }
+    if (!is_name) {
+        return Problem{"\"" + std::string(name) +
+                       "\" is not the name of a volume: at most 63 of a-z, A-Z, 0-9, \".\", \"_\" "
+                       "and \"-\""};
+    }
+    address.volume = name;
+    return std::nullopt;
+}
+
+}  // namespace
+
+OrProblem<RemoteVolumeAddress> parse_remote_address(std::string_view text) {
+    if (!text.starts_with("//")) {
+        return Problem{std::string("a remote volume begins with tiffin://: ") + kForm};
+    }
+    text.remove_prefix(2);
+    const size_t question = text.find('?');
+    const std::string_view options =
+        question == std::string_view::npos ? std::string_view() : text.substr(question + 1);
+    text = text.substr(0, question);
+    const size_t slash = text.find('/');
+    if (slash == std::string_view::npos) {
+        return Problem{std::string("the name of the volume is missing: ") + kForm};
+    }
+    RemoteVolumeAddress address;
+    if (std::optional<Problem> problem = set_volume(text.substr(slash + 1), address)) {
+        return *problem;
+    }
+    std::string_view hosts = text.substr(0, slash);
+    while (true) {
+        const size_t comma = hosts.find(',');
+        OrProblem<rdma_blk::RemoteAddress> server = parse_server(hosts.substr(0, comma));
+        if (!server.ok()) {
+            return server.problem();
+        }
+        for (const rdma_blk::RemoteAddress& other : address.servers) {
+            if (other.host == server->host && other.port == server->port) {
+                return Problem{server_name(*server) + " is named twice"};
+            }
+        }
+        address.servers.push_back(*server);
+        if (comma == std::string_view::npos) {
+            break;
+        }
+        hosts.remove_prefix(comma + 1);
+    }
+    if (address.servers.size() > rdma_blk::kMaxServers) {
+        return Problem{"a volume has at most 16 servers"};
+    }
+    if (std::optional<Problem> problem = set_options(options, address)) {
+        return *problem;
+    }
+    if (address.stripe_bytes != 0 && address.servers.size() == 1) {
+        return Problem{"stripe= is for several servers: tiffin://HOST,HOST/VOLUME"};
+    }
+    return address;
+}
+
+std::string server_name(const rdma_blk::RemoteAddress& server) {
+    const bool has_colons = server.host.find(':') != std::string::npos;
+    return (has_colons ? "[" + server.host + "]" : server.host) + ":" + std::to_string(server.port);
+}
+
+}  // namespace tiffin::fuse

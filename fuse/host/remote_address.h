@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// tiffin://HOST[:PORT][,HOST[:PORT]...]/VOLUME[?OPTION=VALUE&...]: a volume in the memory of other
+// machines.
+//
+//     transport=auto|tcp|shm   how to reach the servers (default auto)
+//     stripe=SIZE              several servers, first opening: how much lies on one before the next
+//     key_file=PATH            the volume's key, instead of the usual place
+//     timeout_s=N              how long to try to reach a server again before all fails; 0: for ever
+//     encrypt=yes|no           seal everything on the network, not only what sets sessions up
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fuse/host/problem.h"
+#include "rdma_blk/transport/open.h"
+
+namespace tiffin::fuse {
+
+inline constexpr uint64_t kDefaultRemoteTimeoutSeconds = 60;
+inline constexpr uint64_t kMaxRemoteTimeoutSeconds = 1'000'000;
+
+struct RemoteVolumeAddress {
+    // In the order in which the volume is striped over them; the choice of transport is the same in all.
+    std::vector<rdma_blk::RemoteAddress> servers;
+    std::string volume;
+    uint64_t stripe_bytes = 0;  // 0: as the volume was made
+    std::string key_file;       // absolute; empty: the usual place
+    uint64_t timeout_s = kDefaultRemoteTimeoutSeconds;
+    bool encrypt = false;
+};
+
+// Understands what follows "tiffin:"; reaches for nothing.
+OrProblem<RemoteVolumeAddress> parse_remote_address(std::string_view text);
+
+// "host:port", with brackets where the host has colons.
+std::string server_name(const rdma_blk::RemoteAddress& server);
+
+}  // namespace tiffin::fuse

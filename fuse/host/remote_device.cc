@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+#include "fuse/host/remote_device.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <thread>
+#include <utility>
+
+#include "fuse/host/mount_table.h"
+#include "fuse/host/size_text.h"
+#include "fuse/host/volume_key.h"
+
+namespace tiffin::fuse {
+namespace {
+
+using rdma_blk::ConnectionState;
+
+constexpr auto kReleaseWait = std::chrono::seconds(10);
+constexpr auto kReleasePoll = std::chrono::milliseconds(50);
+constexpr const char* kProcess = ", process ";
+constexpr size_t kMaxHostNameInHolder = 40;
+
+std::string host_name() {
+    char name[256] = {};
+    if (gethostname(name, sizeof name - 1) != 0) {
+        return "unknown host";
+    }
+    return std::string(name).substr(0, kMaxHostNameInHolder);
+}
+
+// What a second writer is told.
+std::string own_holder_text() { return host_name() + kProcess + std::to_string(getpid()); }
+
+// Whether the holder is a program of this machine that mounts and has nothing mounted: it is about to end.
+bool may_be_ending(const std::string& holder, const std::string& volume) {
+    const std::string own = host_name() + kProcess;
+    if (!holder.starts_with(own)) {
+        return false;
+    }
+    std::ifstream file("/proc/" + holder.substr(own.size()) + "/comm");
+    std::string program;
+    if (!std::getline(file, program) || !program.starts_with("mount.")) {
+        return false;
+    }
+    for (const MountEntry& entry : read_mounts()) {
+        if (entry.source.starts_with("tiffin://") &&
+            entry.source.find("/" + volume) != std::string::npos) {
+            return false;
+        }
+    }
+    return true;
+}
+
+// What all sessions of one opening have in common.
+struct Session {
+    rdma_blk::OpenOptions options;
+    std::string holder_text = own_holder_text();
+};
+
+rdma_blk::ServerToOpen make_server(const rdma_blk::RemoteAddress& server,
+                                   std::shared_ptr<const Session> session) {
+    return {server_name(server),
+            [server, session = std::move(session)](
+                rdma_blk::ConnectionListener& listener,
+                std::string& problem) -> Result<std::unique_ptr<rdma_blk::RemoteMemory>> {
+                rdma_blk::Holder holder;
+                auto memory = rdma_blk::open_remote_memory(server, session->options, &listener,
+                                                           holder, problem);
+                if (!memory.ok() && problem.find(server.host) == std::string::npos) {
+                    problem = server_name(server) + ": " + problem;
+                }
+                return memory;
+            }};
+}
+
+OrProblem<std::unique_ptr<rdma_blk::RemoteBlockDevice>> open_once(
+    const RemoteVolumeAddress& address, const RemoteOpenMode& mode, const VolumeKey& key,
+    rdma_blk::Holder& holder) {
+    auto session = std::make_shared<Session>();
+    rdma_blk::OpenOptions& options = session->options;
+    host::random_bytes(options.client_uuid, sizeof options.client_uuid);
+    std::memcpy(options.key, key.bytes, sizeof options.key);
+    options.volume_name = address.volume.c_str();
+    options.holder_text = session->holder_text.c_str();
+    options.encrypt = address.encrypt;
+    options.reconnect_timeout_ms = static_cast<uint32_t>(address.timeout_s * 1000);
+
+    std::vector<rdma_blk::ServerToOpen> servers;
+    for (const rdma_blk::RemoteAddress& server : address.servers) {
+        servers.push_back(make_server(server, session));
+    }
+    rdma_blk::RemoteDeviceOptions device_options;
+    device_options.name = address.volume;
+    device_options.write = !mode.read_only;
+    device_options.force = mode.force;
+    device_options.stripe_bytes = address.stripe_bytes;
+    device_options.holder = &holder;
+    std::string problem;
+    auto device = rdma_blk::RemoteBlockDevice::open(std::move(servers), device_options, problem);
+    explicit_bzero(options.key, sizeof options.key);
+    if (!device.ok()) {
+        const Error error = device.error();
+        return Problem{problem.empty() ? "the volume " + address.volume + " cannot be opened: " +
+                                             system_error_text(errno_value(error))
+                                       : problem,
+                       error};
+    }
+    return std::move(device.value());
+}
+
+const char* state_text(ConnectionState state) {
+    switch (state) {
+        case ConnectionState::connecting:
+            return "connecting";
+        case ConnectionState::ready:
+            return "ready";
+        case ConnectionState::reconnecting:
+            return "reconnecting";
+        case ConnectionState::fenced:
+            return "fenced off by another writer";
+        case ConnectionState::memory_lost:
+            return "memory lost";
+        case ConnectionState::closed:
+            return "closed";
+    }
+    return "unknown";
+}
+
+}  // namespace
+
+OrProblem<std::unique_ptr<rdma_blk::RemoteBlockDevice>> open_remote_device(
+    const RemoteVolumeAddress& address, const RemoteOpenMode& mode) {
+    const OrProblem<VolumeKey> key = read_volume_key(address.volume, address.key_file);
+    if (!key.ok()) {
+        return key.problem();
+    }
+    const auto deadline = std::chrono::steady_clock::now() + kReleaseWait;
+    while (true) {
+        rdma_blk::Holder holder;
+        auto device = open_once(address, mode, *key, holder);
+        if (device.ok() || device.problem().code != Error::ebusy ||
+            !may_be_ending(holder.text, address.volume) ||
+            std::chrono::steady_clock::now() >= deadline) {
+            return device;
+        }
+        std::this_thread::sleep_for(kReleasePoll);
+    }
+}
+
+std::string describe_remote_device(const rdma_blk::RemoteBlockDevice& device) {
+    std::string text;
+    const std::vector<rdma_blk::ServerStatus> servers = device.status();
+    if (servers.size() > 1) {
+        text += "stripe: " + format_size(device.stripe().stripe_bytes()) + " over " +
+                std::to_string(servers.size()) + " servers\n";
+    }
+    for (const rdma_blk::ServerStatus& server : servers) {
+        const std::string prefix = "server " + server.name + " ";
+        const rdma_blk::Statistics& statistics = server.statistics;
+        uint64_t operations = 0;
+        for (const uint64_t count : statistics.operations) {
+            operations += count;
+        }
+        text += prefix + "transport: " + server.connection.transport_name + "\n";
+        text += prefix + "state: " + state_text(server.connection.state) + "\n";
+        text += prefix + "operations: " + std::to_string(operations) + "\n";
+        text += prefix + "round trips: " + std::to_string(statistics.round_trips) + "\n";
+        text += prefix + "reconnections: " + std::to_string(statistics.reconnections) + "\n";
+        text += prefix + "replayed operations: " + std::to_string(statistics.replayed_operations) +
+                "\n";
+        text += prefix + "flushes to disk: " + (server.needs_flush ? "yes" : "no") + "\n";
+        if (server.needs_flush) {
+            text += prefix + "dirty: " + format_size(server.dirty_bytes) + "\n";
+        }
+    }
+    return text;
+}
+
+}  // namespace tiffin::fuse

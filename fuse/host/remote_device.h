@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// tiffin://...: opening a volume in the memory of other machines.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "fuse/host/problem.h"
+#include "fuse/host/remote_address.h"
+#include "rdma_blk/volume/remote_block_device.h"
+
+namespace tiffin::fuse {
+
+struct RemoteOpenMode {
+    bool read_only = false;
+    bool force = false;  // take it from whoever writes it
+};
+
+// Reads the key, and opens sessions with all servers. Starts threads: fork() before it. When a program
+// of this machine that mounts has the volume and is not mounted any more, waits some seconds for its end.
+OrProblem<std::unique_ptr<rdma_blk::RemoteBlockDevice>> open_remote_device(
+    const RemoteVolumeAddress& address, const RemoteOpenMode& mode);
+
+// Lines "key: value" about a device's servers for `tiffin status`.
+std::string describe_remote_device(const rdma_blk::RemoteBlockDevice& device);
+
+}  // namespace tiffin::fuse

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+#include "fuse/host/volume_key.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <vector>
+
+namespace tiffin::fuse {
+namespace {
+
+constexpr size_t kDigits = 2 * sizeof(VolumeKey::bytes);
+
+std::vector<std::string> usual_places(const std::string& volume) {
+    std::vector<std::string> places;
+    const std::string file = "/tiffin/keys/" + volume + ".key";
+    const char* configuration = getenv("XDG_CONFIG_HOME");
+    const char* home = getenv("HOME");
+    if (configuration != nullptr && configuration[0] == '/') {
+        places.push_back(configuration + file);
+    } else if (home != nullptr && home[0] == '/') {
+        places.push_back(std::string(home) + "/.config" + file);
+    }
+    places.push_back("/etc" + file);
+    return places;
+}
+
+int digit_value(char digit) {
+    if (digit >= '0' && digit <= '9') {
+        return digit - '0';
+    }
+    if (digit >= 'a' && digit <= 'f') {
+        return digit - 'a' + 10;
+    }
+    return digit >= 'A' && digit <= 'F' ? digit - 'A' + 10 : -1;
+}
+
+// Text of a key, with or without a newline.
+bool understand(const char* text, size_t size_bytes, VolumeKey& key) {
+    if (size_bytes != kDigits && !(size_bytes == kDigits + 1 && text[kDigits] == '\n')) {
+        return false;
+    }
+    for (size_t i = 0; i < sizeof(key.bytes); ++i) {
+        const int high = digit_value(text[2 * i]);
+        const int low = digit_value(text[2 * i + 1]);
+        if (high < 0 || low < 0) {
+            return false;
+        }
+        key.bytes[i] = static_cast<uint8_t>(high * 16 + low);
+    }
+    return true;
+}
+
+OrProblem<VolumeKey> read_file(int descriptor, const std::string& path) {
+    struct stat status {};
+    if (fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
+        return Problem{path + " is not a file with a key", Error::einval};
+    }
+    if ((status.st_mode & (S_IRWXO | S_IWGRP)) != 0) {
+        return Problem{
+            path + " is open to others, so the key in it is no secret: chmod 600 " + path,
+            Error::eacces};
+    }
+    char text[kDigits + 2];
+    const ssize_t size_bytes = read(descriptor, text, sizeof text);
+    const int error = errno;
+    VolumeKey key;
+    const bool understood =
+        size_bytes >= 0 && understand(text, static_cast<size_t>(size_bytes), key);
+    explicit_bzero(text, sizeof text);
+    if (size_bytes < 0) {
+        return Problem{path + " cannot be read: " + system_error_text(error), Error::eio};
+    }
+    if (!understood) {
+        return Problem{path + " does not hold a key: 64 hexadecimal digits are expected"};
+    }
+    return key;
+}
+
+}  // namespace
+
+VolumeKey::~VolumeKey() { explicit_bzero(bytes, sizeof bytes); }
+
+OrProblem<VolumeKey> read_volume_key(const std::string& volume, const std::string& key_file) {
+    const std::vector<std::string> places =
+        key_file.empty() ? usual_places(volume) : std::vector<std::string>{key_file};
+    std::string tried;
+    for (const std::string& path : places) {
+        const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+        if (descriptor >= 0) {
+            OrProblem<VolumeKey> key = read_file(descriptor, path);
+            (void)close(descriptor);
+            return key;
+        }
+        const int error = errno;
+        if (error != ENOENT && error != ENOTDIR) {
+            return Problem{
+                path + ", the key of the volume, cannot be opened: " + system_error_text(error),
+                static_cast<Error>(error)};
+        }
+        tried += (tried.empty() ? "" : " and ") + path;
+    }
+    return Problem{"there is no key of the volume " + volume + ": looked for " + tried,
+                   Error::enoent};
+}
+
+}  // namespace tiffin::fuse

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+#include "fuse/host/remote_address.h"
+
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "fuse/host/device_address.h"
+#include "fuse/host/volume_key.h"
+#include "tests/support/device_testing.h"
+
+namespace tiffin::fuse {
+namespace {
+
+std::string problem_with(std::string_view text) {
+    auto address = parse_remote_address(text);
+    return address.ok() ? "" : address.problem().text;
+}
+
+void expect_problem(std::string_view text, const char* expected) {
+    EXPECT_NE(problem_with(text).find(expected), std::string::npos)
+        << text << ": " << problem_with(text);
+}
+
+TEST(RemoteAddress, UnderstandsOneServer) {
+    auto address = parse_remote_address("//host7/volume.1");
+    ASSERT_TRUE(address.ok()) << address.problem().text;
+    ASSERT_EQ(address->servers.size(), 1U);
+    EXPECT_EQ(address->servers[0].host, "host7");
+    EXPECT_EQ(address->servers[0].port, rdma_blk::wire::kDefaultPort);
+    EXPECT_EQ(address->servers[0].transport, rdma_blk::TransportChoice::automatic);
+    EXPECT_EQ(address->volume, "volume.1");
+    EXPECT_EQ(address->timeout_s, kDefaultRemoteTimeoutSeconds);
+    EXPECT_EQ(address->stripe_bytes, 0U);
+    EXPECT_FALSE(address->encrypt);
+}
+
+TEST(RemoteAddress, UnderstandsEverything) {
+    auto address = parse_remote_address(
+        "//a:1,10.0.0.2,[fe80::1]:65535,[::1]/v?transport=tcp&stripe=64K&key_file=/k&timeout_s=0&"
+        "encrypt=yes");
+    ASSERT_TRUE(address.ok()) << address.problem().text;
+    ASSERT_EQ(address->servers.size(), 4U);
+    EXPECT_EQ(address->servers[0].port, 1);
+    EXPECT_EQ(address->servers[1].host, "10.0.0.2");
+    EXPECT_EQ(address->servers[2].host, "fe80::1");
+    EXPECT_EQ(address->servers[2].port, 65535);
+    EXPECT_EQ(address->servers[3].host, "::1");
+    EXPECT_EQ(address->servers[3].transport, rdma_blk::TransportChoice::tcp);
+    EXPECT_EQ(address->stripe_bytes, 65536U);
+    EXPECT_EQ(address->key_file, "/k");
+    EXPECT_EQ(address->timeout_s, 0U);
+    EXPECT_TRUE(address->encrypt);
+    EXPECT_EQ(server_name(address->servers[0]), "a:1");
+    EXPECT_EQ(server_name(address->servers[2]), "[fe80::1]:65535");
+}
+
+TEST(RemoteAddress, SaysWhatIsWrong) {
+    expect_problem("host/volume", "begins with tiffin://");
+    expect_problem("//host", "name of the volume is missing");
+    expect_problem("//host/", "name of the volume is missing");
+    expect_problem("//host/a/b", "is not the name of a volume");
+    expect_problem("//host/..", "is not the name of a volume");
+    expect_problem("//host/" + std::string(64, 'a'), "is not the name of a volume");
+    expect_problem("///volume", "name of a host is missing");
+    expect_problem("//a,,b/volume", "name of a host is missing");
+    expect_problem("//a b/volume", "is not the name of a host");
+    expect_problem("//" + std::string(254, 'a') + "/volume", "missing or too long");
+    expect_problem("//host:/volume", "is not a port");
+    expect_problem("//host:0/volume", "is not a port");
+    expect_problem("//host:65536/volume", "is not a port");
+    expect_problem("//host:4x/volume", "is not a port");
+    expect_problem("//::1/volume", "write an IPv6 address in brackets");
+    expect_problem("//[::1/volume", "write an IPv6 address in brackets");
+    expect_problem("//[host]/volume", "write an IPv6 address in brackets");
+    expect_problem("//[::1]4847/volume", "is not HOST or HOST:PORT");
+    expect_problem("//a:1,a:1/volume", "a:1 is named twice");
+    expect_problem("//a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q/volume", "at most 16 servers");
+    expect_problem("//host/volume?transport=pigeon", "auto, tcp or shm");
+    expect_problem("//host/volume?stripe=64K", "stripe= is for several servers");
+    expect_problem("//a,b/volume?stripe=5000", "a power of two from 4K to 1G");
+    expect_problem("//a,b/volume?stripe=2G", "a power of two from 4K to 1G");
+    expect_problem("//a,b/volume?stripe=x", "is not a size");
+    expect_problem("//host/volume?key_file=k", "wants an absolute path");
+    expect_problem("//host/volume?timeout_s=-1", "is not a number of seconds");
+    expect_problem("//host/volume?timeout_s=1000001", "is not a number of seconds");
+    expect_problem("//host/volume?encrypt=maybe", "yes or no");
+    expect_problem("//host/volume?timeout_s", "wants a value");
+    expect_problem("//host/volume?timeout_s=", "wants a value");
+    expect_problem("//host/volume?color=red", "is not an option of a remote volume");
+}
+
+TEST(RemoteAddress, IsADeviceAddress) {
+    auto address = parse_device_address("tiffin://host/volume?timeout_s=5");
+    ASSERT_TRUE(address.ok()) << address.problem().text;
+    EXPECT_EQ(address->kind, DeviceAddress::Kind::remote);
+    EXPECT_EQ(address->remote.timeout_s, 5U);
+}
+
+class VolumeKeys : public testing::Test {
+  protected:
+    void SetUp() override {
+        const char* before = getenv("XDG_CONFIG_HOME");
+        before_ = before == nullptr ? "" : before;
+        had_one_ = before != nullptr;
+        setenv("XDG_CONFIG_HOME", folder_.file("").c_str(), 1);
+    }
+    void TearDown() override {
+        if (had_one_) {
+            setenv("XDG_CONFIG_HOME", before_.c_str(), 1);
+        } else {
+            unsetenv("XDG_CONFIG_HOME");
+        }
+    }
+
+    std::string write(const std::string& name, const std::string& text, mode_t mode = 0600) {
+        const std::string path = folder_.file(name);
+        std::ofstream(path) << text;
+        EXPECT_EQ(chmod(path.c_str(), mode), 0);
+        return path;
+    }
+    std::string problem_of(const std::string& path) {
+        auto key = read_volume_key("volume", path);
+        return key.ok() ? "" : key.problem().text;
+    }
+
+    TemporaryFolder folder_;
+    std::string before_;
+    bool had_one_ = false;
+};
+
+TEST_F(VolumeKeys, AreReadFromTheirPlaces) {
+    std::string text;
+    for (int i = 0; i < 32; ++i) {
+        char digits[3];
+        snprintf(digits, sizeof digits, i % 2 == 0 ? "%02x" : "%02X", i * 8);
+        text += digits;
+    }
+    auto missing = read_volume_key("volume", "");
+    ASSERT_FALSE(missing.ok());
+    EXPECT_NE(
+        missing.problem().text.find("/tiffin/keys/volume.key and /etc/tiffin/keys/volume.key"),
+        std::string::npos)
+        << missing.problem().text;
+    std::filesystem::create_directories(folder_.file("tiffin/keys"));
+    write("tiffin/keys/volume.key", text + "\n");
+    for (const std::string& path : {std::string(), write("other", text)}) {
+        auto key = read_volume_key("volume", path);
+        ASSERT_TRUE(key.ok()) << key.problem().text;
+        for (int i = 0; i < 32; ++i) {
+            EXPECT_EQ(key->bytes[i], i * 8);
+        }
+    }
+}
+
+TEST_F(VolumeKeys, AreRefused) {
+    const std::string text(64, 'a');
+    for (const mode_t mode : {0604, 0602, 0620, 0601}) {
+        EXPECT_NE(problem_of(write("open", text, mode)).find("is open to others"),
+                  std::string::npos);
+    }
+    EXPECT_EQ(problem_of(write("group", text, 0640)), "");
+    for (const std::string& wrong : {text.substr(1), text + "a", text + "\n\n", text + " ",
+                                     std::string(64, 'g'), std::string()}) {
+        EXPECT_NE(problem_of(write("wrong", wrong)).find("does not hold a key"), std::string::npos);
+    }
+    EXPECT_NE(problem_of(folder_.file("none")).find("there is no key"), std::string::npos);
+    EXPECT_NE(problem_of(folder_.file("")).find("is not a file"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tiffin::fuse
