@@ -54,10 +54,22 @@ bool may_be_ending(const std::string& holder, const std::string& volume) {
     return true;
 }
 
-// What all sessions of one opening have in common.
+// What all sessions of one opening have in common. The address outlives it.
 struct Session {
-    rdma_blk::OpenOptions options;
+    Session(const RemoteVolumeAddress& address, const VolumeKey& key) {
+        host::random_bytes(options.client_uuid, sizeof options.client_uuid);
+        std::memcpy(options.key, key.bytes, sizeof options.key);
+        options.volume_name = address.volume.c_str();
+        options.holder_text = holder_text.c_str();
+        options.encrypt = address.encrypt;
+        options.reconnect_timeout_ms = static_cast<uint32_t>(address.timeout_s * 1000);
+    }
+    ~Session() { explicit_bzero(options.key, sizeof options.key); }
+    Session(const Session&) = delete;
+    Session& operator=(const Session&) = delete;
+
     std::string holder_text = own_holder_text();
+    rdma_blk::OpenOptions options;
 };
 
 rdma_blk::ServerToOpen make_server(const rdma_blk::RemoteAddress& server,
@@ -79,15 +91,7 @@ rdma_blk::ServerToOpen make_server(const rdma_blk::RemoteAddress& server,
 OrProblem<std::unique_ptr<rdma_blk::RemoteBlockDevice>> open_once(
     const RemoteVolumeAddress& address, const RemoteOpenMode& mode, const VolumeKey& key,
     rdma_blk::Holder& holder) {
-    auto session = std::make_shared<Session>();
-    rdma_blk::OpenOptions& options = session->options;
-    host::random_bytes(options.client_uuid, sizeof options.client_uuid);
-    std::memcpy(options.key, key.bytes, sizeof options.key);
-    options.volume_name = address.volume.c_str();
-    options.holder_text = session->holder_text.c_str();
-    options.encrypt = address.encrypt;
-    options.reconnect_timeout_ms = static_cast<uint32_t>(address.timeout_s * 1000);
-
+    auto session = std::make_shared<Session>(address, key);
     std::vector<rdma_blk::ServerToOpen> servers;
     for (const rdma_blk::RemoteAddress& server : address.servers) {
         servers.push_back(make_server(server, session));
@@ -100,7 +104,6 @@ OrProblem<std::unique_ptr<rdma_blk::RemoteBlockDevice>> open_once(
     device_options.holder = &holder;
     std::string problem;
     auto device = rdma_blk::RemoteBlockDevice::open(std::move(servers), device_options, problem);
-    explicit_bzero(options.key, sizeof options.key);
     if (!device.ok()) {
         const Error error = device.error();
         return Problem{problem.empty() ? "the volume " + address.volume + " cannot be opened: " +
@@ -109,6 +112,22 @@ OrProblem<std::unique_ptr<rdma_blk::RemoteBlockDevice>> open_once(
                        error};
     }
     return std::move(device.value());
+}
+
+OrProblem<std::unique_ptr<rdma_blk::RemoteMemory>> open_session(
+    const RemoteVolumeAddress& address, const RemoteOpenMode& mode, const VolumeKey& key) {
+    Session session(address, key);
+    session.options.mode =
+        mode.read_only ? rdma_blk::OpenOptions::Mode::read : rdma_blk::OpenOptions::Mode::write;
+    session.options.force = mode.force;
+    rdma_blk::Holder holder;
+    std::string problem;
+    auto memory = rdma_blk::open_remote_memory(address.servers[0], session.options, nullptr, holder,
+                                               problem);
+    if (!memory.ok()) {
+        return Problem{problem, memory.error()};
+    }
+    return std::move(memory.value());
 }
 
 const char* state_text(ConnectionState state) {
@@ -148,6 +167,15 @@ OrProblem<std::unique_ptr<rdma_blk::RemoteBlockDevice>> open_remote_device(
         }
         std::this_thread::sleep_for(kReleasePoll);
     }
+}
+
+OrProblem<std::unique_ptr<rdma_blk::RemoteMemory>> open_remote_session(
+    const RemoteVolumeAddress& address, const RemoteOpenMode& mode) {
+    const OrProblem<VolumeKey> key = read_volume_key(address.volume, address.key_file);
+    if (!key.ok()) {
+        return key.problem();
+    }
+    return open_session(address, mode, *key);
 }
 
 std::string describe_remote_device(const rdma_blk::RemoteBlockDevice& device) {

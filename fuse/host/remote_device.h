@@ -21,6 +21,11 @@ struct RemoteOpenMode {
 OrProblem<std::unique_ptr<rdma_blk::RemoteBlockDevice>> open_remote_device(
     const RemoteVolumeAddress& address, const RemoteOpenMode& mode);
 
+// A session with the first server of a volume, for programs that use its memory without a device. The
+// caller calls close().
+OrProblem<std::unique_ptr<rdma_blk::RemoteMemory>> open_remote_session(
+    const RemoteVolumeAddress& address, const RemoteOpenMode& mode);
+
 // Lines "key: value" about a device's servers for `tiffin status`.
 std::string describe_remote_device(const rdma_blk::RemoteBlockDevice& device);
 

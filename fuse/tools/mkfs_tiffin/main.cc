@@ -51,7 +51,7 @@ void add_arguments(CLI::App& app, Arguments& arguments) {
     app.add_flag("-n,--dry-run", arguments.dry_run, "say what would be made, write nothing");
     app.add_flag("-q,--quiet", arguments.quiet, "say nothing unless something is wrong");
     app.add_option("device", arguments.device,
-                   "where: file:PATH or PATH (an image or a disk), mem:SIZE")
+                   "where: file:PATH or PATH (an image or a disk), tiffin://HOST/VOLUME, mem:SIZE")
         ->required();
     app.add_option("size", arguments.size,
                    "make a new image file of this size, such as 10G; only if it does not exist");

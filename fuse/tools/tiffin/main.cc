@@ -6,8 +6,10 @@
 #include <optional>
 #include <string>
 
+#include "fuse/host/size_text.h"
 #include "fuse/tools/common/tool.h"
 #include "fuse/tools/tiffin/commands.h"
+#include "fuse/tools/tiffin/perf.h"
 
 namespace tiffin::fuse {
 namespace {
@@ -48,13 +50,13 @@ void add_mount_commands(CLI::App& app, Arguments& arguments, std::optional<Probl
 // Those that read a device.
 void add_device_commands(CLI::App& app, Arguments& arguments, std::optional<Problem>& problem) {
     CLI::App* info = app.add_subcommand("info", "Says what is on a device: sizes, state, journal.");
-    info->add_option("device", arguments.place, "file:PATH or PATH")->required();
+    info->add_option("device", arguments.place, "file:PATH, PATH or tiffin://HOST/VOLUME")->required();
     info->add_flag("--json", arguments.json, "print JSON, for programs");
     info->callback([&] { problem = print_info(arguments.place, arguments.json); });
 
     CLI::App* dump =
         app.add_subcommand("dump", "Shows structures on a device, for finding out what is wrong.");
-    dump->add_option("device", arguments.place, "file:PATH or PATH")->required();
+    dump->add_option("device", arguments.place, "file:PATH, PATH or tiffin://HOST/VOLUME")->required();
     dump->add_option("structure", arguments.structure,
                      "superblock, tree, node BLOCK, inode ID, directory ID, journal, bitmap GROUP")
         ->required();
@@ -105,6 +107,38 @@ void add_volume_commands(CLI::App& app, VolumeArguments& arguments,
     info->add_flag("--json", arguments.json, "For programs");
 }
 
+void add_perf_command(CLI::App& app, PerfOptions& perf, std::string& size, std::string& echo,
+                      std::optional<Problem>& problem) {
+    CLI::App* command = app.add_subcommand(
+        "perf", "Latency and bandwidth of remote memory, and of plain sockets beside it");
+    command->add_option("ADDRESS", perf.address, "tiffin://HOST/VOLUME");
+    command->add_option("--operation", perf.operation, "read (default) or write");
+    command->add_option("--size", size, "bytes of one operation, such as 4K (default)");
+    command->add_option("--depth", perf.depth, "operations under way in each thread (default 1)");
+    command->add_option("--threads", perf.threads, "threads (default 1)");
+    command->add_option("--duration", perf.duration_s, "seconds for each carrier (default 3)");
+    command->add_option("--baseline", perf.baseline, "HOST:PORT where tiffin perf --echo runs");
+    command->add_flag("--no-baseline", perf.no_baseline, "no plain sockets");
+    command->add_flag("--overwrite", perf.overwrite, "write: the volume's content may be destroyed");
+    command->add_flag("--json", perf.json, "print JSON, for programs, with the whole histograms");
+    command->add_option("--echo", echo, "HOST:PORT: be the other end of plain sockets, until ended");
+    command->callback([&] {
+        if (!echo.empty()) {
+            problem = run_echo(echo);
+            return;
+        }
+        if (!size.empty()) {
+            OrProblem<uint64_t> parsed = parse_size(size);
+            if (!parsed.ok()) {
+                problem = parsed.problem();
+                return;
+            }
+            perf.size_bytes = *parsed;
+        }
+        problem = run_perf(perf);
+    });
+}
+
 int run(int argc, char** argv) {
     if (!provide_standard_descriptors("tiffin")) {
         return EXIT_FAILURE;
@@ -118,6 +152,10 @@ int run(int argc, char** argv) {
     add_device_commands(app, arguments, problem);
     VolumeArguments volume_arguments;
     add_volume_commands(app, volume_arguments, problem);
+    PerfOptions perf;
+    std::string perf_size;
+    std::string perf_echo;
+    add_perf_command(app, perf, perf_size, perf_echo, problem);
     CLI::App* version = app.add_subcommand("version", "The version of the tools, and of a mount");
     version->add_option("MOUNTPOINT", arguments.place, "Any directory of a mount");
     version->callback([&] { problem = print_version(arguments.place); });

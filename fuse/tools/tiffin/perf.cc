@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+#include "fuse/tools/tiffin/perf.h"
+
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <memory>
+#include <cstdio>
+#include <cstring>
+
+#include <nlohmann/json.hpp>
+
+#include "fuse/host/remote_address.h"
+#include "rdma_blk/wire/format.h"
+
+namespace tiffin::fuse {
+namespace {
+
+constexpr double kPercentiles[] = {0.50, 0.90, 0.99, 0.999};
+
+// The echo end in a process of its own, as a memory server is one. Ends with this object.
+class EchoProcess {
+  public:
+    static OrProblem<std::unique_ptr<EchoProcess>> start() {
+        OrProblem<EchoServer> server = EchoServer::open("127.0.0.1", 0);
+        if (!server.ok()) {
+            return server.problem();
+        }
+        const pid_t process = fork();
+        if (process < 0) {
+            return Problem{"no process for the plain sockets: " + system_error_text(errno)};
+        }
+        if (process == 0) {
+            (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+            server->serve();
+            _exit(EXIT_FAILURE);
+        }
+        return std::unique_ptr<EchoProcess>(new EchoProcess(process, server->port()));
+    }
+    ~EchoProcess() {
+        (void)kill(process_, SIGKILL);
+        (void)waitpid(process_, nullptr, 0);
+    }
+    EchoProcess(const EchoProcess&) = delete;
+    EchoProcess& operator=(const EchoProcess&) = delete;
+
+    uint16_t port() const { return port_; }
+
+  private:
+    EchoProcess(pid_t process, uint16_t port) : process_(process), port_(port) {}
+
+    pid_t process_;
+    uint16_t port_;
+};
+
+bool is_this_host(const std::string& host) {
+    return host == "localhost" || host.starts_with("127.") || host == "::1";
+}
+
+// What an exchange of plain sockets has to carry to do the same.
+PerfExchange exchange_of(const PerfOptions& options) {
+    const uint64_t head = sizeof(rdma_blk::wire::MessageHeader);
+    const uint64_t request = head + sizeof(rdma_blk::wire::Request);
+    const uint64_t response = head + sizeof(rdma_blk::wire::Response);
+    return options.operation == "write" ? PerfExchange{request + options.size_bytes, response}
+                                        : PerfExchange{request, response + options.size_bytes};
+}
+
+OrProblem<rdma_blk::RemoteAddress> parse_endpoint(const std::string& text) {
+    OrProblem<RemoteVolumeAddress> address = parse_remote_address("//" + text + "/echo");
+    if (!address.ok()) {
+        return address.problem();
+    }
+    return address->servers[0];
+}
+
+std::optional<Problem> add_baselines(const PerfOptions& options, std::vector<PerfResult>& results,
+                                     std::string& remark) {
+    OrProblem<RemoteVolumeAddress> address =
+        parse_remote_address(std::string_view(options.address).substr(strlen("tiffin:")));
+    if (!address.ok()) {
+        return address.problem();
+    }
+    std::string host = "127.0.0.1";
+    uint16_t port = 0;
+    std::unique_ptr<EchoProcess> process;
+    if (!options.baseline.empty()) {
+        OrProblem<rdma_blk::RemoteAddress> endpoint = parse_endpoint(options.baseline);
+        if (!endpoint.ok()) {
+            return endpoint.problem();
+        }
+        host = endpoint->host;
+        port = endpoint->port;
+    } else if (is_this_host(address->servers[0].host)) {
+        auto started = EchoProcess::start();
+        if (!started.ok()) {
+            return started.problem();
+        }
+        process = std::move(*started);
+        port = process->port();
+    } else {
+        remark = "no plain sockets for comparison: run tiffin perf --echo HOST:PORT there, and name "
+                 "it with --baseline";
+        return std::nullopt;
+    }
+    const PerfExchange exchange = exchange_of(options);
+    OrProblem<PerfResult> stream = measure_stream(options, exchange, host, port);
+    if (!stream.ok()) {
+        return stream.problem();
+    }
+    stream->bytes_per_operation = options.size_bytes;
+    results.push_back(std::move(*stream));
+    if (exchange.request_bytes > kMaxDatagramBytes || exchange.reply_bytes > kMaxDatagramBytes) {
+        remark = "no plain UDP: more than a datagram holds";
+        return std::nullopt;
+    }
+    OrProblem<PerfResult> datagrams = measure_datagrams(options, exchange, host, port);
+    if (!datagrams.ok()) {
+        return datagrams.problem();
+    }
+    datagrams->bytes_per_operation = options.size_bytes;
+    results.push_back(std::move(*datagrams));
+    return std::nullopt;
+}
+
+double operations_per_s(const PerfResult& result) {
+    return result.seconds <= 0 ? 0
+                               : static_cast<double>(result.latencies.count()) / result.seconds;
+}
+
+double bytes_per_s(const PerfResult& result) {
+    return operations_per_s(result) * static_cast<double>(result.bytes_per_operation);
+}
+
+std::string microseconds(uint64_t ns) {
+    return fmt::format("{:.1f}", static_cast<double>(ns) / 1000);
+}
+
+// Powers of two, with a bar for each that has some.
+void print_histogram(const LatencyHistogram& latencies) {
+    constexpr uint32_t kParts = 1U << LatencyHistogram::kPartsBits;
+    constexpr double kWidth = 50;
+    for (uint32_t i = 0; i < LatencyHistogram::kBuckets; i += kParts) {
+        uint64_t count = 0;
+        for (uint32_t part = i; part < i + kParts; ++part) {
+            count += latencies.bucket(part);
+        }
+        if (count == 0) {
+            continue;
+        }
+        const double share =
+            static_cast<double>(count) / static_cast<double>(latencies.count());
+        fmt::print("  {:>10} us  {:>10}  {:5.1f}%  {}\n",
+                   microseconds(LatencyHistogram::first_ns(i)), count, share * 100,
+                   std::string(static_cast<size_t>(share * kWidth + 0.5), '#'));
+    }
+}
+
+void print_text(const PerfOptions& options, const std::vector<PerfResult>& results,
+                const std::string& remark) {
+    fmt::print("{} of {} bytes, {} thread{}, {:.1f} s each; latencies in microseconds\n\n",
+               options.operation, options.size_bytes, options.threads,
+               options.threads == 1 ? "" : "s", options.duration_s);
+    fmt::print("{:<12} {:>5} {:>11} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>10}\n", "carrier", "depth",
+               "per second", "MB/s", "mean", "50%", "90%", "99%", "99.9%", "greatest");
+    for (const PerfResult& result : results) {
+        const LatencyHistogram& latencies = result.latencies;
+        fmt::print("{:<12} {:>5} {:>11.0f} {:>9.1f} {:>9}", result.carrier, result.depth,
+                   operations_per_s(result), bytes_per_s(result) / 1e6,
+                   microseconds(latencies.mean_ns()));
+        for (const double fraction : kPercentiles) {
+            fmt::print(" {:>9}", microseconds(latencies.percentile_ns(fraction)));
+        }
+        fmt::print(" {:>10}\n", microseconds(latencies.greatest_ns()));
+    }
+    for (const PerfResult& result : results) {
+        fmt::print("\n{}\n", result.carrier);
+        print_histogram(result.latencies);
+    }
+    if (!remark.empty()) {
+        fmt::print("\n{}\n", remark);
+    }
+}
+
+nlohmann::ordered_json to_json(const PerfResult& result) {
+    const LatencyHistogram& latencies = result.latencies;
+    nlohmann::ordered_json entry;
+    entry["carrier"] = result.carrier;
+    entry["depth"] = result.depth;
+    entry["threads"] = result.threads;
+    entry["seconds"] = result.seconds;
+    entry["operations"] = latencies.count();
+    entry["operations_per_s"] = operations_per_s(result);
+    entry["bytes_per_s"] = bytes_per_s(result);
+    entry["least_ns"] = latencies.least_ns();
+    entry["mean_ns"] = latencies.mean_ns();
+    entry["p50_ns"] = latencies.percentile_ns(0.50);
+    entry["p90_ns"] = latencies.percentile_ns(0.90);
+    entry["p99_ns"] = latencies.percentile_ns(0.99);
+    entry["p999_ns"] = latencies.percentile_ns(0.999);
+    entry["greatest_ns"] = latencies.greatest_ns();
+    auto& buckets = entry["histogram"] = nlohmann::ordered_json::array();
+    for (uint32_t i = 0; i < LatencyHistogram::kBuckets; ++i) {
+        if (latencies.bucket(i) != 0) {
+            buckets.push_back({{"from_ns", LatencyHistogram::first_ns(i)},
+                               {"count", latencies.bucket(i)}});
+        }
+    }
+    return entry;
+}
+
+std::optional<Problem> check_options(const PerfOptions& options) {
+    if (!options.address.starts_with("tiffin:")) {
+        return Problem{"name a remote volume: tiffin://HOST/VOLUME"};
+    }
+    if (options.operation != "read" && options.operation != "write") {
+        return Problem{"the operation \"" + options.operation + "\" is unknown: read or write"};
+    }
+    if (options.operation == "write" && !options.overwrite) {
+        return Problem{"writing destroys what is on the volume: say --overwrite if it may"};
+    }
+    if (options.size_bytes == 0 || options.size_bytes > (64 << 20) || options.depth == 0 ||
+        options.depth > 1024 || options.threads == 0 || options.threads > 256 ||
+        !(options.duration_s > 0 && options.duration_s <= 3600)) {
+        return Problem{"out of bounds: size up to 64M, depth up to 1024, threads up to 256, duration "
+                       "up to 3600 seconds"};
+    }
+    return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Problem> run_perf(const PerfOptions& options) {
+    if (std::optional<Problem> problem = check_options(options)) {
+        return problem;
+    }
+    std::vector<PerfResult> results;
+    std::string remark;
+    // Before the transport's threads, since it makes a process.
+    if (!options.no_baseline) {
+        if (std::optional<Problem> problem = add_baselines(options, results, remark)) {
+            return problem;
+        }
+    }
+    OrProblem<PerfResult> remote = measure_remote(options);
+    if (!remote.ok()) {
+        return remote.problem();
+    }
+    remote->bytes_per_operation = options.size_bytes;
+    results.insert(results.begin(), std::move(*remote));
+    if (!options.json) {
+        print_text(options, results, remark);
+        return std::nullopt;
+    }
+    nlohmann::ordered_json document;
+    document["operation"] = options.operation;
+    document["size_bytes"] = options.size_bytes;
+    document["results"] = nlohmann::ordered_json::array();
+    for (const PerfResult& result : results) {
+        document["results"].push_back(to_json(result));
+    }
+    printf("%s\n", document.dump(2).c_str());
+    return std::nullopt;
+}
+
+std::optional<Problem> run_echo(const std::string& address) {
+    OrProblem<rdma_blk::RemoteAddress> endpoint = parse_endpoint(address);
+    if (!endpoint.ok()) {
+        return endpoint.problem();
+    }
+    OrProblem<EchoServer> server = EchoServer::open(endpoint->host, endpoint->port);
+    if (!server.ok()) {
+        return server.problem();
+    }
+    server->serve();
+    return Problem{"the echo end has ended", Error::eio};
+}
+
+}  // namespace tiffin::fuse

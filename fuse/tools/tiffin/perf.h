@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// tiffin perf: latency and bandwidth of a transport, with plain sockets in the same run for comparison.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fuse/host/problem.h"
+#include "fuse/tools/tiffin/latency_histogram.h"
+
+namespace tiffin::fuse {
+
+struct PerfOptions {
+    std::string address;  // tiffin://HOST/VOLUME
+    std::string operation = "read";
+    uint64_t size_bytes = 4096;
+    uint32_t depth = 1;
+    uint32_t threads = 1;
+    double duration_s = 3;
+    std::string baseline;  // HOST:PORT of `tiffin perf --echo`; empty: this host, when the server is here
+    bool no_baseline = false;
+    bool overwrite = false;  // write: the volume's content may go
+    bool json = false;
+};
+
+// One carrier's part of a run.
+struct PerfResult {
+    std::string carrier;  // "tcp", "plain TCP"
+    uint64_t bytes_per_operation = 0;
+    uint32_t depth = 0;
+    uint32_t threads = 0;
+    double seconds = 0;
+    LatencyHistogram latencies;
+};
+
+// What is measured, as sizes on the wire: of what is sent, and of what comes back.
+struct PerfExchange {
+    uint64_t request_bytes = 0;
+    uint64_t reply_bytes = 0;
+};
+
+std::optional<Problem> run_perf(const PerfOptions& options);
+// Answers plain TCP and UDP exchanges at HOST:PORT until it is ended.
+std::optional<Problem> run_echo(const std::string& address);
+
+// ---- perf_remote.cc: through RemoteMemory
+OrProblem<PerfResult> measure_remote(const PerfOptions& options);
+
+// ---- perf_baseline.cc: plain sockets, blocking. The echo end of one exchange after the other.
+class EchoServer {
+  public:
+    // Listens on both protocols; port 0 takes a free one.
+    static OrProblem<EchoServer> open(const std::string& host, uint16_t port);
+    EchoServer(EchoServer&& other) noexcept;
+    EchoServer& operator=(EchoServer&&) = delete;
+    ~EchoServer();
+
+    uint16_t port() const { return port_; }
+    // Until the process ends.
+    void serve();
+
+  private:
+    EchoServer() = default;
+
+    int stream_ = -1;
+    int datagram_ = -1;
+    uint16_t port_ = 0;
+};
+
+OrProblem<PerfResult> measure_stream(const PerfOptions& options, const PerfExchange& exchange,
+                                     const std::string& host, uint16_t port);
+// One exchange at a time, of at most kMaxDatagramBytes.
+inline constexpr uint64_t kMaxDatagramBytes = 60000;
+OrProblem<PerfResult> measure_datagrams(const PerfOptions& options, const PerfExchange& exchange,
+                                        const std::string& host, uint16_t port);
+
+}  // namespace tiffin::fuse

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// Through RemoteMemory: each thread keeps `depth` operations under way, and waits for the oldest.
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "fs/vfs/host.h"
+#include "fuse/host/remote_device.h"
+#include "fuse/tools/tiffin/perf.h"
+
+namespace tiffin::fuse {
+namespace {
+
+using rdma_blk::Operation;
+using rdma_blk::OperationKind;
+using rdma_blk::Outcome;
+using rdma_blk::RemoteMemory;
+
+constexpr uint64_t kPlaceBytes = 4096;
+
+struct Closer {
+    void operator()(RemoteMemory* memory) const {
+        memory->close();
+        delete memory;
+    }
+};
+using OpenMemory = std::unique_ptr<RemoteMemory, Closer>;
+
+struct PageDeleter {
+    size_t size_bytes = 0;
+    void operator()(unsigned char* memory) const { host::release_pages(memory, size_bytes); }
+};
+using Pages = std::unique_ptr<unsigned char, PageDeleter>;
+
+struct Slot {
+    Operation operation;
+    vfs::IoVector buffer;
+    uint64_t start_ns = 0;
+};
+
+// Places that are spread over the data, so that no cache of the server's holds them all.
+uint64_t next_place(uint64_t& state, uint64_t data_bytes, uint64_t size_bytes) {
+    state = state * 6364136223846793005 + 1442695040888963407;
+    const uint64_t places = (data_bytes - size_bytes) / kPlaceBytes + 1;
+    return (state >> 20) % places * kPlaceBytes;
+}
+
+Error run_thread(RemoteMemory& memory, const PerfOptions& options, OperationKind kind,
+                 unsigned char* buffers, uint64_t seed, const std::atomic<bool>& stop,
+                 LatencyHistogram& latencies) {
+    std::vector<Slot> slots(options.depth);
+    uint64_t submitted = 0;
+    uint64_t completed = 0;
+    Error error{};
+    while (true) {
+        while (!stop.load(std::memory_order_relaxed) && error == Error{} &&
+               submitted - completed < options.depth) {
+            Slot& slot = slots[submitted % options.depth];
+            slot.buffer = {buffers + submitted % options.depth * options.size_bytes,
+                           options.size_bytes};
+            slot.operation.reset();
+            slot.operation.kind = kind;
+            slot.operation.offset_bytes =
+                next_place(seed, memory.geometry().data_bytes, options.size_bytes);
+            slot.operation.buffers = &slot.buffer;
+            slot.operation.buffer_count = 1;
+            slot.start_ns = host::monotonic_ns();
+            memory.submit(slot.operation);
+            ++submitted;
+        }
+        if (submitted == completed) {
+            return error;
+        }
+        Slot& slot = slots[completed++ % options.depth];
+        memory.wait(slot.operation);
+        if (slot.operation.outcome != Outcome::executed) {
+            error = slot.operation.error;
+        } else {
+            latencies.record(host::monotonic_ns() - slot.start_ns);
+        }
+    }
+}
+
+}  // namespace
+
+OrProblem<PerfResult> measure_remote(const PerfOptions& options) {
+    OrProblem<RemoteVolumeAddress> address =
+        parse_remote_address(std::string_view(options.address).substr(strlen("tiffin:")));
+    if (!address.ok()) {
+        return address.problem();
+    }
+    const bool writes = options.operation == "write";
+    auto opened = open_remote_session(*address, {.read_only = !writes});
+    if (!opened.ok()) {
+        return opened.problem();
+    }
+    const OpenMemory memory(opened->release());
+    if (options.size_bytes > memory->limits().transfer_bytes ||
+        options.size_bytes > memory->geometry().data_bytes) {
+        return Problem{"operations of " + std::to_string(options.size_bytes) +
+                       " bytes are too large for this volume and transport: at most " +
+                       std::to_string(memory->limits().transfer_bytes)};
+    }
+    const uint64_t thread_bytes =
+        (options.depth * options.size_bytes + kPlaceBytes - 1) / kPlaceBytes * kPlaceBytes;
+    const uint64_t total_bytes = thread_bytes * options.threads;
+    const Pages buffers(static_cast<unsigned char*>(host::allocate_pages(total_bytes)),
+                        PageDeleter{total_bytes});
+    if (buffers == nullptr) {
+        return Problem{"not enough memory for the buffers", Error::enomem};
+    }
+    std::memset(buffers.get(), 0x5a, total_bytes);
+    if (Result<void> added = memory->add_arena(MutableByteSpan(buffers.get(), total_bytes));
+        !added.ok()) {
+        return Problem{"the buffers cannot be registered", added.error()};
+    }
+    std::atomic<bool> stop{false};
+    std::vector<LatencyHistogram> latencies(options.threads);
+    std::vector<Error> errors(options.threads);
+    std::vector<std::thread> threads;
+    const uint64_t start_ns = host::monotonic_ns();
+    for (uint32_t i = 0; i < options.threads; ++i) {
+        threads.emplace_back([&, i] {
+            errors[i] = run_thread(*memory, options,
+                                   writes ? OperationKind::write : OperationKind::read,
+                                   buffers.get() + i * thread_bytes, i + 1, stop, latencies[i]);
+        });
+    }
+    std::this_thread::sleep_for(std::chrono::duration<double>(options.duration_s));
+    stop.store(true);
+    PerfResult result;
+    for (uint32_t i = 0; i < options.threads; ++i) {
+        threads[i].join();
+        result.latencies.add(latencies[i]);
+    }
+    result.seconds = static_cast<double>(host::monotonic_ns() - start_ns) / 1e9;
+    result.carrier = memory->connection().transport_name;
+    result.depth = options.depth;
+    result.threads = options.threads;
+    for (const Error error : errors) {
+        if (error != Error{}) {
+            return Problem{"an operation failed: " + system_error_text(errno_value(error)), error};
+        }
+    }
+    return result;
+}
+
+}  // namespace tiffin::fuse
