@@ -114,6 +114,7 @@ Volume::OpenAnswer Volume::open_new(const wire::SessionOpen& open,
     record.epoch = 0;
     record.incarnation = 0;
     record.slot_count = std::min<uint32_t>(open.slot_count, layout_.slot_count);
+    session->set_holder_text(printable(open.holder_text, wire::kHolderTextBytes - 1).c_str());
     sessions_[session_id] = session;
     if (wants_lease && !grant_lease(*session, open.holder_text).ok()) {
         (void)session->close(nullptr, nullptr);
@@ -315,7 +316,10 @@ wire::LeaseReply Volume::request_lease(const std::shared_ptr<VolumeSession>& ses
         std::memcpy(reply.holder_text, lease().holder_text, wire::kHolderTextBytes);
         return refused(wire::RefusalReason::held);
     }
-    const std::string text = "client " + to_hexadecimal(ByteSpan(session->place().client_uuid, 16));
+    const std::string text =
+        session->holder_text().empty()
+            ? "client " + to_hexadecimal(ByteSpan(session->place().client_uuid, 16))
+            : session->holder_text();
     if (!grant_lease(*session, text.c_str()).ok()) {
         return refused(wire::RefusalReason::no_room);
     }

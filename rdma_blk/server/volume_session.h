@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "fs/vfs/host.h"
@@ -75,6 +76,10 @@ class VolumeSession : public std::enable_shared_from_this<VolumeSession> {
 
     // ---- From the volume, which serialises these ----
 
+    // What a second writer is told when this session takes the lease after its opening. Empty after a
+    // restart of the process.
+    void set_holder_text(const char* text) { holder_text_ = text; }
+    const std::string& holder_text() const { return holder_text_; }
     void set_access(const SessionAccess& access);
     SessionAccess access() const;
     // After the process ended; before any connection comes.
@@ -130,6 +135,7 @@ class VolumeSession : public std::enable_shared_from_this<VolumeSession> {
     unsigned char* address(const wire::Request& request) const;
 
     const Place place_;
+    std::string holder_text_;
     mutable host::Mutex mutex_{host::LockClass::object_state};
     std::unique_ptr<SlotTable> table_ GUARDED_BY(mutex_);
     std::vector<std::shared_ptr<SessionPath>> paths_ GUARDED_BY(mutex_);

@@ -91,6 +91,7 @@ Result<std::unique_ptr<RemoteBlockDevice>> RemoteBlockDevice::open(
 RemoteBlockDevice::~RemoteBlockDevice() {
     for (auto& server : servers_) {
         if (server->memory != nullptr) {
+            server->is_closing.store(true);
             server->memory->close();
         }
     }

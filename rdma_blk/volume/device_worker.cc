@@ -26,6 +26,9 @@ const char* reason(ConnectionState state) {
 }  // namespace
 
 void DeviceServer::connection_changed(const ConnectionInfo& info) {
+    if (is_closing.load()) {
+        return;
+    }
     state.store(info.state);
     if (is_final(info.state)) {
         device.failed_.store(true, std::memory_order_release);

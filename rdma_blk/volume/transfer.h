@@ -35,6 +35,7 @@ struct DeviceServer final : public ConnectionListener {
     bool needs_flush = false;
     DirtyMap dirty;  // when it needs flushes
 
+    std::atomic<bool> is_closing{false};  // the end of the session is the owner's wish
     std::atomic<ConnectionState> state{ConnectionState::connecting};
     ConnectionState reported_state = ConnectionState::ready;  // the worker's
 

@@ -260,6 +260,14 @@ void LocalMemory::close() {
         std::lock_guard lock(mutex_);
         TIFFIN_ASSERT(!closed_);
         closed_ = true;
+        state_ = ConnectionState::closed;
+        if (listener_ != nullptr) {
+            rdma_blk::ConnectionInfo info;
+            info.state = state_;
+            t_in_completion = true;
+            listener_->connection_changed(info);
+            t_in_completion = false;
+        }
         finish_all(Outcome::unknown, Error::enodev);
         if (server_.writer == this) {
             server_.writer = nullptr;

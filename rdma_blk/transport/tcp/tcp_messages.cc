@@ -342,27 +342,6 @@ void TcpMemory::end_session(ConnectionState state, Error error) {
     lease_changed_.notify_all();
     wake_finished();
     poke();
-    const std::string what = "remote memory: volume " + volume_name_ + " on " + address_.host;
-    switch (state) {
-        case ConnectionState::fenced:
-            host::log(
-                host::LogLevel::error,
-                (what + " was taken over by another writer; nothing more is written").c_str());
-            break;
-        case ConnectionState::memory_lost:
-            host::log(
-                host::LogLevel::error,
-                (what + ": the server has lost content that was not flushed; all fails").c_str());
-            break;
-        case ConnectionState::closed:
-            if (!is_closing_) {
-                host::log(host::LogLevel::error,
-                          (what + " could not be reached again in time; all fails").c_str());
-            }
-            break;
-        default:
-            break;
-    }
 }
 
 }  // namespace tiffin::rdma_blk

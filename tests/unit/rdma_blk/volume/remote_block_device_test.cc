@@ -4,6 +4,7 @@
 #include <random>
 #include <thread>
 
+#include "fuse/host/log_sink.h"
 #include "tests/unit/rdma_blk/volume/device_fixture.h"
 
 namespace tiffin::rdma_blk {
@@ -41,6 +42,24 @@ struct Waited {
     vfs::IoRequest request;
     host::Semaphore done;
     int error = -1;
+};
+
+// Counts what the log is told of errors while it exists.
+class ErrorLines final : public fuse::LogSink {
+  public:
+    ErrorLines() : previous_(fuse::set_log_sink(this)) {}
+    ~ErrorLines() override { fuse::set_log_sink(previous_); }
+    ErrorLines(const ErrorLines&) = delete;
+    ErrorLines& operator=(const ErrorLines&) = delete;
+    void write(host::LogLevel level, const char* message) override {
+        (void)message;
+        count_ += level == host::LogLevel::error ? 1 : 0;
+    }
+    uint32_t count() const { return count_; }
+
+  private:
+    fuse::LogSink* previous_;
+    std::atomic<uint32_t> count_{0};
 };
 
 struct Shape {
@@ -354,6 +373,7 @@ TEST(RemoteBlockDevice, AReconnectionIsADelay) {
 TEST(RemoteBlockDevice, TheEndOfASessionIsTheEndOfAll) {
     for (const ConnectionState state :
          {ConnectionState::fenced, ConnectionState::memory_lost, ConnectionState::closed}) {
+        ErrorLines errors;
         TestVolume volume(2, 4 * kMiB, Durability::power);
         auto device = volume.open({.write = true, .stripe_bytes = 65536, .operation_count = 4});
         ASSERT_NE(device, nullptr);
@@ -373,6 +393,8 @@ TEST(RemoteBlockDevice, TheEndOfASessionIsTheEndOfAll) {
         EXPECT_TRUE(read_bytes(*device, 0, 4096).empty()) << "also where the server is well";
         EXPECT_EQ(error_of(device->flush()), EIO);
         EXPECT_EQ(device->direct_address(0, 4096), nullptr);
+        device.reset();
+        EXPECT_EQ(errors.count(), 1U);
     }
 }
 
