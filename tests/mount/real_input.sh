@@ -4,7 +4,7 @@
 #
 # usage: real_input.sh DEVICE_ADDRESS [--small]
 #
-# DEVICE_ADDRESS is mem:SIZE or file:PATH, about 2 GiB; what PATH holds is lost. In memory nothing
+# DEVICE_ADDRESS is mem:SIZE, file:PATH or tiffin://HOST/VOLUME, about 2 GiB; what it holds is lost. In memory nothing
 # survives the daemon, so the parts that kill it or mount again are left out, and said to be.
 # shellcheck disable=SC2119  # the options of mount_device are not this script's
 set -euo pipefail

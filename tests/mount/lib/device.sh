@@ -60,8 +60,9 @@ take_away() {
     fi
 }
 
+# clean_up [STATUS]: ends the script with it.
 clean_up() {
-    local status=$? group
+    local status=${1:-$?} group
     trap - EXIT
     for group in "${load_group[@]}"; do
         kill -KILL -- "-$group" 2>/dev/null || true
@@ -86,7 +87,8 @@ trap clean_up EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# use_device ADDRESS SIZE: makes a file system. A file is made anew: what it held is lost.
+# use_device ADDRESS SIZE: makes a file system. A file is made anew: what it held is lost. A remote volume
+# has its size already.
 use_device() {
     device=$1
     case $device in
@@ -97,15 +99,18 @@ use_device() {
             truncate -s "$2" "$own_image"
             "$bin/mkfs.tiffin" -q "$device" || fail "mkfs.tiffin $device"
             ;;
-        *) fail "device addresses here are mem:SIZE and file:PATH, not '$device'" ;;
+        tiffin:*) "$bin/mkfs.tiffin" -q -f "$device" || fail "mkfs.tiffin $device" ;;
+        *) fail "device addresses here are mem:SIZE, file:PATH and tiffin://HOST/VOLUME, not '$device'" ;;
     esac
 }
 
 in_memory() { [[ $device == mem:* ]]; }
 
-# mount_device [OPTIONS]
+# mount_device [OPTIONS]: a remote volume also when one that was killed has not given it back.
 mount_device() {
-    "$bin/mount.tiffin" "$device" "$mount_point" -o "log=$log${1:+,$1}" ||
+    local force=""
+    [[ $device != tiffin:* ]] || force=,force
+    "$bin/mount.tiffin" "$device" "$mount_point" -o "log=$log${1:+,$1}$force" ||
         fail "mount.tiffin $device $mount_point ${1:+-o $1}"
     is_mounted || fail "mount.tiffin returned 0 and nothing is mounted"
     server=$("$bin/tiffin" status "$mount_point" | sed -n 's/^process: //p')

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: MIT OR GPL-2.0-only
+# What the scripts with a memory server share: starting one on the loopback, volumes, ending it. Sourced after
+# tests/mount/lib/device.sh, whose $work it uses.
+# shellcheck shell=bash
+
+# Set by device.sh, which a script sources before this.
+: "${bin:?}" "${work:?}"
+[[ -x $bin/tiffind ]] || fail "$bin/tiffind is missing; build it, or set TIFFIN_BIN"
+
+keeper=""  # the process that was started; the worker is its child
+port=""
+admin=$work/run/admin.sock
+server_log=$work/tiffind.log
+
+# A port that nobody listens on; another program may take it before tiffind does, which then is tried again.
+free_port() {
+    python3 -c 'import socket
+with socket.socket() as s:
+    s.bind(("127.0.0.1", 0))
+    print(s.getsockname()[1])'
+}
+
+write_configuration() {
+    cat >"$work/tiffind.toml" <<END
+listen = "127.0.0.1:$port"
+metrics = ""
+memory_limit = "6G"
+huge_pages = "no"
+lock_memory = "no"
+state_directory = "$work/state"
+runtime_directory = "$work/run"
+END
+}
+
+server_is_ready() { [[ -S $admin ]] && "$bin/tiffin" volume list --socket "$admin" >/dev/null 2>&1; }
+
+# start_server: on a free port, or again on the one before.
+start_server() {
+    local attempt
+    mkdir -p "$work/state" "$work/run"
+    for attempt in 1 2 3; do
+        [[ -n $port ]] || port=$(free_port)
+        write_configuration
+        "$bin/tiffind" --config "$work/tiffind.toml" >>"$server_log" 2>&1 &
+        keeper=$!
+        local i
+        for ((i = 0; i < 400; i++)); do
+            server_is_ready && return 0
+            has_ended "$keeper" && break
+            sleep 0.05
+        done
+        stop_server
+        port=""
+    done
+    fail "tiffind does not start: $(tail -n 5 "$server_log")"
+}
+
+# The process that serves; another one after it was killed.
+worker() { pgrep -P "$keeper" | head -n 1; }
+
+stop_server() {
+    [[ -n $keeper ]] || return 0
+    local process=$keeper serving
+    serving=$(worker || true)
+    keeper=""
+    [[ -z $serving ]] || kill -CONT "$serving" 2>/dev/null || true
+    kill -TERM "$process" 2>/dev/null || true
+    local i
+    for ((i = 0; i < 200; i++)); do
+        has_ended "$process" && return 0
+        sleep 0.05
+    done
+    kill -KILL "$process" ${serving:+"$serving"} 2>/dev/null || true
+}
+
+# make_volume NAME SIZE [ARGUMENT...]: prints its address.
+make_volume() {
+    local name=$1 size=$2
+    shift 2
+    "$bin/tiffin" volume create "$name" "$size" --key-file "$work/$name.key" --socket "$admin" "$@" \
+        >"$work/create" 2>&1 || fail "tiffin volume create $name: $(<"$work/create")"
+    echo "tiffin://127.0.0.1:$port/$name?key_file=$work/$name.key"
+}
+
+server_clean_up() {
+    local status=$?
+    trap - EXIT
+    stop_server
+    clean_up "$status"
+}
+trap server_clean_up EXIT

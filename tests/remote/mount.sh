@@ -1,0 +1,196 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT OR GPL-2.0-only
+# A file system on the memory of a server, over tcp: mounting, a server that is killed, stopped or started
+# again, and writers that compete. After each, fsck.tiffin finds nothing and the content is there.
+#
+# usage: mount.sh
+set -euo pipefail
+# shellcheck source=tests/mount/lib/device.sh
+source "$(dirname "$0")/../mount/lib/device.sh"
+# shellcheck source=tests/remote/lib/server.sh
+source "$(dirname "$0")/lib/server.sh"
+need_programs sha256sum pgrep python3
+
+second=$work/second
+mkdir "$second"
+
+# says TEXT STATUS COMMAND...: the command ends with the status and says the text in its only line.
+says() {
+    local text=$1 expected=$2 output status=0
+    shift 2
+    output=$("$@" 2>&1) || status=$?
+    [[ $status -eq $expected ]] || fail "$* ended with $status, expected $expected: $output"
+    [[ $output == *"$text"* ]] || fail "$* said '$output', expected '$text'"
+    [[ $(wc -l <<<"$output") -eq 1 ]] || fail "not one line from $*: $output"
+}
+
+# of KEY: what tiffin status says of the server.
+of() { "$bin/tiffin" status "$mount_point" | sed -n "s/^server [^ ]* $1: //p"; }
+
+# Files that are written one after the other, each synced and then named in `promised`.
+write_files() {
+    local number
+    for ((number = 1; ; number++)); do
+        head -c $((100000 + RANDOM * 60)) /dev/urandom >"$work/part" || return 0
+        cp "$work/part" "$mount_point/$1/$number" || return 0
+        sync "$mount_point/$1/$number" || return 0
+        echo "$(sha256sum <"$work/part") $number" >>"$work/promised-$1"
+    done
+}
+start_writing_files() {
+    mkdir "$mount_point/$1"
+    : >"$work/promised-$1"
+    set -m
+    write_files "$1" 2>"$work/writer-$1" &
+    load_group=("$!")
+    set +m
+}
+has_promised() { [[ $(wc -l <"$work/promised-$1") -ge $2 ]]; }
+stop_writing_files() {
+    kill -TERM -- "-${load_group[0]}" 2>/dev/null || true
+    wait "${load_group[0]}" 2>/dev/null || true
+    load_group=()
+}
+# check_files FOLDER [LIST]
+check_files() {
+    local sum number count=0
+    while read -r sum _ number; do
+        [[ $(sha256sum <"$mount_point/$1/$number") == "$sum  -" ]] || fail "$1/$number has another content"
+        count=$((count + 1))
+    done <"${2:-$work/promised-$1}"
+    echo "$count files were promised and are there"
+}
+remount() {
+    unmount_device
+    check_device "$1"
+    mount_device
+}
+
+say "a volume, a file system, a mount"
+start_server
+address=$(make_volume books 512M)
+says "there is no tiffin file system" 32 "$bin/mount.tiffin" "$address" "$second"
+use_device "$address"
+mount_device
+[[ $(of transport) == tcp && $(of state) == ready ]] || fail "status: $("$bin/tiffin" status "$mount_point")"
+[[ $(of reconnections) -eq 0 ]] || fail "reconnected without a reason"
+cp -a "$repository/docs" "$mount_point/docs"
+remount "after a copy"
+diff -r "$repository/docs" "$mount_point/docs" >"$work/diff" || fail "the copy differs: $(head -n 5 "$work/diff")"
+
+say "wrong key, unknown volume"
+printf '%064d\n' 7 >"$work/wrong.key"
+chmod 600 "$work/wrong.key"
+wrong=tiffin://127.0.0.1:$port
+for place in "$wrong/books?key_file=$work/wrong.key" "$wrong/films?key_file=$work/books.key"; do
+    ! "$bin/mount.tiffin" "$place" "$second" 2>"$work/refused" || fail "mounted $place"
+    [[ $(wc -l <"$work/refused") -eq 1 ]] || fail "not one line about $place: $(<"$work/refused")"
+done
+
+say "a second writer"
+says "is being written by $(hostname), process $server" 32 "$bin/mount.tiffin" "$address" "$second"
+says "is being written by $(hostname), process $server" 1 "$bin/mkfs.tiffin" -f "$address"
+says "is being written by $(hostname), process $server" 8 "$bin/fsck.tiffin" -y "$address"
+"$bin/tiffin" info "$address" >/dev/null || fail "reading beside a writer"
+cp -a "$repository/docs" "$mount_point/still-mine"
+
+say "tiffind killed while files are written"
+start_writing_files killed
+for number in 1 2 3; do
+    wait_until has_promised killed $((number * 4))
+    victim=$(worker)
+    kill -KILL "$victim"
+    wait_until has_ended "$victim"
+done
+wait_until has_promised killed 20
+stop_writing_files
+[[ $(of reconnections) -ge 3 ]] || fail "not reconnected: $("$bin/tiffin" status "$mount_point")"
+check_files killed
+remount "after tiffind was killed"
+check_files killed
+
+say "tiffind stopped for a while"
+start_writing_files stopped
+wait_until has_promised stopped 3
+stopped=$(worker)
+kill -STOP "$stopped"
+reconnecting() { [[ $(of state) == reconnecting ]]; }
+wait_until reconnecting
+before=$(wc -l <"$work/promised-stopped")
+sleep 2
+[[ $(wc -l <"$work/promised-stopped") -le $((before + 1)) ]] || fail "something was promised by nobody"
+kill -CONT "$stopped"
+wait_until has_promised stopped $((before + 5))
+stop_writing_files
+remount "after tiffind was stopped"
+check_files killed
+check_files stopped
+
+say "a takeover while the old holder writes"
+start_writing_files taken
+wait_until has_promised taken 5
+cp "$work/promised-taken" "$work/before"
+old_server=$server
+"$bin/mount.tiffin" "$address" "$second" -o "force,log=$work/second.log" || fail "no takeover"
+kept=$mount_point
+mount_point=$second
+check_files taken "$work/before"
+mkdir "$mount_point/mine"
+cp -a "$repository/docs" "$mount_point/mine/docs"
+sync -f "$mount_point"
+mount_point=$kept
+wait "${load_group[0]}" 2>/dev/null || true
+load_group=()
+! touch "$mount_point/more" 2>/dev/null || fail "the old holder still writes"
+[[ $(grep -c "somebody else has taken the volume" "$log") -eq 1 ]] || fail "not one line in the log"
+server=$old_server
+unmount_device
+"$bin/tiffin" status "$second" >"$work/status"
+server=$(sed -n 's/^process: //p' "$work/status")
+umount "$second"
+wait_until has_ended "$server"
+server=""
+check_device "after a takeover"
+mount_device
+diff -r "$repository/docs" "$mount_point/mine/docs" >"$work/diff" || fail "the new holder's files differ"
+check_files taken "$work/before"
+check_files killed
+check_files stopped
+
+say "the server's memory is lost"
+start_writing_files lost
+wait_until has_promised lost 3
+victim=$(worker)
+kill -KILL "$keeper" "$victim"
+wait_until has_ended "$keeper"
+keeper=""
+start_server
+wait "${load_group[0]}" 2>/dev/null || true
+load_group=()
+failing() { ! ls "$mount_point/lost" >/dev/null 2>&1 || ! touch "$mount_point/x" 2>/dev/null; }
+wait_until failing
+[[ $(grep -c "has lost what was written" "$log") -eq 1 ]] || fail "not one line in the log: $(<"$log")"
+take_away -l
+wait_until has_ended "$server"
+server=""
+says "there is no tiffin file system" 32 "$bin/mount.tiffin" "$address" "$second"
+
+say "a volume with a backing file survives even that"
+address=$(make_volume films 256M --backing "$work/films.backing")
+use_device "$address"
+mount_device
+[[ $(of "flushes to disk") == yes ]] || fail "no backing file"
+start_writing_files kept
+wait_until has_promised kept 6
+stop_writing_files
+unmount_device
+victim=$(worker)
+kill -KILL "$keeper" "$victim"
+wait_until has_ended "$keeper"
+keeper=""
+start_server
+check_device "from the backing file"
+mount_device
+check_files kept
+unmount_device
+echo "passed"

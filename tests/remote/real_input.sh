@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT OR GPL-2.0-only
+# tests/mount/real_input.sh on a remote volume, over tcp.
+#
+# usage: real_input.sh
+set -euo pipefail
+# shellcheck source=tests/mount/lib/device.sh
+source "$(dirname "$0")/../mount/lib/device.sh"
+# shellcheck source=tests/remote/lib/server.sh
+source "$(dirname "$0")/lib/server.sh"
+
+start_server
+"$repository/tests/mount/real_input.sh" "$(make_volume books 2G)" --small
