@@ -4,6 +4,7 @@
 # again, and writers that compete. After each, fsck.tiffin finds nothing and the content is there.
 #
 # usage: mount.sh
+# shellcheck disable=SC2119  # the options of mount_device are not this script's
 set -euo pipefail
 # shellcheck source=tests/mount/lib/device.sh
 source "$(dirname "$0")/../mount/lib/device.sh"

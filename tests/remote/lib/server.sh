@@ -36,9 +36,9 @@ server_is_ready() { [[ -S $admin ]] && "$bin/tiffin" volume list --socket "$admi
 
 # start_server: on a free port, or again on the one before.
 start_server() {
-    local attempt
+    local _
     mkdir -p "$work/state" "$work/run"
-    for attempt in 1 2 3; do
+    for _ in 1 2 3; do
         [[ -n $port ]] || port=$(free_port)
         write_configuration
         "$bin/tiffind" --config "$work/tiffind.toml" >>"$server_log" 2>&1 &
