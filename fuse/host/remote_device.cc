@@ -56,15 +56,13 @@ bool may_be_ending(const std::string& holder, const std::string& volume) {
 
 // What all sessions of one opening have in common. The address outlives it.
 struct Session {
-    Session(const RemoteVolumeAddress& address, const VolumeKey& key) {
+    explicit Session(const RemoteVolumeAddress& address) {
         host::random_bytes(options.client_uuid, sizeof options.client_uuid);
-        std::memcpy(options.key, key.bytes, sizeof options.key);
         options.volume_name = address.volume.c_str();
         options.holder_text = holder_text.c_str();
         options.encrypt = address.encrypt;
         options.reconnect_timeout_ms = static_cast<uint32_t>(address.timeout_s * 1000);
     }
-    ~Session() { explicit_bzero(options.key, sizeof options.key); }
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
 
@@ -72,29 +70,38 @@ struct Session {
     rdma_blk::OpenOptions options;
 };
 
-rdma_blk::ServerToOpen make_server(const rdma_blk::RemoteAddress& server,
+Result<std::unique_ptr<rdma_blk::RemoteMemory>> open_session(const rdma_blk::RemoteAddress& server,
+                                                             rdma_blk::OpenOptions options,
+                                                             const VolumeKey& key,
+                                                             rdma_blk::ConnectionListener* listener,
+                                                             std::string& problem) {
+    std::memcpy(options.key, key.bytes, sizeof options.key);
+    rdma_blk::Holder holder;
+    auto memory = rdma_blk::open_remote_memory(server, options, listener, holder, problem);
+    explicit_bzero(options.key, sizeof options.key);
+    if (!memory.ok() && problem.find(server.host) == std::string::npos) {
+        problem = server_name(server) + ": " + problem;
+    }
+    return memory;
+}
+
+rdma_blk::ServerToOpen make_server(const rdma_blk::RemoteAddress& server, const VolumeKey& key,
                                    std::shared_ptr<const Session> session) {
     return {server_name(server),
-            [server, session = std::move(session)](
+            [server, key, session = std::move(session)](
                 rdma_blk::ConnectionListener& listener,
                 std::string& problem) -> Result<std::unique_ptr<rdma_blk::RemoteMemory>> {
-                rdma_blk::Holder holder;
-                auto memory = rdma_blk::open_remote_memory(server, session->options, &listener,
-                                                           holder, problem);
-                if (!memory.ok() && problem.find(server.host) == std::string::npos) {
-                    problem = server_name(server) + ": " + problem;
-                }
-                return memory;
+                return open_session(server, session->options, key, &listener, problem);
             }};
 }
 
 OrProblem<std::unique_ptr<rdma_blk::RemoteBlockDevice>> open_once(
-    const RemoteVolumeAddress& address, const RemoteOpenMode& mode, const VolumeKey& key,
-    rdma_blk::Holder& holder) {
-    auto session = std::make_shared<Session>(address, key);
+    const RemoteVolumeAddress& address, const RemoteOpenMode& mode,
+    const std::vector<VolumeKey>& keys, rdma_blk::Holder& holder) {
+    const auto session = std::make_shared<const Session>(address);
     std::vector<rdma_blk::ServerToOpen> servers;
-    for (const rdma_blk::RemoteAddress& server : address.servers) {
-        servers.push_back(make_server(server, session));
+    for (size_t i = 0; i < address.servers.size(); ++i) {
+        servers.push_back(make_server(address.servers[i], keys[i], session));
     }
     rdma_blk::RemoteDeviceOptions device_options;
     device_options.name = address.volume;
@@ -112,22 +119,6 @@ OrProblem<std::unique_ptr<rdma_blk::RemoteBlockDevice>> open_once(
                        error};
     }
     return std::move(device.value());
-}
-
-OrProblem<std::unique_ptr<rdma_blk::RemoteMemory>> open_session(
-    const RemoteVolumeAddress& address, const RemoteOpenMode& mode, const VolumeKey& key) {
-    Session session(address, key);
-    session.options.mode =
-        mode.read_only ? rdma_blk::OpenOptions::Mode::read : rdma_blk::OpenOptions::Mode::write;
-    session.options.force = mode.force;
-    rdma_blk::Holder holder;
-    std::string problem;
-    auto memory = rdma_blk::open_remote_memory(address.servers[0], session.options, nullptr, holder,
-                                               problem);
-    if (!memory.ok()) {
-        return Problem{problem, memory.error()};
-    }
-    return std::move(memory.value());
 }
 
 const char* state_text(ConnectionState state) {
@@ -152,14 +143,15 @@ const char* state_text(ConnectionState state) {
 
 OrProblem<std::unique_ptr<rdma_blk::RemoteBlockDevice>> open_remote_device(
     const RemoteVolumeAddress& address, const RemoteOpenMode& mode) {
-    const OrProblem<VolumeKey> key = read_volume_key(address.volume, address.key_file);
-    if (!key.ok()) {
-        return key.problem();
+    const OrProblem<std::vector<VolumeKey>> keys =
+        read_volume_keys(address.volume, address.key_file, address.servers.size());
+    if (!keys.ok()) {
+        return keys.problem();
     }
     const auto deadline = std::chrono::steady_clock::now() + kReleaseWait;
     while (true) {
         rdma_blk::Holder holder;
-        auto device = open_once(address, mode, *key, holder);
+        auto device = open_once(address, mode, *keys, holder);
         if (device.ok() || device.problem().code != Error::ebusy ||
             !may_be_ending(holder.text, address.volume) ||
             std::chrono::steady_clock::now() >= deadline) {
@@ -171,11 +163,22 @@ OrProblem<std::unique_ptr<rdma_blk::RemoteBlockDevice>> open_remote_device(
 
 OrProblem<std::unique_ptr<rdma_blk::RemoteMemory>> open_remote_session(
     const RemoteVolumeAddress& address, const RemoteOpenMode& mode) {
-    const OrProblem<VolumeKey> key = read_volume_key(address.volume, address.key_file);
-    if (!key.ok()) {
-        return key.problem();
+    const OrProblem<std::vector<VolumeKey>> keys =
+        read_volume_keys(address.volume, address.key_file, address.servers.size());
+    if (!keys.ok()) {
+        return keys.problem();
     }
-    return open_session(address, mode, *key);
+    Session session(address);
+    session.options.mode =
+        mode.read_only ? rdma_blk::OpenOptions::Mode::read : rdma_blk::OpenOptions::Mode::write;
+    session.options.force = mode.force;
+    std::string problem;
+    auto memory =
+        open_session(address.servers[0], session.options, keys.value()[0], nullptr, problem);
+    if (!memory.ok()) {
+        return Problem{problem, memory.error()};
+    }
+    return std::move(memory.value());
 }
 
 std::string describe_remote_device(const rdma_blk::RemoteBlockDevice& device) {

@@ -14,6 +14,7 @@ namespace tiffin::fuse {
 namespace {
 
 constexpr size_t kDigits = 2 * sizeof(VolumeKey::bytes);
+constexpr size_t kMaxKeys = 16;
 
 std::vector<std::string> usual_places(const std::string& volume) {
     std::vector<std::string> places;
@@ -39,11 +40,7 @@ int digit_value(char digit) {
     return digit >= 'A' && digit <= 'F' ? digit - 'A' + 10 : -1;
 }
 
-// Text of a key, with or without a newline.
-bool understand(const char* text, size_t size_bytes, VolumeKey& key) {
-    if (size_bytes != kDigits && !(size_bytes == kDigits + 1 && text[kDigits] == '\n')) {
-        return false;
-    }
+bool understand_line(const char* text, VolumeKey& key) {
     for (size_t i = 0; i < sizeof(key.bytes); ++i) {
         const int high = digit_value(text[2 * i]);
         const int low = digit_value(text[2 * i + 1]);
@@ -55,7 +52,22 @@ bool understand(const char* text, size_t size_bytes, VolumeKey& key) {
     return true;
 }
 
-OrProblem<VolumeKey> read_file(int descriptor, const std::string& path) {
+// Keys, each on a line of its own; the last newline may be missing. Empty: not understood.
+std::vector<VolumeKey> understand(const char* text, size_t size_bytes) {
+    std::vector<VolumeKey> keys;
+    for (size_t at = 0; at < size_bytes; at += kDigits + 1) {
+        VolumeKey key;
+        if (size_bytes - at < kDigits || !understand_line(text + at, key) ||
+            (size_bytes - at > kDigits && text[at + kDigits] != '\n')) {
+            return {};
+        }
+        keys.push_back(key);
+    }
+    return keys;
+}
+
+OrProblem<std::vector<VolumeKey>> read_file(int descriptor, const std::string& path,
+                                            size_t server_count) {
     struct stat status {};
     if (fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
         return Problem{path + " is not a file with a key", Error::einval};
@@ -65,36 +77,46 @@ OrProblem<VolumeKey> read_file(int descriptor, const std::string& path) {
             path + " is open to others, so the key in it is no secret: chmod 600 " + path,
             Error::eacces};
     }
-    char text[kDigits + 2];
+    char text[kMaxKeys * (kDigits + 1) + 1];
     const ssize_t size_bytes = read(descriptor, text, sizeof text);
     const int error = errno;
-    VolumeKey key;
-    const bool understood =
-        size_bytes >= 0 && understand(text, static_cast<size_t>(size_bytes), key);
+    std::vector<VolumeKey> keys;
+    if (size_bytes > 0 && static_cast<size_t>(size_bytes) < sizeof text) {
+        keys = understand(text, static_cast<size_t>(size_bytes));
+    }
     explicit_bzero(text, sizeof text);
     if (size_bytes < 0) {
         return Problem{path + " cannot be read: " + system_error_text(error), Error::eio};
     }
-    if (!understood) {
+    if (keys.empty()) {
         return Problem{path + " does not hold a key: 64 hexadecimal digits are expected"};
     }
-    return key;
+    if (keys.size() == 1) {
+        keys.resize(server_count, keys[0]);
+    }
+    if (keys.size() != server_count) {
+        return Problem{path + " holds " + std::to_string(keys.size()) + " keys for " +
+                       std::to_string(server_count) + " servers: one line for each is expected"};
+    }
+    return keys;
 }
 
 }  // namespace
 
 VolumeKey::~VolumeKey() { explicit_bzero(bytes, sizeof bytes); }
 
-OrProblem<VolumeKey> read_volume_key(const std::string& volume, const std::string& key_file) {
+OrProblem<std::vector<VolumeKey>> read_volume_keys(const std::string& volume,
+                                                   const std::string& key_file,
+                                                   size_t server_count) {
     const std::vector<std::string> places =
         key_file.empty() ? usual_places(volume) : std::vector<std::string>{key_file};
     std::string tried;
     for (const std::string& path : places) {
         const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
         if (descriptor >= 0) {
-            OrProblem<VolumeKey> key = read_file(descriptor, path);
+            OrProblem<std::vector<VolumeKey>> keys = read_file(descriptor, path, server_count);
             (void)close(descriptor);
-            return key;
+            return keys;
         }
         const int error = errno;
         if (error != ENOENT && error != ENOTDIR) {

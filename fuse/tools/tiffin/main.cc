@@ -50,13 +50,15 @@ void add_mount_commands(CLI::App& app, Arguments& arguments, std::optional<Probl
 // Those that read a device.
 void add_device_commands(CLI::App& app, Arguments& arguments, std::optional<Problem>& problem) {
     CLI::App* info = app.add_subcommand("info", "Says what is on a device: sizes, state, journal.");
-    info->add_option("device", arguments.place, "file:PATH, PATH or tiffin://HOST/VOLUME")->required();
+    info->add_option("device", arguments.place, "file:PATH, PATH or tiffin://HOST/VOLUME")
+        ->required();
     info->add_flag("--json", arguments.json, "print JSON, for programs");
     info->callback([&] { problem = print_info(arguments.place, arguments.json); });
 
     CLI::App* dump =
         app.add_subcommand("dump", "Shows structures on a device, for finding out what is wrong.");
-    dump->add_option("device", arguments.place, "file:PATH, PATH or tiffin://HOST/VOLUME")->required();
+    dump->add_option("device", arguments.place, "file:PATH, PATH or tiffin://HOST/VOLUME")
+        ->required();
     dump->add_option("structure", arguments.structure,
                      "superblock, tree, node BLOCK, inode ID, directory ID, journal, bitmap GROUP")
         ->required();
@@ -119,9 +121,11 @@ void add_perf_command(CLI::App& app, PerfOptions& perf, std::string& size, std::
     command->add_option("--duration", perf.duration_s, "seconds for each carrier (default 3)");
     command->add_option("--baseline", perf.baseline, "HOST:PORT where tiffin perf --echo runs");
     command->add_flag("--no-baseline", perf.no_baseline, "no plain sockets");
-    command->add_flag("--overwrite", perf.overwrite, "write: the volume's content may be destroyed");
+    command->add_flag("--overwrite", perf.overwrite,
+                      "write: the volume's content may be destroyed");
     command->add_flag("--json", perf.json, "print JSON, for programs, with the whole histograms");
-    command->add_option("--echo", echo, "HOST:PORT: be the other end of plain sockets, until ended");
+    command->add_option("--echo", echo,
+                        "HOST:PORT: be the other end of plain sockets, until ended");
     command->callback([&] {
         if (!echo.empty()) {
             problem = run_echo(echo);

@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <memory>
 #include <cstdio>
 #include <cstring>
+#include <memory>
 
 #include <nlohmann/json.hpp>
 
@@ -102,8 +102,9 @@ std::optional<Problem> add_baselines(const PerfOptions& options, std::vector<Per
         process = std::move(*started);
         port = process->port();
     } else {
-        remark = "no plain sockets for comparison: run tiffin perf --echo HOST:PORT there, and name "
-                 "it with --baseline";
+        remark =
+            "no plain sockets for comparison: run tiffin perf --echo HOST:PORT there, and name "
+            "it with --baseline";
         return std::nullopt;
     }
     const PerfExchange exchange = exchange_of(options);
@@ -127,8 +128,7 @@ std::optional<Problem> add_baselines(const PerfOptions& options, std::vector<Per
 }
 
 double operations_per_s(const PerfResult& result) {
-    return result.seconds <= 0 ? 0
-                               : static_cast<double>(result.latencies.count()) / result.seconds;
+    return result.seconds <= 0 ? 0 : static_cast<double>(result.latencies.count()) / result.seconds;
 }
 
 double bytes_per_s(const PerfResult& result) {
@@ -151,8 +151,7 @@ void print_histogram(const LatencyHistogram& latencies) {
         if (count == 0) {
             continue;
         }
-        const double share =
-            static_cast<double>(count) / static_cast<double>(latencies.count());
+        const double share = static_cast<double>(count) / static_cast<double>(latencies.count());
         fmt::print("  {:>10} us  {:>10}  {:5.1f}%  {}\n",
                    microseconds(LatencyHistogram::first_ns(i)), count, share * 100,
                    std::string(static_cast<size_t>(share * kWidth + 0.5), '#'));
@@ -164,8 +163,8 @@ void print_text(const PerfOptions& options, const std::vector<PerfResult>& resul
     fmt::print("{} of {} bytes, {} thread{}, {:.1f} s each; latencies in microseconds\n\n",
                options.operation, options.size_bytes, options.threads,
                options.threads == 1 ? "" : "s", options.duration_s);
-    fmt::print("{:<12} {:>5} {:>11} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>10}\n", "carrier", "depth",
-               "per second", "MB/s", "mean", "50%", "90%", "99%", "99.9%", "greatest");
+    fmt::print("{:<12} {:>5} {:>11} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>10}\n", "carrier",
+               "depth", "per second", "MB/s", "mean", "50%", "90%", "99%", "99.9%", "greatest");
     for (const PerfResult& result : results) {
         const LatencyHistogram& latencies = result.latencies;
         fmt::print("{:<12} {:>5} {:>11.0f} {:>9.1f} {:>9}", result.carrier, result.depth,
@@ -205,8 +204,8 @@ nlohmann::ordered_json to_json(const PerfResult& result) {
     auto& buckets = entry["histogram"] = nlohmann::ordered_json::array();
     for (uint32_t i = 0; i < LatencyHistogram::kBuckets; ++i) {
         if (latencies.bucket(i) != 0) {
-            buckets.push_back({{"from_ns", LatencyHistogram::first_ns(i)},
-                               {"count", latencies.bucket(i)}});
+            buckets.push_back(
+                {{"from_ns", LatencyHistogram::first_ns(i)}, {"count", latencies.bucket(i)}});
         }
     }
     return entry;
@@ -225,8 +224,9 @@ std::optional<Problem> check_options(const PerfOptions& options) {
     if (options.size_bytes == 0 || options.size_bytes > (64 << 20) || options.depth == 0 ||
         options.depth > 1024 || options.threads == 0 || options.threads > 256 ||
         !(options.duration_s > 0 && options.duration_s <= 3600)) {
-        return Problem{"out of bounds: size up to 64M, depth up to 1024, threads up to 256, duration "
-                       "up to 3600 seconds"};
+        return Problem{
+            "out of bounds: size up to 64M, depth up to 1024, threads up to 256, duration "
+            "up to 3600 seconds"};
     }
     return std::nullopt;
 }

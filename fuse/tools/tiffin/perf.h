@@ -19,7 +19,8 @@ struct PerfOptions {
     uint32_t depth = 1;
     uint32_t threads = 1;
     double duration_s = 3;
-    std::string baseline;  // HOST:PORT of `tiffin perf --echo`; empty: this host, when the server is here
+    std::string
+        baseline;  // HOST:PORT of `tiffin perf --echo`; empty: this host, when the server is here
     bool no_baseline = false;
     bool overwrite = false;  // write: the volume's content may go
     bool json = false;

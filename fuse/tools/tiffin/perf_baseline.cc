@@ -41,8 +41,7 @@ OrProblem<Addresses> resolve(const std::string& host, uint16_t port, int type, i
     hints.ai_socktype = type;
     hints.ai_flags = flags;
     addrinfo* found = nullptr;
-    const int error =
-        getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+    const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
     if (error != 0) {
         return Problem{host + " cannot be found: " + gai_strerror(error), Error::enxio};
     }
@@ -284,9 +283,9 @@ OrProblem<EchoServer> EchoServer::open(const std::string& host, uint16_t port) {
         if (getsockname(descriptor, reinterpret_cast<sockaddr*>(&bound), &bound_bytes) != 0) {
             return failed("getsockname");
         }
-        server.port_ = ntohs(bound.ss_family == AF_INET6
-                                 ? reinterpret_cast<sockaddr_in6*>(&bound)->sin6_port
-                                 : reinterpret_cast<sockaddr_in*>(&bound)->sin_port);
+        server.port_ =
+            ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&bound)->sin6_port
+                                              : reinterpret_cast<sockaddr_in*>(&bound)->sin_port);
     }
     return server;
 }

@@ -124,9 +124,9 @@ OrProblem<PerfResult> measure_remote(const PerfOptions& options) {
     const uint64_t start_ns = host::monotonic_ns();
     for (uint32_t i = 0; i < options.threads; ++i) {
         threads.emplace_back([&, i] {
-            errors[i] = run_thread(*memory, options,
-                                   writes ? OperationKind::write : OperationKind::read,
-                                   buffers.get() + i * thread_bytes, i + 1, stop, latencies[i]);
+            errors[i] =
+                run_thread(*memory, options, writes ? OperationKind::write : OperationKind::read,
+                           buffers.get() + i * thread_bytes, i + 1, stop, latencies[i]);
         });
     }
     std::this_thread::sleep_for(std::chrono::duration<double>(options.duration_s));

@@ -121,7 +121,7 @@ class VolumeKeys : public testing::Test {
         return path;
     }
     std::string problem_of(const std::string& path) {
-        auto key = read_volume_key("volume", path);
+        auto key = read_volume_keys("volume", path, 1);
         return key.ok() ? "" : key.problem().text;
     }
 
@@ -137,7 +137,7 @@ TEST_F(VolumeKeys, AreReadFromTheirPlaces) {
         snprintf(digits, sizeof digits, i % 2 == 0 ? "%02x" : "%02X", i * 8);
         text += digits;
     }
-    auto missing = read_volume_key("volume", "");
+    auto missing = read_volume_keys("volume", "", 1);
     ASSERT_FALSE(missing.ok());
     EXPECT_NE(
         missing.problem().text.find("/tiffin/keys/volume.key and /etc/tiffin/keys/volume.key"),
@@ -146,12 +146,32 @@ TEST_F(VolumeKeys, AreReadFromTheirPlaces) {
     std::filesystem::create_directories(folder_.file("tiffin/keys"));
     write("tiffin/keys/volume.key", text + "\n");
     for (const std::string& path : {std::string(), write("other", text)}) {
-        auto key = read_volume_key("volume", path);
+        auto key = read_volume_keys("volume", path, 2);
         ASSERT_TRUE(key.ok()) << key.problem().text;
         for (int i = 0; i < 32; ++i) {
-            EXPECT_EQ(key->bytes[i], i * 8);
+            EXPECT_EQ((*key)[0].bytes[i], i * 8);
+            EXPECT_EQ((*key)[1].bytes[i], i * 8) << "one line is good for all servers";
         }
     }
+}
+
+TEST_F(VolumeKeys, HaveALineForEachServer) {
+    const std::string a(64, 'a');
+    const std::string b(64, 'b');
+    const std::string path = write("two", a + "\n" + b + "\n");
+    auto keys = read_volume_keys("volume", path, 2);
+    ASSERT_TRUE(keys.ok()) << keys.problem().text;
+    EXPECT_EQ((*keys)[0].bytes[31], 0xaa);
+    EXPECT_EQ((*keys)[1].bytes[0], 0xbb);
+    auto three = read_volume_keys("volume", path, 3);
+    ASSERT_FALSE(three.ok());
+    EXPECT_NE(three.problem().text.find("holds 2 keys for 3 servers"), std::string::npos);
+    std::string many;
+    for (int i = 0; i < 17; ++i) {
+        many += a + "\n";
+    }
+    EXPECT_FALSE(read_volume_keys("volume", write("many", many), 16).ok());
+    EXPECT_TRUE(read_volume_keys("volume", write("most", many.substr(65)), 16).ok());
 }
 
 TEST_F(VolumeKeys, AreRefused) {

@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT OR GPL-2.0-only
+# tiffin perf: what it counts is consistent, and what it must not do it does not.
+#
+# usage: perf.sh
+# shellcheck disable=SC2119  # the options of mount_device are not this script's
+set -euo pipefail
+# shellcheck source=tests/mount/lib/device.sh
+source "$(dirname "$0")/../mount/lib/device.sh"
+# shellcheck source=tests/remote/lib/server.sh
+source "$(dirname "$0")/lib/server.sh"
+
+start_server
+address=$(make_volume books 64M)
+
+# measures CARRIERS ARGUMENT...: with every histogram as large as the number of operations.
+measures() {
+    local carriers=$1
+    shift
+    "$bin/tiffin" perf "$address" --json --duration 0.2 "$@" >"$work/perf" 2>&1 ||
+        fail "tiffin perf $*: $(<"$work/perf")"
+    python3 - "$work/perf" "$carriers" <<'END' || fail "tiffin perf $*: $(<"$work/perf")"
+import json, sys
+results = json.load(open(sys.argv[1]))["results"]
+assert ",".join(result["carrier"] for result in results) == sys.argv[2], results
+for result in results:
+    assert result["operations"] > 0
+    assert sum(bucket["count"] for bucket in result["histogram"]) == result["operations"]
+    order = [result[key] for key in ("least_ns", "p50_ns", "p90_ns", "p99_ns", "p999_ns", "greatest_ns")]
+    assert order == sorted(order), order
+END
+}
+
+say "what is measured"
+measures "tcp,plain TCP,plain UDP"
+measures "tcp" --no-baseline --threads 2 --depth 8
+measures "tcp,plain TCP" --size 1M --depth 2
+measures "tcp,plain TCP,plain UDP" --operation write --overwrite --size 512
+"$bin/tiffin" perf --echo "127.0.0.1:$(free_port)" &
+echo_end=$!
+listening() { echo_port=$(ss -Hltnp 2>/dev/null | sed -n "s/.*127\.0\.0\.1:\([0-9]*\) .*pid=$echo_end,.*/\1/p"); [[ -n $echo_port ]]; }
+wait_until listening
+measures "tcp,plain TCP,plain UDP" --baseline "127.0.0.1:$echo_port"
+kill "$echo_end"
+
+say "what is refused"
+refuses() {
+    local text=$1 output
+    shift
+    ! output=$("$bin/tiffin" perf "$@" 2>&1) || fail "succeeded: $*"
+    [[ $output == *"$text"* && $(wc -l <<<"$output") -eq 1 ]] || fail "perf $* said '$output', expected '$text'"
+}
+use_device "$address"
+sum=$("$bin/tiffin" info "$address" | sha256sum)
+refuses "say --overwrite" "$address" --operation write
+measures "tcp" --no-baseline
+[[ $("$bin/tiffin" info "$address" | sha256sum) == "$sum" ]] || fail "reading has changed the volume"
+refuses "unknown: read or write" "$address" --operation walk
+refuses "out of bounds" "$address" --depth 0
+refuses "too large for this volume" "$address" --no-baseline --size 64M
+refuses "name a remote volume" mem:1G
+mount_device
+refuses "$(hostname), process $server" "$address" --no-baseline --operation write --overwrite
+unmount_device
+check_device "after measuring"
+echo "passed"

@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT OR GPL-2.0-only
+# A volume that is striped over two servers: mounted, one of them killed, its order kept.
+#
+# usage: striped.sh
+# shellcheck disable=SC2119  # the options of mount_device are not this script's
+set -euo pipefail
+# shellcheck source=tests/mount/lib/device.sh
+source "$(dirname "$0")/../mount/lib/device.sh"
+# shellcheck source=tests/remote/lib/server.sh
+source "$(dirname "$0")/lib/server.sh"
+
+# Two servers: what belongs to the first one is kept here while the variables speak of the second.
+top=$work
+first_keeper=""
+stop_both() {
+    local status=$?
+    trap - EXIT
+    stop_server
+    keeper=$first_keeper
+    stop_server
+    work=$top
+    clean_up "$status"
+}
+trap stop_both EXIT
+
+mkdir "$top/a" "$top/b"
+work=$top/a admin=$top/a/run/admin.sock
+start_server
+make_volume books 128M >/dev/null
+first_keeper=$keeper first_port=$port
+work=$top/b admin=$top/b/run/admin.sock keeper="" port=""
+start_server
+make_volume books 128M >/dev/null
+work=$top
+cat "$top/a/books.key" "$top/b/books.key" >"$work/both.key"
+cat "$top/b/books.key" "$top/a/books.key" >"$work/turned.key"
+chmod 600 "$work/both.key" "$work/turned.key"
+hosts=127.0.0.1:$first_port,127.0.0.1:$port
+turned=127.0.0.1:$port,127.0.0.1:$first_port
+
+say "two servers"
+use_device "tiffin://$hosts/books?key_file=$work/both.key&stripe=64K"
+mount_device
+cp -a "$repository/docs" "$mount_point/docs"
+head -c 50000000 /dev/urandom >"$work/data"
+cp "$work/data" "$mount_point/data"
+victim=$(worker)
+kill -KILL "$victim"
+wait_until has_ended "$victim"
+cp "$work/data" "$mount_point/again"
+[[ $("$bin/tiffin" status "$mount_point" | grep -c "transport: tcp") -eq 2 ]] || fail "not two servers"
+"$bin/tiffin" status "$mount_point" | grep -qx "stripe: 64 KiB over 2 servers" || fail "not striped"
+unmount_device
+
+say "only as it was made"
+refuses() {
+    local text=$1 output
+    shift
+    ! output=$("$@" 2>&1) || fail "succeeded: $*"
+    [[ $output == *"$text"* ]] || fail "$* said '$output', expected '$text'"
+}
+refuses "name the servers in their order" "$bin/tiffin" info "tiffin://$turned/books?key_file=$work/turned.key"
+refuses "is one of 2" "$bin/mkfs.tiffin" -f "tiffin://127.0.0.1:$port/books?key_file=$top/b/books.key"
+refuses "was made with stripe=65536" "$bin/tiffin" info "tiffin://$hosts/books?key_file=$work/both.key&stripe=4K"
+device="tiffin://$hosts/books?key_file=$work/both.key"
+check_device "after it was killed"
+mount_device
+cmp "$work/data" "$mount_point/data" || fail "the data differ"
+cmp "$work/data" "$mount_point/again" || fail "what was written to a killed server differs"
+diff -r "$repository/docs" "$mount_point/docs" >"$work/diff" || fail "the copy differs"
+unmount_device
+echo "passed"
