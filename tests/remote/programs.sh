@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT OR GPL-2.0-only
+# tiffind and 'tiffin volume' as programs: what they say, what they refuse, what is left behind.
+set -euo pipefail
+# shellcheck source=tests/remote/lib/tiffind.sh
+source "$(dirname "$0")/lib/tiffind.sh"
+
+expect_failure() {
+    local text=$1 status=0
+    shift
+    "$@" >"$work/out" 2>&1 || status=$?
+    [[ $status -ne 0 ]] || fail "this should fail: $*"
+    grep -q -- "$text" "$work/out" || fail "'$*' says '$(cat "$work/out")', and not '$text'"
+}
+
+printf 'threads = 2\nthraeds = 3\n' >"$work/bad.toml"
+expect_failure 'bad.toml:2: thraeds is not known' "$bin/tiffind" --config "$work/bad.toml" --check
+expect_failure 'cannot be read' "$bin/tiffind" --config "$work/none.toml" --check
+expect_failure 'tiffind cannot be reached' "$bin/tiffin" volume list "${admin[@]}"
+
+start_server '[volume.configured]' 'size = "8M"'
+[[ $(volumes | cut -f1) == configured ]] || fail "the configured volume is not there"
+expect_failure 'cannot listen\|Address already in use' "$bin/tiffind" --config "$work/tiffind.toml"
+create_volume made 16M
+[[ $(stat -c '%a %s' "$key") == '600 65' ]] || fail "the key's file is $(stat -c '%a %s' "$key")"
+expect_failure 'exists already' "$bin/tiffin" volume create other 1M --key-file "$key" "${admin[@]}"
+expect_failure 'there is a volume made already' "$bin/tiffin" volume create made 1M "${admin[@]}"
+expect_failure 'memory_limit' "$bin/tiffin" volume create large 2G "${admin[@]}"
+expect_failure 'can only grow' "$bin/tiffin" volume resize made 8M "${admin[@]}"
+"$bin/tiffin" volume resize made 32M "${admin[@]}"
+"$bin/tiffin" volume info made "${admin[@]}" --json | grep -q '"data_bytes": 33554432' ||
+    fail "the volume has another size"
+"$bin/tiffin" volume info made "${admin[@]}" --key-file "$work/again.key" >/dev/null
+cmp "$key" "$work/again.key" || fail "the key is another one"
+
+# Reading the configuration again: a new volume; and a mistake, which changes nothing.
+printf '[volume.later]\nsize = "4M"\n' >>"$work/tiffind.toml"
+kill -HUP "$server"
+wait_until grep -q 'configuration read again' "$work/log"
+volumes | grep -q '^later' || fail "the new volume was not made"
+echo 'nonsense' >>"$work/tiffind.toml"
+kill -HUP "$server"
+wait_until grep -q 'nothing was changed' "$work/log"
+
+kill_worker
+[[ $(volumes | cut -f1 | sort | tr '\n' ' ') == 'configured later made ' ]] || fail "volumes are lost"
+"$bin/tiffin" volume delete made "${admin[@]}"
+expect_failure 'there is no volume made' "$bin/tiffin" volume info made "${admin[@]}"
+stop_server
+[[ ! -e $work/run/admin.sock ]] || fail "the socket is still there"
+[[ ! -e $work/state/made.volume ]] || fail "the state of the deleted volume is still there"
