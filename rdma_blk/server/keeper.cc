@@ -23,7 +23,14 @@ constexpr int kDescriptors = 2;  // data, control
 constexpr int kLongestDelayMs = 10'000;
 constexpr uint64_t kQuickEndNs = 10'000'000'000;
 
-enum class MessageKind : uint32_t { find = 1, keep = 2, forget = 3, found = 4, not_found = 5 };
+enum class MessageKind : uint32_t {
+    find = 1,
+    keep = 2,
+    forget = 3,
+    found = 4,
+    not_found = 5,
+    ready = 6
+};
 
 struct Message {
     MessageKind kind = MessageKind::find;
@@ -111,6 +118,11 @@ class KeeperClient final : public MemoryKeeper {
         (void)send_message(socket_.get(), make_message(MessageKind::forget, volume_name), nullptr);
     }
 
+    void server_is_ready() override {
+        MutexLock lock(mutex_);
+        (void)send_message(socket_.get(), make_message(MessageKind::ready, ""), nullptr);
+    }
+
   private:
     UniqueDescriptor socket_;
     host::Mutex mutex_{host::LockClass::leaf};
@@ -154,7 +166,7 @@ class Keeper {
     uint64_t started_ns_ = 0;
     int restart_delay_ms_ = 0;  // of the next restart
     bool waits_to_restart_ = false;
-    bool has_run_ = false;  // a child has kept memory: its start succeeded
+    bool has_run_ = false;  // a start succeeded
     bool is_stopping_ = false;
     bool is_done_ = false;
     int status_ = EXIT_SUCCESS;
@@ -218,8 +230,9 @@ void Keeper::answer() {
     }
     const std::string name = message.volume_name;
     if (message.kind == MessageKind::keep && memory.data.valid() && memory.control.valid()) {
-        has_run_ = true;
         kept_[name] = std::move(memory);
+    } else if (message.kind == MessageKind::ready) {
+        has_run_ = true;
     } else if (message.kind == MessageKind::forget) {
         kept_.erase(name);
     } else if (message.kind == MessageKind::find) {

@@ -81,6 +81,13 @@ Result<void> Server::start(std::string& problem) {
     TRY(initialize_cryptography());
     Result<void> prepared = directory_.prepare();
     if (prepared.ok()) {
+        // Two servers of the same volumes would each take the other's memory for lost.
+        Result<UniqueDescriptor> locked = directory_.lock();
+        if (!locked.ok()) {
+            problem = directory_.path() + ": another tiffind uses this state directory";
+            return locked.error();
+        }
+        directory_lock_ = locked.release_value();
         prepared = directory_.server_uuid(server_uuid_);
     }
     if (!prepared.ok()) {
@@ -88,9 +95,9 @@ Result<void> Server::start(std::string& problem) {
                   std::strerror(errno_value(prepared.error()));
         return prepared.error();
     }
+    TRY(open_listeners(problem));
     TRY(load_volumes(problem));
     create_configured(configuration);
-    TRY(open_listeners(problem));
     const Result<void> started = start_threads();
     if (!started.ok()) {
         problem = "threads cannot be started";

@@ -30,6 +30,8 @@ class MemoryKeeper {
         return {};
     }
     virtual void forget(const std::string& volume_name) { (void)volume_name; }
+    // The server serves: from here on an end that nobody asked for is an accident.
+    virtual void server_is_ready() {}
 };
 
 class FileBacking;  // file_backing.h
@@ -100,6 +102,7 @@ class Server final : public ConnectionHost, private VolumeKeys {
     CookieJar cookies_;
     ServerCounters counters_;
     unsigned char server_uuid_[16] = {};
+    UniqueDescriptor directory_lock_;
     std::vector<UniqueDescriptor> listeners_;
     uint16_t port_ = 0;
     std::atomic<uint64_t> memory_limit_bytes_{0};

@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -14,7 +15,6 @@
 
 #include "fs/vfs/host.h"
 #include "rdma_blk/server/hexadecimal.h"
-#include "rdma_blk/server/unique_descriptor.h"
 
 namespace tiffin::rdma_blk {
 namespace {
@@ -161,6 +161,15 @@ Result<void> StateDirectory::prepare() const {
     }
     closedir(folder);
     return {};
+}
+
+Result<UniqueDescriptor> StateDirectory::lock() const {
+    UniqueDescriptor file(
+        open((path_ + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!file.valid() || flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
+        return Error::ebusy;
+    }
+    return file;
 }
 
 Result<std::vector<std::string>> StateDirectory::list() const {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "fs/vfs/result.h"
+#include "rdma_blk/server/unique_descriptor.h"
 #include "rdma_blk/session/handshake.h"
 
 namespace tiffin::rdma_blk {
@@ -37,6 +38,8 @@ class StateDirectory {
     // Makes the folder (mode 700) when it is not there, and removes what an interrupted save() left.
     // Errors: those of the system.
     Result<void> prepare() const;
+    // Held by one process at a time, while the result is open. Errors: ebusy.
+    Result<UniqueDescriptor> lock() const;
     // Names of the volumes that have a file.
     Result<std::vector<std::string>> list() const;
     // Errors: enoent, euclean (damaged).

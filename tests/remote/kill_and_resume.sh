@@ -9,6 +9,8 @@ rounds=${1:-4}
 # shellcheck source=tests/remote/lib/tiffind.sh
 source "$(dirname "$0")/lib/tiffind.sh"
 
+nobody_has_the_lease() { "$bin/tiffin" volume info files "${admin[@]}" | grep -q '^writer: *nobody'; }
+
 start_server
 create_volume files 256M
 "$bin/mkfs.tiffin" -q "$address"
@@ -41,5 +43,6 @@ wait "$writer" || fail "the writer saw an error"
 resumed=$(grep -c 'memory kept' "$work/log")
 [[ $resumed -eq $rounds ]] || fail "$resumed of $rounds starts found the memory"
 fusermount3 -u "$mount_point"
-wait_until "$bin/fsck.tiffin" -n "$address"
+wait_until nobody_has_the_lease
+"$bin/fsck.tiffin" -n "$address" || fail "the file system is damaged"
 say "$(cat "$work/written") files written, $rounds times killed"

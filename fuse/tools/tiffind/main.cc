@@ -99,6 +99,7 @@ int serve(const Arguments& arguments, const Configuration& configuration,
                       Problem{path + ": " + std::strerror(errno_value(listening.error()))});
         return EXIT_FAILURE;
     }
+    keeper.server_is_ready();
     host::log(host::LogLevel::info, "ready");
     int signal = 0;
     while (sigwait(&signals, &signal) == 0 && signal == SIGHUP) {
