@@ -18,7 +18,8 @@ expect_failure 'bad.toml:2: thraeds is not known' "$bin/tiffind" --config "$work
 expect_failure 'cannot be read' "$bin/tiffind" --config "$work/none.toml" --check
 expect_failure 'tiffind cannot be reached' "$bin/tiffin" volume list "${admin[@]}"
 
-start_server '[volume.configured]' 'size = "8M"'
+settings=('[volume.configured]' 'size = "8M"')
+start_server
 [[ $(volumes | cut -f1) == configured ]] || fail "the configured volume is not there"
 expect_failure 'another tiffind uses this state directory' "$bin/tiffind" --config "$work/tiffind.toml"
 sed 's|/state"|/other"|' "$work/tiffind.toml" >"$work/other.toml"

@@ -17,6 +17,7 @@
 #include "fuse/tools/common/tool.h"
 #include "rdma_blk/server/administration.h"
 #include "rdma_blk/server/keeper.h"
+#include "rdma_blk/server/metrics.h"
 #include "rdma_blk/server/server.h"
 
 namespace tiffin::fuse {
@@ -99,6 +100,16 @@ int serve(const Arguments& arguments, const Configuration& configuration,
                       Problem{path + ": " + std::strerror(errno_value(listening.error()))});
         return EXIT_FAILURE;
     }
+    // Without metrics volumes can be served all the same.
+    std::unique_ptr<rdma_blk::MetricsEndpoint> metrics;
+    if (!configuration.metrics.empty()) {
+        auto started = rdma_blk::MetricsEndpoint::start(server, configuration.metrics, problem);
+        if (started.ok()) {
+            metrics = started.release_value();
+        } else {
+            host::log(host::LogLevel::error, problem.c_str());
+        }
+    }
     keeper.server_is_ready();
     host::log(host::LogLevel::info, "ready");
     int signal = 0;
@@ -106,6 +117,7 @@ int serve(const Arguments& arguments, const Configuration& configuration,
         reload(server, arguments.file);
     }
     host::log(host::LogLevel::info, "stopping");
+    metrics.reset();
     administration.stop();
     server.stop();
     return EXIT_SUCCESS;

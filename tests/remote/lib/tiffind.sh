@@ -8,6 +8,7 @@ server=
 port=$((20000 + RANDOM % 20000))
 admin=(--socket "$work/run/admin.sock")
 mount_point=$work/mount
+settings=()  # further lines of the configuration
 
 say() { printf '%s: %s\n' "$(basename "$0")" "$*"; }
 fail() { say "FAILED: $*" >&2; sed 's/^/    /' "$work/log" >&2 || true; exit 1; }
@@ -24,13 +25,12 @@ wait_until() {
 
 volumes() { "$bin/tiffin" volume list "${admin[@]}"; }
 
-# start_server [LINE...]: lines of the configuration.
 start_server() {
     mkdir -p "$work/run" "$mount_point"
     {
         printf '%s\n' "listen = \"127.0.0.1:$port\"" "state_directory = \"$work/state\"" \
             "runtime_directory = \"$work/run\"" 'metrics = ""' 'memory_limit = "1G"' \
-            'huge_pages = "no"' 'lock_memory = "no"' 'probe_interval_ms = 200' "$@"
+            'huge_pages = "no"' 'lock_memory = "no"' 'probe_interval_ms = 200' "${settings[@]}"
     } >"$work/tiffind.toml"
     "$bin/tiffind" --config "$work/tiffind.toml" 2>>"$work/log" &
     server=$!
@@ -53,12 +53,12 @@ replaced() {
     present=$(worker) && [[ $present != "$1" ]]
 }
 
-# stop_server [SIGNAL]: of the keeper; returns when both processes are gone.
+# Ends the keeper; returns when both processes are gone.
 stop_server() {
     [[ -n $server ]] || return 0
     local child
     child=$(worker || true)
-    kill "-${1:-TERM}" "$server" 2>/dev/null || true
+    kill "$server" 2>/dev/null || true
     wait "$server" 2>/dev/null || true
     server=
     [[ -z $child ]] || wait_until gone "$child"
@@ -70,6 +70,7 @@ create_volume() {
     local name=$1
     key=$work/$name.key
     "$bin/tiffin" volume create "$@" --key-file "$key" "${admin[@]}"
+    # shellcheck disable=SC2034  # for those who source this
     address="tiffin://127.0.0.1:$port/$name?key_file=$key"
 }
 

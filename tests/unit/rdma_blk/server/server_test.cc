@@ -6,6 +6,8 @@
 #include <set>
 #include <thread>
 
+#include "rdma_blk/server/administration.h"
+#include "rdma_blk/server/metrics.h"
 #include "tests/unit/rdma_blk/server/server_fixture.h"
 
 namespace tiffin::rdma_blk {
@@ -318,6 +320,43 @@ TEST_F(ServerTest, AFlushedBackingComesBackWithoutMemory) {
     EXPECT_EQ(again->opened().empty_since_incarnation, client->opened().empty_since_incarnation);
     const auto all = again->call(again->make_request(OperationKind::flush, 0, 0));
     EXPECT_EQ(all.outcome, kExecuted);
+}
+
+TEST_F(ServerTest, MetricsCountWhatHappened) {
+    start();
+    auto client = open(1);
+    client->write(0, "twelve bytes");
+    client->write(kVolumeBytes, "beyond the end");
+    auto second = connect(2);
+    EXPECT_FALSE(second->open(SessionMode::write));
+    const std::string text = metrics_text(*server_);
+    for (const char* line : {
+             "tiffind_bytes_total{volume=\"volume\",direction=\"written\"} 12\n",
+             "tiffind_requests_total{volume=\"volume\",operation=\"write\"} 2\n",
+             "tiffind_answers_total{volume=\"volume\",result=\"refused_range\"} 1\n",
+             "tiffind_sessions_refused_total{volume=\"volume\",reason=\"held\"} 1\n",
+             "tiffind_handshakes_total{result=\"done\"} 2\n",
+             "tiffind_volume_connected_sessions{volume=\"volume\"} 1\n",
+         }) {
+        EXPECT_NE(text.find(line), std::string::npos) << line << "is not in\n" << text;
+    }
+}
+
+TEST_F(ServerTest, AdministrationAnswersLines) {
+    start();
+    EXPECT_EQ(answer_administration(*server_, "nonsense"),
+              R"({"error":"not a JSON object","ok":false})");
+    EXPECT_EQ(answer_administration(*server_, "[1]"),
+              R"({"error":"not a JSON object","ok":false})");
+    EXPECT_EQ(answer_administration(*server_, R"({"command": 5, "name": {}})"),
+              R"({"error":"unknown command \"\"","ok":false})");
+    const std::string made =
+        answer_administration(*server_, R"({"command":"create","name":"b","size_bytes":8192})");
+    EXPECT_NE(made.find("\"ok\":true"), std::string::npos) << made;
+    EXPECT_EQ(server_->list_volumes().size(), 2U);
+    EXPECT_NE(answer_administration(*server_, R"({"command":"create","name":"c","size_bytes":-1})")
+                  .find("\"ok\":false"),
+              std::string::npos);
 }
 
 TEST_F(ServerTest, VolumesComeAndGo) {

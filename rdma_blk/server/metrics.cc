@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+#include "rdma_blk/server/metrics.h"
+
+#include <prometheus/collectable.h>
+#include <prometheus/exposer.h>
+#include <prometheus/metric_family.h>
+#include <prometheus/text_serializer.h>
+
+#include <exception>
+
+namespace tiffin::rdma_blk {
+namespace {
+
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+
+constexpr const char* kOperations[] = {"", "read", "write", "compare_swap", "fetch_add", "flush"};
+constexpr const char* kRefusals[] = {
+    "",        "held",      "fenced",   "no_session", "stale_incarnation",
+    "no_room", "read_only", "stopping", "malformed",  "no_transport"};
+
+MetricFamily& add_family(std::vector<MetricFamily>& families, const std::string& name,
+                         const std::string& help, MetricType type) {
+    families.push_back(MetricFamily{name, help, type, {}});
+    return families.back();
+}
+
+using Labels = std::vector<prometheus::ClientMetric::Label>;
+
+void add_value(MetricFamily& family, const Labels& labels, double value) {
+    prometheus::ClientMetric metric;
+    metric.label = labels;
+    metric.counter.value = value;
+    metric.gauge.value = value;
+    family.metric.push_back(std::move(metric));
+}
+
+// Families of counters with two labels: the volume, and another one.
+struct VolumeCounter {
+    const char* name;
+    const char* help;
+    const char* label;  // nullptr: the volume is all
+    std::vector<std::pair<const char*, Counter VolumeCounters::*>> values;
+};
+
+const std::vector<VolumeCounter>& volume_counters() {
+    using C = VolumeCounters;
+    static const std::vector<VolumeCounter> counters = {
+        {"tiffind_bytes_total",
+         "Bytes of data read and written",
+         "direction",
+         {{"read", &C::bytes_read}, {"written", &C::bytes_written}}},
+        {"tiffind_answers_total",
+         "What became of requests",
+         "result",
+         {{"executed", &C::executed},
+          {"answered_again", &C::answered_again},
+          {"ignored", &C::ignored},
+          {"refused_read_only", &C::refused_read_only},
+          {"refused_stale", &C::refused_stale},
+          {"refused_range", &C::refused_range},
+          {"refused_other", &C::refused_other},
+          {"malformed", &C::malformed}}},
+        {"tiffind_sessions_opened_total",
+         "Sessions, new ones",
+         nullptr,
+         {{"", &C::sessions_opened}}},
+        {"tiffind_sessions_resumed_total",
+         "Incarnations of sessions that came back",
+         nullptr,
+         {{"", &C::sessions_resumed}}},
+        {"tiffind_fences_total", "Writers that were shut out", nullptr, {{"", &C::fences}}},
+        {"tiffind_flush_errors_total", "Flushes that failed", nullptr, {{"", &C::flush_errors}}},
+        {"tiffind_flushed_bytes_total",
+         "Bytes written to backings",
+         nullptr,
+         {{"", &C::flushed_bytes}}},
+    };
+    return counters;
+}
+
+void collect_volume_counters(Server& server, const std::vector<VolumeInfo>& volumes,
+                             std::vector<MetricFamily>& families) {
+    for (const VolumeCounter& counter : volume_counters()) {
+        MetricFamily& family =
+            add_family(families, counter.name, counter.help, MetricType::Counter);
+        for (const VolumeInfo& info : volumes) {
+            const auto volume = server.find_volume(info.name.c_str());
+            for (const auto& [value, member] : counter.values) {
+                Labels labels = {{"volume", info.name}};
+                if (counter.label != nullptr) {
+                    labels.push_back({counter.label, value});
+                }
+                if (volume) {
+                    add_value(family, labels,
+                              static_cast<double>((volume->counters().*member).load()));
+                }
+            }
+        }
+    }
+    MetricFamily& requests = add_family(families, "tiffind_requests_total", "Requests that arrived",
+                                        MetricType::Counter);
+    for (const VolumeInfo& info : volumes) {
+        const auto volume = server.find_volume(info.name.c_str());
+        for (size_t kind = 1; volume && kind < std::size(kOperations); kind++) {
+            add_value(requests, {{"volume", info.name}, {"operation", kOperations[kind]}},
+                      static_cast<double>(volume->counters().requests[kind].load()));
+        }
+    }
+    MetricFamily& refused = add_family(families, "tiffind_sessions_refused_total",
+                                       "Openings that were refused", MetricType::Counter);
+    for (const VolumeInfo& info : volumes) {
+        const auto volume = server.find_volume(info.name.c_str());
+        for (size_t reason = 1; volume && reason < std::size(kRefusals); reason++) {
+            add_value(refused, {{"volume", info.name}, {"reason", kRefusals[reason]}},
+                      static_cast<double>(volume->counters().sessions_refused[reason].load()));
+        }
+    }
+}
+
+void collect_volume_gauges(const std::vector<VolumeInfo>& volumes,
+                           std::vector<MetricFamily>& families) {
+    const auto gauge = [&](const char* name, const char* help, auto value_of) {
+        MetricFamily& family = add_family(families, name, help, MetricType::Gauge);
+        for (const VolumeInfo& info : volumes) {
+            add_value(family, {{"volume", info.name}}, static_cast<double>(value_of(info)));
+        }
+    };
+    gauge("tiffind_volume_memory_bytes", "Memory of a volume, control space included",
+          [](const VolumeInfo& info) { return info.memory_bytes; });
+    gauge("tiffind_volume_sessions", "Sessions that have a place",
+          [](const VolumeInfo& info) { return info.session_count; });
+    gauge("tiffind_volume_connected_sessions", "Sessions with a connection",
+          [](const VolumeInfo& info) { return info.connected_session_count; });
+    gauge("tiffind_volume_epoch", "Raised by each change of writer",
+          [](const VolumeInfo& info) { return info.epoch; });
+    gauge("tiffind_volume_content_incarnation", "Raised when unflushed content may be lost",
+          [](const VolumeInfo& info) { return info.content_incarnation; });
+}
+
+void collect_server(Server& server, std::vector<MetricFamily>& families) {
+    const ServerCounters& counters = server.counters();
+    const auto value = [](const Counter& counter) { return static_cast<double>(counter.load()); };
+    MetricFamily& handshakes = add_family(families, "tiffind_handshakes_total",
+                                          "Handshakes by result", MetricType::Counter);
+    add_value(handshakes, {{"result", "done"}}, value(counters.handshakes_done));
+    add_value(handshakes, {{"result", "denied"}}, value(counters.handshakes_denied));
+    add_value(handshakes, {{"result", "failed"}}, value(counters.handshakes_failed));
+    add_value(handshakes, {{"result", "timed_out"}}, value(counters.handshakes_timed_out));
+    MetricFamily& ends = add_family(families, "tiffind_connections_dropped_total",
+                                    "Connections ended by the server", MetricType::Counter);
+    add_value(ends, {{"reason", "malformed"}}, value(counters.malformed_messages));
+    add_value(ends, {{"reason", "stalled"}}, value(counters.stalled_connections));
+    add_value(ends, {{"reason", "silent"}}, value(counters.silent_connections));
+    add_value(ends, {{"reason", "no_room"}}, value(counters.connections_refused));
+    const auto one = [&](const char* name, const char* help, MetricType type, double number) {
+        add_value(add_family(families, name, help, type), {}, number);
+    };
+    one("tiffind_connections_accepted_total", "Connections", MetricType::Counter,
+        value(counters.connections_accepted));
+    one("tiffind_probes_sent_total", "Probes of silent clients", MetricType::Counter,
+        value(counters.probes_sent));
+    one("tiffind_connections", "Connections now", MetricType::Gauge,
+        static_cast<double>(server.connection_count()));
+    one("tiffind_memory_bytes", "Memory of all volumes", MetricType::Gauge,
+        static_cast<double>(server.memory_bytes()));
+    one("tiffind_memory_limit_bytes", "What it may become", MetricType::Gauge,
+        static_cast<double>(server.memory_limit_bytes()));
+}
+
+class ServerMetrics final : public prometheus::Collectable {
+  public:
+    explicit ServerMetrics(Server& server) : server_(server) {}
+
+    std::vector<MetricFamily> Collect() const override {
+        std::vector<MetricFamily> families;
+        families.reserve(32);  // add_family() hands out references
+        const std::vector<VolumeInfo> volumes = server_.list_volumes();
+        collect_server(server_, families);
+        collect_volume_counters(server_, volumes, families);
+        collect_volume_gauges(volumes, families);
+        return families;
+    }
+
+  private:
+    Server& server_;
+};
+
+}  // namespace
+
+// The collectable goes last: the exposer has a thread that uses it.
+struct MetricsEndpoint::Parts {
+    std::shared_ptr<ServerMetrics> metrics;
+    std::unique_ptr<prometheus::Exposer> exposer;
+};
+
+MetricsEndpoint::MetricsEndpoint() = default;
+MetricsEndpoint::~MetricsEndpoint() = default;
+
+Result<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::start(Server& server,
+                                                                const std::string& address,
+                                                                std::string& problem) {
+    std::unique_ptr<MetricsEndpoint> endpoint(new MetricsEndpoint());
+    endpoint->parts_ = std::make_unique<Parts>();
+    endpoint->parts_->metrics = std::make_shared<ServerMetrics>(server);
+    try {
+        endpoint->parts_->exposer = std::make_unique<prometheus::Exposer>(address, 1);
+    } catch (const std::exception& error) {
+        problem = "metrics cannot be served at " + address + ": " + error.what();
+        return Error::eio;
+    }
+    endpoint->parts_->exposer->RegisterCollectable(endpoint->parts_->metrics);
+    return endpoint;
+}
+
+std::string metrics_text(Server& server) {
+    return prometheus::TextSerializer().Serialize(ServerMetrics(server).Collect());
+}
+
+}  // namespace tiffin::rdma_blk
