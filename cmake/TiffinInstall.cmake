@@ -38,3 +38,8 @@ foreach(section IN ITEMS 1 5 8)
     install(FILES ${pages} DESTINATION "${CMAKE_INSTALL_MANDIR}/man${section}")
 endforeach()
 install(FILES LICENSE LICENSES/MIT.txt LICENSES/GPL-2.0-only.txt DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+
+if("tiffind" IN_LIST tiffin_programs)
+    install(FILES "${PROJECT_SOURCE_DIR}/rdma_blk/server/tiffind.service"
+            DESTINATION lib/systemd/system)
+endif()

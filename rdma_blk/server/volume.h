@@ -113,7 +113,7 @@ class Volume {
     // Shows that the server lives, and looks for heartbeats that clients write one-sidedly.
     void tick(uint64_t now_ns);
 
-    uint64_t epoch() const { return header_->epoch; }
+    uint64_t epoch() const { return __atomic_load_n(&header_->epoch, __ATOMIC_ACQUIRE); }
     uint64_t content_incarnation() const { return content_incarnation_.load(); }
 
   private:
@@ -122,10 +122,10 @@ class Volume {
     Volume(const StateDirectory& directory, const VolumeState& state, const VolumeOptions& options);
     Result<void> bring_up(KeptMemory kept, bool is_new, const unsigned char server_uuid[16],
                           BackingStore* backing, uint64_t now_ns);
-    Result<bool> adopt_memory(KeptMemory& kept);
-    Result<void> make_memory(bool is_new, BackingStore* backing);
+    Result<bool> adopt_memory(KeptMemory& kept) REQUIRES(mutex_);
+    Result<void> make_memory(bool is_new, BackingStore* backing) REQUIRES(mutex_);
     void write_header(const unsigned char server_uuid[16], uint32_t write_unit_bytes,
-                      bool is_backed);
+                      bool is_backed) REQUIRES(mutex_);
     Result<void> recover_sessions(uint64_t now_ns) REQUIRES(mutex_);
     Result<SessionPointer> make_session(uint32_t index, uint64_t session_id,
                                         const unsigned char client_uuid[16]);
