@@ -5,7 +5,16 @@
 bin=${TIFFIN_BIN:?the folder with the programs}
 work=$(mktemp -d /tmp/tiffin-remote-XXXXXX)
 server=
-port=$((20000 + RANDOM % 20000))
+port=$(python3 -c 'import random, socket
+while True:  # below those that the kernel gives to clients
+    port = random.randrange(20000, 32000)
+    with socket.socket() as s:
+        try:
+            s.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+    print(port)
+    break')
 admin=(--socket "$work/run/admin.sock")
 mount_point=$work/mount
 settings=()  # further lines of the configuration
