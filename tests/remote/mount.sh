@@ -142,7 +142,7 @@ sync -f "$mount_point"
 mount_point=$kept
 wait "${load_group[0]}" 2>/dev/null || true
 load_group=()
-! touch "$mount_point/more" 2>/dev/null || fail "the old holder still writes"
+! { touch "$mount_point/more" && sync "$mount_point/more"; } 2>/dev/null || fail "the old holder still writes"
 [[ $(grep -c "somebody else has taken the volume" "$log") -eq 1 ]] || fail "not one line in the log"
 server=$old_server
 unmount_device

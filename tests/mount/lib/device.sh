@@ -61,6 +61,7 @@ take_away() {
 }
 
 # clean_up [STATUS]: ends the script with it.
+# shellcheck disable=SC2120
 clean_up() {
     local status=${1:-$?} group
     trap - EXIT
