@@ -24,8 +24,7 @@ clean_up_all() {
     set +e
     ! mountpoint -q "$work/ext4" || umount -l "$work/ext4"
     ! mountpoint -q "$memory" || umount -l "$memory"
-    (exit "$status")
-    clean_up
+    clean_up "$status"
 }
 trap clean_up_all EXIT
 
