@@ -164,6 +164,7 @@ wait_until has_promised lost 3
 victim=$(worker)
 kill -KILL "$keeper" "$victim"
 wait_until has_ended "$keeper"
+wait_until has_ended "$victim"
 keeper=""
 start_server
 wait "${load_group[0]}" 2>/dev/null || true
@@ -188,6 +189,7 @@ unmount_device
 victim=$(worker)
 kill -KILL "$keeper" "$victim"
 wait_until has_ended "$keeper"
+wait_until has_ended "$victim"
 keeper=""
 start_server
 check_device "from the backing file"

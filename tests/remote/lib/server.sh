@@ -36,7 +36,7 @@ server_is_ready() { [[ -S $admin ]] && "$bin/tiffin" volume list --socket "$admi
 
 # start_server: on a free port, or again on the one before.
 start_server() {
-    local _
+    local _ before=$port
     mkdir -p "$work/state" "$work/run"
     for _ in 1 2 3; do
         [[ -n $port ]] || port=$(free_port)
@@ -50,7 +50,7 @@ start_server() {
             sleep 0.05
         done
         stop_server
-        port=""
+        port=$before
     done
     fail "tiffind does not start: $(tail -n 5 "$server_log")"
 }
