@@ -250,6 +250,13 @@ class RemoteMemory {
     // lease: `holder` says who), erofs, estale, etimedout.
     virtual Result<void> start_writing(bool force, Holder& holder) = 0;
 
+    // What a server that has lost its memory has lost of ours is known by counting: how many writes and
+    // atomics were executed, and how many of these were flushed. A flush of the whole address space counts
+    // by itself. Who flushes by ranges knows alone when they are all: it takes the mark before it
+    // begins to collect them, and gives it back when the last of them has been flushed.
+    virtual uint64_t change_mark() const = 0;
+    virtual void changes_flushed(uint64_t mark) = 0;
+
     // The address of a range of the data when it is memory of this process (shm), else nullptr; valid
     // until close(). Only for reading.
     virtual const void* direct_address(uint64_t offset_bytes, uint64_t size_bytes) {

@@ -25,6 +25,8 @@ Result<void> RemoteBlockDevice::flush_servers() {
     }
     for (auto& server : servers_) {
         if (server->needs_flush) {
+            // Before the walk: what is written while it goes on may be behind it.
+            server->change_mark = server->memory->change_mark();
             server->dirty.start_flush();
         }
     }
@@ -43,6 +45,11 @@ Result<void> RemoteBlockDevice::flush_servers() {
             more = more || server->range_count != 0;
         }
         flushed = !more || flush_round();
+    }
+    for (auto& server : servers_) {
+        if (flushed && server->needs_flush) {
+            server->memory->changes_flushed(server->change_mark);
+        }
     }
     {
         MutexLock lock(mutex_);

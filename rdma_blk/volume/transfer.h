@@ -42,6 +42,7 @@ struct DeviceServer final : public ConnectionListener {
     // Of the flush that has the permit.
     ByteRange ranges[kFlushRanges];
     size_t range_count = 0;
+    uint64_t change_mark = 0;
     Operation flush_operation;
 };
 

@@ -255,6 +255,25 @@ const void* LocalMemory::direct_address(uint64_t offset_bytes, uint64_t size_byt
     return server_.data.data() + offset_bytes;
 }
 
+uint64_t LocalMemory::change_mark() const {
+    std::lock_guard lock(mutex_);
+    return changes_;
+}
+
+void LocalMemory::changes_flushed(uint64_t mark) {
+    constexpr size_t kQuicklyComparedBytes = 8 << 20;
+    std::lock_guard lock(mutex_);
+    TIFFIN_ASSERT(mark <= changes_);
+    TIFFIN_ASSERT(mark < changes_ || server_.data.size() > kQuicklyComparedBytes ||
+                  server_.durable == server_.data);
+    flushed_mark_ = std::max(flushed_mark_, mark);
+}
+
+uint64_t LocalMemory::flushed_mark() const {
+    std::lock_guard lock(mutex_);
+    return flushed_mark_;
+}
+
 void LocalMemory::close() {
     {
         std::lock_guard lock(mutex_);
@@ -399,6 +418,7 @@ LocalMemory::Fault LocalMemory::execute(Operation& operation) {
         length_bytes > memory.size() - operation.offset_bytes) {
         return {Outcome::not_executed, Error::eio, false};
     }
+    changes_ += operation.kind != OperationKind::read && operation.space == AddressSpace::data;
     unsigned char* place = memory.data() + operation.offset_bytes;
     if (is_atomic) {
         std::memcpy(&operation.old_value, place, 8);

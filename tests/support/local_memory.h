@@ -92,8 +92,13 @@ class LocalMemory final : public rdma_blk::RemoteMemory {
     Result<void> add_arena(MutableByteSpan memory) override;
     Result<void> start_writing(bool force, rdma_blk::Holder& holder) override;
     const void* direct_address(uint64_t offset_bytes, uint64_t size_bytes) override;
+    uint64_t change_mark() const override;
+    // Asserts what the caller claims, where that can be told.
+    void changes_flushed(uint64_t mark) override;
     void close() override;
 
+    // The greatest mark that was given back.
+    uint64_t flushed_mark() const;
     // Asked for each operation when its turn comes; nothing: it is executed.
     void set_judge(Judge judge);
     // reconnecting: operations wait until ready. fenced, memory_lost, closed: all end, for good.
@@ -132,6 +137,8 @@ class LocalMemory final : public rdma_blk::RemoteMemory {
     uint32_t incarnation_ = 1;
     rdma_blk::Statistics statistics_;
     Counts counts_;
+    uint64_t changes_ = 0;  // of the data, that were executed
+    uint64_t flushed_mark_ = 0;
     bool held_ = false;
     bool closed_ = false;
     std::thread thread_;

@@ -228,10 +228,24 @@ void TcpMemory::note_flush(const Batch& batch) {
     if (batch.last_flush == nullptr) {
         return;
     }
+    if (batch.last_flush->range_count != 0) {
+        set_word(*batch.last_flush, 0);  // see changes_flushed()
+        return;
+    }
     const uint64_t ordered = batch.last_flush->after_earlier
                                  ? slots_->pending_changes() + batch.changes_before_flush
                                  : 0;
     set_word(*batch.last_flush, change_count_ + ordered);
+}
+
+uint64_t TcpMemory::change_mark() const {
+    MutexLock lock(mutex_);
+    return change_count_;
+}
+
+void TcpMemory::changes_flushed(uint64_t mark) {
+    MutexLock lock(mutex_);
+    flushed_count_ = std::max(flushed_count_, mark);
 }
 
 void TcpMemory::complete_rejected(Batch& rejected) {

@@ -46,6 +46,8 @@ class TcpMemory final : public RemoteMemory, private Patience {
     size_t progress() override EXCLUDES(mutex_);
     Result<void> add_arena(MutableByteSpan memory) override;  // nothing to register
     Result<void> start_writing(bool force, Holder& holder) override EXCLUDES(mutex_);
+    uint64_t change_mark() const override EXCLUDES(mutex_);
+    void changes_flushed(uint64_t mark) override EXCLUDES(mutex_);
     void close() override EXCLUDES(mutex_);
 
   private:
@@ -176,8 +178,8 @@ class TcpMemory final : public RemoteMemory, private Patience {
     wire::Response response_{};                      // with the lead: the answer it belongs to
     uint64_t receive_calls_ GUARDED_BY(mutex_) = 0;  // that received something
 
-    // A change is a write or atomic that was executed. A flush covers the changes that were executed
-    // when it was submitted, and those it is ordered behind.
+    // A change is a write or atomic that was executed. A flush of everything covers the changes that were
+    // executed when it was submitted, and those it is ordered behind; see also changes_flushed().
     uint64_t change_count_ GUARDED_BY(mutex_) = 0;
     uint64_t flushed_count_ GUARDED_BY(mutex_) = 0;
 
@@ -197,8 +199,11 @@ class TcpMemory final : public RemoteMemory, private Patience {
     uint64_t probe_interval_ns_ GUARDED_BY(mutex_) = 0;
     uint64_t next_probe_id_ GUARDED_BY(mutex_) = 1;
     Liveness liveness_ GUARDED_BY(mutex_);
-    uint64_t lost_ns_ GUARDED_BY(mutex_) = 0;   // when the session left `ready`
-    uint32_t attempts_ GUARDED_BY(mutex_) = 0;  // failed, since then
+    // When the session left `ready`; not anew when it was of no use meanwhile.
+    uint64_t lost_ns_ GUARDED_BY(mutex_) = 0;
+    uint64_t ready_ns_ GUARDED_BY(mutex_) = 0;       // since when it has been
+    bool has_completed_ GUARDED_BY(mutex_) = false;  // an operation, since then
+    uint32_t attempts_ GUARDED_BY(mutex_) = 0;       // failed, since then
     uint64_t next_attempt_ns_ GUARDED_BY(mutex_) = 0;
 };
 

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "rdma_blk/transport/back_off.h"
 #include "rdma_blk/transport/tcp/tcp_memory.h"
 
 namespace tiffin::rdma_blk {
@@ -18,21 +19,9 @@ constexpr uint64_t kSecondNs = 1'000 * kMillisecondNs;
 // While threads lead for themselves, the socket is not watched, as each answer would wake us, too. Then
 // an operation that nobody waits for is found after this time at most.
 constexpr uint64_t kLookNs = 20 * kMillisecondNs;
-constexpr uint64_t kFirstBackOffNs = 50 * kMillisecondNs;
-constexpr uint64_t kLastBackOffNs = 2 * kSecondNs;
 constexpr uint64_t kAttemptNs = 5 * kSecondNs;
 constexpr uint64_t kSilentIntervals = 4;
 constexpr uint64_t kIdleIntervals = 10;
-
-// 50 ms, 100 ms, ... 2 s, each a quarter more or less, so that the clients of a server that starts again do not
-// all come at once.
-uint64_t back_off_ns(uint32_t attempts) {
-    const uint64_t whole =
-        std::min(kFirstBackOffNs << std::min(attempts, uint32_t{10}), kLastBackOffNs);
-    uint32_t chance = 0;
-    host::random_bytes(&chance, sizeof(chance));
-    return whole * 3 / 4 + whole / 2 * (chance % 1024) / 1024;
-}
 
 }  // namespace
 
@@ -282,6 +271,11 @@ Result<void> TcpMemory::adopt(const wire::SessionOpened& opened) {
         end_session(ConnectionState::memory_lost, Error::estale);
         return {};
     }
+    // A new session of the writer, with nothing lost: but somebody else may have written between.
+    if (!is_first && !is_resumed && facts_.is_writer && opened.epoch != facts_.epoch + 1) {
+        end_session(ConnectionState::fenced, Error::estale);
+        return {};
+    }
     if (opened.transfer_bytes < limits_.transfer_bytes ||
         opened.data_bytes < geometry_.data_bytes) {
         end_session(ConnectionState::closed, Error::enodev);
@@ -296,6 +290,15 @@ Result<void> TcpMemory::adopt(const wire::SessionOpened& opened) {
     probe_interval_ns_ = opened.probe_interval_ms * kMillisecondNs;
     liveness_ = Liveness{receive_calls_, host::monotonic_ns(), 0, false};
     statistics_.reconnections += is_first ? 0 : 1;
+    ready_ns_ = host::monotonic_ns();
+    lost_ns_ = is_first ? ready_ns_ : lost_ns_;
+    // What was answered by the resumption counts.
+    has_completed_ =
+        is_resumed &&
+        std::any_of(outcomes_.begin(), outcomes_.begin() + opened.outstanding_count,
+                    [](unsigned char outcome) {
+                        return outcome == static_cast<unsigned char>(Outcome::executed);
+                    });
     set_state(ConnectionState::ready);
     if (is_first) {
         slots_->opened(opened.slot_count);

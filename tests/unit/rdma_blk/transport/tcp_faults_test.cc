@@ -364,6 +364,32 @@ TEST_F(TcpFaultsTest, AFlushInABatchCountsWhenItIsOrdered) {
     }
 }
 
+// A flush of ranges says nothing of what lies elsewhere; its owner does, when all have been flushed.
+TEST_F(TcpFaultsTest, AFlushOfRangesCountsWhenItsOwnerSaysSo) {
+    for (const bool says_so : {true, false}) {
+        MemoryServer other;
+        ClientFixture writer;
+        writer.open(other.port());
+        EXPECT_EQ(writer.write(0, bytes, 64), Outcome::executed);
+        const uint64_t mark = writer.memory->change_mark();
+        const ByteRange range{0, 64};
+        Operation flush;
+        flush.kind = OperationKind::flush;
+        flush.ranges = &range;
+        flush.range_count = 1;
+        writer.memory->submit(flush);
+        writer.memory->wait(flush);
+        EXPECT_EQ(flush.outcome, Outcome::executed);
+        if (says_so) {
+            writer.memory->changes_flushed(mark);
+        }
+        other.restart(false);
+        EXPECT_EQ(says_so, writer.read(0, bytes, 64) == Outcome::executed);
+        EXPECT_EQ(writer.memory->connection().state,
+                  says_so ? ConnectionState::ready : ConnectionState::memory_lost);
+    }
+}
+
 // ---- Fencing and the end ----------------------------------------------------------------------------------
 
 TEST_F(TcpFaultsTest, WhoIsFencedIsTold) {

@@ -314,6 +314,53 @@ TEST(RemoteBlockDevice, WhatCouldNotBeFlushedIsFlushedLater) {
     EXPECT_EQ(volume.servers[1]->durable, volume.servers[1]->data);
 }
 
+// A server that loses its memory now has lost what was written, and the session must know it.
+TEST(RemoteBlockDevice, NothingIsCalledFlushedBeforeTheLastRange) {
+    TestVolume volume(1, 4 * kMiB, Durability::power);
+    auto device = volume.open();
+    ASSERT_NE(device, nullptr);
+    LocalMemory& memory = *volume.memories[0];
+    const uint64_t before = memory.flushed_mark();
+    for (uint64_t i = 0; i < 20; ++i) {  // three rounds
+        ASSERT_TRUE(write_bytes(*device, 2 * i * DirtyMap::kChunkBytes, pattern(64, 2)).ok());
+    }
+    int flushes = 0;
+    memory.set_judge([&](const Operation& operation) -> std::optional<LocalMemory::Fault> {
+        if (operation.kind == OperationKind::flush && ++flushes == 3) {
+            return LocalMemory::Fault{Outcome::not_executed, Error::eio, false};
+        }
+        return std::nullopt;
+    });
+    EXPECT_EQ(error_of(device->flush()), EIO);
+    EXPECT_EQ(flushes, 3);
+    EXPECT_EQ(memory.flushed_mark(), before);
+    memory.set_judge({});
+    ASSERT_TRUE(device->flush().ok());
+    EXPECT_EQ(memory.flushed_mark(), memory.change_mark());
+}
+
+// What is written while a flush is under way, elsewhere, is not part of it.
+TEST(RemoteBlockDevice, AWriteBesideAFlushIsNotCalledFlushed) {
+    TestVolume volume(1, 4 * kMiB, Durability::power);
+    auto device = volume.open();
+    ASSERT_NE(device, nullptr);
+    LocalMemory& memory = *volume.memories[0];
+    ASSERT_TRUE(write_bytes(*device, 0, pattern(4096, 1)).ok());
+    const uint64_t mark = memory.change_mark();
+    memory.hold();
+    std::thread flusher([&] { EXPECT_TRUE(device->flush().ok()); });
+    memory.wait_until_pending(1);
+    Bytes elsewhere = pattern(4096, 3);
+    Waited write(vfs::IoOperation::write, kMiB, elsewhere);
+    device->submit(write.request);
+    memory.wait_until_pending(2);
+    memory.let_go();
+    flusher.join();
+    EXPECT_EQ(write.wait(), 0);
+    EXPECT_EQ(memory.flushed_mark(), mark);
+    EXPECT_EQ(memory.change_mark(), mark + 1);
+}
+
 TEST(RemoteBlockDevice, WritesWaitForTheFlushOfTheirPlaceOnly) {
     TestVolume volume(1, 4 * kMiB, Durability::power);
     auto device = volume.open();
@@ -441,9 +488,9 @@ TEST(RemoteBlockDevice, MappedMemoryIsHandedOut) {
     device.reset();
     TestVolume striped(2, kMiB);
     striped.memory_options.mapped = true;
-    device = striped.open();
-    ASSERT_NE(device, nullptr);
-    EXPECT_EQ(device->direct_address(4096, 4096), nullptr);
+    auto striped_device = striped.open();
+    ASSERT_NE(striped_device, nullptr);
+    EXPECT_EQ(striped_device->direct_address(4096, 4096), nullptr);
 }
 
 }  // namespace
