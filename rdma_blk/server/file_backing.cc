@@ -20,21 +20,54 @@ bool is_zero(const unsigned char* bytes, size_t size) {
     return bytes[0] == 0 && std::memcmp(bytes, bytes + 1, size - 1) == 0;
 }
 
+UniqueDescriptor open_direct(const std::string& path, int extra_flags) {
+    const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | extra_flags;
+    UniqueDescriptor file(::open(path.c_str(), flags | O_DIRECT, 0600));
+    if (!file.valid() && errno == EINVAL) {
+        // A file system without direct access, such as tmpfs: the sync after each flush makes up for it. What
+        // the first attempt may have left behind is opened.
+        file.reset(::open(path.c_str(), flags & ~O_EXCL, 0600));
+    }
+    return file;
+}
+
+// A new file, whose name is durable. Below /dev there are devices only, and one that is missing today may be
+// there tomorrow. Invalid: errno says why.
+UniqueDescriptor make_file(const std::string& path) {
+    const std::string folder_path = path.substr(0, path.rfind('/') + 1);
+    char* resolved = realpath(folder_path.c_str(), nullptr);
+    if (resolved == nullptr) {
+        return {};
+    }
+    const bool is_below_dev = (std::string(resolved) + "/").rfind("/dev/", 0) == 0;
+    std::free(resolved);
+    if (is_below_dev) {
+        errno = ENOENT;
+        return {};
+    }
+    UniqueDescriptor file = open_direct(path, O_CREAT | O_EXCL);
+    const UniqueDescriptor folder(::open(folder_path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (file.valid() && (!folder.valid() || fsync(folder.get()) != 0)) {
+        const int error = errno;
+        file.reset();
+        errno = error;
+    }
+    return file;
+}
+
 }  // namespace
 
 Result<std::shared_ptr<FileBacking>> FileBacking::open(const std::string& path, uint64_t size_bytes,
-                                                       std::string& problem) {
+                                                       bool is_new, std::string& problem) {
     std::shared_ptr<FileBacking> backing(new FileBacking());
     const auto failed = [&](const char* what) {
         const auto error = static_cast<Error>(errno);
         problem = path + ": " + what + ": " + std::strerror(errno);
         return error;
     };
-    constexpr int kFlags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW;
-    backing->file_.reset(::open(path.c_str(), kFlags | O_DIRECT, 0600));
-    if (!backing->file_.valid() && errno == EINVAL) {
-        // A file system without direct access, such as tmpfs: the sync after each flush makes up for it.
-        backing->file_.reset(::open(path.c_str(), kFlags, 0600));
+    backing->file_ = open_direct(path, 0);
+    if (!backing->file_.valid() && errno == ENOENT && is_new) {
+        backing->file_ = make_file(path);
     }
     struct stat status {};
     if (!backing->file_.valid() || fstat(backing->file_.get(), &status) != 0) {
@@ -52,10 +85,19 @@ Result<std::shared_ptr<FileBacking>> FileBacking::open(const std::string& path, 
         }
         backing->write_unit_bytes_ = static_cast<uint32_t>(std::clamp(sector_bytes, 512, 4096));
     }
-    const Result<void> provided = backing->provide(size_bytes);
-    if (!provided.ok()) {
-        problem = path + ": has no room for the volume";
-        return provided.error();
+    if (is_new) {
+        const Result<void> provided = backing->provide(size_bytes);
+        if (!provided.ok()) {
+            problem = path + ": has no room for the volume";
+            return provided.error();
+        }
+    } else {
+        Result<uint64_t> present = backing->present_bytes();
+        if (!present.ok() || *present < size_bytes) {
+            problem = path + ": has " + std::to_string(present.ok() ? *present : 0) +
+                      " bytes, the volume has " + std::to_string(size_bytes);
+            return present.ok() ? Error::enospc : present.error();
+        }
     }
     backing->buffers_ =
         static_cast<unsigned char*>(std::aligned_alloc(kPageBytes, kBufferBytes * kBufferCount));
@@ -78,21 +120,25 @@ FileBacking::~FileBacking() {
     std::free(buffers_);
 }
 
-Result<void> FileBacking::provide(uint64_t size_bytes) {
-    uint64_t present = 0;
+Result<uint64_t> FileBacking::present_bytes() const {
+    uint64_t disk_bytes = 0;
     if (is_disk_) {
-        if (ioctl(file_.get(), BLKGETSIZE64, &present) != 0) {
-            return Error::eio;
-        }
-        return present >= size_bytes ? Result<void>() : Error::enospc;
+        return ioctl(file_.get(), BLKGETSIZE64, &disk_bytes) == 0 ? Result<uint64_t>(disk_bytes)
+                                                                  : Error::eio;
     }
     struct stat status {};
-    if (fstat(file_.get(), &status) != 0) {
-        return Error::eio;
-    }
-    present = static_cast<uint64_t>(status.st_size);
+    return fstat(file_.get(), &status) == 0
+               ? Result<uint64_t>(static_cast<uint64_t>(status.st_size))
+               : Error::eio;
+}
+
+Result<void> FileBacking::provide(uint64_t size_bytes) {
+    const uint64_t present = TRY(present_bytes());
     if (present >= size_bytes) {
         return {};
+    }
+    if (is_disk_) {
+        return Error::enospc;
     }
     // Reserved, so that no flush finds the disk full; where that cannot be done, at least the size is right.
     if (fallocate(file_.get(), 0, 0, static_cast<off_t>(size_bytes)) == 0) {

@@ -16,10 +16,11 @@ namespace tiffin::rdma_blk {
 
 class FileBacking final : public BackingStore, public Flusher {
   public:
-    // Opens the file or disk; a file is made, or made larger, so that size_bytes fit. `problem` says what was
-    // wrong. Errors: those of the system; enospc.
+    // Opens the file or disk. For a new volume a file is made, except below /dev, or made larger, so that
+    // size_bytes fit. That of an earlier one must be there with at least that size: what is missing is never
+    // replaced by zeros. `problem` says what was wrong. Errors: those of the system; enoent, enospc.
     static Result<std::shared_ptr<FileBacking>> open(const std::string& path, uint64_t size_bytes,
-                                                     std::string& problem);
+                                                     bool is_new, std::string& problem);
     ~FileBacking() override;
 
     // For resizing. Errors: enospc, eio.
@@ -38,6 +39,7 @@ class FileBacking final : public BackingStore, public Flusher {
     static constexpr size_t kBufferCount = 8;
 
     FileBacking() = default;
+    Result<uint64_t> present_bytes() const;
     void run();
     Result<void> flush(const FlushJob& job);
     Result<void> write_range(VolumeSession& session, uint64_t begin, uint64_t end);

@@ -125,7 +125,20 @@ Result<void> Server::load_volumes(std::string& problem) {
 Result<void> Server::start_volume(const VolumeState& state, bool is_new, std::string& problem) {
     Served served;
     if (!state.backing.empty()) {
-        served.backing = TRY(FileBacking::open(state.backing, state.data_bytes, problem));
+        auto backing = FileBacking::open(state.backing, state.data_bytes, is_new, problem);
+        if (!backing.ok()) {
+            problem = "volume " + state.name + ": backing " + problem;
+            if (!is_new) {
+                problem += "; bring it back as it was, or give the volume up by removing " +
+                           directory_.path() + "/" + state.name + ".volume";
+            }
+            return backing.error();
+        }
+        served.backing = backing.release_value();
+    }
+    if (is_new) {
+        // After its backing was made: from now on a backing that is not there is a lost one.
+        TRY(directory_.save(state));
     }
     KeptMemory kept = is_new ? KeptMemory() : keeper_.find(state.name);
     const bool was_kept = kept.data.valid();

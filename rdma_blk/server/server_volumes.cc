@@ -47,14 +47,9 @@ Result<Secret<kVolumeKeyBytes>> Server::create_volume(const NewVolume& wanted,
     state.backing = wanted.backing;
     host::random_bytes(state.uuid, sizeof(state.uuid));
     host::random_bytes(state.key.bytes, sizeof(state.key.bytes));
-    Result<void> made = directory_.save(state);
-    if (made.ok()) {
-        made = start_volume(state, true, problem);
-        if (!made.ok()) {
-            (void)directory_.remove(state.name);
-        }
-    }
+    const Result<void> made = start_volume(state, true, problem);
     if (!made.ok()) {
+        (void)directory_.remove(state.name);  // may not have been saved
         if (problem.empty()) {
             problem = "volume " + state.name + " cannot be made: " + describe(made.error());
         }

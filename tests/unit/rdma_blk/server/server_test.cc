@@ -322,6 +322,44 @@ TEST_F(ServerTest, AFlushedBackingComesBackWithoutMemory) {
     EXPECT_EQ(all.outcome, kExecuted);
 }
 
+TEST_F(ServerTest, ABackingThatIsMissingOrSmallerIsNotReplacedByZeros) {
+    const std::string backing = folder_ + "/backing";
+    start(backing);
+    server_.reset();
+    keeper_.keeps = false;
+    const auto start_again = [&] {
+        std::string problem;
+        Server server(configuration_, keeper_);
+        EXPECT_FALSE(server.start(problem).ok());
+        return problem;
+    };
+    std::filesystem::resize_file(backing, kVolumeBytes - 4096);
+    std::string problem = start_again();
+    EXPECT_NE(problem.find("volume volume: backing " + backing + ": has 4190208 bytes"),
+              std::string::npos)
+        << problem;
+    EXPECT_EQ(std::filesystem::file_size(backing), kVolumeBytes - 4096);
+    std::filesystem::remove(backing);
+    problem = start_again();
+    EXPECT_NE(problem.find(backing + ": cannot be opened"), std::string::npos) << problem;
+    EXPECT_NE(problem.find("removing " + folder_ + "/state/volume.volume"), std::string::npos)
+        << problem;
+    EXPECT_FALSE(std::filesystem::exists(backing));
+}
+
+TEST_F(ServerTest, NoBackingIsMadeBelowDev) {
+    start();
+    std::string problem;
+    const std::string backing = "/dev/shm/../tiffin-test-none";
+    EXPECT_EQ(server_->create_volume({"other", 65536, 4096, backing}, problem).error(),
+              Error::enoent);
+    EXPECT_NE(problem.find(backing), std::string::npos) << problem;
+    EXPECT_FALSE(std::filesystem::exists(backing));
+    EXPECT_EQ(server_->find_volume("other"), nullptr);
+    restart();  // nothing of it stayed in the state directory
+    EXPECT_EQ(server_->find_volume("other"), nullptr);
+}
+
 TEST_F(ServerTest, MetricsCountWhatHappened) {
     start();
     auto client = open(1);
