@@ -235,6 +235,20 @@ void read_key(Reader& reader, const std::string& key, const toml::node& node, Co
     }
 }
 
+// The server notices only after ten intervals without traffic, and then four of a probe, that a client is gone; one
+// that lives must have been heard of in that time before its lease can be taken.
+void check_lease_timeout(Reader& reader, const toml::table& table, const Configuration& c) {
+    constexpr uint64_t kIntervals = 14;
+    if (uint64_t{c.lease_timeout_s} * 1000 >= kIntervals * c.probe_interval_ms) {
+        return;
+    }
+    const toml::node* node = table.get("lease_timeout_s");
+    node = node != nullptr ? node : table.get("probe_interval_ms");
+    reader.fail(node != nullptr ? *node : table,
+                "lease_timeout_s must be at least 14 times probe_interval_ms: " +
+                    std::to_string((kIntervals * c.probe_interval_ms + 999) / 1000));
+}
+
 }  // namespace
 
 bool parse_byte_size(const std::string& text, uint64_t& size_bytes) {
@@ -295,6 +309,9 @@ bool parse_configuration(const std::string& text, const std::string& file,
     Reader reader(file, problem);
     for (const auto& [key, node] : table) {
         read_key(reader, std::string(key.str()), node, configuration);
+    }
+    if (reader.ok()) {
+        check_lease_timeout(reader, table, configuration);
     }
     return reader.ok();
 }

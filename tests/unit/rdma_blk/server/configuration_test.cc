@@ -81,6 +81,17 @@ TEST(Configuration, MistakesAreNamedWithTheirLine) {
     EXPECT_EQ(problem_with("threads = \n").rfind("file:1: ", 0), 0U);
 }
 
+TEST(Configuration, ALeaseOutlastsTheSilenceOfALivingClient) {
+    const std::string rule = "lease_timeout_s must be at least 14 times probe_interval_ms: ";
+    EXPECT_EQ(problem_with("lease_timeout_s = 13\n"), "file:1: " + rule + "14");
+    EXPECT_EQ(problem_with("lease_timeout_s = 14\n"), "");
+    EXPECT_EQ(problem_with("probe_interval_ms = 4286\n"), "file:1: " + rule + "61");
+    EXPECT_EQ(problem_with("probe_interval_ms = 4285\n"), "");
+    EXPECT_EQ(problem_with("probe_interval_ms = 50\nlease_timeout_s = 1\n"), "");
+    EXPECT_EQ(problem_with("probe_interval_ms = 60000\nlease_timeout_s = 839\n"),
+              "file:2: " + rule + "840");
+}
+
 TEST(Configuration, DamagedTextsAreRefusedOrTaken) {
     const std::string text =
         "listen = [\"[::]:4847\"]\nthreads = 4\nmemory_limit = \"1G\"\n[volume.a]\nsize = 4096\n";
