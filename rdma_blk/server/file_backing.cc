@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 
@@ -21,7 +22,7 @@ bool is_zero(const unsigned char* bytes, size_t size) {
 }
 
 UniqueDescriptor open_direct(const std::string& path, int extra_flags) {
-    const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | extra_flags;
+    const int flags = O_RDWR | O_CLOEXEC | extra_flags;
     UniqueDescriptor file(::open(path.c_str(), flags | O_DIRECT, 0600));
     if (!file.valid() && errno == EINVAL) {
         // A file system without direct access, such as tmpfs: the sync after each flush makes up for it. What
@@ -65,13 +66,22 @@ Result<std::shared_ptr<FileBacking>> FileBacking::open(const std::string& path, 
         problem = path + ": " + what + ": " + std::strerror(errno);
         return error;
     };
-    backing->file_ = open_direct(path, 0);
+    // A disk that is mounted, or used by anybody else who says so, is refused by the kernel. Links are followed:
+    // the lasting names of disks (/dev/disk/by-id) are links.
+    struct stat before {};
+    const bool seems_disk = stat(path.c_str(), &before) == 0 && S_ISBLK(before.st_mode);
+    backing->file_ = open_direct(path, seems_disk ? O_EXCL : 0);
     if (!backing->file_.valid() && errno == ENOENT && is_new) {
         backing->file_ = make_file(path);
     }
     struct stat status {};
     if (!backing->file_.valid() || fstat(backing->file_.get(), &status) != 0) {
         return failed("cannot be opened");
+    }
+    if (flock(backing->file_.get(), LOCK_EX | LOCK_NB) != 0) {
+        const bool is_used = errno == EWOULDBLOCK;
+        return is_used ? (problem = path + ": is another volume's backing", Error::ebusy)
+                       : failed("cannot be locked");
     }
     backing->is_disk_ = S_ISBLK(status.st_mode);
     if (!backing->is_disk_ && !S_ISREG(status.st_mode)) {

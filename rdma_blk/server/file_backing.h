@@ -18,7 +18,8 @@ class FileBacking final : public BackingStore, public Flusher {
   public:
     // Opens the file or disk. For a new volume a file is made, except below /dev, or made larger, so that
     // size_bytes fit. That of an earlier one must be there with at least that size: what is missing is never
-    // replaced by zeros. `problem` says what was wrong. Errors: those of the system; enoent, enospc.
+    // replaced by zeros. It is locked: no two volumes share one. `problem` says what was wrong. Errors: those
+    // of the system; ebusy, enoent, enospc.
     static Result<std::shared_ptr<FileBacking>> open(const std::string& path, uint64_t size_bytes,
                                                      bool is_new, std::string& problem);
     ~FileBacking() override;

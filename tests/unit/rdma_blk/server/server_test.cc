@@ -347,6 +347,18 @@ TEST_F(ServerTest, ABackingThatIsMissingOrSmallerIsNotReplacedByZeros) {
     EXPECT_FALSE(std::filesystem::exists(backing));
 }
 
+TEST_F(ServerTest, TwoVolumesCannotShareABackingAndLinksAreFollowed) {
+    const std::string backing = folder_ + "/backing";
+    start(backing);
+    const std::string link = folder_ + "/link";
+    std::filesystem::create_symlink(backing, link);
+    std::string problem;
+    EXPECT_EQ(server_->create_volume({"other", 65536, 4096, link}, problem).error(), Error::ebusy);
+    EXPECT_NE(problem.find(link + ": is another volume's backing"), std::string::npos) << problem;
+    ASSERT_TRUE(server_->delete_volume("volume", problem).ok()) << problem;
+    EXPECT_TRUE(server_->create_volume({"other", 65536, 4096, link}, problem).ok()) << problem;
+}
+
 TEST_F(ServerTest, NoBackingIsMadeBelowDev) {
     start();
     std::string problem;
