@@ -243,6 +243,9 @@ Result<void> FileBacking::flush(const FlushJob& job) {
     }
     // All buffers come back, whatever happened.
     const Result<void> reaped = reap(kBufferCount - free_count_);
+    if (!result.ok() && result.error() == Error::estale) {
+        return result;  // fenced meanwhile: nothing is wrong with the disk
+    }
     if (!result.ok() || !reaped.ok() || failed_ || fdatasync(file_.get()) != 0) {
         host::log(host::LogLevel::error,
                   ("volume " + volume_->name() + ": a flush to its backing failed").c_str());
@@ -259,7 +262,10 @@ Result<void> FileBacking::write_range(VolumeSession& session, uint64_t begin, ui
         const size_t number = free_[--free_count_];
         const size_t piece = std::min<uint64_t>(kBufferBytes, end - offset);
         unsigned char* buffer = buffers_ + number * kBufferBytes;
-        session.copy_stable(buffer, volume_->memory().data + offset, piece);
+        if (!session.copy_stable(buffer, volume_->memory().data + offset, piece)) {
+            free_[free_count_++] = number;
+            return Error::estale;
+        }
         iocb* request = &requests_[number];
         io_prep_pwrite(request, file_.get(), buffer, piece, static_cast<long long>(offset));
         if (io_submit(context_, 1, &request) != 1) {

@@ -141,8 +141,8 @@ void VolumeSession::finish_flush(const FlushJob& job, Result<void> result) {
     const wire::Response response =
         result.ok() ? table_->finish(job.request, Outcome::executed, Error::eio,
                                      place_.content_incarnation->load())
-                    : table_->finish(job.request, Outcome::not_executed, Error::eio, 0);
-    if (!result.ok()) {
+                    : table_->finish(job.request, Outcome::not_executed, result.error(), 0);
+    if (!result.ok() && result.error() != Error::estale) {
         count(place_.counters->flush_errors);
     }
     count_response(response);
@@ -160,10 +160,14 @@ void VolumeSession::finish_flush(const FlushJob& job, Result<void> result) {
     }
 }
 
-void VolumeSession::copy_stable(unsigned char* destination, const unsigned char* source,
+bool VolumeSession::copy_stable(unsigned char* destination, const unsigned char* source,
                                 size_t size_bytes) {
     MutexLock lock(mutex_);
+    if (is_fenced()) {
+        return false;
+    }
     std::memcpy(destination, source, size_bytes);
+    return true;
 }
 
 // ---- Waiting for earlier ones ---------------------------------------------------------------------------

@@ -106,9 +106,12 @@ class VolumeSession : public std::enable_shared_from_this<VolumeSession> {
 
     // ---- From the flusher ----
 
+    // `result`: ok; estale: the session was fenced, which is no error of the disk; eio.
     void finish_flush(const FlushJob& job, Result<void> result);
-    // Copies memory out while nothing of this session is being applied: no write unit is torn in it.
-    void copy_stable(unsigned char* destination, const unsigned char* source, size_t size_bytes);
+    // Copies memory out while nothing of this session is being applied: no write unit is torn in it. False: the
+    // session is fenced, so that its lock protects nothing any more; nothing was copied.
+    [[nodiscard]] bool copy_stable(unsigned char* destination, const unsigned char* source,
+                                   size_t size_bytes);
 
   private:
     struct Waiting {

@@ -88,6 +88,23 @@ TEST_F(VolumeTest, RequestsOfAnotherEpochAreRefusedAndCounted) {
     EXPECT_EQ(content(0, 1), std::string(1, '\0'));
 }
 
+TEST_F(VolumeTest, AFencedSessionsFlushCopiesNothingMore) {
+    start(true);
+    Client writer = client(1);
+    ASSERT_EQ(open(writer, SessionMode::write).kind, Kind::opened);
+    write(writer, 0, "mine");
+    char copy[4] = {};
+    auto* bytes = reinterpret_cast<unsigned char*>(copy);
+    ASSERT_TRUE(writer.session->copy_stable(bytes, volume_->memory().data, sizeof(copy)));
+    EXPECT_EQ(std::string(copy, sizeof(copy)), "mine");
+    Client other = client(2);
+    ASSERT_EQ(open(other, SessionMode::write, true).kind, Kind::opened);
+    EXPECT_EQ(write(other, 0, "his.").outcome, kExecuted);
+    EXPECT_FALSE(writer.session->copy_stable(bytes, volume_->memory().data, sizeof(copy)));
+    EXPECT_EQ(std::string(copy, sizeof(copy)), "mine");
+    EXPECT_TRUE(other.session->copy_stable(bytes, volume_->memory().data, sizeof(copy)));
+}
+
 TEST_F(VolumeTest, AReaderBecomesTheWriter) {
     start(true);
     Client reader = client(1);
