@@ -141,7 +141,6 @@ Result<void> Server::start_volume(const VolumeState& state, bool is_new, std::st
         TRY(directory_.save(state));
     }
     KeptMemory kept = is_new ? KeptMemory() : keeper_.find(state.name);
-    const bool was_kept = kept.data.valid();
     served.volume = TRY(Volume::start(directory_, state, is_new, std::move(kept), volume_options(),
                                       server_uuid_, served.backing.get(), served.backing.get(),
                                       host::monotonic_ns()));
@@ -150,6 +149,7 @@ Result<void> Server::start_volume(const VolumeState& state, bool is_new, std::st
     }
     TRY(keeper_.keep(state.name, served.volume->data_descriptor(),
                      served.volume->control_descriptor()));
+    const bool was_kept = served.volume->was_memory_kept();
     const VolumeInfo info = served.volume->info(host::monotonic_ns());
     log(host::LogLevel::info, "volume " + state.name + ": " +
                                   std::to_string(state.data_bytes >> 20) + " MiB, " +

@@ -82,6 +82,8 @@ class Volume {
     const VolumeMemory& memory() const { return memory_; }
     VolumeCounters& counters() { return counters_; }
     VolumeInfo info(uint64_t now_ns) const;
+    // Whether it goes on with kept memory.
+    bool was_memory_kept() const { return was_memory_kept_; }
 
     struct OpenAnswer {
         enum class Kind : uint8_t { opened, refused, try_again } kind = Kind::try_again;
@@ -161,6 +163,7 @@ class Volume {
     VolumeMemory memory_;
     wire::ControlHeader* header_ = nullptr;
     wire::ControlLayout layout_;
+    bool was_memory_kept_ = false;
     std::atomic<uint64_t> content_incarnation_{0};
     std::map<uint64_t, SessionPointer> sessions_ GUARDED_BY(mutex_);
     std::vector<uint64_t> heartbeats_ GUARDED_BY(mutex_);  // last seen, by record

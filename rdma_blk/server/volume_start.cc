@@ -39,8 +39,8 @@ Result<std::unique_ptr<Volume>> Volume::start(const StateDirectory& directory,
 Result<void> Volume::bring_up(KeptMemory kept, bool is_new, const unsigned char server_uuid[16],
                               BackingStore* backing, uint64_t now_ns) {
     MutexLock lock(mutex_);
-    const bool was_kept = TRY(adopt_memory(kept));
-    if (!was_kept) {
+    was_memory_kept_ = TRY(adopt_memory(kept));
+    if (!was_memory_kept_) {
         TRY(make_memory(is_new, backing));
     }
     write_header(server_uuid,
@@ -48,10 +48,10 @@ Result<void> Volume::bring_up(KeptMemory kept, bool is_new, const unsigned char 
                  backing != nullptr);
     content_incarnation_.store(state_.content_incarnation);
     heartbeats_.resize(layout_.session_count);
-    return was_kept ? recover_sessions(now_ns) : Result<void>();
+    return was_memory_kept_ ? recover_sessions(now_ns) : Result<void>();
 }
 
-// What an earlier process of this server had. False: nothing, or nothing that is whole.
+// What an earlier process of this server had. False: nothing, or nothing that can be used, which is logged.
 Result<bool> Volume::adopt_memory(KeptMemory& kept) {
     if (!kept.data.valid() || !kept.control.valid()) {
         return false;
@@ -59,11 +59,19 @@ Result<bool> Volume::adopt_memory(KeptMemory& kept) {
     wire::ControlHeader header{};
     if (pread(kept.control.get(), &header, sizeof(header), 0) !=
         static_cast<ssize_t>(sizeof(header))) {
-        return false;
+        return Error::eio;
     }
+    // A process that ended while it changed the header (resize()) left a checksum that is wrong: magic, version and
+    // what the layout is computed from say enough. write_header() seals it again.
+    wire::seal_control_header(header);
     const auto layout = wire::check_control_header(header, header.control_bytes);
     if (!layout.ok()) {
-        return false;  // its process ended before it was finished
+        host::log(host::LogLevel::error,
+                  ("volume " + name_ +
+                   ": its kept memory has no header that makes sense, and is given up: what was "
+                   "not flushed to a backing is lost")
+                      .c_str());
+        return false;
     }
     if (std::memcmp(header.volume_uuid, state_.uuid, 16) != 0) {
         return Error::euclean;

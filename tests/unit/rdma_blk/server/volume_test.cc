@@ -241,6 +241,33 @@ TEST_F(VolumeTest, GrowingKeepsContentAndTellsSessions) {
     EXPECT_EQ(volume_->info(now_ns_).data_bytes, 8U << 20);
 }
 
+TEST_F(VolumeTest, AResizeThatWasInterruptedKeepsTheMemory) {
+    start(true);
+    Client writer = client(1);
+    ASSERT_EQ(open(writer, SessionMode::write).kind, Kind::opened);
+    write(writer, 0, "kept");
+    ASSERT_TRUE(volume_->resize(2 << 20).ok());
+    const uint64_t content_incarnation = volume_->content_incarnation();
+    // As if the process had ended between the new size and its checksum.
+    reinterpret_cast<wire::ControlHeader*>(volume_->memory().control)->checksum ^= 1;
+    restart(true);
+    EXPECT_TRUE(volume_->was_memory_kept());
+    EXPECT_EQ(content(0, 4), "kept");
+    EXPECT_EQ(volume_->content_incarnation(), content_incarnation);
+    const auto* header = reinterpret_cast<wire::ControlHeader*>(volume_->memory().control);
+    EXPECT_TRUE(wire::check_control_header(*header, header->control_bytes).ok());
+    EXPECT_EQ(resume(writer, {}).kind, Kind::opened);
+}
+
+TEST_F(VolumeTest, KeptMemoryThatMakesNoSenseIsNotSaidToBeKept) {
+    start(true);
+    const uint64_t content_incarnation = volume_->content_incarnation();
+    reinterpret_cast<wire::ControlHeader*>(volume_->memory().control)->session_stride_bytes ^= 8;
+    restart(true);
+    EXPECT_FALSE(volume_->was_memory_kept());
+    EXPECT_EQ(volume_->content_incarnation(), content_incarnation + 1);
+}
+
 TEST_F(VolumeTest, AFlushOfRangesBeyondTheEndIsRefused) {
     start(true);
     Client writer = client(1);
