@@ -30,7 +30,7 @@ struct VolumeCounters {
     Counter fences{0};
     Counter sessions_opened{0};
     Counter sessions_resumed{0};
-    Counter sessions_refused[10]{};  // by wire::RefusalReason
+    Counter sessions_refused[10]{};  // by wire::RefusalReason; leases and paths, too
     Counter flushes{0};
     Counter flush_errors{0};
     Counter flushed_bytes{0};

@@ -107,8 +107,9 @@ void collect_volume_counters(Server& server, const std::vector<VolumeInfo>& volu
                       static_cast<double>(volume->counters().requests[kind].load()));
         }
     }
-    MetricFamily& refused = add_family(families, "tiffind_sessions_refused_total",
-                                       "Openings that were refused", MetricType::Counter);
+    MetricFamily& refused =
+        add_family(families, "tiffind_sessions_refused_total",
+                   "Openings, leases and paths that were refused", MetricType::Counter);
     for (const VolumeInfo& info : volumes) {
         const auto volume = server.find_volume(info.name.c_str());
         for (size_t reason = 1; volume && reason < std::size(kRefusals); reason++) {

@@ -200,21 +200,22 @@ std::shared_ptr<VolumeSession> Volume::join(const wire::PathJoin& join,
                                             wire::RefusalReason& reason) {
     MutexLock lock(mutex_);
     const SessionPointer session = find(join.session_id);
-    reason = wire::RefusalReason::no_session;
-    if (!session || !same_uuid(session->place().client_uuid, client_uuid)) {
+    const auto refused = [&](wire::RefusalReason why) {
+        reason = why;
+        count(counters_.sessions_refused[static_cast<size_t>(why)]);
         return nullptr;
+    };
+    if (!session || !same_uuid(session->place().client_uuid, client_uuid)) {
+        return refused(wire::RefusalReason::no_session);
     }
     if (join.transport != static_cast<uint8_t>(wire::PathTransport::tcp)) {
-        reason = wire::RefusalReason::no_transport;
-        return nullptr;
+        return refused(wire::RefusalReason::no_transport);
     }
     if (session->is_fenced()) {
-        reason = wire::RefusalReason::fenced;
-        return nullptr;
+        return refused(wire::RefusalReason::fenced);
     }
     if (!session->join(join.incarnation, path)) {
-        reason = wire::RefusalReason::stale_incarnation;
-        return nullptr;
+        return refused(wire::RefusalReason::stale_incarnation);
     }
     return session;
 }
@@ -300,6 +301,7 @@ wire::LeaseReply Volume::request_lease(const std::shared_ptr<VolumeSession>& ses
     wire::LeaseReply reply{};
     reply.epoch = state_.epoch;
     const auto refused = [&](wire::RefusalReason reason) {
+        count(counters_.sessions_refused[static_cast<size_t>(reason)]);
         reply.reason = static_cast<uint8_t>(reason);
         return reply;
     };
