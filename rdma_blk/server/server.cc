@@ -88,7 +88,10 @@ Result<void> Server::start(std::string& problem) {
             return locked.error();
         }
         directory_lock_ = locked.release_value();
-        prepared = directory_.server_uuid(server_uuid_);
+        prepared = directory_.remove_leftovers();
+        if (prepared.ok()) {
+            prepared = directory_.server_uuid(server_uuid_);
+        }
     }
     if (!prepared.ok()) {
         problem = directory_.path() + ": cannot be used as state directory: " +

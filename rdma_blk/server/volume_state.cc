@@ -147,9 +147,10 @@ bool is_volume_name(const std::string& name) {
 }
 
 Result<void> StateDirectory::prepare() const {
-    if (mkdir(path_.c_str(), 0700) != 0 && errno != EEXIST) {
-        return system_error();
-    }
+    return mkdir(path_.c_str(), 0700) == 0 || errno == EEXIST ? Result<void>() : system_error();
+}
+
+Result<void> StateDirectory::remove_leftovers() const {
     DIR* folder = opendir(path_.c_str());
     if (folder == nullptr) {
         return system_error();

@@ -35,9 +35,10 @@ class StateDirectory {
     explicit StateDirectory(std::string path) : path_(std::move(path)) {}
 
     const std::string& path() const { return path_; }
-    // Makes the folder (mode 700) when it is not there, and removes what an interrupted save() left.
-    // Errors: those of the system.
+    // Makes the folder (mode 700) when it is not there. Errors: those of the system.
     Result<void> prepare() const;
+    // Removes what an interrupted save() left. With the lock only: another process may be in the middle of one.
+    Result<void> remove_leftovers() const;
     // Held by one process at a time, while the result is open. Errors: ebusy.
     Result<UniqueDescriptor> lock() const;
     // Names of the volumes that have a file.
