@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // What administrators do with a server's volumes.
+#include <algorithm>
 #include <cstring>
 
 #include "rdma_blk/server/file_backing.h"
@@ -38,6 +39,13 @@ Result<Secret<kVolumeKeyBytes>> Server::create_volume(const NewVolume& wanted,
     }
     if (!wanted.backing.empty() && wanted.backing[0] != '/') {
         problem = "backing must be an absolute path";
+        return Error::einval;
+    }
+    // A line of the state file has it.
+    if (std::any_of(wanted.backing.begin(), wanted.backing.end(), [](char letter) {
+            return static_cast<unsigned char>(letter) < 32 || letter == 127;
+        })) {
+        problem = "backing must not have control characters";
         return Error::einval;
     }
     VolumeState state;

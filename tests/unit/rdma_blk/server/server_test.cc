@@ -359,6 +359,15 @@ TEST_F(ServerTest, TwoVolumesCannotShareABackingAndLinksAreFollowed) {
     EXPECT_TRUE(server_->create_volume({"other", 65536, 4096, link}, problem).ok()) << problem;
 }
 
+TEST_F(ServerTest, ABackingOfSeveralLinesIsRefused) {
+    start();
+    std::string problem;
+    const std::string backing = folder_ + "/backing\nepoch 7";
+    EXPECT_EQ(server_->create_volume({"other", 65536, 4096, backing}, problem).error(),
+              Error::einval);
+    EXPECT_FALSE(std::filesystem::exists(backing));
+}
+
 TEST_F(ServerTest, NoBackingIsMadeBelowDev) {
     start();
     std::string problem;
