@@ -20,6 +20,7 @@ namespace tiffin::rdma_blk {
 namespace {
 
 constexpr int kDescriptors = 2;  // data, control
+constexpr int kShortestDelayMs = 50;
 constexpr int kLongestDelayMs = 10'000;
 constexpr uint64_t kQuickEndNs = 10'000'000'000;
 
@@ -292,7 +293,9 @@ void Keeper::reap_child() {
                                   : "ended with status " + std::to_string(WEXITSTATUS(status));
     host::log(host::LogLevel::error, ("the server " + cause + "; its memory is kept").c_str());
     const bool was_quick = host::monotonic_ns() - started_ns_ < kQuickEndNs;
-    restart_delay_ms_ = was_quick ? std::clamp(restart_delay_ms_ * 2, 50, kLongestDelayMs) : 0;
+    restart_delay_ms_ = was_quick
+                            ? std::clamp(restart_delay_ms_ * 2, kShortestDelayMs, kLongestDelayMs)
+                            : kShortestDelayMs;
     waits_to_restart_ = true;
 }
 
