@@ -21,6 +21,7 @@ using Json = nlohmann::json;
 
 constexpr size_t kMaxLineBytes = 65536;
 constexpr int kPatienceMs = 10'000;  // for a line to come
+constexpr int kRetryMs = 100;
 
 Json failure(const std::string& text) { return {{"ok", false}, {"error", text}}; }
 
@@ -189,6 +190,9 @@ void AdministrationSocket::run() {
         const UniqueDescriptor connection(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
         if (connection.valid()) {
             serve(connection.get());
+        } else {
+            // When descriptors run out, the connection goes on waiting, and poll() with it.
+            (void)poll(&polled[1], 1, kRetryMs);
         }
     }
 }
