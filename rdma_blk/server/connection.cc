@@ -14,6 +14,7 @@ namespace {
 constexpr size_t kTurnBytes = 256 * 1024;
 constexpr size_t kReaderBytes = 64 * 1024;
 constexpr size_t kSmallStagingBytes = 64 * 1024;
+constexpr size_t kHandshakeSendBytes = 4096;  // of a peer that has not shown the key
 constexpr unsigned kIdleProbeFactor = 10;
 constexpr unsigned kSilentIntervals = 3;  // after a probe: four in all
 
@@ -43,8 +44,9 @@ Result<std::shared_ptr<Connection>> Connection::create(ConnectionHost& host,
     std::shared_ptr<Connection> connection(
         new Connection(host, limits, std::move(socket), std::move(peer_address), now_ns));
     connection->reader_ = TRY(MessageReader::create(kReaderBytes));
+    const VolumeKeys& keys = *connection;  // a private base
     connection->handshake_ = std::make_unique<HandshakeServer>(
-        host.cookies(), host.volume_keys(), host.server_uuid(), wire::hello_flag::encrypt, 0);
+        host.cookies(), keys, host.server_uuid(), wire::hello_flag::encrypt, 0);
     return connection;
 }
 
@@ -121,9 +123,11 @@ bool Connection::may_read() const {
     const size_t most_held = limits_.staging_bytes > wire::kMaxTransferBytes
                                  ? limits_.staging_bytes - wire::kMaxTransferBytes
                                  : 0;
+    const bool is_stranger = state_ == State::hello || state_ == State::proof;
+    const size_t most_queued = is_stranger ? kHandshakeSendBytes : limits_.send_buffer_bytes;
     return !ending_.load() && deferred_.type == wire::MessageType::probe &&
            held_payload_bytes_.load() <= most_held &&
-           queued_bytes_.load() + held_answer_bytes_.load() < limits_.send_buffer_bytes;
+           queued_bytes_.load() + held_answer_bytes_.load() < most_queued;
 }
 
 bool Connection::wants_read() const { return may_read(); }

@@ -33,7 +33,6 @@ struct ConnectionLimits {
 class ConnectionHost {
   public:
     virtual const CookieJar& cookies() const = 0;
-    virtual const VolumeKeys& volume_keys() const = 0;
     virtual const unsigned char* server_uuid() const = 0;
     virtual std::shared_ptr<Volume> find_volume(const char* name) const = 0;
     virtual ServerCounters& counters() = 0;
@@ -53,7 +52,9 @@ class ConnectionRunner {
     ~ConnectionRunner() = default;
 };
 
-class Connection final : public SessionPath, public std::enable_shared_from_this<Connection> {
+class Connection final : public SessionPath,
+                         private VolumeKeys,
+                         public std::enable_shared_from_this<Connection> {
   public:
     // `peer_address`: bytes that name the peer, at most 64. Errors: enomem.
     static Result<std::shared_ptr<Connection>> create(ConnectionHost& host,
@@ -121,6 +122,7 @@ class Connection final : public SessionPath, public std::enable_shared_from_this
     Result<void> answer_deferred(uint64_t now_ns);
     Result<void> open_session(uint64_t now_ns);
     Result<void> close_session();
+    bool find_key(const char* volume_name, Secret<kVolumeKeyBytes>& key) const override;
     void count_failure(Error error);
     bool may_read() const;
     ByteSpan payload() const { return ByteSpan(staging_.get(), payload_bytes_); }
@@ -142,10 +144,12 @@ class Connection final : public SessionPath, public std::enable_shared_from_this
 
     // Its thread's only.
     State state_ = State::hello;
+    bool was_retried_ = false;
     std::unique_ptr<MessageReader> reader_;
     std::unique_ptr<HandshakeServer> handshake_;
     std::unique_ptr<Seal> open_seal_;
-    std::shared_ptr<Volume> volume_;
+    // Whose key the handshake uses: another volume may have the name before it is over.
+    mutable std::shared_ptr<Volume> volume_;
     std::shared_ptr<VolumeSession> session_;
     wire::Request request_{};  // whose payload is being received
     bool skips_payload_ = false;

@@ -2,6 +2,7 @@
 // What a connection does with each message.
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "fs/vfs/host.h"
 #include "rdma_blk/server/connection.h"
@@ -74,20 +75,29 @@ Result<void> Connection::on_client_hello(uint64_t now_ns) {
     const HelloAnswer answer = TRY(handshake_->read_hello(
         now_ns, ByteSpan(peer_address_.data(), peer_address_.size()), hello, retry, server));
     if (answer == HelloAnswer::retry) {
+        // A cookie that was just made is good: who needs another one does not want to come in.
+        if (std::exchange(was_retried_, true)) {
+            return Error::eproto;
+        }
         return reply(wire::MessageType::hello_retry, retry);
     }
     state_ = State::proof;
     return reply(wire::MessageType::server_hello, server);
 }
 
+bool Connection::find_key(const char* volume_name, Secret<kVolumeKeyBytes>& key) const {
+    volume_ = host_.find_volume(volume_name);
+    if (!volume_) {
+        return false;
+    }
+    key = volume_->key();
+    return true;
+}
+
 Result<void> Connection::on_client_proof() {
     const wire::ClientProof proof =
         TRY(wire::parse_client_proof(reader_->header(), reader_->fixed_part()));
     TRY(handshake_->read_client_proof(proof));
-    volume_ = host_.find_volume(handshake_->volume_name());
-    if (!volume_) {
-        return Error::eacces;  // deleted in between
-    }
     const bool seals_requests = (handshake_->flags() & wire::hello_flag::encrypt) != 0;
     open_seal_ = std::make_unique<Seal>(handshake_->keys().seal_to_server);
     reader_->set_seal(open_seal_.get(), seals_requests);

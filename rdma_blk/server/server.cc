@@ -316,15 +316,6 @@ std::shared_ptr<Volume> Server::find_volume(const char* name) const {
     return found == volumes_.end() ? nullptr : found->second.volume;
 }
 
-bool Server::find_key(const char* volume_name, Secret<kVolumeKeyBytes>& key) const {
-    const std::shared_ptr<Volume> volume = find_volume(volume_name);
-    if (!volume) {
-        return false;
-    }
-    key = volume->key();
-    return true;
-}
-
 void Server::tick() {
     std::vector<std::shared_ptr<Volume>> volumes;
     {

@@ -36,7 +36,7 @@ class MemoryKeeper {
 
 class FileBacking;  // file_backing.h
 
-class Server final : public ConnectionHost, private VolumeKeys {
+class Server final : public ConnectionHost {
   public:
     // `keeper` outlives the server.
     Server(const Configuration& configuration, MemoryKeeper& keeper);
@@ -70,7 +70,6 @@ class Server final : public ConnectionHost, private VolumeKeys {
 
     // ---- ConnectionHost ----
     const CookieJar& cookies() const override { return cookies_; }
-    const VolumeKeys& volume_keys() const override { return *this; }
     const unsigned char* server_uuid() const override { return server_uuid_; }
     std::shared_ptr<Volume> find_volume(const char* name) const override;
     ServerCounters& counters() override { return counters_; }
@@ -83,7 +82,6 @@ class Server final : public ConnectionHost, private VolumeKeys {
         std::shared_ptr<Volume> volume;
     };
 
-    bool find_key(const char* volume_name, Secret<kVolumeKeyBytes>& key) const override;
     Result<void> load_volumes(std::string& problem);
     Result<void> start_volume(const VolumeState& state, bool is_new, std::string& problem);
     Result<void> open_listeners(std::string& problem);

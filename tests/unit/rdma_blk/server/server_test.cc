@@ -8,6 +8,7 @@
 
 #include "rdma_blk/server/administration.h"
 #include "rdma_blk/server/metrics.h"
+#include "rdma_blk/wire/parse.h"
 #include "tests/unit/rdma_blk/server/server_fixture.h"
 
 namespace tiffin::rdma_blk {
@@ -64,6 +65,47 @@ TEST_F(ServerTest, StrangersAreClosedAndCounted) {
     EXPECT_FALSE(mute.receive().ok());
     EXPECT_EQ(server_->counters().handshakes_failed.load(), 1U);
     EXPECT_EQ(server_->counters().handshakes_done.load(), 0U);
+}
+
+TEST_F(ServerTest, AHelloIsSentBackOnceOnly) {
+    start();
+    TestClient stranger(server_->port());
+    const wire::ClientHello hello = HandshakeClient(key_.bytes, "volume", stranger.uuid, 0).hello();
+    ASSERT_TRUE(stranger.send(wire::MessageType::client_hello, hello).ok());
+    const auto retry = stranger.receive();
+    ASSERT_TRUE(retry.ok());
+    EXPECT_EQ(retry.value().type, wire::MessageType::hello_retry);
+    ASSERT_TRUE(stranger.send(wire::MessageType::client_hello, hello).ok());
+    EXPECT_EQ(stranger.receive().error(), Error::enodev);
+    EXPECT_EQ(server_->counters().handshakes_failed.load(), 1U);
+}
+
+TEST_F(ServerTest, AVolumeThatTakesANameInTheMiddleOfAHandshakeIsNotOpened) {
+    start();
+    TestClient client(server_->port());
+    HandshakeClient handshake(key_.bytes, "volume", client.uuid, 0);
+    ASSERT_TRUE(client.send(wire::MessageType::client_hello, handshake.hello()).ok());
+    const auto retry = client.receive();
+    ASSERT_TRUE(retry.ok());
+    const auto parsed_retry = wire::parse_hello_retry(
+        retry.value().header, ByteSpan(retry.value().fixed.data(), retry.value().fixed.size()));
+    ASSERT_TRUE(parsed_retry.ok());
+    ASSERT_TRUE(handshake.read_retry(parsed_retry.value()).ok());
+    ASSERT_TRUE(client.send(wire::MessageType::client_hello, handshake.hello()).ok());
+    const auto hello = client.receive();
+    ASSERT_TRUE(hello.ok());
+    const auto parsed_hello = wire::parse_server_hello(
+        hello.value().header, ByteSpan(hello.value().fixed.data(), hello.value().fixed.size()));
+    ASSERT_TRUE(parsed_hello.ok());
+    const auto proof = handshake.read_server_hello(parsed_hello.value());
+    ASSERT_TRUE(proof.ok());
+    std::string problem;
+    ASSERT_TRUE(server_->delete_volume("volume", problem).ok());
+    ASSERT_TRUE(server_->create_volume({"volume", kVolumeBytes, 4096, ""}, problem).ok());
+    ASSERT_TRUE(client.finish_handshake(handshake, proof.value()).ok());
+    EXPECT_FALSE(client.open(SessionMode::write));
+    EXPECT_EQ(client.refused().reason, static_cast<uint8_t>(RefusalReason::stopping));
+    EXPECT_EQ(volume().info(host::monotonic_ns()).session_count, 0U);
 }
 
 TEST_F(ServerTest, WhoSaysNothingIsClosedInTime) {

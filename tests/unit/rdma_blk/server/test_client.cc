@@ -50,6 +50,11 @@ Result<void> TestClient::handshake(const Secret<kVolumeKeyBytes>& key, const cha
     const wire::ServerHello server = TRY(
         wire::parse_server_hello(hello.header, ByteSpan(hello.fixed.data(), hello.fixed.size())));
     const wire::ClientProof proof = TRY(client.read_server_hello(server));
+    return finish_handshake(client, proof);
+}
+
+Result<void> TestClient::finish_handshake(const HandshakeClient& client,
+                                          const wire::ClientProof& proof) {
     TRY(send(wire::MessageType::client_proof, proof));
     const bool seals = (client.flags() & wire::hello_flag::encrypt) != 0;
     send_seal_ = std::make_unique<Seal>(client.keys().seal_to_server);

@@ -31,6 +31,8 @@ class TestClient {
     // Errors: those of HandshakeClient; enodev when the server closes.
     Result<void> handshake(const Secret<kVolumeKeyBytes>& key, const char* volume_name,
                            bool encrypt = false);
+    // Its last step, for a test that does the others itself.
+    Result<void> finish_handshake(const HandshakeClient& client, const wire::ClientProof& proof);
     // A new session, or (with a session id) the next incarnation of one. False: refused, see refused().
     bool open(wire::SessionMode mode, bool force = false);
     bool resume(const TestClient& earlier, const std::vector<wire::OutstandingEntry>& entries = {});
