@@ -45,9 +45,10 @@ bool may_be_ending(const std::string& holder, const std::string& volume) {
     if (!std::getline(file, program) || !program.starts_with("mount.")) {
         return false;
     }
+    const std::string path = "/" + volume;
     for (const MountEntry& entry : read_mounts()) {
-        if (entry.source.starts_with("tiffin://") &&
-            entry.source.find("/" + volume) != std::string::npos) {
+        const std::string address = entry.source.substr(0, entry.source.find('?'));
+        if (address.starts_with("tiffin://") && address.ends_with(path)) {
             return false;
         }
     }

@@ -221,6 +221,16 @@ Result<void> RemoteBlockDevice::write_stripe(const std::vector<StripeFinding>& f
     return {};
 }
 
+// A server keeps the data on its disk, but the control space in memory alone. A new volume is not one that
+// was read back.
+bool RemoteBlockDevice::has_forgotten_stripe() const {
+    return servers_.size() > 1 &&
+           std::any_of(servers_.begin(), servers_.end(), [](const auto& server) {
+               return server->memory->geometry().durability == Durability::power &&
+                      server->memory->connection().content_incarnation > 1;
+           });
+}
+
 Result<void> RemoteBlockDevice::check_stripe(bool may_write, std::string& problem) {
     Result<std::vector<StripeFinding>> findings = find_stripe(problem);
     if (!findings.ok()) {
@@ -230,6 +240,13 @@ Result<void> RemoteBlockDevice::check_stripe(bool may_write, std::string& proble
     const Result<StripeVerdict> verdict = judge_stripe(all, options_.stripe_bytes, problem);
     if (!verdict.ok()) {
         return verdict.error();
+    }
+    if (!verdict.value().is_known && options_.stripe_bytes == 0 && has_forgotten_stripe()) {
+        problem =
+            "the servers were started anew, and none knows how the volume is striped: name them in "
+            "the order "
+            "of its making, with the stripe=SIZE it was made with (256K unless one was given)";
+        return Error::einval;
     }
     stripe_ = StripeMap(static_cast<uint32_t>(servers_.size()), verdict.value().stripe_bytes);
     if (may_write && !verdict.value().complete) {

@@ -120,6 +120,7 @@ Result<StripeVerdict> judge_stripe(Span<const StripeFinding> findings, uint64_t 
         }
         TRY(check_members(findings, findings[i], problem));
         verdict.stripe_bytes = findings[i].description.stripe_bytes;
+        verdict.is_known = true;
     }
     return verdict;
 }

@@ -56,6 +56,7 @@ struct StripeFinding {
 struct StripeVerdict {
     uint64_t stripe_bytes = 0;
     bool complete = false;  // nothing has to be written
+    bool is_known = false;  // a server had the description
 };
 
 // `stripe_bytes` is what was asked for; 0: what is there, else the default. Errors, with `problem` set to

@@ -478,6 +478,25 @@ TEST(RemoteBlockDevice, ReadsFirstAndWritesLater) {
     EXPECT_EQ(error_of(write_bytes(*device, 0, Bytes(4096))), 0);
 }
 
+// Disks keep the data, not the control space: a guess of the unit would read the wrong places.
+TEST(RemoteBlockDevice, AForgottenStripeIsNotGuessed) {
+    TestVolume volume(2, 4 * kMiB, Durability::power);
+    {
+        auto device = volume.open({.write = true, .stripe_bytes = 65536});
+        ASSERT_NE(device, nullptr);
+        ASSERT_TRUE(write_bytes(*device, 0, pattern(kMiB, 7)).ok());
+        ASSERT_TRUE(device->flush().ok());
+    }
+    for (auto& server : volume.servers) {
+        server->lose_power();
+    }
+    EXPECT_EQ(volume.open(), nullptr);
+    EXPECT_NE(volume.problem.find("stripe=SIZE"), std::string::npos) << volume.problem;
+    auto device = volume.open({.write = true, .stripe_bytes = 65536});
+    ASSERT_NE(device, nullptr);
+    EXPECT_EQ(read_bytes(*device, 0, kMiB), pattern(kMiB, 7));
+}
+
 TEST(RemoteBlockDevice, MappedMemoryIsHandedOut) {
     TestVolume volume(1, kMiB);
     volume.memory_options.mapped = true;
