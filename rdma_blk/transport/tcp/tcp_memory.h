@@ -199,11 +199,8 @@ class TcpMemory final : public RemoteMemory, private Patience {
     uint64_t probe_interval_ns_ GUARDED_BY(mutex_) = 0;
     uint64_t next_probe_id_ GUARDED_BY(mutex_) = 1;
     Liveness liveness_ GUARDED_BY(mutex_);
-    // When the session left `ready`; not anew when it was of no use meanwhile.
-    uint64_t lost_ns_ GUARDED_BY(mutex_) = 0;
-    uint64_t ready_ns_ GUARDED_BY(mutex_) = 0;       // since when it has been
-    bool has_completed_ GUARDED_BY(mutex_) = false;  // an operation, since then
-    uint32_t attempts_ GUARDED_BY(mutex_) = 0;       // failed, since then
+    uint64_t lost_ns_ GUARDED_BY(mutex_) = 0;   // when the session left `ready`
+    uint32_t attempts_ GUARDED_BY(mutex_) = 0;  // failed, since then
     uint64_t next_attempt_ns_ GUARDED_BY(mutex_) = 0;
 };
 

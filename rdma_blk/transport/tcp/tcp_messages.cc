@@ -7,15 +7,10 @@
 #include <string>
 #include <utility>
 
-#include "rdma_blk/transport/back_off.h"
 #include "rdma_blk/transport/tcp/tcp_memory.h"
 
 namespace tiffin::rdma_blk {
 namespace {
-
-// A connection that lived for so many probe intervals was of use, whether anything was asked of it or not.
-constexpr uint64_t kUsefulIntervals = 8;
-constexpr uint32_t kQuickAttempts = 8;
 
 // See set_word() in tcp_memory.cc.
 uint64_t word_of(const Operation& operation) {
@@ -232,7 +227,6 @@ Result<void> TcpMemory::handle_payload() {
 }
 
 void TcpMemory::finish_operation(Operation& operation) {
-    has_completed_ = true;
     const bool is_executed = response_.outcome == static_cast<uint8_t>(Outcome::executed);
     switch (operation.kind) {
         case OperationKind::read:
@@ -328,17 +322,9 @@ void TcpMemory::break_connection() {
     is_broken_ = false;
     is_output_waiting_ = false;
     lease_.is_sent = false;
-    // One that breaks before it has done anything, and not for the first time, counts as a failed attempt, so
-    // that a server or a network that lets sessions begin and nothing more is given up like one that is away.
-    if (has_completed_ || now - ready_ns_ >= kUsefulIntervals * probe_interval_ns_) {
-        lost_ns_ = now;
-        attempts_ = 0;
-        next_attempt_ns_ = now;
-    } else {
-        next_attempt_ns_ =
-            attempts_ < kQuickAttempts ? now : now + back_off_ns(attempts_ - kQuickAttempts);
-        attempts_++;
-    }
+    lost_ns_ = now;
+    attempts_ = 0;
+    next_attempt_ns_ = now;
     set_state(ConnectionState::reconnecting);
     slots_->connection_lost(now);
     wake_finished();

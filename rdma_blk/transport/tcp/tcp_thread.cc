@@ -290,15 +290,6 @@ Result<void> TcpMemory::adopt(const wire::SessionOpened& opened) {
     probe_interval_ns_ = opened.probe_interval_ms * kMillisecondNs;
     liveness_ = Liveness{receive_calls_, host::monotonic_ns(), 0, false};
     statistics_.reconnections += is_first ? 0 : 1;
-    ready_ns_ = host::monotonic_ns();
-    lost_ns_ = is_first ? ready_ns_ : lost_ns_;
-    // What was answered by the resumption counts.
-    has_completed_ =
-        is_resumed &&
-        std::any_of(outcomes_.begin(), outcomes_.begin() + opened.outstanding_count,
-                    [](unsigned char outcome) {
-                        return outcome == static_cast<unsigned char>(Outcome::executed);
-                    });
     set_state(ConnectionState::ready);
     if (is_first) {
         slots_->opened(opened.slot_count);
