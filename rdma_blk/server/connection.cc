@@ -11,9 +11,9 @@ namespace tiffin::rdma_blk {
 namespace {
 
 // What one connection may do before the others of its thread have their turn.
-constexpr size_t kTurnBytes = 256 * 1024;
-constexpr size_t kReaderBytes = 64 * 1024;
-constexpr size_t kSmallStagingBytes = 64 * 1024;
+constexpr size_t kTurnBytes = size_t{256} * 1024;
+constexpr size_t kReaderBytes = size_t{64} * 1024;
+constexpr size_t kSmallStagingBytes = size_t{64} * 1024;
 constexpr size_t kHandshakeSendBytes = 4096;  // of a peer that has not shown the key
 constexpr unsigned kIdleProbeFactor = 10;
 constexpr unsigned kSilentIntervals = 3;  // after a probe: four in all

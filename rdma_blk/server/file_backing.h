@@ -36,7 +36,7 @@ class FileBacking final : public BackingStore, public Flusher {
     void start(FlushJob job) override;
 
   private:
-    static constexpr size_t kBufferBytes = 256 * 1024;
+    static constexpr size_t kBufferBytes = size_t{256} * 1024;
     static constexpr size_t kBufferCount = 8;
 
     FileBacking() = default;

@@ -14,7 +14,7 @@
 namespace tiffin::rdma_blk {
 namespace {
 
-constexpr size_t kLeastCapacity = 16 * 1024;
+constexpr size_t kLeastCapacity = size_t{16} * 1024;
 constexpr size_t kHeaderBytes = sizeof(wire::MessageHeader);
 
 }  // namespace

@@ -131,11 +131,13 @@ std::vector<VolumeInfo> Server::list_volumes() const {
     std::vector<std::shared_ptr<Volume>> volumes;
     {
         SharedLock lock(volumes_mutex_);
+        volumes.reserve(volumes_.size());
         for (const auto& [name, served] : volumes_) {
             volumes.push_back(served.volume);
         }
     }
     std::vector<VolumeInfo> list;
+    list.reserve(volumes.size());
     for (const auto& volume : volumes) {
         list.push_back(volume->info(host::monotonic_ns()));
     }

@@ -199,7 +199,7 @@ std::shared_ptr<VolumeSession> Volume::join(const wire::PathJoin& join,
                                             const std::shared_ptr<SessionPath>& path,
                                             wire::RefusalReason& reason) {
     MutexLock lock(mutex_);
-    const SessionPointer session = find(join.session_id);
+    SessionPointer session = find(join.session_id);
     const auto refused = [&](wire::RefusalReason why) {
         reason = why;
         count(counters_.sessions_refused[static_cast<size_t>(why)]);

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -154,7 +155,7 @@ void print_histogram(const LatencyHistogram& latencies) {
         const double share = static_cast<double>(count) / static_cast<double>(latencies.count());
         fmt::print("  {:>10} us  {:>10}  {:5.1f}%  {}\n",
                    microseconds(LatencyHistogram::first_ns(i)), count, share * 100,
-                   std::string(static_cast<size_t>(share * kWidth + 0.5), '#'));
+                   std::string(static_cast<size_t>(std::lround(share * kWidth)), '#'));
     }
 }
 

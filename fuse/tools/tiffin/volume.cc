@@ -69,8 +69,7 @@ std::optional<Problem> write_key(const std::string& path, const std::string& key
     if (!file.valid() ||
         write(file.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size()) ||
         fsync(file.get()) != 0) {
-        const std::optional<Problem> problem =
-            system_problem("the key cannot be written to " + path);
+        std::optional<Problem> problem = system_problem("the key cannot be written to " + path);
         if (file.valid()) {  // made just now; part of a key is of no use, and would stand in the way
             (void)unlink(path.c_str());
         }
