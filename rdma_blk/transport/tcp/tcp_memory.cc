@@ -120,6 +120,10 @@ Result<std::unique_ptr<RemoteMemory>> TcpMemory::open(const RemoteAddress& addre
 
 ConnectionInfo TcpMemory::connection() const {
     MutexLock lock(mutex_);
+    return present_info();
+}
+
+ConnectionInfo TcpMemory::present_info() const {
     ConnectionInfo info;
     info.state = state_;
     info.transport_name = "tcp";

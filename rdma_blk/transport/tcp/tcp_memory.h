@@ -96,6 +96,7 @@ class TcpMemory final : public RemoteMemory, private Patience {
     bool is_within_limits(const Operation& operation) const;
     void sort_batch(Operation& first, uint64_t now_ns, Batch& accepted, Batch& rejected) const;
     void complete_rejected(Batch& rejected) REQUIRES(mutex_);
+    ConnectionInfo present_info() const REQUIRES(mutex_);
     void note_flush(const Batch& batch) REQUIRES(mutex_);
     void poke_after_submit(uint64_t earliest_deadline_ns) REQUIRES(mutex_);
     // ---- tcp_waiting.cc ----

@@ -302,15 +302,7 @@ void TcpMemory::abort_connection() {
 void TcpMemory::set_state(ConnectionState state) {
     state_ = state;
     if (listener_ != nullptr) {
-        ConnectionInfo info;
-        info.state = state_;
-        info.transport_name = "tcp";
-        info.session_id = facts_.session_id;
-        info.incarnation = facts_.incarnation;
-        info.epoch = facts_.epoch;
-        info.content_incarnation = facts_.content_incarnation;
-        info.empty_since_incarnation = facts_.empty_since_incarnation;
-        listener_->connection_changed(info);
+        listener_->connection_changed(present_info());
     }
 }
 

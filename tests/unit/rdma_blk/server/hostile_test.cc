@@ -109,6 +109,29 @@ class HostileTest : public ServerFixture {
         return host::crc32c(checksum, bystander_record_, sizeof(*bystander_record_));
     }
 
+    struct Outcomes {
+        uint64_t answers = 0;
+        uint64_t closes = 0;
+        std::unique_ptr<TestClient> client;  // the last one, which is connected
+    };
+    // A client that the server closes comes again.
+    Outcomes send_random_requests(Random& random, SessionMode mode) {
+        Outcomes outcomes;
+        std::unique_ptr<TestClient>& client = outcomes.client;
+        client = reconnect(mode);
+        for (int number = 0; number < kRequests; number++) {
+            const wire::Request request = random_request(random, *client);
+            const bool sent =
+                client->send(wire::MessageType::request, request, payload_for(random, request))
+                    .ok();
+            if (!sent || !is_alive(*client, outcomes.answers)) {
+                outcomes.closes++;
+                client = reconnect(mode);
+            }
+        }
+        return outcomes;
+    }
+
     std::unique_ptr<TestClient> bystander_client_;
     const wire::SessionRecord* bystander_record_ = nullptr;
 };
@@ -118,20 +141,9 @@ TEST_F(HostileTest, RandomRequestsOfAReaderChangeNothing) {
     const uint32_t data_before = host::crc32c(0, memory(), kVolumeBytes);
     const uint32_t control_before = control_checksum();
     Random random(1);
-    uint64_t answers = 0;
-    uint64_t closes = 0;
-    auto client = reconnect(SessionMode::read);
-    for (int number = 0; number < kRequests; number++) {
-        const wire::Request request = random_request(random, *client);
-        const bool sent =
-            client->send(wire::MessageType::request, request, payload_for(random, request)).ok();
-        if (!sent || !is_alive(*client, answers)) {
-            closes++;
-            client = reconnect(SessionMode::read);
-        }
-    }
-    EXPECT_GT(answers, 500U);
-    EXPECT_GT(closes, 500U);
+    const Outcomes outcomes = send_random_requests(random, SessionMode::read);
+    EXPECT_GT(outcomes.answers, 500U);
+    EXPECT_GT(outcomes.closes, 500U);
     VolumeCounters& counters = volume().counters();
     EXPECT_GT(counters.refused_read_only.load(), 100U);
     EXPECT_GT(counters.refused_range.load(), 10U);
@@ -145,23 +157,12 @@ TEST_F(HostileTest, RandomRequestsOfAWriterStayWithinItsRights) {
     start_with_bystander();
     const uint32_t control_before = control_checksum();
     Random random(2);
-    uint64_t answers = 0;
-    uint64_t closes = 0;
-    auto client = reconnect(SessionMode::write);
-    for (int number = 0; number < kRequests; number++) {
-        const wire::Request request = random_request(random, *client);
-        const bool sent =
-            client->send(wire::MessageType::request, request, payload_for(random, request)).ok();
-        if (!sent || !is_alive(*client, answers)) {
-            closes++;
-            client = reconnect(SessionMode::write);
-        }
-    }
+    const Outcomes outcomes = send_random_requests(random, SessionMode::write);
     VolumeCounters& counters = volume().counters();
     EXPECT_GT(counters.executed.load(), 500U);
     EXPECT_GT(counters.refused_stale.load(), 50U);
     EXPECT_GT(counters.refused_range.load(), 50U);
-    EXPECT_GT(closes, 500U);
+    EXPECT_GT(outcomes.closes, 500U);
     // All but the epoch, which rose with each opening, and the bystander's record.
     EXPECT_EQ(control_checksum(), control_before);
     EXPECT_EQ(bystander_client_->read(0, 8).size(), 8U);
