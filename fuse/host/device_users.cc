@@ -39,18 +39,8 @@ bool identify(const std::string& path, Identity& identity) {
 }
 
 std::string find_mount_point(const std::string& path) {
-    Identity wanted;
-    if (!identify(path, wanted)) {
-        return {};
-    }
     for (const MountEntry& entry : read_mounts()) {
-        if (entry.type != "fuse") {
-            continue;
-        }
-        const std::string source =
-            entry.source.starts_with("file:") ? entry.source.substr(5) : entry.source;
-        Identity found;
-        if (source.starts_with('/') && identify(source, found) && found == wanted) {
+        if (entry.type == "fuse" && has_source(entry, path)) {
             return entry.mount_point;
         }
     }
@@ -98,10 +88,13 @@ std::string loop_backing_file(const struct stat& status) {
     return first_line(folder + "backing_file");
 }
 
-bool is_same_device(const std::string& path, const std::string& other) {
-    Identity first;
-    Identity second;
-    return identify(path, first) && identify(other, second) && first == second;
+bool has_source(const MountEntry& entry, const std::string& path) {
+    const std::string source =
+        entry.source.starts_with("file:") ? entry.source.substr(5) : entry.source;
+    Identity wanted;
+    Identity found;
+    return source.starts_with('/') && identify(path, wanted) && identify(source, found) &&
+           found == wanted;
 }
 
 DeviceUser find_device_user(const std::string& path) {

@@ -7,6 +7,8 @@
 
 #include <string>
 
+#include "fuse/host/mount_table.h"
+
 namespace tiffin::fuse {
 
 // The file behind a loop device that shows it from its beginning; empty when `status` is of anything
@@ -28,7 +30,7 @@ struct DeviceUser {
 
 DeviceUser find_device_user(const std::string& path);
 
-// Whether both name the same file or disk; a loop device counts as its file.
-bool is_same_device(const std::string& path, const std::string& other);
+// Whether the mount's source names the file or disk at `path`; a loop device counts as its file.
+bool has_source(const MountEntry& entry, const std::string& path);
 
 }  // namespace tiffin::fuse

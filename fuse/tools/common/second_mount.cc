@@ -45,11 +45,8 @@ class MountedRoot {
 
 // Anybody who may use FUSE chooses what the table shows as the source; who mounted is the kernel's word.
 bool may_show(const MountEntry& entry, const std::string& device_path) {
-    const std::string source =
-        entry.source.starts_with("file:") ? entry.source.substr(5) : entry.source;
     return entry.type == "fuse" && entry.root == "/" &&
-           has_mount_option(entry.super_options, "user_id=0") && source.starts_with('/') &&
-           is_same_device(source, device_path);
+           has_mount_option(entry.super_options, "user_id=0") && has_source(entry, device_path);
 }
 
 // A bind mount has the flags of what it is made of.
