@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// Every number of the SDR transport that somebody chose, on one page, and the relations between them that
+// the code relies on. Numbers that follow from the format are in packet_format.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "rdma_blk/sdr/packet_format.h"
+
+namespace tiffin::rdma_blk::sdr {
+
+// ---- Sizes -----------------------------------------------------------------------------------------------
+
+inline constexpr uint32_t kMinPacketBytes = 64;
+inline constexpr uint32_t kDefaultPacketBytes = 1408;  // + 64 + 8 (UDP) + 20 (IPv4) = 1500
+inline constexpr uint32_t kMaxPacketBytes = 65536;  // of simulated links; UDP: kMaxUdpPacketBytes
+inline constexpr uint8_t kMaxPacketsPerChunkLog2 =
+    6;                                          // a chunk's packets fit into a word of the bitmap
+inline constexpr uint16_t kMaxMessages = 1024;  // in flight; the paper's 10 bits of message id
+inline constexpr uint32_t kMaxPacketsPerMessage = 1U << 28;
+inline constexpr uint32_t kMaxMemoryRegions = 1024;
+inline constexpr uint32_t kSendQueueRanges = 256;  // parts of streams that wait for their turn
+inline constexpr uint32_t kMaxUserControls = 16;   // queued in each direction
+
+// ---- Clear-to-send ---------------------------------------------------------------------------------------
+
+// How long a sender waits for a clear-to-send before it asks, at first and at last (it doubles).
+inline constexpr uint64_t kFirstGrantRequestNs = 10'000'000;
+inline constexpr uint64_t kMaxGrantRequestNs = 160'000'000;
+
+// ---- Round trips and losses ------------------------------------------------------------------------------
+
+// Selective repeat: the timeout is this multiple of the round trip (the paper's "SR RTO"), but at least the
+// minimum: a peer's thread may sleep, and its acknowledgements are not sent for each packet.
+inline constexpr uint32_t kTimeoutRoundTripsPercent = 300;
+inline constexpr uint64_t kMinTimeoutNs = 2'000'000;
+inline constexpr uint64_t kMaxTimeoutNs = 2'000'000'000;
+// How often the timeout may double while nothing at all is heard.
+inline constexpr uint32_t kMaxTimeoutDoublings = 6;
+// After this long without a word of the peer, while something is expected of it, the connection has failed.
+inline constexpr uint64_t kDefaultGiveUpNs = 10'000'000'000;
+
+// Receivers: the share of a round trip after which silence means that what is missing was lost, and the
+// least and most it may be; the same is how long reordering is waited for.
+inline constexpr uint32_t kSilencePercent = 12;
+inline constexpr uint64_t kMinSilenceNs = 200'000;
+inline constexpr uint64_t kMaxSilenceNs = 100'000'000;
+// Chunks that must have come behind a gap before it is taken for a loss.
+inline constexpr uint32_t kReorderChunks = 3;
+// A gap that was asked for is asked for again after this share of a round trip.
+inline constexpr uint32_t kRepeatNackPercent = 125;
+
+// An acknowledgement is sent after this many new chunks, or this share of a round trip.
+inline constexpr uint32_t kAcknowledgeChunks = 256;
+inline constexpr uint32_t kAcknowledgePercent = 12;
+inline constexpr uint64_t kMinAcknowledgeDelayNs = 100'000;
+inline constexpr uint64_t kMaxAcknowledgeDelayNs = 20'000'000;
+// Acknowledgements in a row that tell of all gaps; what does not fit comes with the next ones.
+inline constexpr uint32_t kMaxAcknowledgementsInARow = 64;
+
+// Ranges of chunks that wait for an answer: to a transmission (sender) or a request (receiver).
+inline constexpr uint32_t kMaxRangeLog = 1U << 17;
+
+// ---- Erasure codes ---------------------------------------------------------------------------------------
+
+inline constexpr uint32_t kMaxDataChunks = 64;         // k
+inline constexpr uint32_t kMaxParityChunks = 16;       // m
+inline constexpr uint32_t kMaxParityPackets = 256;     // m * packets of a chunk
+inline constexpr uint64_t kMinErasureBytes = 131072;   // smaller messages are repeated, never coded
+inline constexpr uint32_t kDefaultParityGroups = 256;  // that a receiver keeps at the same time
+inline constexpr uint32_t kDefaultDataChunks = 32;
+inline constexpr uint32_t kDefaultParityChunks = 8;
+
+// ---- Relations -------------------------------------------------------------------------------------------
+
+static_assert((kMaxMessages & (kMaxMessages - 1)) == 0, "slots are found by masking");
+static_assert((1U << kMaxPacketsPerChunkLog2) <= 64,
+              "a chunk lies in one word of the packets' bitmap");
+static_assert(kMaxPacketsPerMessage < (1U << 31), "sums of two packet indices do not overflow");
+static_assert(kFirstGrantRequestNs <= kMaxGrantRequestNs);
+static_assert(kMaxGrantRequestNs * 10 <= kDefaultGiveUpNs,
+              "a lost request must not end a connection");
+static_assert(kTimeoutRoundTripsPercent > 100 + kAcknowledgePercent,
+              "an acknowledgement that waits must come before the timeout");
+static_assert(kMinTimeoutNs > kMinAcknowledgeDelayNs && kMinTimeoutNs > 2 * kMinSilenceNs);
+static_assert(kRepeatNackPercent > 100, "a repetition needs a round trip to arrive");
+static_assert(kMaxTimeoutNs * 2 <= kDefaultGiveUpNs, "several timeouts fit before giving up");
+static_assert(kMaxDataChunks + kMaxParityChunks <= 255, "the field has 256 elements");
+static_assert(kMaxParityPackets % 64 == 0);
+
+}  // namespace tiffin::rdma_blk::sdr
