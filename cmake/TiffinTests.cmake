@@ -14,7 +14,7 @@ function(tiffin_test name)
     add_executable(${name} ${arg_SOURCES})
     target_link_libraries(${name} PRIVATE tiffin_options)
     tiffin_link(${name} PRIVATE ${arg_LINK} tiffin_test_support tiffin_check tiffin_tools_common
-                tiffin_fuse tiffin_server tiffin_host GTest::gmock GTest::gtest GTest::gtest_main)
+                tiffin_fuse tiffin_server tiffin_simulation tiffin_host GTest::gmock GTest::gtest GTest::gtest_main)
     if(TIFFIN_SANITIZE)
         set(shares 4)
         math(EXPR last "${shares} - 1")
