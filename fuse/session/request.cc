@@ -11,6 +11,7 @@
 #include "fs/vfs/host.h"
 #include "fuse/session/convert.h"
 #include "fuse/session/libfuse.h"
+#include "fuse/session/request_loop.h"
 #include "fuse/session/session.h"
 
 namespace tiffin::fuse {
@@ -19,7 +20,11 @@ Request::Request(fuse_req* handle, Operation operation)
     : handle_(handle),
       session_(static_cast<Session*>(fuse_req_userdata(handle))),
       operation_(operation),
-      start_ns_(host::monotonic_ns()) {}
+      start_ns_(host::monotonic_ns()) {
+    if (operation == Operation::forget) {
+        RequestLoop::answered();
+    }
+}
 
 Request::Request(Request&& other) noexcept
     : handle_(std::exchange(other.handle_, nullptr)),
@@ -63,6 +68,7 @@ fuse_req* Request::answer(uint64_t bytes, bool failed) {
     // Recorded before the answer is sent, so that whoever got it already finds it counted.
     session_->statistics().record(operation_, host::monotonic_ns() - start_ns_, bytes, failed);
     TIFFIN_ASSERT(handle_ != nullptr);
+    RequestLoop::answered();
     return std::exchange(handle_, nullptr);
 }
 

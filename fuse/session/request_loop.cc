@@ -6,7 +6,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -21,6 +20,14 @@ namespace {
 
 // Interrupts the wait of a thread for a request.
 constexpr int kWakeSignal = SIGUSR1;
+
+// For so long after two requests were served at once nobody is parked.
+constexpr uint64_t kCrowdNs = 10'000'000;
+// A leader that has found requests waiting for so long, without a pause, needs help.
+constexpr uint64_t kPileNs = 30'000;
+// How often the guard looks whether the leader goes on. No request waits for longer than twice this behind one
+// that takes long: such a leader is one no more.
+constexpr uint64_t kGuardUs = 1000;
 
 void ignore_signal(int /*number*/) {}
 
@@ -65,11 +72,18 @@ class RequestBuffer {
 }  // namespace
 
 struct RequestLoop::Thread {
+    explicit Thread(RequestLoop& owner) : loop(owner) {}
+
+    RequestLoop& loop;
     // Not for the thread of run().
     std::thread thread;
     pthread_t handle{};
     RequestBuffer memory;
     fuse_buf buffer{};
+    // It has a request, and has not answered it.
+    bool is_awaited = false;
+    // As the leader: when it last found that no request waited.
+    uint64_t last_pause_ns = 0;
     // Written by the thread alone, read by counters().
     std::atomic<uint64_t> met_awake{0};
     std::atomic<uint64_t> slept{0};
@@ -79,6 +93,8 @@ struct RequestLoop::Thread {
         return buffer.mem != nullptr;
     }
 };
+
+thread_local RequestLoop::Thread* RequestLoop::serving = nullptr;
 
 RequestLoop::RequestLoop(fuse_session* session, RequestLoopOptions options)
     : session_(session),
@@ -100,7 +116,7 @@ int RequestLoop::run() {
 }
 
 int RequestLoop::run_here() {
-    auto first = std::make_unique<Thread>();
+    auto first = std::make_unique<Thread>(*this);
     if (!first->prepare()) {
         return ENOMEM;
     }
@@ -130,7 +146,7 @@ int RequestLoop::run_here() {
 // Only libfuse's own loop ends the threads that it starts for io_uring.
 int RequestLoop::run_by_libfuse() {
     fuse_loop_config* config = fuse_loop_cfg_create();
-    auto self = std::make_unique<Thread>();
+    auto self = std::make_unique<Thread>(*this);
     if (config == nullptr) {
         return ENOMEM;
     }
@@ -151,6 +167,7 @@ int RequestLoop::run_by_libfuse() {
 void RequestLoop::stop() {
     ended_.store(true);
     fuse_session_exit(session_);
+    leave_parking();
     // A thread may be just before its wait when the signal comes: so again until none is left.
     while (running_.load() > 0) {
         {
@@ -169,7 +186,7 @@ void RequestLoop::start_thread() {
     if (ended_.load() || threads_.size() >= options_.max_threads) {
         return;
     }
-    auto thread = std::make_unique<Thread>();
+    auto thread = std::make_unique<Thread>(*this);
     if (!thread->prepare()) {
         return;  // The requests wait for the threads there are; the next one tries again.
     }
@@ -189,7 +206,15 @@ void RequestLoop::start_thread() {
     threads_.push_back(std::move(thread));
 }
 
+void RequestLoop::answered() {
+    if (serving != nullptr && serving->is_awaited) {
+        serving->is_awaited = false;
+        serving->loop.awaited_.fetch_sub(1, std::memory_order_relaxed);
+    }
+}
+
 void RequestLoop::serve(Thread& self) {
+    serving = &self;
     while (!ended_.load(std::memory_order_relaxed) && fuse_session_exited(session_) == 0) {
         const int received = receive(self);
         if (received == -EINTR || received == -EAGAIN) {
@@ -204,12 +229,18 @@ void RequestLoop::serve(Thread& self) {
         if (waiting_.fetch_sub(1) == 1) {
             start_thread();
         }
+        self.is_awaited = true;
+        if (awaited_.fetch_add(1, std::memory_order_relaxed) > 0) {
+            note_crowd();
+        }
         fuse_session_process_buf(session_, &self.buffer);
+        answered();  // what libfuse answers itself
         if (busy_poll_ns_ != 0) {
             last_answer_ns_.store(host::monotonic_ns(), std::memory_order_relaxed);
         }
         waiting_.fetch_add(1);
     }
+    serving = nullptr;
     running_.fetch_sub(1);
     // The connection has ended or does not work: that counts for all threads.
     stop();
@@ -217,10 +248,34 @@ void RequestLoop::serve(Thread& self) {
 
 // As fuse_session_receive_buf(): the size, 0 when the connection has ended, or a negative error number.
 int RequestLoop::receive(Thread& self) {
-    if (polling_pays_.load(std::memory_order_relaxed) && poll()) {
+    while (polling_pays_.load(std::memory_order_relaxed)) {
+        if (!is_leader(self)) {
+            if (is_crowded() || ended_.load(std::memory_order_relaxed)) {
+                break;
+            }
+            park();
+            continue;
+        }
+        if (!poll(self)) {
+            polling_pays_.store(false, std::memory_order_relaxed);
+            break;
+        }
         count(self.met_awake);
+        count(leader_turns_);
         return fuse_session_receive_buf(session_, &self.buffer);
     }
+    return sleep_for_request(self);
+}
+
+bool RequestLoop::is_leader(Thread& self) {
+    Thread* leader = leader_.load(std::memory_order_relaxed);
+    return leader == &self || (leader == nullptr && leader_.compare_exchange_strong(
+                                                        leader, &self, std::memory_order_relaxed));
+}
+
+int RequestLoop::sleep_for_request(Thread& self) {
+    Thread* leader = &self;
+    leader_.compare_exchange_strong(leader, nullptr, std::memory_order_relaxed);
     count(self.slept);
     const int received = fuse_session_receive_buf(session_, &self.buffer);
     if (busy_poll_ns_ != 0) {
@@ -231,22 +286,71 @@ int RequestLoop::receive(Thread& self) {
     return received;
 }
 
-// Whether a request came in time. A thread that sleeps may take it first: then this one sleeps over its
+// Whether a request came in time. A thread that sleeps may take it first: then the leader sleeps over its
 // read, as it would have anyway.
-bool RequestLoop::poll() {
-    // One is enough: a second would only take a processor away.
-    if (somebody_polls_.exchange(true, std::memory_order_relaxed)) {
-        return false;
-    }
+bool RequestLoop::poll(Thread& self) {
     const uint64_t start_ns = host::monotonic_ns();
-    bool ready = is_ready();
-    while (!ready && host::monotonic_ns() - start_ns < busy_poll_ns_) {
+    if (is_ready()) {
+        if (start_ns - self.last_pause_ns > kPileNs &&
+            parked_.load(std::memory_order_relaxed) > 0) {
+            note_crowd();
+            leave_parking();
+        }
+        return true;
+    }
+    bool ready = false;
+    uint64_t now_ns = start_ns;
+    while (!ready && now_ns - start_ns < busy_poll_ns_) {
         // Whoever else wants this processor comes first: perhaps it is the one that will ask.
         sched_yield();
         ready = is_ready();
+        now_ns = host::monotonic_ns();
     }
-    somebody_polls_.store(false, std::memory_order_relaxed);
+    self.last_pause_ns = now_ns;
     return ready;
+}
+
+bool RequestLoop::is_crowded() const {
+    return host::monotonic_ns() < crowded_until_ns_.load(std::memory_order_relaxed);
+}
+
+void RequestLoop::note_crowd() {
+    crowded_until_ns_.store(host::monotonic_ns() + kCrowdNs, std::memory_order_relaxed);
+}
+
+// Sleeps away from the kernel's queue until there is something to do there.
+void RequestLoop::park() {
+    MutexLock lock(parking_);
+    parked_.fetch_add(1, std::memory_order_relaxed);
+    bool guards = false;
+    uint64_t seen_turns = leader_turns_.load(std::memory_order_relaxed);
+    while (polling_pays_.load(std::memory_order_relaxed) && !is_crowded() && !ended_.load()) {
+        if (!guards && is_guarded_) {
+            parking_ends_.wait(parking_);
+            continue;
+        }
+        guards = true;
+        is_guarded_ = true;
+        parking_ends_.wait_for(parking_, kGuardUs);
+        const uint64_t turns = leader_turns_.load(std::memory_order_relaxed);
+        if (turns == seen_turns) {
+            note_crowd();
+            leader_.store(nullptr, std::memory_order_relaxed);
+        }
+        seen_turns = turns;
+    }
+    parked_.fetch_sub(1, std::memory_order_relaxed);
+    if (guards) {
+        // The others see what ended this, or one of them becomes the guard.
+        is_guarded_ = false;
+        parking_ends_.notify_all();
+    }
+}
+
+// After a change of what park() waits for.
+void RequestLoop::leave_parking() {
+    MutexLock lock(parking_);
+    parking_ends_.notify_all();
 }
 
 bool RequestLoop::is_ready() const {

@@ -5,6 +5,11 @@
 // the next again and again, for a short time, and sleeps only then; as KVM does before it halts a virtual
 // processor. It does so only while requests follow each other closely: each sleep tells whether asking
 // longer would have been worth it.
+//
+// The kernel wakes one of the threads that sleep over their read for each request, also when one is awake
+// and takes it first. So while one program asks for one thing after the other, the thread that serves it
+// (the leader) keeps the others parked, away from the kernel. They come back when requests pile up, and
+// when the leader stays with one for long, which one of the parked threads, the guard, looks after.
 #pragma once
 
 #include <atomic>
@@ -50,16 +55,29 @@ class RequestLoop {
 
     Counters counters() const EXCLUDES(mutex_);
 
+    // Says, just before an answer is sent, that nobody waits for this thread's request any more: who gets
+    // the answer may ask again before the thread goes on. Nothing happens in other threads.
+    static void answered();
+
   private:
     struct Thread;
+
+    // That of the calling thread.
+    static thread_local Thread* serving;
 
     int run_here() EXCLUDES(mutex_);
     int run_by_libfuse() EXCLUDES(mutex_);
 
     void serve(Thread& self);
     int receive(Thread& self);
-    bool poll();
+    int sleep_for_request(Thread& self);
+    bool poll(Thread& self);
     bool is_ready() const;
+    bool is_leader(Thread& self);
+    bool is_crowded() const;
+    void note_crowd();
+    void park() EXCLUDES(parking_);
+    void leave_parking() EXCLUDES(parking_);
     void start_thread() EXCLUDES(mutex_);
 
     fuse_session* session_;
@@ -75,8 +93,22 @@ class RequestLoop {
     // Whether the last request that a thread slept for came so soon after an answer that polling would have
     // met it. Hints of all threads together, for it is the requests that follow each other.
     std::atomic<bool> polling_pays_{false};
-    std::atomic<bool> somebody_polls_{false};
     std::atomic<uint64_t> last_answer_ns_{0};
+
+    // One thread at a time, from when it polls until it sleeps over a read, or the guard finds that it does
+    // not go on: what comes meanwhile is its. Never dereferenced.
+    std::atomic<Thread*> leader_{nullptr};
+    // Requests that the leader has taken: whether it goes on.
+    std::atomic<uint64_t> leader_turns_{0};
+    // Requests received and not yet answered.
+    std::atomic<uint32_t> awaited_{0};
+    // Until then several requests at once are expected, and nobody is parked.
+    std::atomic<uint64_t> crowded_until_ns_{0};
+
+    host::Mutex parking_{host::LockClass::leaf};
+    host::Condition parking_ends_;
+    std::atomic<uint32_t> parked_{0};  // changed under parking_
+    bool is_guarded_ GUARDED_BY(parking_) = false;
 
     mutable host::Mutex mutex_{host::LockClass::leaf};
     // The first one is that of run(). They stay until the end.

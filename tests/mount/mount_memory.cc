@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // mount.tiffin for MemoryFileSystem: what is true of it is true of the host alone. Its capacity is
-// the option cache=, 1 GiB without one. With --fs mute it does not answer statfs.
+// the option cache=, 1 GiB without one. With --fs mute it does not answer statfs; with --fs patient every
+// fsync waits until a directory has been made for it.
 #include <unistd.h>
 
+#include "fs/vfs/host.h"
 #include "fuse/tools/common/mount_program.h"
 #include "tests/support/memory_file_system.h"
 
@@ -36,9 +38,35 @@ Result<tiffin::vfs::FileSystem*> mount_mute(tiffin::vfs::BlockDevice* /*device*/
     return new MemoryFileSystem(memory_options);
 }
 
+class PatientFileSystem : public MemoryFileSystem {
+  public:
+    using MemoryFileSystem::MemoryFileSystem;
+
+    Result<void> fsync(tiffin::vfs::NodeId node, bool data_only) override {
+        directories_.wait();
+        return MemoryFileSystem::fsync(node, data_only);
+    }
+
+    Result<tiffin::vfs::Attributes> make_directory(const tiffin::vfs::Caller& caller,
+                                                   tiffin::vfs::NodeId parent,
+                                                   tiffin::vfs::Name name, uint32_t mode) override {
+        directories_.post();
+        return MemoryFileSystem::make_directory(caller, parent, name, mode);
+    }
+
+  private:
+    tiffin::host::Semaphore directories_;
+};
+
+Result<tiffin::vfs::FileSystem*> mount_patient(tiffin::vfs::BlockDevice* /*device*/,
+                                               const FileSystemOptions& options) {
+    return new PatientFileSystem(memory_options_for(options));
+}
+
 void destroy(tiffin::vfs::FileSystem* file_system) { delete file_system; }
 
 constexpr FileSystemType kTypes[] = {{"memory", false, nullptr, mount_memory, destroy},
+                                     {"patient", false, nullptr, mount_patient, destroy},
                                      {"mute", false, nullptr, mount_mute, destroy}};
 
 }  // namespace

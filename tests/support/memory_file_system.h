@@ -17,7 +17,7 @@
 
 namespace tiffin::testing {
 
-class MemoryFileSystem final : public vfs::FileSystem {
+class MemoryFileSystem : public vfs::FileSystem {
   public:
     struct Options {
         // Blocks of data and symlinks beyond this give enospc.
