@@ -2,6 +2,7 @@
 #include "rdma_blk/simulation/link.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace tiffin::rdma_blk::simulation {
 
@@ -15,7 +16,7 @@ Link::Link(const LinkOptions& options, uint64_t seed)
 
 uint64_t Link::queued_bytes(uint64_t now_ns) const {
     const double waiting_ns = free_ns_ - static_cast<double>(now_ns);
-    return waiting_ns <= 0 ? 0 : static_cast<uint64_t>(waiting_ns / ns_per_byte_ + 0.5);
+    return waiting_ns <= 0 ? 0 : static_cast<uint64_t>(std::llround(waiting_ns / ns_per_byte_));
 }
 
 // How many of them find room.
@@ -74,7 +75,7 @@ Arrival Link::arrival_of(uint64_t first, uint64_t count, uint64_t packet_bytes,
     const auto arrives_ns = [&](uint64_t packet) {
         const double sent_ns =
             run_start_ns_ + static_cast<double>((packet + 1) * packet_bytes) * ns_per_byte_;
-        return static_cast<uint64_t>(sent_ns + 0.5) + options_.delay_ns + held_ns;
+        return static_cast<uint64_t>(std::llround(sent_ns)) + options_.delay_ns + held_ns;
     };
     return {first, count, arrives_ns(first), arrives_ns(first + count - 1)};
 }
