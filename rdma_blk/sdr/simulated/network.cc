@@ -6,7 +6,6 @@
 namespace tiffin::rdma_blk::sdr {
 
 using simulation::Arrival;
-using simulation::Link;
 
 Network::Node Network::add(Endpoint& endpoint) {
     nodes_.push_back({.endpoint = &endpoint});
