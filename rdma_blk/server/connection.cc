@@ -74,7 +74,7 @@ bool Connection::serve_turn(uint64_t now_ns) {
     // What was answered before the failure is still sent, as far as the socket takes it.
     MutexLock lock(mutex_);
     const size_t before = output_.queued_bytes();
-    const Result<bool> sent = output_.send(socket_.get());
+    const Result<bool> sent = output_.send(socket_.get(), host_.counters().send_calls);
     sent_bytes_ += before - output_.queued_bytes();
     queued_bytes_.store(output_.queued_bytes());
     const bool is_done = ending_.load() && output_.empty();
@@ -85,6 +85,7 @@ bool Connection::serve_turn(uint64_t now_ns) {
 
 Result<void> Connection::read_turn(uint64_t now_ns) {
     size_t budget = kTurnBytes;
+    bool has_received = false;
     has_more_ = false;
     while (may_read()) {
         if (budget == 0) {
@@ -93,11 +94,16 @@ Result<void> Connection::read_turn(uint64_t now_ns) {
         }
         switch (TRY(reader_->next())) {
             case MessageReader::Event::need_bytes: {
+                if (has_received && reader_->drained()) {
+                    return {};  // epoll says when there is more, or that the peer is gone
+                }
                 const Result<size_t> received = reader_->receive(socket_.get(), MSG_DONTWAIT);
+                count(host_.counters().receive_calls);
                 if (!received.ok()) {
                     return received.error() == Error::eagain ? Result<void>() : received.error();
                 }
                 budget -= std::min(budget, received.value());
+                has_received = true;
                 last_received_ns_ = now_ns;
                 probe_sent_ns_ = 0;
                 if (session_) {

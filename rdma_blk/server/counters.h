@@ -48,6 +48,10 @@ struct ServerCounters {
     Counter stalled_connections{0};
     Counter silent_connections{0};
     Counter probes_sent{0};
+    // System calls of the threads that serve connections: what a request costs beside its work.
+    Counter wait_calls{0};
+    Counter receive_calls{0};
+    Counter send_calls{0};
 };
 
 }  // namespace tiffin::rdma_blk

@@ -43,8 +43,9 @@ std::vector<unsigned char> address_bytes(const sockaddr_storage& address) {
 
 }  // namespace
 
-Result<std::unique_ptr<IoThread>> IoThread::create(uint64_t tick_interval_ns) {
-    std::unique_ptr<IoThread> thread(new IoThread(tick_interval_ns));
+Result<std::unique_ptr<IoThread>> IoThread::create(uint64_t tick_interval_ns,
+                                                   ServerCounters& counters) {
+    std::unique_ptr<IoThread> thread(new IoThread(tick_interval_ns, counters));
     thread->next_id_ = kFirstConnectionId;
     thread->epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
     thread->event_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -129,7 +130,8 @@ void IoThread::wake(std::shared_ptr<Connection> connection) {
 }
 
 void IoThread::run() {
-    next_tick_ns_ = host::monotonic_ns() + tick_interval_ns_;
+    now_ns_ = host::monotonic_ns();
+    next_tick_ns_ = now_ns_ + tick_interval_ns_;
     while (!stopping_.load()) {
         run_once();
     }
@@ -138,33 +140,35 @@ void IoThread::run() {
     }
 }
 
+// The clock is read once: a turn is short, and a tick that is late by one does no harm.
 void IoThread::run_once() {
-    const uint64_t now_ns = host::monotonic_ns();
     int timeout_ms = 0;
-    if (more_.empty() && now_ns < next_tick_ns_) {
-        timeout_ms = static_cast<int>((next_tick_ns_ - now_ns) / 1'000'000 + 1);
+    if (more_.empty() && now_ns_ < next_tick_ns_) {
+        timeout_ms = static_cast<int>((next_tick_ns_ - now_ns_) / 1'000'000 + 1);
     }
     epoll_event events[kMaxEvents];
-    const int count = epoll_wait(epoll_.get(), events, kMaxEvents, timeout_ms);
-    std::vector<uint64_t> turn;
-    turn.swap(more_);
-    for (int index = 0; index < count; index++) {
+    count(counters_.wait_calls);
+    const int event_count = epoll_wait(epoll_.get(), events, kMaxEvents, timeout_ms);
+    now_ns_ = host::monotonic_ns();
+    turn_.clear();
+    turn_.swap(more_);
+    for (int index = 0; index < event_count; index++) {
         const uint64_t id = events[index].data.u64;
         if (id == kEventId) {
             take_inbox();
         } else if (id < kFirstConnectionId) {
             accept_from(listeners_[id - kFirstListenerId]);
         } else {
-            turn.push_back(id);
+            turn_.push_back(id);
             drop_when_gone(id, events[index].events);
         }
     }
-    std::sort(turn.begin(), turn.end());
-    turn.erase(std::unique(turn.begin(), turn.end()), turn.end());
-    for (const uint64_t id : turn) {
+    std::sort(turn_.begin(), turn_.end());
+    turn_.erase(std::unique(turn_.begin(), turn_.end()), turn_.end());
+    for (const uint64_t id : turn_) {
         serve(id);
     }
-    if (host::monotonic_ns() >= next_tick_ns_) {
+    if (now_ns_ >= next_tick_ns_) {
         tick();
     }
 }
@@ -233,7 +237,7 @@ void IoThread::serve(uint64_t id) {
         return;
     }
     const std::shared_ptr<Connection> connection = found->second.connection;
-    if (!connection->serve(host::monotonic_ns())) {
+    if (!connection->serve(now_ns_)) {
         drop(id);
         return;
     }

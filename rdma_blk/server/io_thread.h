@@ -27,7 +27,8 @@ class IoThread final : public ConnectionRunner {
     };
 
     // Errors: those of the system.
-    static Result<std::unique_ptr<IoThread>> create(uint64_t tick_interval_ns);
+    static Result<std::unique_ptr<IoThread>> create(uint64_t tick_interval_ns,
+                                                    ServerCounters& counters);
     ~IoThread();
 
     // Before start(). `listeners` stay the caller's.
@@ -47,7 +48,8 @@ class IoThread final : public ConnectionRunner {
         uint32_t events = 0;
     };
 
-    explicit IoThread(uint64_t tick_interval_ns) : tick_interval_ns_(tick_interval_ns) {}
+    IoThread(uint64_t tick_interval_ns, ServerCounters& counters)
+        : tick_interval_ns_(tick_interval_ns), counters_(counters) {}
     void run();
     void run_once();
     void take_inbox();
@@ -61,6 +63,7 @@ class IoThread final : public ConnectionRunner {
     void signal();
 
     const uint64_t tick_interval_ns_;
+    ServerCounters& counters_;
     UniqueDescriptor epoll_;
     UniqueDescriptor event_;
     std::vector<int> listeners_;
@@ -73,6 +76,9 @@ class IoThread final : public ConnectionRunner {
     std::unordered_map<uint64_t, Entry> entries_;
     std::unordered_map<const Connection*, uint64_t> ids_;
     std::vector<uint64_t> more_;  // those that have more to do without an event
+    std::vector<uint64_t>
+        turn_;             // those that are served now; kept, as memory for each turn costs time
+    uint64_t now_ns_ = 0;  // when this turn began
     uint64_t next_id_;
     uint64_t next_tick_ns_ = 0;
 

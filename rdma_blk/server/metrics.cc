@@ -161,6 +161,12 @@ void collect_server(Server& server, std::vector<MetricFamily>& families) {
         value(counters.connections_accepted));
     one("tiffind_probes_sent_total", "Probes of silent clients", MetricType::Counter,
         value(counters.probes_sent));
+    MetricFamily& calls =
+        add_family(families, "tiffind_system_calls_total",
+                   "System calls of the threads that serve connections", MetricType::Counter);
+    add_value(calls, {{"call", "wait"}}, value(counters.wait_calls));
+    add_value(calls, {{"call", "receive"}}, value(counters.receive_calls));
+    add_value(calls, {{"call", "send"}}, value(counters.send_calls));
     one("tiffind_connections", "Connections now", MetricType::Gauge,
         static_cast<double>(server.connection_count()));
     one("tiffind_memory_bytes", "Memory of all volumes", MetricType::Gauge,

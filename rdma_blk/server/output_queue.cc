@@ -126,8 +126,9 @@ Result<void> OutputQueue::add_response(wire::Response response, ByteSpan payload
         payload.size());
 }
 
-Result<bool> OutputQueue::send(int socket) {
+Result<bool> OutputQueue::send(int socket, Counter& calls) {
     while (start_ < end_) {
+        count(calls);
         const ssize_t sent =
             ::send(socket, buffer_ + start_, end_ - start_, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (sent < 0) {

@@ -9,6 +9,7 @@
 
 #include "fs/vfs/result.h"
 #include "fs/vfs/span.h"
+#include "rdma_blk/server/counters.h"
 #include "rdma_blk/session/seal.h"
 #include "rdma_blk/wire/format.h"
 
@@ -38,8 +39,9 @@ class OutputQueue {
 
     size_t queued_bytes() const { return end_ - start_; }
     bool empty() const { return start_ == end_; }
-    // Without blocking, as much as the socket takes. True: all. Errors: eio, enodev.
-    Result<bool> send(int socket);
+    // Without blocking, as much as the socket takes; `calls` counts system calls. True: all. Errors: eio,
+    // enodev.
+    Result<bool> send(int socket, Counter& calls);
     // Gives the memory back when nothing is queued.
     void trim();
 

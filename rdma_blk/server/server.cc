@@ -202,10 +202,10 @@ Result<void> Server::start_threads() {
     started_ = true;
     TRY(work_.start("tiffind-work", interval_ns, [this] { tick(); }));
     for (uint32_t index = 0; index < count; index++) {
-        data_threads_.push_back(TRY(IoThread::create(tick_ns)));
+        data_threads_.push_back(TRY(IoThread::create(tick_ns, counters_)));
         TRY(data_threads_.back()->start(("tiffind-data" + std::to_string(index % 100)).c_str()));
     }
-    acceptor_ = TRY(IoThread::create(tick_ns));
+    acceptor_ = TRY(IoThread::create(tick_ns, counters_));
     std::vector<int> listeners;
     for (const UniqueDescriptor& listener : listeners_) {
         listeners.push_back(listener.get());

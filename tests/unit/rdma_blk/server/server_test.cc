@@ -51,6 +51,30 @@ TEST_F(ServerTest, WritesReadsAtomicsAndFlushes) {
     EXPECT_EQ(volume().info(host::monotonic_ns()).session_count, 0U);
 }
 
+// The goal "a read costs what a ping-pong costs" as counts: one wait, one receive, one send for each.
+TEST_F(ServerTest, ARequestIsOneReceiveAndOneSend) {
+    start();
+    for (const bool encrypt : {false, true}) {
+        auto client = open(1, SessionMode::write, true, encrypt);
+        (void)client->read(0, 4096);
+        const ServerCounters& counters = server_->counters();
+        const uint64_t waits = counters.wait_calls.load();
+        const uint64_t receives = counters.receive_calls.load();
+        const uint64_t sends = counters.send_calls.load();
+        constexpr uint64_t kReads = 300;
+        for (uint64_t i = 0; i < kReads; i++) {
+            ASSERT_EQ(client->read(i * 4096, 4096).size(), 4096U);
+        }
+        // A probe may come between; the threads' ticks are waits that end without anything.
+        constexpr uint64_t kSpare = kReads / 10;
+        EXPECT_GE(counters.receive_calls.load() - receives, kReads);
+        EXPECT_LE(counters.receive_calls.load() - receives, kReads + kSpare);
+        EXPECT_LE(counters.send_calls.load() - sends, kReads + kSpare);
+        EXPECT_GE(counters.wait_calls.load() - waits, kReads);
+        EXPECT_LE(counters.wait_calls.load() - waits, 2 * kReads);
+    }
+}
+
 TEST_F(ServerTest, StrangersAreClosedAndCounted) {
     start();
     Secret<kVolumeKeyBytes> wrong = key_;
