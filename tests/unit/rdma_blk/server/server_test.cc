@@ -70,7 +70,7 @@ TEST_F(ServerTest, ARequestIsOneReceiveAndOneSend) {
         EXPECT_GE(counters.receive_calls.load() - receives, kReads);
         EXPECT_LE(counters.receive_calls.load() - receives, kReads + kSpare);
         EXPECT_LE(counters.send_calls.load() - sends, kReads + kSpare);
-        EXPECT_GE(counters.wait_calls.load() - waits, kReads);
+        EXPECT_GE(counters.wait_calls.load() - waits, kReads - 1);  // the first was under way
         EXPECT_LE(counters.wait_calls.load() - waits, 2 * kReads);
     }
 }
