@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 #include "rdma_blk/server/connection.h"
 
+#include <netinet/in.h>
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <cstring>
 #include <new>
@@ -20,6 +23,22 @@ constexpr unsigned kSilentIntervals = 3;  // after a probe: four in all
 
 // Whose turn this thread is in: what is queued meanwhile is sent at its end, without waking anybody.
 thread_local const Connection* serving = nullptr;
+
+// This end of a connection: IPv4 mapped into IPv6, zero if it is of another kind.
+void find_local_address(int socket, uint8_t (&address)[16]) {
+    sockaddr_storage storage{};
+    socklen_t length = sizeof(storage);
+    std::memset(address, 0, sizeof(address));
+    if (getsockname(socket, reinterpret_cast<sockaddr*>(&storage), &length) != 0) {
+        return;
+    }
+    if (storage.ss_family == AF_INET6) {
+        std::memcpy(address, &reinterpret_cast<sockaddr_in6&>(storage).sin6_addr, sizeof(address));
+    } else if (storage.ss_family == AF_INET) {
+        std::memset(address + 10, 0xff, 2);
+        std::memcpy(address + 12, &reinterpret_cast<sockaddr_in&>(storage).sin_addr, 4);
+    }
+}
 
 }  // namespace
 
@@ -44,6 +63,7 @@ Result<std::shared_ptr<Connection>> Connection::create(ConnectionHost& host,
     std::shared_ptr<Connection> connection(
         new Connection(host, limits, std::move(socket), std::move(peer_address), now_ns));
     connection->reader_ = TRY(MessageReader::create(kReaderBytes));
+    find_local_address(connection->socket_.get(), connection->local_address_);
     const VolumeKeys& keys = *connection;  // a private base
     connection->handshake_ = std::make_unique<HandshakeServer>(
         host.cookies(), keys, host.server_uuid(), wire::hello_flag::encrypt, 0);

@@ -117,6 +117,10 @@ class Connection final : public SessionPath,
     Result<void> on_request_head();
     Result<void> on_request();
     Result<void> on_path_join(uint64_t now_ns);
+    Result<void> on_rc_join();
+    void answer_rc_join(const wire::PathJoin& join, const wire::RcPathOffer& offer,
+                        const std::shared_ptr<Volume>& volume,
+                        const std::shared_ptr<VolumeSession>& session);
     Result<void> on_lease_request(uint64_t now_ns);
     Result<void> on_probe();
     Result<void> answer_deferred(uint64_t now_ns);
@@ -139,6 +143,7 @@ class Connection final : public SessionPath,
     const ConnectionLimits limits_;
     UniqueDescriptor socket_;
     const std::vector<unsigned char> peer_address_;
+    uint8_t local_address_[16] = {};  // IPv4 mapped into IPv6
     const uint64_t accepted_ns_;
     std::atomic<ConnectionRunner*> runner_{nullptr};
 
@@ -151,7 +156,8 @@ class Connection final : public SessionPath,
     // Whose key the handshake uses: another volume may have the name before it is over.
     mutable std::shared_ptr<Volume> volume_;
     std::shared_ptr<VolumeSession> session_;
-    wire::Request request_{};  // whose payload is being received
+    wire::Request request_{};     // whose payload is being received
+    wire::PathJoin path_join_{};  // the same
     bool skips_payload_ = false;
     std::unique_ptr<unsigned char[]> staging_;
     size_t staging_capacity_ = 0;
@@ -172,6 +178,7 @@ class Connection final : public SessionPath,
     uint64_t seen_sent_bytes_ = 0;  // its thread's
     std::atomic<bool> ending_{false};
     std::atomic<bool> lease_pending_{false};
+    std::atomic<bool> path_pending_{false};
     std::atomic<bool> retry_deferred_{false};
     std::atomic<size_t> queued_bytes_{0};
     std::atomic<size_t> held_payload_bytes_{0};

@@ -26,6 +26,10 @@ Result<void> Connection::on_message(uint64_t now_ns) {
     if (reader_->type() == wire::MessageType::request && state_ == State::attached) {
         return place_payload();
     }
+    if (reader_->type() == wire::MessageType::path_join && state_ == State::attached) {
+        path_join_ = TRY(wire::parse_path_join(reader_->header(), reader_->fixed_part()));
+        return place_payload();
+    }
     // Parameters of a path: tcp has none, the other transports are not offered here.
     if (reader_->type() == wire::MessageType::path_join && state_ == State::authenticated) {
         skips_payload_ = true;
@@ -128,7 +132,7 @@ Result<void> Connection::on_session_message(uint64_t now_ns) {
             deferred_.payload.assign(payload().begin(), payload().end());
             return answer_deferred(now_ns);
         case wire::MessageType::path_join:
-            return is_attached ? Error::eproto : on_path_join(now_ns);
+            return is_attached ? on_rc_join() : on_path_join(now_ns);
         case wire::MessageType::request:
             return is_attached ? on_request() : Error::eproto;
         case wire::MessageType::probe:
@@ -204,6 +208,44 @@ Result<void> Connection::on_path_join(uint64_t now_ns) {
         joined.reason = static_cast<uint8_t>(reason);
     }
     return reply(wire::MessageType::path_joined, joined);
+}
+
+// ---- A queue pair beside this connection --------------------------------------------------------------------
+
+// Setting it up, and above all registering memory for the first one, takes time.
+Result<void> Connection::on_rc_join() {
+    if (payload_bytes_ == 0 ||
+        path_join_.transport != static_cast<uint8_t>(wire::PathTransport::rc) ||
+        path_join_.session_id != session_->id()) {
+        return Error::eproto;
+    }
+    const wire::RcPathOffer offer = TRY(wire::parse_rc_path_offer(payload()));
+    if (path_pending_.exchange(true)) {
+        return Error::eproto;
+    }
+    auto work = [self = shared_from_this(), volume = volume_, session = session_, join = path_join_,
+                 offer] { self->answer_rc_join(join, offer, volume, session); };
+    return host_.run_later(std::move(work)) ? Result<void>() : Error::eagain;
+}
+
+void Connection::answer_rc_join(const wire::PathJoin& join, const wire::RcPathOffer& offer,
+                                const std::shared_ptr<Volume>& volume,
+                                const std::shared_ptr<VolumeSession>& session) {
+    wire::PathJoined joined{};
+    joined.session_id = join.session_id;
+    joined.path_id = join.path_id;
+    wire::RcPathAnswer answer{};
+    joined.reason = static_cast<uint8_t>(
+        volume->join_rc(session, join.incarnation, *this, offer, local_address_, answer));
+    joined.parameter_bytes = joined.reason == 0 ? sizeof(answer) : 0;
+    path_pending_.store(false);
+    if (!reply(wire::MessageType::path_joined, joined,
+               ByteSpan(reinterpret_cast<const unsigned char*>(&answer), joined.parameter_bytes))
+             .ok()) {
+        MutexLock lock(mutex_);
+        broken_ = true;
+    }
+    wake();
 }
 
 // The state file has to be written before a lease is granted: not by a thread that others wait for.

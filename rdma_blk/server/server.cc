@@ -98,6 +98,9 @@ Result<void> Server::start(std::string& problem) {
                   std::strerror(errno_value(prepared.error()));
         return prepared.error();
     }
+    std::string why;
+    has_rdma_ = verbs::devices().exist(why);
+    log(host::LogLevel::info, has_rdma_ ? "transport rc is offered" : "no transport rc: " + why);
     TRY(open_listeners(problem));
     TRY(load_volumes(problem));
     create_configured(configuration);
@@ -269,6 +272,7 @@ VolumeOptions Server::volume_options() const {
     options.slot_count = configuration_.slots;
     options.probe_interval_ms = configuration_.probe_interval_ms;
     options.lease_timeout_ms = configuration_.lease_timeout_s * 1000;
+    options.offers_rc = has_rdma_;
     options.memory = {configuration_.huge_pages, configuration_.lock_memory};
     return options;
 }

@@ -103,6 +103,7 @@ class Server final : public ConnectionHost {
     UniqueDescriptor directory_lock_;
     std::vector<UniqueDescriptor> listeners_;
     uint16_t port_ = 0;
+    bool has_rdma_ = false;  // from the start on
     std::atomic<uint64_t> memory_limit_bytes_{0};
 
     mutable host::Mutex configuration_mutex_{host::LockClass::leaf};

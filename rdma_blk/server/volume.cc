@@ -189,6 +189,7 @@ wire::SessionOpened Volume::describe(const VolumeSession& session, uint32_t inca
     opened.probe_interval_ms = options_.probe_interval_ms;
     opened.lease_timeout_ms = options_.lease_timeout_ms;
     opened.slot_count = static_cast<uint16_t>(session.place().record->slot_count);
+    opened.flags = options_.offers_rc ? wire::session_flag::offers_rc : 0;
     opened.durability = header_->durability;
     opened.atomics_executor = header_->atomics_executor;
     return opened;

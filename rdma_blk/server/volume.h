@@ -5,6 +5,7 @@
 // requests never do (they go to the VolumeSession).
 #pragma once
 
+#include <array>
 #include <map>
 #include <memory>
 #include <string>
@@ -24,6 +25,7 @@ struct VolumeOptions {
     uint16_t slot_count = 64;  // of each session
     uint32_t probe_interval_ms = 1000;
     uint32_t lease_timeout_ms = 60000;
+    bool offers_rc = false;  // there is an RDMA device
     MemoryOptions memory;
 };
 
@@ -101,6 +103,11 @@ class Volume {
                                         const unsigned char client_uuid[16],
                                         const std::shared_ptr<SessionPath>& path,
                                         wire::RefusalReason& reason);
+    // A queue pair for a session of `connection`, whose end here has `address`. May take as long as registering the
+    // volume's memory does. Not refused: RefusalReason 0.
+    wire::RefusalReason join_rc(const std::shared_ptr<VolumeSession>& session, uint32_t incarnation,
+                                const SessionPath& connection, const wire::RcPathOffer& offer,
+                                const uint8_t address[16], wire::RcPathAnswer& answer);
     // A reader becomes the writer.
     wire::LeaseReply request_lease(const std::shared_ptr<VolumeSession>& session, uint8_t flags,
                                    uint64_t now_ns);
@@ -146,6 +153,8 @@ class Volume {
     bool find_place(uint32_t& index, uint64_t now_ns) REQUIRES(mutex_);
     void free_record(const SessionPointer& session) REQUIRES(mutex_);
     void update_access(VolumeSession& session) REQUIRES(mutex_);
+    Result<std::shared_ptr<RcRegion>> find_rc_region(const uint8_t address[16])
+        EXCLUDES(mutex_, rc_mutex_);
     SessionPointer find(uint64_t session_id) const REQUIRES(mutex_);
     SessionPointer find_holder() const REQUIRES(mutex_);
     wire::SessionRecord* record_at(uint32_t index) const;
@@ -168,6 +177,9 @@ class Volume {
     std::map<uint64_t, SessionPointer> sessions_ GUARDED_BY(mutex_);
     std::vector<uint64_t> heartbeats_ GUARDED_BY(mutex_);  // last seen, by record
     bool stopping_ GUARDED_BY(mutex_) = false;
+    // The memory as devices know it, by the address of their port; of the size at that time.
+    host::Mutex rc_mutex_{host::LockClass::leaf};
+    std::map<std::array<uint8_t, 16>, std::shared_ptr<RcRegion>> rc_regions_ GUARDED_BY(rc_mutex_);
     VolumeCounters counters_;
 };
 

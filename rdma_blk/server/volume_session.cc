@@ -207,6 +207,7 @@ void VolumeSession::forget_waiting() {
 // ---- Paths and incarnations ---------------------------------------------------------------------------
 
 void VolumeSession::end_paths(const wire::Notice* notice) {
+    rc_path_.reset();  // which revokes
     for (const std::shared_ptr<SessionPath>& path : paths_) {
         path->end(notice);
     }
@@ -256,8 +257,32 @@ bool VolumeSession::join(uint32_t incarnation, const std::shared_ptr<SessionPath
     return true;
 }
 
+Result<void> VolumeSession::join_rc(uint32_t incarnation, const SessionPath& connection,
+                                    std::unique_ptr<RcPath> path, wire::RcPathAnswer& answer) {
+    MutexLock lock(mutex_);
+    const bool is_connected = std::any_of(
+        paths_.begin(), paths_.end(), [&](const auto& each) { return each.get() == &connection; });
+    if (closed_ || is_fenced() || incarnation != table_->incarnation() || !is_connected) {
+        return Error::estale;
+    }
+    rc_path_.reset();
+    TRY(path->open_windows(table_->access(), answer));
+    rc_path_ = std::move(path);
+    rc_connection_ = &connection;
+    return {};
+}
+
+bool VolumeSession::has_rc_path() const {
+    MutexLock lock(mutex_);
+    return rc_path_ != nullptr;
+}
+
 void VolumeSession::path_lost(const SessionPath& path) {
     MutexLock lock(mutex_);
+    if (rc_connection_ == &path) {
+        rc_path_.reset();
+        rc_connection_ = nullptr;
+    }
     paths_.erase(std::remove_if(paths_.begin(), paths_.end(),
                                 [&](const auto& each) { return each.get() == &path; }),
                  paths_.end());

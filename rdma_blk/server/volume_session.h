@@ -11,6 +11,7 @@
 
 #include "fs/vfs/host.h"
 #include "rdma_blk/server/counters.h"
+#include "rdma_blk/server/rc_path.h"
 #include "rdma_blk/server/session_path.h"
 #include "rdma_blk/session/slot_table.h"
 
@@ -92,6 +93,11 @@ class VolumeSession : public std::enable_shared_from_this<VolumeSession> {
                                 const std::shared_ptr<SessionPath>& path, unsigned char* outcomes);
     // Another path of the present incarnation. False: not the present one, or fenced.
     bool join(uint32_t incarnation, const std::shared_ptr<SessionPath>& path);
+    // Opens the windows of a path of rc, which takes the place of an earlier one. It ends with the incarnation, the
+    // session, and `connection`, over which it was asked for. Errors: estale (one of them has ended), eio.
+    Result<void> join_rc(uint32_t incarnation, const SessionPath& connection,
+                         std::unique_ptr<RcPath> path, wire::RcPathAnswer& answer);
+    bool has_rc_path() const;
     // From its return on nothing of this session changes the volume's memory, for good.
     void fence(const wire::Notice& notice);
     // Ends all paths and forgets the slots. False: something is being executed; `path` is woken later.
@@ -142,7 +148,9 @@ class VolumeSession : public std::enable_shared_from_this<VolumeSession> {
     mutable host::Mutex mutex_{host::LockClass::object_state};
     std::unique_ptr<SlotTable> table_ GUARDED_BY(mutex_);
     std::vector<std::shared_ptr<SessionPath>> paths_ GUARDED_BY(mutex_);
-    std::vector<Waiting> waiting_ GUARDED_BY(mutex_);  // by slot
+    std::unique_ptr<RcPath> rc_path_ GUARDED_BY(mutex_);
+    const SessionPath* rc_connection_ GUARDED_BY(mutex_) = nullptr;  // only compared
+    std::vector<Waiting> waiting_ GUARDED_BY(mutex_);                // by slot
     std::shared_ptr<SessionPath> waits_for_idle_ GUARDED_BY(mutex_);
     bool closed_ GUARDED_BY(mutex_) = false;
     std::atomic<bool> fenced_{false};

@@ -28,7 +28,9 @@ Result<std::unique_ptr<RemoteMemory>> open_remote_memory(const RemoteAddress& ad
         problem = "this build has no transport shm";
         return Error::eopnotsupp;
     }
-    return TcpMemory::open(address, options, listener, holder, problem);
+    std::unique_ptr<RemoteMemory> memory =
+        TRY(TcpMemory::open(address, options, listener, holder, problem));
+    return memory;
 }
 
 }  // namespace tiffin::rdma_blk

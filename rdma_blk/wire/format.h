@@ -158,7 +158,8 @@ static_assert(sizeof(OutstandingEntry) == 16);
 namespace session_flag {
 inline constexpr uint16_t resumed = 1;    // the slots were kept: outcomes follow
 inline constexpr uint16_t read_only = 2;  // the volume cannot be written
-inline constexpr uint16_t all = resumed | read_only;
+inline constexpr uint16_t offers_rc = 4;  // a path_join with PathTransport::rc will be heard
+inline constexpr uint16_t all = resumed | read_only | offers_rc;
 }  // namespace session_flag
 
 // Behind it: outstanding_count times a byte, the Outcome of each entry of the SessionOpen: not_executed
@@ -235,6 +236,54 @@ struct PathJoined {
     uint8_t reserved[2];
 };
 static_assert(sizeof(PathJoined) == 16);
+
+// ---- Parameters of a path of transport rc, on a connection that has a session -------------------------
+
+// A queue pair, as its peer needs it.
+struct QueuePairAddress {
+    uint8_t gid[16];        // of its port; IPv4 mapped into IPv6
+    uint32_t queue_pair;    // number, 24 bits
+    uint32_t first_packet;  // sequence number of the first packet, 24 bits
+    uint8_t mtu;            // 1 to 5: 256, 512, 1024, 2048, 4096 bytes
+    uint8_t read_depth;     // reads and atomics of the peer's that it answers at once, at least 1
+    uint8_t reserved[6];
+};
+static_assert(sizeof(QueuePairAddress) == 32);
+
+// In path_join. Takes the place of an earlier queue pair of the session.
+struct RcPathOffer {
+    QueuePairAddress client;
+};
+static_assert(sizeof(RcPathOffer) == 32);
+
+enum class WindowKind : uint8_t {
+    none = 0,     // closed: a reader's words
+    data = 1,     // all of the data space
+    control = 2,  // all of the control space, to read
+    words = 3,    // of the control space, to write
+    client = 4,   // the session's own part of the control space, to write
+};
+
+struct RcWindow {
+    uint64_t address;       // of its first byte, for the queue pair
+    uint64_t offset_bytes;  // in its address space
+    uint64_t length_bytes;
+    uint32_t key;
+    uint8_t kind;    // WindowKind
+    uint8_t writes;  // 1: writes and atomics, too
+    uint8_t reserved[2];
+};
+static_assert(sizeof(RcWindow) == 32);
+
+inline constexpr size_t kRcWindowCount = 4;
+
+// In path_joined.
+struct RcPathAnswer {
+    QueuePairAddress server;
+    RcWindow windows[kRcWindowCount];
+};
+static_assert(sizeof(RcPathAnswer) == 160);
+static_assert(sizeof(RcPathAnswer) <= kMaxPathParametersBytes);
 
 // A reader becomes the writer.
 struct LeaseRequest {

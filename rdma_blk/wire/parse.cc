@@ -324,4 +324,45 @@ Result<FlushRange> parse_flush_range(ByteSpan payload, size_t index) {
     return range;
 }
 
+namespace {
+
+bool is_queue_pair(const QueuePairAddress& address) {
+    constexpr uint32_t kLimit = 1U << 24;
+    return address.queue_pair < kLimit && address.first_packet < kLimit && address.mtu >= 1 &&
+           address.mtu <= 5 && address.read_depth >= 1;
+}
+
+bool is_window(const RcWindow& window, size_t index) {
+    if (window.kind == static_cast<uint8_t>(WindowKind::none)) {
+        return index != 0;
+    }
+    return window.kind == index + 1 && window.writes <= 1 && window.length_bytes > 0 &&
+           is_range(window.offset_bytes, window.length_bytes) &&
+           window.address <= ~uint64_t{0} - window.length_bytes;
+}
+
+}  // namespace
+
+Result<RcPathOffer> parse_rc_path_offer(ByteSpan payload) {
+    RcPathOffer offer;
+    if (payload.size() != sizeof(offer)) {
+        return Error::eproto;
+    }
+    std::memcpy(&offer, payload.data(), sizeof(offer));
+    return is_queue_pair(offer.client) ? Result<RcPathOffer>(offer) : Error::eproto;
+}
+
+Result<RcPathAnswer> parse_rc_path_answer(ByteSpan payload) {
+    RcPathAnswer answer;
+    if (payload.size() != sizeof(answer)) {
+        return Error::eproto;
+    }
+    std::memcpy(&answer, payload.data(), sizeof(answer));
+    bool is_good = is_queue_pair(answer.server);
+    for (size_t i = 0; i < kRcWindowCount; i++) {
+        is_good = is_good && is_window(answer.windows[i], i);
+    }
+    return is_good ? Result<RcPathAnswer>(answer) : Error::eproto;
+}
+
 }  // namespace tiffin::rdma_blk::wire

@@ -8,6 +8,16 @@
 # One folder for each release, such as 6.1.0-42-amd64. Delete it, and scripts/deps fetches the newest.
 kernel_cache="${XDG_CACHE_HOME:-$HOME/.cache}/tiffin/kernel"
 
+# What tests load, below a release's folder of modules.
+kernel_modules_needed=('arch/*' 'crypto/*' 'lib/*' 'drivers/infiniband/*' 'drivers/virtio/*' 'drivers/net/veth.ko'
+    'fs/9p/*' 'fs/configfs/*' 'fs/fscache/*' 'fs/fuse/*' 'fs/netfs/*' 'net/9p/*' 'net/ipv4/udp_tunnel.ko'
+    'net/ipv6/*' 'net/sched/sch_netem.ko')
+
+# Whether a kernel's folder has what tests/vm/rdma loads: those of earlier versions have not.
+has_rdma_modules() {
+    [[ -n $(find "$1/lib/modules" -name rdma_rxe.ko -print -quit) ]]
+}
+
 # Prints the folder of the newest release that is there; fails when there is none.
 kernel_folder() {
     local folders
@@ -34,8 +44,7 @@ unpack_kernel() {
         if [[ $package == linux-image-* ]]; then
             # Of its hundreds of megabytes of modules, only what tests load.
             dpkg-deb --fsys-tarfile "$archive" | tar --extract --directory "$folder" --wildcards \
-                './boot/*' './lib/modules/*/kernel/arch/*' './lib/modules/*/kernel/crypto/*' \
-                './lib/modules/*/kernel/lib/*' || return 1
+                './boot/*' "${kernel_modules_needed[@]/#/./lib/modules/*/kernel/}" || return 1
         else
             dpkg-deb --extract "$archive" "$folder" || return 1
         fi
@@ -47,14 +56,18 @@ unpack_kernel() {
 }
 
 provide_kernel() {
-    kernel_folder >/dev/null && return 0
     local image folder
+    if folder="$(kernel_folder)" && has_rdma_modules "$folder"; then
+        return 0
+    fi
     as_root apt-get --quiet --quiet --option DPkg::Lock::Timeout=600 update
     image="$(package_dependencies linux-image-amd64 '^linux-image-[0-9]')" ||
         fail "apt knows no package linux-image-amd64"
     local release=${image#linux-image-}
     say "unpacking the kernel $release into $kernel_cache"
     mkdir -p "$kernel_cache"
+    # One that lacks modules is made anew.
+    rm -rf "${kernel_cache:?}/$release"
     folder="$(mktemp -d "$kernel_cache/unpacking.XXXXXX")"
     if unpack_kernel "$release" "$folder" && chmod 0755 "$folder" &&
         mv --no-target-directory "$folder" "$kernel_cache/$release"; then

@@ -40,12 +40,13 @@ bool is_change(const Operation& operation) {
 // ---- Opening ----------------------------------------------------------------------------------------
 
 TcpMemory::TcpMemory(const RemoteAddress& address, const OpenOptions& options,
-                     ConnectionListener* listener)
+                     ConnectionListener* listener, OneSidedUser* user)
     : address_(address),
       volume_name_(options.volume_name),
       holder_text_(options.holder_text),
       options_(options),
-      listener_(listener) {
+      listener_(listener),
+      user_(user) {
     options_.volume_name = volume_name_.c_str();
     options_.holder_text = holder_text_.c_str();
 }
@@ -91,17 +92,18 @@ Result<void> TcpMemory::open_first(Holder& holder, std::string& problem) {
     return adopt(answer.opened);
 }
 
-Result<std::unique_ptr<RemoteMemory>> TcpMemory::open(const RemoteAddress& address,
-                                                      const OpenOptions& options,
-                                                      ConnectionListener* listener, Holder& holder,
-                                                      std::string& problem) {
+Result<std::unique_ptr<TcpMemory>> TcpMemory::open(const RemoteAddress& address,
+                                                   const OpenOptions& options,
+                                                   ConnectionListener* listener, Holder& holder,
+                                                   std::string& problem, OneSidedUser* user) {
     const size_t name_bytes = std::strlen(options.volume_name);
     if (name_bytes == 0 || name_bytes > wire::kMaxVolumeNameBytes || options.slot_count == 0 ||
         options.slot_count > wire::kMaxSlots) {
         problem = "a volume's name has 1 to 63 bytes, a session 1 to 1024 slots";
         return Error::einval;
     }
-    std::unique_ptr<TcpMemory> memory(new (std::nothrow) TcpMemory(address, options, listener));
+    std::unique_ptr<TcpMemory> memory(new (std::nothrow)
+                                          TcpMemory(address, options, listener, user));
     if (!memory) {
         return Error::enomem;
     }
@@ -113,7 +115,7 @@ Result<std::unique_ptr<RemoteMemory>> TcpMemory::open(const RemoteAddress& addre
         memory->close();
         return started.error();
     }
-    return std::unique_ptr<RemoteMemory>(std::move(memory));
+    return memory;
 }
 
 // ---- Questions -----------------------------------------------------------------------------------------

@@ -28,13 +28,26 @@
 
 namespace tiffin::rdma_blk {
 
+// A transport that reaches the memory by itself (shm, rc) and has a TcpMemory beside it: for the session, flushes,
+// and the parameters of its paths.
+class OneSidedUser {
+  public:
+    // Whether it has changed something that no executed flush covers, so that it can be lost. From any thread, with
+    // locks held: it neither waits nor locks.
+    virtual bool has_unflushed() const = 0;
+
+  protected:
+    ~OneSidedUser() = default;
+};
+
 class TcpMemory final : public RemoteMemory, private Patience {
   public:
-    // See open_remote_memory().
-    static Result<std::unique_ptr<RemoteMemory>> open(const RemoteAddress& address,
-                                                      const OpenOptions& options,
-                                                      ConnectionListener* listener, Holder& holder,
-                                                      std::string& problem);
+    // See open_remote_memory(). `user` may be nullptr, and lives until close().
+    static Result<std::unique_ptr<TcpMemory>> open(const RemoteAddress& address,
+                                                   const OpenOptions& options,
+                                                   ConnectionListener* listener, Holder& holder,
+                                                   std::string& problem,
+                                                   OneSidedUser* user = nullptr);
     ~TcpMemory() override;
 
     const Geometry& geometry() const override { return geometry_; }
@@ -49,6 +62,24 @@ class TcpMemory final : public RemoteMemory, private Patience {
     uint64_t change_mark() const override EXCLUDES(mutex_);
     void changes_flushed(uint64_t mark) override EXCLUDES(mutex_);
     void close() override EXCLUDES(mutex_);
+
+    // ---- For a OneSidedUser ----
+
+    // What a server says of a path that was asked for.
+    struct PathAnswer {
+        wire::PathJoined joined{};  // reason 0: it is there
+        uint32_t incarnation = 0;   // of which it is: the path ends with it
+        unsigned char parameters[wire::kMaxPathParametersBytes] = {};  // joined.parameter_bytes
+    };
+    // Asks for a path of the present incarnation, and waits for the answer; one call at a time. Errors: eagain (the
+    // connection broke, or there is none now), estale (the session has ended), etimedout.
+    Result<PathAnswer> join_path(wire::PathTransport transport, ByteSpan parameters)
+        EXCLUDES(mutex_);
+    // session_flag of the latest session_opened.
+    uint16_t session_flags() const EXCLUDES(mutex_);
+    // This end of the connection, IPv4 mapped into IPv6. Errors: eagain (there is none now).
+    Result<void> local_address(uint8_t (&address)[16]) const EXCLUDES(mutex_);
+    uint32_t probe_interval_ms() const EXCLUDES(mutex_);
 
   private:
     // Somebody in wait(), asleep.
@@ -80,6 +111,15 @@ class TcpMemory final : public RemoteMemory, private Patience {
         bool force = false;
         wire::LeaseReply reply{};
     };
+    struct PathQuestion {
+        bool is_wanted = false;
+        bool is_answered = false;
+        bool is_receiving = false;  // the parameters are on their way
+        bool is_lost = false;       // the connection broke
+        uint16_t path_id = 0;
+        unsigned char parameters[wire::kMaxPathParametersBytes] = {};  // until they have been sent
+        PathAnswer answer;
+    };
     struct Liveness {
         uint64_t heard_calls = 0;  // receive_calls_ when last looked
         uint64_t heard_ns = 0;
@@ -88,7 +128,7 @@ class TcpMemory final : public RemoteMemory, private Patience {
     };
 
     TcpMemory(const RemoteAddress& address, const OpenOptions& options,
-              ConnectionListener* listener);
+              ConnectionListener* listener, OneSidedUser* user);
 
     // ---- tcp_memory.cc: the caller's side ----
     Result<void> prepare(uint16_t slot_count);
@@ -113,7 +153,8 @@ class TcpMemory final : public RemoteMemory, private Patience {
     void send_request(wire::Request& request, const Operation& operation) REQUIRES(mutex_);
     void flush_output() REQUIRES(mutex_);
     template <typename T>
-    bool send_control(wire::MessageType type, const T& message) REQUIRES(mutex_);
+    bool send_control(wire::MessageType type, const T& message, ByteSpan payload = ByteSpan())
+        REQUIRES(mutex_);
     // These need the lead.
     Result<size_t> receive_once(int flags) REQUIRES(mutex_);
     void handle_received(const Result<size_t>& received) REQUIRES(mutex_);
@@ -123,6 +164,8 @@ class TcpMemory final : public RemoteMemory, private Patience {
     Result<void> handle_payload() REQUIRES(mutex_);
     Result<void> handle_probe() REQUIRES(mutex_);
     Result<void> handle_notice() REQUIRES(mutex_);
+    Result<void> handle_path_joined() REQUIRES(mutex_);
+    void finish_path_question(bool is_lost) REQUIRES(mutex_);
     void finish_operation(Operation& operation) REQUIRES(mutex_);
     void abort_connection() REQUIRES(mutex_);
     void break_connection() REQUIRES(mutex_);
@@ -155,10 +198,11 @@ class TcpMemory final : public RemoteMemory, private Patience {
     std::string holder_text_;
     OpenOptions options_;
     ConnectionListener* listener_;
+    OneSidedUser* user_;
 
     mutable host::Mutex mutex_{host::LockClass::leaf};
-    host::Condition lease_changed_;
-    Geometry geometry_;  // but for data_bytes, fixed
+    host::Condition lease_changed_;  // or the answer about a path
+    Geometry geometry_;              // but for data_bytes, fixed
     Limits limits_;
     std::unique_ptr<RequestSlots> slots_ GUARDED_BY(mutex_);
     std::vector<SlotNote> notes_ GUARDED_BY(mutex_);
@@ -169,6 +213,8 @@ class TcpMemory final : public RemoteMemory, private Patience {
     ConnectionState state_ GUARDED_BY(mutex_) = ConnectionState::connecting;
     SessionFacts facts_ GUARDED_BY(mutex_);
     Lease lease_ GUARDED_BY(mutex_);
+    PathQuestion path_ GUARDED_BY(mutex_);
+    uint16_t session_flags_ GUARDED_BY(mutex_) = 0;
     bool is_broken_ GUARDED_BY(mutex_) = false;  // aborted; whoever leads will destroy it
     bool is_closed_by_server_ GUARDED_BY(mutex_) = false;
 

@@ -85,18 +85,19 @@ void TcpMemory::flush_output() {
 }
 
 template <typename T>
-bool TcpMemory::send_control(wire::MessageType type, const T& message) {
+bool TcpMemory::send_control(wire::MessageType type, const T& message, ByteSpan payload) {
     if (is_broken_ || connection_->writer().full()) {
         return false;
     }
-    connection_->writer().add(type, message);
+    connection_->writer().add(type, message, payload);
     flush_output();
     return true;
 }
 
-template bool TcpMemory::send_control(wire::MessageType, const wire::LeaseRequest&);
-template bool TcpMemory::send_control(wire::MessageType, const wire::SessionClose&);
-template bool TcpMemory::send_control(wire::MessageType, const wire::Probe&);
+template bool TcpMemory::send_control(wire::MessageType, const wire::LeaseRequest&, ByteSpan);
+template bool TcpMemory::send_control(wire::MessageType, const wire::SessionClose&, ByteSpan);
+template bool TcpMemory::send_control(wire::MessageType, const wire::Probe&, ByteSpan);
+template bool TcpMemory::send_control(wire::MessageType, const wire::PathJoin&, ByteSpan);
 
 // ---- Receiving ------------------------------------------------------------------------------------------
 
@@ -171,6 +172,8 @@ Result<void> TcpMemory::handle_message() {
             }
             lease_changed_.notify_all();
             return {};
+        case wire::MessageType::path_joined:
+            return handle_path_joined();
         case wire::MessageType::session_closed:
             is_closed_by_server_ = true;
             return {};
@@ -205,6 +208,10 @@ Result<void> TcpMemory::handle_response() {
 }
 
 Result<void> TcpMemory::handle_payload() {
+    if (path_.is_receiving) {
+        finish_path_question(false);
+        return {};
+    }
     if (receiving_ == nullptr) {
         return {};
     }
@@ -288,6 +295,33 @@ Result<void> TcpMemory::handle_notice() {
     return {};
 }
 
+Result<void> TcpMemory::handle_path_joined() {
+    MessageReader& reader = connection_->reader();
+    const auto joined = TRY(wire::parse_path_joined(reader.header(), reader.fixed_part()));
+    if (!path_.is_wanted || joined.path_id != path_.path_id ||
+        joined.session_id != facts_.session_id) {
+        return Error::eproto;
+    }
+    path_.answer.joined = joined;
+    path_.answer.incarnation = facts_.incarnation;
+    if (reader.payload_bytes() == 0) {
+        finish_path_question(false);
+        return {};
+    }
+    path_.is_receiving = true;
+    reader.place_payload(MutableByteSpan(path_.answer.parameters, reader.payload_bytes()));
+    return {};
+}
+
+void TcpMemory::finish_path_question(bool is_lost) {
+    path_.is_receiving = false;
+    if (path_.is_wanted) {
+        path_.is_lost = path_.is_lost || is_lost;
+        path_.is_answered = !path_.is_lost;
+        lease_changed_.notify_all();
+    }
+}
+
 // ---- The end of a connection ---------------------------------------------------------------------------
 
 // Without the lead: whoever has it sees the end of the stream.
@@ -314,6 +348,7 @@ void TcpMemory::break_connection() {
     is_broken_ = false;
     is_output_waiting_ = false;
     lease_.is_sent = false;
+    finish_path_question(true);
     lost_ns_ = now;
     attempts_ = 0;
     next_attempt_ns_ = now;
@@ -328,6 +363,7 @@ void TcpMemory::end_session(ConnectionState state, Error error) {
     connection_->close();
     receiving_ = nullptr;
     is_broken_ = false;
+    finish_path_question(true);
     set_state(state);
     slots_->connection_lost(host::monotonic_ns());
     slots_->fail_all(error);

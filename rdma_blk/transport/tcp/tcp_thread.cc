@@ -99,8 +99,8 @@ bool TcpMemory::should_receive(uint64_t now_ns) {
         seen_lead_count_ = lead_count_;
         led_ns_ = now_ns;
     }
-    return !has_leader_ &&
-           (slots_->pending_callbacks() > 0 || lease_.is_wanted || now_ns - led_ns_ >= kLookNs);
+    return !has_leader_ && (slots_->pending_callbacks() > 0 || lease_.is_wanted ||
+                            path_.is_wanted || now_ns - led_ns_ >= kLookNs);
 }
 
 uint64_t TcpMemory::next_look_after(uint64_t now_ns, bool receives) const {
@@ -119,7 +119,7 @@ void TcpMemory::watch_deadlines(uint64_t now_ns) {
 
 // Silence is counted from the last message, or from when something became pending.
 void TcpMemory::watch_silence(uint64_t now_ns) {
-    const bool is_pending = slots_->pending_count() > 0 || lease_.is_wanted;
+    const bool is_pending = slots_->pending_count() > 0 || lease_.is_wanted || path_.is_wanted;
     if (receive_calls_ != liveness_.heard_calls) {
         liveness_.heard_calls = receive_calls_;
         liveness_.heard_ns = now_ns;
@@ -225,7 +225,8 @@ Result<void> TcpMemory::try_session() {
 
 SessionFacts TcpMemory::facts_now() const {
     SessionFacts facts = facts_;
-    facts.has_unflushed = change_count_ > flushed_count_;
+    facts.has_unflushed =
+        change_count_ > flushed_count_ || (user_ != nullptr && user_->has_unflushed());
     return facts;
 }
 
@@ -288,6 +289,7 @@ Result<void> TcpMemory::adopt(const wire::SessionOpened& opened) {
     facts_.content_incarnation = opened.content_incarnation;
     facts_.empty_since_incarnation = opened.empty_since_incarnation;
     probe_interval_ns_ = opened.probe_interval_ms * kMillisecondNs;
+    session_flags_ = opened.flags;
     liveness_ = Liveness{receive_calls_, host::monotonic_ns(), 0, false};
     statistics_.reconnections += is_first ? 0 : 1;
     set_state(ConnectionState::ready);

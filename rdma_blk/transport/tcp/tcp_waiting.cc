@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // A TcpMemory's callers while they wait: who leads, who sleeps, the lease, and the end.
+#include <netinet/in.h>
 #include <poll.h>
+#include <sys/socket.h>
+
+#include <cstring>
 
 #include "rdma_blk/transport/tcp/tcp_memory.h"
 
@@ -8,6 +12,7 @@ namespace tiffin::rdma_blk {
 namespace {
 
 constexpr uint64_t kLeaseTimeoutNs = 90'000'000'000;
+constexpr uint64_t kPathTimeoutNs = 10'000'000'000;
 
 }  // namespace
 
@@ -125,7 +130,7 @@ size_t TcpMemory::progress() {
     return completed() - before;
 }
 
-// ---- Lease and end ------------------------------------------------------------------------------------------
+// ---- The lease ------------------------------------------------------------------------------------------
 
 Result<void> TcpMemory::start_writing(bool force, Holder& holder) {
     const uint64_t deadline = host::monotonic_ns() + kLeaseTimeoutNs;
@@ -167,6 +172,78 @@ Result<void> TcpMemory::start_writing(bool force, Holder& holder) {
             return Error::estale;
     }
 }
+
+// ---- Beside another transport ---------------------------------------------------------------------------------
+
+Result<TcpMemory::PathAnswer> TcpMemory::join_path(wire::PathTransport transport,
+                                                   ByteSpan parameters) {
+    TIFFIN_ASSERT(parameters.size() <= sizeof(path_.parameters));
+    const uint64_t deadline = host::monotonic_ns() + kPathTimeoutNs;
+    MutexLock lock(mutex_);
+    if (state_ != ConnectionState::ready || is_broken_) {
+        const bool may_come =
+            state_ == ConnectionState::ready || state_ == ConnectionState::reconnecting;
+        return may_come ? Error::eagain : Error::estale;
+    }
+    const auto path_id = static_cast<uint16_t>(path_.path_id + 1);
+    path_ = PathQuestion{};
+    path_.path_id = path_id;
+    path_.is_wanted = true;
+    std::memcpy(path_.parameters, parameters.data(), parameters.size());
+    wire::PathJoin join{};
+    join.session_id = facts_.session_id;
+    join.incarnation = facts_.incarnation;
+    join.path_id = path_id;
+    join.transport = static_cast<uint8_t>(transport);
+    join.parameter_bytes = static_cast<uint16_t>(parameters.size());
+    path_.is_lost = !send_control(wire::MessageType::path_join, join,
+                                  ByteSpan(path_.parameters, parameters.size()));
+    poke();
+    while (!path_.is_answered && !path_.is_lost) {
+        if (host::monotonic_ns() >= deadline) {
+            // Its answer could be taken for that to a later question.
+            path_.is_wanted = false;
+            abort_connection();
+            return Error::etimedout;
+        }
+        lease_changed_.wait_for(mutex_, uint64_t{kIntervalMs} * 1000);
+    }
+    path_.is_wanted = false;
+    if (path_.is_lost) {
+        return Error::eagain;
+    }
+    return path_.answer;
+}
+
+uint16_t TcpMemory::session_flags() const {
+    MutexLock lock(mutex_);
+    return session_flags_;
+}
+
+uint32_t TcpMemory::probe_interval_ms() const {
+    MutexLock lock(mutex_);
+    return static_cast<uint32_t>(probe_interval_ns_ / 1'000'000);
+}
+
+Result<void> TcpMemory::local_address(uint8_t (&address)[16]) const {
+    MutexLock lock(mutex_);
+    sockaddr_storage storage{};
+    socklen_t length = sizeof(storage);
+    if (state_ != ConnectionState::ready || !connection_->is_open() ||
+        getsockname(connection_->socket(), reinterpret_cast<sockaddr*>(&storage), &length) != 0) {
+        return Error::eagain;
+    }
+    if (storage.ss_family == AF_INET6) {
+        std::memcpy(address, &reinterpret_cast<sockaddr_in6&>(storage).sin6_addr, sizeof(address));
+    } else {
+        std::memset(address, 0, 10);
+        std::memset(address + 10, 0xff, 2);
+        std::memcpy(address + 12, &reinterpret_cast<sockaddr_in&>(storage).sin_addr, 4);
+    }
+    return {};
+}
+
+// ---- The end ------------------------------------------------------------------------------------------------
 
 void TcpMemory::close() {
     if (thread_.running()) {

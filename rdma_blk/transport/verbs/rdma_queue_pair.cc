@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+#if defined(TIFFIN_RDMA)
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "fs/vfs/host.h"
+#include "rdma_blk/transport/verbs/rdma_device.h"
+
+namespace tiffin::rdma_blk::verbs {
+namespace {
+
+// A packet is repeated after 4.096 us * 2^kTimeoutCode without an answer, kRetries times: within half a second
+// the peer is given up, which is earlier than the session does.
+constexpr uint8_t kTimeoutCode = 14;
+constexpr uint8_t kRetries = 7;
+constexpr uint32_t kPacketNumberMask = 0xffffff;
+constexpr size_t kPostAtOnce = 64;
+constexpr size_t kPiecesAtOnce = 256;
+constexpr size_t kPollAtOnce = 32;
+
+Status status_of(ibv_wc_status status) {
+    switch (status) {
+        case IBV_WC_SUCCESS:
+            return Status::success;
+        case IBV_WC_REM_ACCESS_ERR:
+        case IBV_WC_REM_INV_REQ_ERR:
+            return Status::refused;
+        case IBV_WC_RETRY_EXC_ERR:
+        case IBV_WC_RNR_RETRY_EXC_ERR:
+        case IBV_WC_WR_FLUSH_ERR:
+            return Status::lost;
+        default:
+            return Status::failed;
+    }
+}
+
+// `pieces` has room for the request's; returns whether the request makes sense.
+bool translate(const WorkRequest& from, ibv_send_wr& to, ibv_sge* pieces) {
+    to = ibv_send_wr{};
+    to.wr_id = from.id;
+    to.send_flags = (from.is_signalled ? unsigned{IBV_SEND_SIGNALED} : 0U) |
+                    (from.is_fenced ? unsigned{IBV_SEND_FENCE} : 0U) |
+                    (from.is_inline ? unsigned{IBV_SEND_INLINE} : 0U);
+    to.sg_list = pieces;
+    to.num_sge = static_cast<int>(from.piece_count);
+    for (uint32_t i = 0; i < from.piece_count; i++) {
+        pieces[i] = {reinterpret_cast<uint64_t>(from.pieces[i].address), from.pieces[i].size_bytes,
+                     from.pieces[i].local_key};
+    }
+    switch (from.kind) {
+        case WorkKind::read:
+        case WorkKind::write:
+            to.opcode = from.kind == WorkKind::read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
+            to.wr.rdma.remote_addr = from.remote_address;
+            to.wr.rdma.rkey = from.remote_key;
+            return true;
+        case WorkKind::compare_swap:
+        case WorkKind::fetch_add:
+            to.opcode = from.kind == WorkKind::fetch_add ? IBV_WR_ATOMIC_FETCH_AND_ADD
+                                                         : IBV_WR_ATOMIC_CMP_AND_SWP;
+            to.wr.atomic.remote_addr = from.remote_address;
+            to.wr.atomic.rkey = from.remote_key;
+            to.wr.atomic.compare_add =
+                from.kind == WorkKind::fetch_add ? from.operand : from.compare;
+            to.wr.atomic.swap = from.operand;
+            return true;
+        case WorkKind::bind_window: {
+            auto& window = static_cast<RdmaWindow&>(*from.window);
+            to.opcode = IBV_WR_BIND_MW;
+            to.bind_mw.mw = window.window();
+            to.bind_mw.rkey = window.next_key();
+            to.bind_mw.bind_info.mr = static_cast<RdmaMemory&>(*from.memory).region();
+            to.bind_mw.bind_info.addr = reinterpret_cast<uint64_t>(from.address);
+            to.bind_mw.bind_info.length = from.size_bytes;
+            to.bind_mw.bind_info.mw_access_flags =
+                IBV_ACCESS_REMOTE_READ |
+                (from.allows_writes ? unsigned{IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC}
+                                    : 0U);
+            return true;
+        }
+        case WorkKind::invalidate:
+            to.opcode = IBV_WR_LOCAL_INV;
+            to.invalidate_rkey = from.window->key();
+            return true;
+    }
+    return false;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<QueuePair>> RdmaQueuePair::create(const RdmaDevice& device,
+                                                         uint32_t queue_depth) {
+    std::unique_ptr<RdmaQueuePair> made(new (std::nothrow) RdmaQueuePair(device));
+    if (!made) {
+        return Error::enomem;
+    }
+    TRY(made->initialize(queue_depth));
+    return std::unique_ptr<QueuePair>(std::move(made));
+}
+
+Result<void> RdmaQueuePair::initialize(uint32_t queue_depth) {
+    channel_ = ibv_create_comp_channel(device_.context());
+    if (channel_ == nullptr ||
+        fcntl(channel_->fd, F_SETFL, fcntl(channel_->fd, F_GETFL) | O_NONBLOCK) != 0) {
+        return Error::eio;
+    }
+    queue_ = ibv_create_cq(device_.context(), static_cast<int>(queue_depth), nullptr, channel_, 0);
+    if (queue_ == nullptr) {
+        return Error::eio;
+    }
+    ibv_qp_init_attr wanted{};
+    wanted.send_cq = queue_;
+    wanted.recv_cq = queue_;
+    wanted.cap.max_send_wr = queue_depth;
+    wanted.cap.max_recv_wr = 1;
+    wanted.cap.max_send_sge = device_.capabilities().piece_count;
+    wanted.cap.max_recv_sge = 1;
+    wanted.cap.max_inline_data = kInlineBytes;
+    wanted.qp_type = IBV_QPT_RC;
+    pair_ = ibv_create_qp(device_.domain(), &wanted);
+    if (pair_ == nullptr) {
+        return Error::eio;
+    }
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_INIT;
+    attributes.port_num = device_.port();
+    // Rights in general; what may be reached is decided by windows alone.
+    attributes.qp_access_flags =
+        IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+    if (ibv_modify_qp(pair_, &attributes,
+                      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) != 0) {
+        return Error::eio;
+    }
+    std::memcpy(address_.gid, device_.gid().raw, sizeof(address_.gid));
+    address_.queue_pair = pair_->qp_num;
+    host::random_bytes(&address_.first_packet, sizeof(address_.first_packet));
+    address_.first_packet &= kPacketNumberMask;
+    address_.mtu = static_cast<uint8_t>(device_.mtu());
+    address_.read_depth = device_.responder_depth();
+    return {};
+}
+
+RdmaQueuePair::~RdmaQueuePair() {
+    if (pair_ != nullptr) {
+        ibv_destroy_qp(pair_);
+    }
+    if (queue_ != nullptr) {
+        ibv_destroy_cq(queue_);
+    }
+    if (channel_ != nullptr) {
+        ibv_destroy_comp_channel(channel_);
+    }
+}
+
+Result<void> RdmaQueuePair::connect(const wire::QueuePairAddress& peer) {
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_RTR;
+    attributes.path_mtu = static_cast<ibv_mtu>(std::min(peer.mtu, address_.mtu));
+    attributes.dest_qp_num = peer.queue_pair;
+    attributes.rq_psn = peer.first_packet;
+    attributes.max_dest_rd_atomic = device_.responder_depth();
+    attributes.min_rnr_timer = 12;
+    attributes.ah_attr.is_global = 1;
+    std::memcpy(attributes.ah_attr.grh.dgid.raw, peer.gid, sizeof(peer.gid));
+    attributes.ah_attr.grh.sgid_index = static_cast<uint8_t>(device_.gid_index());
+    attributes.ah_attr.grh.hop_limit = 64;
+    attributes.ah_attr.port_num = device_.port();
+    if (ibv_modify_qp(pair_, &attributes,
+                      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) != 0) {
+        return Error::eio;
+    }
+    attributes = ibv_qp_attr{};
+    attributes.qp_state = IBV_QPS_RTS;
+    attributes.sq_psn = address_.first_packet;
+    attributes.timeout = kTimeoutCode;
+    attributes.retry_cnt = kRetries;
+    attributes.rnr_retry = kRetries;
+    attributes.max_rd_atomic = std::min(device_.read_depth(), peer.read_depth);
+    if (ibv_modify_qp(pair_, &attributes,
+                      IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                          IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC) != 0) {
+        return Error::eio;
+    }
+    return {};
+}
+
+Result<void> RdmaQueuePair::post(const WorkRequest* work, size_t count) {
+    ibv_send_wr requests[kPostAtOnce];
+    ibv_sge pieces[kPiecesAtOnce];
+    while (count > 0) {
+        size_t used = 0;
+        size_t used_pieces = 0;
+        while (used < count && used < kPostAtOnce &&
+               used_pieces + work[used].piece_count <= kPiecesAtOnce) {
+            if (!translate(work[used], requests[used], pieces + used_pieces)) {
+                return Error::einval;
+            }
+            used_pieces += work[used].piece_count;
+            if (used > 0) {
+                requests[used - 1].next = &requests[used];
+            }
+            used++;
+        }
+        ibv_send_wr* bad = nullptr;
+        if (used == 0 || ibv_post_send(pair_, requests, &bad) != 0) {
+            return Error::eio;
+        }
+        work += used;
+        count -= used;
+    }
+    return {};
+}
+
+size_t RdmaQueuePair::poll(Completion* completions, size_t capacity) {
+    ibv_wc found[kPollAtOnce];
+    const int count = ibv_poll_cq(queue_, static_cast<int>(std::min(capacity, kPollAtOnce)), found);
+    for (int i = 0; i < count; i++) {
+        completions[i] = {found[i].wr_id, status_of(found[i].status)};
+    }
+    return count > 0 ? static_cast<size_t>(count) : 0;
+}
+
+Result<void> RdmaQueuePair::arm() {
+    return ibv_req_notify_cq(queue_, 0) == 0 ? Result<void>() : Error::eio;
+}
+
+void RdmaQueuePair::disarm() {
+    ibv_cq* queue = nullptr;
+    void* owner = nullptr;
+    while (ibv_get_cq_event(channel_, &queue, &owner) == 0) {
+        ibv_ack_cq_events(queue, 1);
+    }
+}
+
+void RdmaQueuePair::stop() {
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_ERR;
+    (void)ibv_modify_qp(pair_, &attributes, IBV_QP_STATE);
+}
+
+}  // namespace tiffin::rdma_blk::verbs
+#endif  // TIFFIN_RDMA

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// The few things of RDMA verbs that clients and servers use, as an interface: rdma_device.cc implements it with
+// libibverbs, and tests with memory of their own process, where completions and errors can be made up.
+//
+// One Device is one port of a network card, with a protection domain. What it makes must be destroyed before it.
+// After the destructor of a QueuePair nothing reads or writes memory for it any more, at either side's wish.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "fs/vfs/result.h"
+#include "fs/vfs/span.h"
+#include "rdma_blk/wire/format.h"
+
+namespace tiffin::rdma_blk::verbs {
+
+// Memory that the device can use, registered without rights for others. It must stay allocated as long.
+class Memory {
+  public:
+    virtual ~Memory() = default;
+    virtual uint32_t local_key() const = 0;
+};
+
+// A part of a Memory that the peer of one queue pair may use (a type-2B memory window). bind_window opens it,
+// invalidate closes it; key() changes with each.
+class Window {
+  public:
+    virtual ~Window() = default;
+    virtual uint32_t key() const = 0;
+};
+
+struct Piece {
+    void* address = nullptr;
+    uint32_t size_bytes = 0;
+    uint32_t local_key = 0;  // not used by what is inlined
+};
+
+enum class WorkKind : uint8_t { read, write, compare_swap, fetch_add, bind_window, invalidate };
+
+struct WorkRequest {
+    WorkKind kind = WorkKind::read;
+    bool is_signalled = false;  // a success is reported; failures always are
+    bool is_fenced = false;     // not before all earlier reads and atomics have ended
+    bool is_inline =
+        false;  // write: the bytes are taken by post(), up to Capabilities::inline_bytes
+    uint64_t id = 0;
+    // Of this side; an atomic's is one of 8 bytes, where the old value goes.
+    const Piece* pieces = nullptr;
+    uint32_t piece_count = 0;
+    uint64_t remote_address = 0;
+    uint32_t remote_key = 0;
+    uint64_t compare = 0;
+    uint64_t operand = 0;
+    // bind_window: of the part of `memory` at `address`; invalidate: `window` only.
+    Window* window = nullptr;
+    Memory* memory = nullptr;
+    void* address = nullptr;
+    uint64_t size_bytes = 0;
+    bool allows_writes = false;  // and atomics
+};
+
+enum class Status : uint8_t {
+    success,
+    refused,  // the peer's device did not allow it
+    lost,     // no answer, or the connection has ended
+    failed,   // anything else
+};
+
+struct Completion {
+    uint64_t id = 0;  // valid after errors, too
+    Status status = Status::success;
+};
+
+// A reliable connection with its completion queue: executes in order, and breaks as a whole.
+class QueuePair {
+  public:
+    virtual ~QueuePair() = default;
+
+    // Valid from creation on.
+    virtual const wire::QueuePairAddress& address() const = 0;
+    // Errors: einval (an address that makes no sense), eio.
+    virtual Result<void> connect(const wire::QueuePairAddress& peer) = 0;
+    // All at once (one doorbell). At most Limits::queue_depth may be posted and not polled. After an error
+    // some may have been posted: destroy the queue pair.
+    virtual Result<void> post(const WorkRequest* work, size_t count) = 0;
+    // Whatever has completed, in order; does not wait. One thread at a time, others may post.
+    virtual size_t poll(Completion* completions, size_t capacity) = 0;
+
+    // To sleep: arm(), poll() once more, then wait until the descriptor is readable, then disarm().
+    virtual int event_descriptor() const = 0;
+    virtual Result<void> arm() = 0;
+    virtual void disarm() = 0;
+
+    // Ends the connection: what was not executed will not be from here on, as far as this side decides, and
+    // what has completed can still be polled. Any thread.
+    virtual void stop() = 0;
+};
+
+struct Capabilities {
+    uint32_t piece_count = 1;   // of one work request
+    uint32_t inline_bytes = 0;  // that writes can carry without registered memory
+    bool has_windows = false;   // of type 2B
+    const char* device_name = "";
+};
+
+class Device {
+  public:
+    virtual ~Device() = default;
+    virtual const Capabilities& capabilities() const = 0;
+    // Windows can be bound to what `for_windows` says. Errors: enomem, eio (not registered: locked-memory
+    // limits, for example).
+    virtual Result<std::unique_ptr<Memory>> register_memory(void* address, uint64_t size_bytes,
+                                                            bool for_windows) = 0;
+    virtual Result<std::unique_ptr<Window>> allocate_window() = 0;
+    // Errors: enomem, eio.
+    virtual Result<std::unique_ptr<QueuePair>> create_queue_pair(uint32_t queue_depth) = 0;
+};
+
+// What this machine has.
+class Devices {
+  public:
+    virtual ~Devices() = default;
+    // Whether there is any at all. `problem` says in one line why not.
+    virtual bool exist(std::string& problem) = 0;
+    // The device whose port has this address of the host, as 16 bytes (IPv4: mapped into IPv6). Errors: enodev.
+    virtual Result<std::unique_ptr<Device>> open(const uint8_t address[16],
+                                                 std::string& problem) = 0;
+};
+
+// Those of libibverbs; without it (TIFFIN_RDMA off) an empty set.
+Devices& system_devices();
+// For tests: another set instead, nullptr: the system's again. Not while something is open.
+void use_devices(Devices* devices);
+Devices& devices();
+
+}  // namespace tiffin::rdma_blk::verbs
