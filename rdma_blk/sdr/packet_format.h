@@ -77,8 +77,9 @@ enum class ControlKind : uint8_t {
     clear_to_send = 1,          // ControlHeader, ClearToSendEntry * entry_count
     clear_to_send_request = 2,  // ControlHeader: from which message on the sender wants to know
     acknowledgement = 3,        // ControlHeader, AcknowledgementBody, GapEntry * entry_count
-    user = 4,                   // ControlHeader, bytes of a scheme outside of this library
-    error = 5,                  // ControlHeader: the sender of this has given up the queue pair
+    repeat_request = 4,         // ControlHeader, GapEntry * entry_count: chunks to send again, now
+    user = 5,                   // ControlHeader, bytes of a scheme outside of this library
+    error = 6,                  // ControlHeader: the sender of this has given up the connection
 };
 
 struct ControlHeader {
@@ -100,8 +101,7 @@ namespace acknowledgement_flag {
 inline constexpr uint8_t done = 1;  // all bytes are in their place, and the receive is closed
 inline constexpr uint8_t discarded =
     2;  // the receiver gave this message up: it will never be delivered
-inline constexpr uint8_t negative = 4;  // the gaps are wanted again, now
-inline constexpr uint8_t all = done | discarded | negative;
+inline constexpr uint8_t all = done | discarded;
 }  // namespace acknowledgement_flag
 
 // Chunks [0, cumulative) have arrived; so have those of [window_begin, window_end) that no gap names.
@@ -111,7 +111,7 @@ struct AcknowledgementBody {
     uint32_t window_end;
     uint32_t echo_time_us;   // send_time_us of the packet that arrived last
     uint32_t echo_delay_us;  // how long ago that was
-    uint32_t reserved;
+    uint32_t missed_chunks;  // how many had to be decoded or asked for, up to now
 };
 static_assert(sizeof(AcknowledgementBody) == 24);
 

@@ -108,6 +108,8 @@ class QueuePair final : public Endpoint {
     // Queues parity packets. `payload` stays valid until they are sent. Errors: eagain, einval.
     Result<void> send_parity(uint64_t message_number, uint32_t first_packet, uint32_t packet_count,
                              const unsigned char* payload);
+    // Forgets what is queued of a message; its memory and number are free.
+    void send_abort(uint64_t message_number);
     // Flags the packets that are queued from now on for a message.
     void set_data_flags(uint64_t message_number, uint8_t flags);
     void set_round_trip_us(uint32_t round_trip_us) { round_trip_us_ = round_trip_us; }

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// The control path of a queue pair: clear-to-send, its requests, and messages of schemes.
+#include <algorithm>
+#include <cstring>
+
+#include "rdma_blk/sdr/queue_pair.h"
+
+namespace tiffin::rdma_blk::sdr {
+
+void QueuePair::on_control(uint64_t /*now_ns*/, ByteSpan message) {
+    Result<ControlView> parsed = parse_control(message);
+    if (!parsed.ok()) {
+        statistics_.control_malformed++;
+        return;
+    }
+    switch (parsed->kind) {
+        case ControlKind::clear_to_send:
+            on_clear_to_send(*parsed);
+            break;
+        case ControlKind::clear_to_send_request:
+            on_clear_to_send_request(*parsed);
+            break;
+        case ControlKind::user:
+            if (!controls_in_->push(ByteSpan(parsed->entries, parsed->entry_count))) {
+                statistics_.control_malformed++;  // nobody takes them
+            }
+            break;
+        default:
+            statistics_.control_malformed++;  // of schemes that this end does not run
+    }
+}
+
+// The numbers that a sender can use are those of its window; others will be asked for when their time comes.
+void QueuePair::on_clear_to_send(const ControlView& message) {
+    const uint64_t window_end = next_send_ + attributes_.max_messages;
+    for (size_t index = 0; index < message.entry_count; index++) {
+        const uint64_t number = message.message_number + index;
+        const uint64_t capacity_bytes = message.clear_to_send_entry(index).capacity_bytes;
+        SendSlot& slot = send_slot(number);
+        const bool is_in_use = slot.state != SendState::free;
+        const bool is_ours = is_in_use ? slot.message_number == number : number >= next_send_;
+        if (number >= window_end || number < message.message_number || !is_ours ||
+            slot.granted_number == number || capacity_bytes == 0) {
+            continue;
+        }
+        slot.granted_number = number;
+        slot.granted_bytes = capacity_bytes;
+        if (wants_grant_ && wanted_number_ == number) {
+            wants_grant_ = false;
+            request_time_ns_ = kNoTimer;
+        }
+    }
+}
+
+void QueuePair::on_clear_to_send_request(const ControlView& message) {
+    const uint64_t oldest =
+        next_receive_ - std::min<uint64_t>(next_receive_, attributes_.max_messages);
+    const uint64_t wanted = std::clamp(message.message_number, oldest, next_receive_);
+    announce_from_ = must_announce_ ? std::min(announce_from_, wanted) : wanted;
+    must_announce_ = true;  // an empty answer, too, tells the sender that somebody is there
+}
+
+bool QueuePair::make_clear_to_send(Transmit& out) {
+    if (!must_announce_) {
+        return false;
+    }
+    make_control(ControlKind::clear_to_send, 0, announce_from_, out);
+    for (; announce_from_ < next_receive_; announce_from_++) {
+        const ReceiveSlot* slot = receive_slot(announce_from_);
+        if (!add_clear_to_send({slot == nullptr ? 0 : slot->memory.size_bytes()}, out)) {
+            break;
+        }
+    }
+    must_announce_ = announce_from_ < next_receive_;
+    return true;
+}
+
+bool QueuePair::is_clear_to_send(uint64_t message_number) const {
+    return send_slot(message_number).granted_number == message_number;
+}
+
+uint64_t QueuePair::granted_bytes(uint64_t message_number) const {
+    return send_slot(message_number).granted_bytes;
+}
+
+void QueuePair::want_clear_to_send(uint64_t now_ns, uint64_t message_number) {
+    if (wants_grant_ && wanted_number_ == message_number) {
+        return;
+    }
+    wants_grant_ = true;
+    wanted_number_ = message_number;
+    request_interval_ns_ = kFirstGrantRequestNs;
+    request_time_ns_ = now_ns + request_interval_ns_;
+}
+
+bool QueuePair::make_clear_to_send_request(uint64_t now_ns, Transmit& out) {
+    if (now_ns < request_time_ns_ || !wants_grant_) {
+        return false;
+    }
+    request_interval_ns_ = std::min(request_interval_ns_ * 2, kMaxGrantRequestNs);
+    request_time_ns_ = now_ns + request_interval_ns_;
+    statistics_.clear_to_send_requests++;
+    make_control(ControlKind::clear_to_send_request, 0, wanted_number_, out);
+    return true;
+}
+
+uint64_t QueuePair::next_timer_ns() const { return request_time_ns_; }
+
+// The request is made by next_transmit(), which the carrier calls after every timer.
+void QueuePair::on_timer(uint64_t /*now_ns*/) {}
+
+bool QueuePair::UserControlQueue::push(ByteSpan message) {
+    if (count == kMaxUserControls || message.size() > kMaxUserControlBytes) {
+        return false;
+    }
+    UserControl& entry = entries[(first + count) % kMaxUserControls];
+    entry.size_bytes = message.size();
+    std::memcpy(entry.bytes, message.data(), message.size());
+    count++;
+    return true;
+}
+
+void QueuePair::UserControlQueue::pop() {
+    first = (first + 1) % kMaxUserControls;
+    count--;
+}
+
+Result<void> QueuePair::control_send(ByteSpan message) {
+    if (message.empty() || message.size() > kMaxUserControlBytes) {
+        return Error::einval;
+    }
+    return controls_out_->push(message) ? Result<void>() : Result<void>(Error::eagain);
+}
+
+Result<size_t> QueuePair::control_poll(MutableByteSpan out) {
+    const UserControl* oldest = controls_in_->front();
+    if (oldest == nullptr) {
+        return Error::eagain;
+    }
+    const size_t size_bytes = oldest->size_bytes;
+    if (size_bytes > out.size()) {
+        return Error::einval;
+    }
+    std::memcpy(out.data(), oldest->bytes, size_bytes);
+    controls_in_->pop();
+    return size_bytes;
+}
+
+bool QueuePair::make_user_control(Transmit& out) {
+    const UserControl* oldest = controls_out_->front();
+    if (oldest == nullptr) {
+        return false;
+    }
+    sdr::make_user_control(ByteSpan(oldest->bytes, oldest->size_bytes), out);
+    controls_out_->pop();
+    return true;
+}
+
+}  // namespace tiffin::rdma_blk::sdr
