@@ -74,15 +74,15 @@ double decoding_failure_probability(const ModelErasureCode& code, uint32_t data_
     if (data_chunks == 0) {
         return 0;
     }
+    const auto parity = static_cast<uint32_t>(parity_chunks(code, data_chunks));
     if (code.code == ModelCode::mds) {
-        return more_than_lost(data_chunks + code.parity_chunks, code.parity_chunks, drop_rate);
+        return more_than_lost(data_chunks + parity, parity, drop_rate);
     }
     // Where m does not divide k, some groups have one chunk more than others.
-    const uint32_t small_group = data_chunks / code.parity_chunks;
-    const uint32_t larger_groups = data_chunks % code.parity_chunks;
-    return either(
-        any_of(more_than_lost(small_group + 2, 1, drop_rate), larger_groups),
-        any_of(more_than_lost(small_group + 1, 1, drop_rate), code.parity_chunks - larger_groups));
+    const uint32_t small_group = data_chunks / parity;
+    const uint32_t larger_groups = data_chunks % parity;
+    return either(any_of(more_than_lost(small_group + 2, 1, drop_rate), larger_groups),
+                  any_of(more_than_lost(small_group + 1, 1, drop_rate), parity - larger_groups));
 }
 
 double fallback_probability(const ModelErasureCode& code, uint64_t chunks, double chunk_drop_rate) {
@@ -90,7 +90,7 @@ double fallback_probability(const ModelErasureCode& code, uint64_t chunks, doubl
 }
 
 uint64_t parity_chunks(const ModelErasureCode& code, uint64_t chunks) {
-    return (chunks + code.data_chunks - 1) / code.data_chunks * code.parity_chunks;
+    return (chunks * code.parity_chunks + code.data_chunks - 1) / code.data_chunks;
 }
 
 double erasure_coding_mean_s(const ModelPath& path, const ModelErasureCode& code, uint64_t chunks,

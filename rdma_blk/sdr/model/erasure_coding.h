@@ -2,7 +2,8 @@
 // How long a message needs with erasure coding, computed: section 4.2.3 and appendix B of "SDR-RDMA"
 // (arXiv:2505.05366). The assumptions are those of selective_repeat.h.
 //
-// A message of M chunks is cut into submessages of k data chunks, each protected by m parity chunks. A receiver that
+// A message of M chunks is cut into submessages of k data chunks, each protected by m parity chunks; the last one,
+// if it is shorter, by the same share of them, rounded up. A receiver that
 // cannot decode all of them waits until b round trips after everything should have arrived, then asks for the failed
 // submessages again, by selective repeat. Encoding and decoding are hidden behind the wire.
 #pragma once
@@ -39,12 +40,11 @@ struct ModelFallback {
 [[nodiscard]] double decoding_failure_probability(const ModelErasureCode& code,
                                                   uint32_t data_chunks, double chunk_drop_rate);
 
-// That at least one of a message's submessages cannot be decoded. The last one may be shorter; it has as many parity
-// chunks as the others.
+// That at least one of a message's submessages cannot be decoded.
 [[nodiscard]] double fallback_probability(const ModelErasureCode& code, uint64_t chunks,
                                           double chunk_drop_rate);
 
-// Parity chunks sent with a message of that size.
+// Parity chunks sent with a message of that size: M / R, rounded up.
 [[nodiscard]] uint64_t parity_chunks(const ModelErasureCode& code, uint64_t chunks);
 
 // As selective_repeat_mean_s() and selective_repeat_quantile_s(), for a message of at least one chunk. One thing is

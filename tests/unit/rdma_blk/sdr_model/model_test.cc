@@ -56,17 +56,18 @@ class DrawnMessage {
   private:
     bool decodes(const ModelPath& path, const ModelErasureCode& code, uint32_t data) {
         std::bernoulli_distribution lost(path.chunk_drop_rate);
-        std::vector<uint32_t> losses_in_group(code.parity_chunks);
+        const uint64_t parity = parity_chunks(code, data);
+        std::vector<uint32_t> losses_in_group(parity);
         uint32_t losses = 0;
-        for (uint32_t chunk = 0; chunk < data + code.parity_chunks; ++chunk) {
+        for (uint32_t chunk = 0; chunk < data + parity; ++chunk) {
             const bool gone = lost(random_);
             // Parity chunk i, which comes after the data, is in group i, too.
             const uint32_t index = chunk < data ? chunk : chunk - data;
-            losses_in_group[index % code.parity_chunks] += gone ? 1 : 0;
+            losses_in_group[index % parity] += gone ? 1 : 0;
             losses += gone ? 1 : 0;
         }
         return code.code == ModelCode::mds
-                   ? losses <= code.parity_chunks
+                   ? losses <= parity
                    : std::all_of(losses_in_group.begin(), losses_in_group.end(),
                                  [](uint32_t count) { return count <= 1; });
     }
@@ -262,8 +263,8 @@ TEST(ErasureCodingModel, ThePaperCodesAgreeWithChance) {
 TEST(ErasureCodingModel, WithoutFailuresCostsOnlyItsParity) {
     const ModelErasureCode code{ModelCode::mds, 32, 8};
     EXPECT_EQ(parity_chunks(code, 2048), 512U);
-    EXPECT_EQ(parity_chunks(code, 2049), 520U);
-    EXPECT_EQ(parity_chunks(code, 1), 8U);
+    EXPECT_EQ(parity_chunks(code, 2049), 513U);
+    EXPECT_EQ(parity_chunks(code, 1), 1U);
     const ModelFallback fallback{1, kTimeoutS};
     EXPECT_DOUBLE_EQ(erasure_coding_mean_s(path(1e-4), code, 2048, fallback),
                      2560 * kChunkTimeS + kRoundTripS);
