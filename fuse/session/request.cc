@@ -20,11 +20,7 @@ Request::Request(fuse_req* handle, Operation operation)
     : handle_(handle),
       session_(static_cast<Session*>(fuse_req_userdata(handle))),
       operation_(operation),
-      start_ns_(host::monotonic_ns()) {
-    if (operation == Operation::forget) {
-        RequestLoop::answered();
-    }
-}
+      start_ns_(host::monotonic_ns()) {}
 
 Request::Request(Request&& other) noexcept
     : handle_(std::exchange(other.handle_, nullptr)),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 #include "fuse/session/request_loop.h"
 
+#include <linux/fuse.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -9,6 +10,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <system_error>
 #include <thread>
@@ -40,6 +42,17 @@ void count(std::atomic<uint64_t>& counter) {
 bool has_one_processor() {
     cpu_set_t processors;
     return sched_getaffinity(0, sizeof processors, &processors) == 0 && CPU_COUNT(&processors) == 1;
+}
+
+// Whether somebody waits for the answer to a request.
+bool has_answer(const fuse_buf& buffer) {
+    fuse_in_header header{};
+    if (buffer.size < sizeof header || (buffer.flags & FUSE_BUF_IS_FD) != 0) {
+        return true;
+    }
+    std::memcpy(&header, buffer.mem, sizeof header);
+    return header.opcode != FUSE_FORGET && header.opcode != FUSE_BATCH_FORGET &&
+           header.opcode != FUSE_INTERRUPT;
 }
 
 // Memory for a request as libfuse receives it. The data of a write begins on a page, so that devices with
@@ -229,8 +242,8 @@ void RequestLoop::serve(Thread& self) {
         if (waiting_.fetch_sub(1) == 1) {
             start_thread();
         }
-        self.is_awaited = true;
-        if (awaited_.fetch_add(1, std::memory_order_relaxed) > 0) {
+        self.is_awaited = has_answer(self.buffer);
+        if (self.is_awaited && awaited_.fetch_add(1, std::memory_order_relaxed) > 0) {
             note_crowd();
         }
         fuse_session_process_buf(session_, &self.buffer);

@@ -172,8 +172,11 @@ class TiffinFileSystem final : public vfs::FileSystem, private SpaceReclaimer {
     host::Mutex reclaim_lock_{host::LockClass::leaf};
     host::Condition reclaim_wake_;
     bool reclaim_stopping_ GUARDED_BY(reclaim_lock_) = false;
-    bool reclaim_pending_ GUARDED_BY(reclaim_lock_) = false;  // a pass is wanted or under way
-    std::atomic<uint64_t> reclaim_steps_{0};                  // done so far
+    bool reclaim_pending_ GUARDED_BY(reclaim_lock_) =
+        false;  // the thread is awake, or will be soon
+    bool reclaim_lingers_ GUARDED_BY(reclaim_lock_) =
+        false;                                 // it has nothing to do, and looks again soon
+    std::atomic<uint64_t> reclaim_steps_{0};   // done so far
     std::atomic<bool> leftovers_done_{false};  // nothing is known to be left in the tree
     host::Thread reclaim_thread_;
 };
