@@ -85,7 +85,7 @@ std::optional<Problem> set_option(std::string_view name, std::string_view value,
     if (name == "transport") {
         rdma_blk::TransportChoice choice{};
         if (!rdma_blk::parse_transport_choice(text.c_str(), choice)) {
-            return Problem{"transport=" + text + " is unknown: auto, tcp or shm"};
+            return Problem{"transport=" + text + " is unknown: auto, tcp, shm or rc"};
         }
         for (rdma_blk::RemoteAddress& server : address.servers) {
             server.transport = choice;

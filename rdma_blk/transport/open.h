@@ -12,7 +12,7 @@
 
 namespace tiffin::rdma_blk {
 
-enum class TransportChoice : uint8_t { automatic, tcp, shm };
+enum class TransportChoice : uint8_t { automatic, tcp, shm, rc };
 
 // One memory server. The volume is named by OpenOptions.
 struct RemoteAddress {
@@ -21,7 +21,7 @@ struct RemoteAddress {
     TransportChoice transport = TransportChoice::automatic;
 };
 
-// "auto", "tcp", "shm". False: none of them.
+// "auto", "tcp", "shm", "rc". False: none of them.
 bool parse_transport_choice(const char* text, TransportChoice& choice);
 
 // Opens a session and returns its memory; blocks until the server has answered, at most some seconds.

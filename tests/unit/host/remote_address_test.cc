@@ -77,7 +77,7 @@ TEST(RemoteAddress, SaysWhatIsWrong) {
     expect_problem("//[::1]4847/volume", "is not HOST or HOST:PORT");
     expect_problem("//a:1,a:1/volume", "a:1 is named twice");
     expect_problem("//a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q/volume", "at most 16 servers");
-    expect_problem("//host/volume?transport=pigeon", "auto, tcp or shm");
+    expect_problem("//host/volume?transport=pigeon", "auto, tcp, shm or rc");
     expect_problem("//host/volume?stripe=64K", "stripe= is for several servers");
     expect_problem("//a,b/volume?stripe=5000", "a power of two from 4K to 1G");
     expect_problem("//a,b/volume?stripe=2G", "a power of two from 4K to 1G");

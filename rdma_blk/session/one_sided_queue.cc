@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+#include "rdma_blk/session/one_sided_queue.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "fs/vfs/host.h"
+#include "rdma_blk/wire/format.h"
+
+namespace tiffin::rdma_blk {
+namespace {
+
+bool is_atomic(const Operation& operation) {
+    return operation.kind == OperationKind::compare_swap ||
+           operation.kind == OperationKind::fetch_add;
+}
+
+bool is_late(const Operation& operation, uint64_t now_ns) {
+    return operation.deadline_ns != 0 && operation.deadline_ns <= now_ns;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<OneSidedQueue>> OneSidedQueue::create(uint16_t depth) {
+    if (depth == 0 || depth > wire::kMaxSlots) {
+        return Error::einval;
+    }
+    std::unique_ptr<Operation*[]> posted(new (std::nothrow) Operation*[depth]());
+    if (!posted) {
+        return Error::enomem;
+    }
+    std::unique_ptr<OneSidedQueue> made(new (std::nothrow) OneSidedQueue(std::move(posted), depth));
+    if (!made) {
+        return Error::enomem;
+    }
+    return made;
+}
+
+OneSidedQueue::~OneSidedQueue() { TIFFIN_ASSERT(pending_count() == 0); }
+
+// ---- The caller's side ----------------------------------------------------------------------------------
+
+// `by` is 1, or -1 modulo 2^64.
+void OneSidedQueue::count_pending(const Operation& operation, size_t by) {
+    deadline_count_ += operation.deadline_ns != 0 ? by : 0;
+    callback_count_ += operation.complete != nullptr ? by : 0;
+    follower_count_ += operation.after_earlier ? by : 0;
+}
+
+void OneSidedQueue::submit(Operation& first) {
+    Operation* operation = &first;
+    while (operation != nullptr) {
+        Operation* next = std::exchange(operation->next, nullptr);
+        operation->submit_number = next_submit_number_++;
+        operation->outcome = Outcome::pending;
+        operation->transport_data = nullptr;
+        count_pending(*operation, 1);
+        if (failed_) {
+            complete(*operation, Outcome::not_executed, failure_);
+        } else {
+            (queue_tail_ == nullptr ? queue_head_ : queue_tail_->next) = operation;
+            queue_tail_ = operation;
+            queued_count_++;
+        }
+        operation = next;
+    }
+}
+
+uint64_t OneSidedQueue::next_deadline_ns() const {
+    if (deadline_count_ == 0) {
+        return 0;
+    }
+    uint64_t earliest = ~uint64_t{0};
+    const auto look = [&earliest](const Operation& operation) {
+        if (operation.deadline_ns != 0) {
+            earliest = std::min(earliest, operation.deadline_ns);
+        }
+    };
+    for (const Operation* operation = queue_head_; operation != nullptr;
+         operation = operation->next) {
+        look(*operation);
+    }
+    for (uint64_t number = finished_ + 1; number <= started_; number++) {
+        look(*posted(number));
+    }
+    return earliest == ~uint64_t{0} ? 0 : earliest;
+}
+
+bool OneSidedQueue::expire(uint64_t now_ns) {
+    if (deadline_count_ == 0) {
+        return false;
+    }
+    complete_queued([now_ns](const Operation& operation) { return is_late(operation, now_ns); },
+                    Error::etimedout);
+    for (uint64_t number = finished_ + 1; number <= started_; number++) {
+        if (is_late(*posted(number), now_ns)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// ---- The connection's side -----------------------------------------------------------------------------
+
+bool OneSidedQueue::goes_to_control(const Operation& operation) const {
+    return operation.kind == OperationKind::flush || (atomics_by_server_ && is_atomic(operation));
+}
+
+// In the order of submission throughout: an operation that has to wait holds up those behind it.
+Operation* OneSidedQueue::peek(bool& is_control) const {
+    Operation* operation = queue_head_;
+    if (operation == nullptr || !connected_) {
+        return nullptr;
+    }
+    is_control = goes_to_control(*operation);
+    if (!is_control && posted_count() == depth_) {
+        return nullptr;
+    }
+    // Between the device and the control connection order is made by waiting.
+    const bool must_wait =
+        operation->after_earlier && (control_count_ > 0 || (is_control && posted_count() > 0));
+    return must_wait ? nullptr : operation;
+}
+
+void OneSidedQueue::take_front() {
+    Operation* operation = queue_head_;
+    queue_head_ = std::exchange(operation->next, nullptr);
+    if (queue_head_ == nullptr) {
+        queue_tail_ = nullptr;
+    }
+    queued_count_--;
+}
+
+uint64_t OneSidedQueue::start_device(bool& is_fenced) {
+    Operation* operation = queue_head_;
+    take_front();
+    started_++;
+    posted(started_) = operation;
+    is_fenced = operation->after_earlier && last_late_number_ > finished_;
+    if (operation->kind == OperationKind::read || is_atomic(*operation)) {
+        last_late_number_ = started_;
+    }
+    return started_;
+}
+
+void OneSidedQueue::start_control() {
+    take_front();
+    control_count_++;
+}
+
+void OneSidedQueue::refuse(Error error) {
+    Operation& operation = *queue_head_;
+    take_front();
+    const bool was_posted = operation.transport_data != nullptr;
+    complete(operation, was_posted ? Outcome::unknown : Outcome::not_executed, error);
+}
+
+Operation& OneSidedQueue::oldest() const {
+    TIFFIN_ASSERT(finished_ < started_);
+    return *posted(finished_ + 1);
+}
+
+void OneSidedQueue::finish_oldest() {
+    Operation& operation = oldest();
+    finished_++;
+    complete(operation, Outcome::executed, Error::eio);
+}
+
+void OneSidedQueue::finish_control(Operation& operation, Outcome outcome, Error error) {
+    TIFFIN_ASSERT(control_count_ > 0);
+    control_count_--;
+    complete(operation, outcome, error);
+}
+
+void OneSidedQueue::broken(uint64_t now_ns) {
+    connected_ = false;
+    last_late_number_ = 0;
+    Operation* again = nullptr;
+    Operation** again_end = &again;
+    uint64_t failed_submit_number = ~uint64_t{0};
+    while (finished_ < started_) {
+        Operation& operation = oldest();
+        finished_++;
+        const bool follows_failure =
+            operation.after_earlier && operation.submit_number > failed_submit_number;
+        if (is_late(operation, now_ns) || is_atomic(operation) || follows_failure) {
+            failed_submit_number = std::min(failed_submit_number, operation.submit_number);
+            complete(operation, Outcome::unknown,
+                     follows_failure              ? Error::ecanceled
+                     : is_late(operation, now_ns) ? Error::etimedout
+                                                  : Error::eio);
+            continue;
+        }
+        operation.transport_data = this;  // it may have been executed: see complete_queued()
+        *again_end = &operation;
+        again_end = &operation.next;
+        queued_count_++;
+        replayed_++;
+    }
+    if (again != nullptr) {
+        *again_end = queue_head_;
+        queue_head_ = again;
+        for (queue_tail_ = queue_head_; queue_tail_->next != nullptr;) {
+            queue_tail_ = queue_tail_->next;
+        }
+    }
+}
+
+void OneSidedQueue::fail_all(Error error) {
+    connected_ = false;
+    failed_ = true;
+    failure_ = error;
+    while (finished_ < started_) {
+        Operation& operation = oldest();
+        finished_++;
+        complete(operation, Outcome::unknown, error);
+    }
+    complete_queued([](const Operation&) { return true; }, error);
+}
+
+// ---- Completing ------------------------------------------------------------------------------------------
+
+void OneSidedQueue::complete(Operation& operation, Outcome outcome, Error error) {
+    count_pending(operation, ~size_t{0});
+    completed_[static_cast<size_t>(outcome)]++;
+    const uint64_t submit_number = operation.submit_number;
+    if (outcome != Outcome::executed) {
+        operation.error = error;
+    }
+    complete_operation(operation, outcome);
+    // What was ordered behind it and is posted is the device's to drop: it breaks as a whole.
+    if (outcome != Outcome::executed && follower_count_ > 0) {
+        complete_queued(
+            [submit_number](const Operation& other) {
+                return other.after_earlier && other.submit_number > submit_number;
+            },
+            Error::ecanceled);
+    }
+}
+
+// They are taken out first, since each completion may cancel more of the queue.
+template <typename Condition>
+void OneSidedQueue::complete_queued(Condition condition, Error error) {
+    Operation* found = nullptr;
+    Operation** found_end = &found;
+    Operation** place = &queue_head_;
+    queue_tail_ = nullptr;
+    while (*place != nullptr) {
+        Operation* operation = *place;
+        if (condition(*operation)) {
+            *place = std::exchange(operation->next, nullptr);
+            *found_end = operation;
+            found_end = &operation->next;
+            queued_count_--;
+        } else {
+            queue_tail_ = operation;
+            place = &operation->next;
+        }
+    }
+    while (found != nullptr) {
+        Operation* operation = std::exchange(found, found->next);
+        const bool was_posted = operation->transport_data != nullptr;
+        complete(*operation, was_posted ? Outcome::unknown : Outcome::not_executed, error);
+    }
+}
+
+}  // namespace tiffin::rdma_blk

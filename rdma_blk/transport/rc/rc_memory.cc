@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+#include "rdma_blk/transport/rc/rc_memory.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+namespace tiffin::rdma_blk {
+namespace {
+
+uint64_t transfer_bytes(const Operation& operation) {
+    uint64_t total = 0;
+    for (size_t i = 0; i < operation.buffer_count; i++) {
+        total += operation.buffers[i].size_bytes;
+    }
+    return total;
+}
+
+}  // namespace
+
+// ---- Opening --------------------------------------------------------------------------------------------
+
+RcMemory::RcMemory(const OpenOptions& options, ConnectionListener* listener)
+    : options_(options), listener_(listener) {}
+
+RcMemory::~RcMemory() {
+    TIFFIN_ASSERT(!thread_.running());
+    path_.queue_pair.reset();
+    arenas_.clear();
+    bounce_.destroy();
+    for (const int descriptor : {event_, lead_event_}) {
+        if (descriptor >= 0) {
+            ::close(descriptor);
+        }
+    }
+}
+
+Result<std::unique_ptr<RemoteMemory>> RcMemory::open(const RemoteAddress& address,
+                                                     const OpenOptions& options,
+                                                     ConnectionListener* listener, Holder& holder,
+                                                     std::string& problem) {
+    if (!verbs::devices().exist(problem)) {
+        return Error::eopnotsupp;
+    }
+    std::unique_ptr<RcMemory> memory(new (std::nothrow) RcMemory(options, listener));
+    if (!memory) {
+        return Error::enomem;
+    }
+    memory->event_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    memory->lead_event_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (memory->event_ < 0 || memory->lead_event_ < 0) {
+        return Error::eio;
+    }
+    memory->control_ =
+        TRY(TcpMemory::open(address, options, memory.get(), holder, problem, memory.get()));
+    Result<void> prepared = memory->prepare(problem);
+    if (prepared.ok()) {
+        prepared = memory->thread_.start("tiffin-rc", run_thread, memory.get());
+    }
+    if (!prepared.ok()) {
+        memory->close();
+        return prepared.error();
+    }
+    return std::unique_ptr<RemoteMemory>(std::move(memory));
+}
+
+Result<void> RcMemory::prepare(std::string& problem) {
+    if ((control_->session_flags() & wire::session_flag::offers_rc) == 0) {
+        problem = "the server offers no rc: it has no RDMA device";
+        return Error::eopnotsupp;
+    }
+    uint8_t address[16];
+    TRY(control_->local_address(address));
+    auto device = verbs::devices().open(address, problem);
+    if (!device.ok()) {
+        return device.error() == Error::enodev ? Error::eopnotsupp : device.error();
+    }
+    device_ = device.release_value();
+    limits_ = control_->limits();
+    limits_.inline_bytes = device_->capabilities().inline_bytes;
+    const uint16_t depth = static_cast<uint16_t>(limits_.operations_in_flight);
+    beat_interval_ns_ = uint64_t{control_->probe_interval_ms()} * 1'000'000;
+    {
+        MutexLock lock(mutex_);
+        queue_ = TRY(OneSidedQueue::create(depth));
+        queue_->set_atomics_by_server(geometry().atomics_executor == AtomicsExecutor::cpu);
+        entries_.resize(depth);
+        work_.resize(depth);
+        arenas_.reserve(kMaxArenas);
+        problem = "memory cannot be registered with the RDMA device (ulimit -l?)";
+        TRY(bounce_.create(*device_, depth));
+    }
+    proxies_ = std::vector<Proxy>(depth);
+    for (Proxy& proxy : proxies_) {
+        proxy.owner = this;
+        proxy.next = std::exchange(free_proxies_, &proxy);
+    }
+    Path path = TRY(ask_for_path(problem));
+    MutexLock lock(mutex_);
+    if (!adopt(path)) {
+        problem = "the connection broke";
+        return Error::eio;
+    }
+    return {};
+}
+
+// ---- Questions ----------------------------------------------------------------------------------------
+
+ConnectionInfo RcMemory::connection() const {
+    MutexLock lock(mutex_);
+    return present_info();
+}
+
+ConnectionInfo RcMemory::present_info() const {
+    ConnectionInfo info;
+    info.state = state_;
+    info.transport_name = "rc";
+    info.session_id = session_id_.load();
+    info.incarnation = incarnation_.load();
+    info.epoch = epoch_.load();
+    info.content_incarnation = content_incarnation_.load();
+    info.empty_since_incarnation = empty_since_incarnation_.load();
+    return info;
+}
+
+void RcMemory::set_state(ConnectionState state) {
+    state_ = state;
+    changed_.notify_all();
+    if (listener_ != nullptr) {
+        listener_->connection_changed(present_info());
+    }
+}
+
+// By control_'s threads, with its lock held.
+void RcMemory::connection_changed(const ConnectionInfo& info) {
+    session_id_.store(info.session_id);
+    incarnation_.store(info.incarnation);
+    epoch_.store(info.epoch);
+    content_incarnation_.store(info.content_incarnation);
+    empty_since_incarnation_.store(info.empty_since_incarnation);
+    if (info.state != ConnectionState::ready) {
+        control_generation_.fetch_add(1);
+    }
+    control_state_.store(info.state);
+    has_news_.store(true);
+    poke();
+}
+
+bool RcMemory::has_unflushed() const { return change_count_.load() > flushed_count_.load(); }
+
+void RcMemory::changes_flushed(uint64_t mark) {
+    uint64_t present = flushed_count_.load();
+    while (present < mark && !flushed_count_.compare_exchange_weak(present, mark)) {
+    }
+}
+
+Statistics RcMemory::statistics() const {
+    const Statistics control = control_->statistics();
+    MutexLock lock(mutex_);
+    Statistics result = statistics_;
+    for (size_t i = 0; i < std::size(result.outcomes); i++) {
+        result.outcomes[i] += queue_->completed(static_cast<Outcome>(i));
+    }
+    // Beats are nobody's operations.
+    result.outcomes[static_cast<size_t>(Outcome::executed)] -=
+        std::min(result.outcomes[static_cast<size_t>(Outcome::executed)],
+                 heartbeat_count_ - (is_beating_.load() ? 1 : 0));
+    result.replayed_operations = queue_->replayed_count() + control.replayed_operations;
+    result.round_trips += control.round_trips;
+    result.system_calls += control.system_calls;
+    result.aborts += control.aborts;
+    return result;
+}
+
+Result<void> RcMemory::add_arena(MutableByteSpan memory) {
+    auto registered = TRY(device_->register_memory(memory.data(), memory.size(), false));
+    MutexLock lock(mutex_);
+    if (arenas_.size() == kMaxArenas) {
+        return Error::enospc;
+    }
+    Arena arena;
+    arena.begin = memory.data();
+    arena.end = memory.data() + memory.size();
+    arena.memory = std::move(registered);
+    arenas_.push_back(std::move(arena));
+    return {};
+}
+
+// ---- Submitting -----------------------------------------------------------------------------------------
+
+bool RcMemory::is_within_limits(const Operation& operation) const {
+    switch (operation.kind) {
+        case OperationKind::read:
+        case OperationKind::write: {
+            const uint64_t bytes = transfer_bytes(operation);
+            return operation.buffer_count <= limits_.buffer_count &&
+                   bytes <= limits_.transfer_bytes &&
+                   operation.offset_bytes <= wire::kMaxSpaceBytes - bytes;
+        }
+        case OperationKind::compare_swap:
+        case OperationKind::fetch_add:
+            return operation.offset_bytes % sizeof(uint64_t) == 0 &&
+                   operation.offset_bytes <= wire::kMaxSpaceBytes - sizeof(uint64_t);
+        case OperationKind::flush:
+            return true;  // control_ looks at it
+    }
+    return false;
+}
+
+void RcMemory::Batch::append(Operation& operation) {
+    (last == nullptr ? first : last->next) = &operation;
+    last = &operation;
+    operation.next = nullptr;
+    if (operation.deadline_ns != 0 &&
+        (earliest_deadline_ns == 0 || operation.deadline_ns < earliest_deadline_ns)) {
+        earliest_deadline_ns = operation.deadline_ns;
+    }
+}
+
+// Parts what can be posted from what cannot, outside of the lock.
+void RcMemory::sort_batch(Operation& first, Batch& accepted, Batch& rejected) const {
+    uint64_t now_ns = 0;
+    Operation* operation = &first;
+    while (operation != nullptr) {
+        Operation* next = operation->next;
+        if (operation->deadline_ns != 0 && now_ns == 0) {
+            now_ns = host::monotonic_ns();
+        }
+        if (!is_within_limits(*operation)) {
+            operation->error = Error::einval;
+            rejected.append(*operation);
+        } else if (operation->after_earlier && rejected.first != nullptr) {
+            operation->error = Error::ecanceled;
+            rejected.append(*operation);
+        } else if (operation->deadline_ns != 0 && operation->deadline_ns <= now_ns) {
+            operation->error = Error::etimedout;
+            rejected.append(*operation);
+        } else {
+            accepted.append(*operation);
+        }
+        operation = next;
+    }
+}
+
+void RcMemory::complete_rejected(Batch& rejected) {
+    Operation* operation = rejected.first;
+    while (operation != nullptr) {
+        Operation* next = operation->next;
+        statistics_.operations[static_cast<size_t>(operation->kind) % 6]++;
+        statistics_.outcomes[static_cast<size_t>(Outcome::not_executed)]++;
+        complete_operation(*operation, Outcome::not_executed);
+        operation = next;
+    }
+}
+
+void RcMemory::submit(Operation& first) {
+    Batch accepted;
+    Batch rejected;
+    sort_batch(first, accepted, rejected);
+    Proxy* to_control = nullptr;
+    {
+        MutexLock lock(mutex_);
+        if (accepted.first != nullptr) {
+            for (const Operation* operation = accepted.first; operation != nullptr;
+                 operation = operation->next) {
+                statistics_.operations[static_cast<size_t>(operation->kind)]++;
+            }
+            queue_->submit(*accepted.first);
+            to_control = pump();
+            const bool nobody_polls = !has_leader_ && queue_->pending_callbacks() > 0;
+            if (nobody_polls || (accepted.earliest_deadline_ns != 0 &&
+                                 accepted.earliest_deadline_ns < next_look_ns_)) {
+                poke();
+            }
+            wake_finished();
+        }
+        complete_rejected(rejected);
+    }
+    submit_to_control(to_control);
+}
+
+}  // namespace tiffin::rdma_blk

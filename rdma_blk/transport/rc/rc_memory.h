@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// Remote memory over RDMA, Reliable Connected: reads, writes and, where the volume says so, atomics are posted to a
+// queue pair and carried out by the server's network card in windows that are this session's alone. Beside it is
+// a TcpMemory (control_): it has the session, leases and probes, resumes the session after a break, and takes flushes and
+// the remaining atomics as requests. docs/remote.md, "rc", says why.
+//
+// Who does what, and under which lock:
+//   - mutex_ guards everything but polling. Work is posted under it; nothing else is locked while it is held, so what
+//     goes to control_ is handed over after it has been let go.
+//   - The lead (has_leader_) is the right to poll the completion queue and to destroy the queue pair. One of the
+//     waiting threads has it and polls for all; a little while without sleeping, then with the device's events.
+//   - The path (queue pair and windows) ends with any error, with control_'s connection, and when rights or sizes change.
+//     The thread (rc_thread.cc) gets another one. It also watches deadlines, completes what control_ has done, and polls
+//     when operations have a `complete` function and nobody waits.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fs/vfs/host.h"
+#include "rdma_blk/remote_memory.h"
+#include "rdma_blk/session/one_sided_queue.h"
+#include "rdma_blk/transport/open.h"
+#include "rdma_blk/transport/rc/bounce_pool.h"
+#include "rdma_blk/transport/tcp/tcp_memory.h"
+#include "rdma_blk/transport/verbs/verbs.h"
+
+namespace tiffin::rdma_blk {
+
+class RcMemory final : public RemoteMemory, private ConnectionListener, private OneSidedUser {
+  public:
+    // See open_remote_memory(). Error eopnotsupp: there is no device here or there, or it is another network.
+    static Result<std::unique_ptr<RemoteMemory>> open(const RemoteAddress& address,
+                                                      const OpenOptions& options,
+                                                      ConnectionListener* listener, Holder& holder,
+                                                      std::string& problem);
+    ~RcMemory() override;
+
+    const Geometry& geometry() const override { return control_->geometry(); }
+    const Limits& limits() const override { return limits_; }
+    ConnectionInfo connection() const override EXCLUDES(mutex_);
+    Statistics statistics() const override EXCLUDES(mutex_);
+    void submit(Operation& first) override EXCLUDES(mutex_);
+    void wait(Operation& operation) override EXCLUDES(mutex_);
+    size_t progress() override EXCLUDES(mutex_);
+    Result<void> add_arena(MutableByteSpan memory) override EXCLUDES(mutex_);
+    Result<void> start_writing(bool force, Holder& holder) override EXCLUDES(mutex_);
+    uint64_t change_mark() const override { return change_count_.load(); }
+    void changes_flushed(uint64_t mark) override;
+    void close() override EXCLUDES(mutex_);
+
+  private:
+    static constexpr size_t kMaxArenas = 64;
+    static constexpr uint32_t kMaxPieces = 16;
+
+    struct Waiter {
+        Operation* operation = nullptr;
+        Waiter* next = nullptr;
+        bool is_woken = false;
+        host::Semaphore wake;
+    };
+    // What is kept beside a posted operation.
+    struct Entry {
+        uint64_t round = 0;
+        uint16_t chunk_count = 0;
+        uint16_t chunks[BouncePool::kMaxChunks] = {};
+        verbs::Piece pieces[kMaxPieces];
+    };
+    // An operation that control_ has for one of ours.
+    struct Proxy {
+        Operation operation;
+        RcMemory* owner = nullptr;
+        Operation* target = nullptr;
+        uint64_t covers = 0;  // changes that a flush of everything covers
+        Proxy* next = nullptr;
+    };
+    struct Arena {
+        unsigned char* begin = nullptr;
+        unsigned char* end = nullptr;
+        std::unique_ptr<verbs::Memory> memory;
+    };
+    struct Path {
+        std::unique_ptr<verbs::QueuePair> queue_pair;
+        wire::RcWindow windows[wire::kRcWindowCount] = {};
+        uint32_t generation = 0;  // control_generation_ before it was asked for
+    };
+    struct Batch {
+        Operation* first = nullptr;
+        Operation* last = nullptr;
+        uint64_t earliest_deadline_ns = 0;
+
+        void append(Operation& operation);
+    };
+
+    RcMemory(const OpenOptions& options, ConnectionListener* listener);
+
+    // ---- rc_memory.cc ----
+    Result<void> prepare(std::string& problem) EXCLUDES(mutex_);
+    bool is_within_limits(const Operation& operation) const;
+    void sort_batch(Operation& first, Batch& accepted, Batch& rejected) const;
+    void complete_rejected(Batch& rejected) REQUIRES(mutex_);
+    ConnectionInfo present_info() const REQUIRES(mutex_);
+    void set_state(ConnectionState state) REQUIRES(mutex_);
+    bool has_unflushed() const override;
+    void connection_changed(const ConnectionInfo& info) override;
+
+    // ---- rc_posting.cc: the queue pair ----
+    // Posts what may be posted. What goes to control_ is in the list returned; the caller submits it without mutex_.
+    [[nodiscard]] Proxy* pump() REQUIRES(mutex_);
+    void submit_to_control(Proxy* first) EXCLUDES(mutex_);
+    enum class Admission : uint8_t { post, wait, refuse, new_path };
+    Admission admit(const Operation& operation, const wire::RcWindow*& window, Error& error) const
+        REQUIRES(mutex_);
+    bool find_pieces(const Operation& operation, Entry& entry, uint32_t& piece_count) const
+        REQUIRES(mutex_);
+    bool take_bounce(const Operation& operation, uint64_t size_bytes, Entry& entry,
+                     uint32_t& piece_count) REQUIRES(mutex_);
+    Admission fill_work(const Operation& operation, const wire::RcWindow& window,
+                        verbs::WorkRequest& work) REQUIRES(mutex_);
+    Proxy* take_proxy(Operation& operation) REQUIRES(mutex_);
+    static void control_done(Operation& operation);
+    void handle_control_done() REQUIRES(mutex_);
+    // These need the lead.
+    void handle_completions(const verbs::Completion* completions, size_t count) REQUIRES(mutex_);
+    void finish_up_to(uint64_t number) REQUIRES(mutex_);
+    void finish_one() REQUIRES(mutex_);
+    void release_entry(uint64_t number) REQUIRES(mutex_);
+    void poll_round(uint64_t sleep_until_ns, bool is_thread) REQUIRES(mutex_);
+    void break_path() REQUIRES(mutex_);
+    void abort_path() REQUIRES(mutex_);
+    Entry& entry(uint64_t number) { return entries_[number % entries_.size()]; }
+    uint64_t& word(uint64_t number) {
+        return bounce_.word(static_cast<uint16_t>(number % entries_.size()));
+    }
+
+    // ---- rc_waiting.cc ----
+    void lead(const Operation& operation) REQUIRES(mutex_);
+    void pass_lead() REQUIRES(mutex_);
+    bool wake_next_leader() REQUIRES(mutex_);
+    void sleep(Waiter& waiter) REQUIRES(mutex_);
+    void wake(Waiter& waiter) REQUIRES(mutex_);
+    void wake_finished() REQUIRES(mutex_);
+
+    // ---- rc_thread.cc ----
+    static void run_thread(void* memory);
+    void run() EXCLUDES(mutex_);
+    void serve_path(uint64_t now_ns) REQUIRES(mutex_);
+    void rejoin(uint64_t now_ns) REQUIRES(mutex_);
+    Result<Path> ask_for_path(std::string& problem) EXCLUDES(mutex_);
+    bool adopt(Path& path) REQUIRES(mutex_);
+    void look_at_control() REQUIRES(mutex_);
+    void beat() REQUIRES(mutex_);
+    void end_session(ConnectionState state, Error error) REQUIRES(mutex_);
+    void sleep_until(uint64_t time_ns) REQUIRES(mutex_);
+    // Pumps, and submits to control_ with mutex_ let go for that.
+    void pump_all() REQUIRES(mutex_);
+    void poke();
+    void wake_leader();
+
+    OpenOptions options_;
+    ConnectionListener* listener_;
+    std::unique_ptr<TcpMemory> control_;
+    Limits limits_;
+    std::unique_ptr<verbs::Device> device_;
+
+    mutable host::Mutex mutex_{host::LockClass::leaf};
+    host::Condition changed_;  // the path, or the state
+    std::unique_ptr<OneSidedQueue> queue_ GUARDED_BY(mutex_);
+    std::vector<Entry> entries_ GUARDED_BY(mutex_);  // by number
+    std::vector<verbs::WorkRequest> work_ GUARDED_BY(mutex_);
+    std::vector<Arena> arenas_ GUARDED_BY(mutex_);
+    BouncePool bounce_ GUARDED_BY(mutex_);
+    // Its queue pair: posted to under mutex_; polled with the lead; made and destroyed with both.
+    Path path_;
+    bool is_broken_ GUARDED_BY(mutex_) = false;  // whoever leads destroys the path
+    bool is_planned_ GUARDED_BY(mutex_) =
+        false;  // ... for another one with other rights: no failure
+    ConnectionState state_ GUARDED_BY(mutex_) = ConnectionState::connecting;
+
+    std::vector<Proxy> proxies_;
+    Proxy* free_proxies_ GUARDED_BY(mutex_) = nullptr;
+    std::atomic<Proxy*> done_proxies_{nullptr};  // a stack, pushed to by control_'s threads
+
+    bool has_leader_ GUARDED_BY(mutex_) = false;
+    Waiter* waiters_ GUARDED_BY(mutex_) = nullptr;
+    uint64_t post_round_ GUARDED_BY(mutex_) = 0;
+    uint64_t counted_round_ GUARDED_BY(mutex_) = 0;
+    Statistics statistics_ GUARDED_BY(mutex_);
+
+    // Reads may be done without any lock.
+    std::atomic<uint64_t> change_count_{0};
+    std::atomic<uint64_t> flushed_count_{0};
+
+    // What control_ says of itself; written by its threads.
+    std::atomic<ConnectionState> control_state_{ConnectionState::connecting};
+    std::atomic<uint32_t> control_generation_{0};  // raised when it leaves `ready`
+    std::atomic<uint64_t> session_id_{0};
+    std::atomic<uint32_t> incarnation_{0};
+    std::atomic<uint64_t> epoch_{0};
+    std::atomic<uint64_t> content_incarnation_{0};
+    std::atomic<uint64_t> empty_since_incarnation_{0};
+    std::atomic<bool> has_news_{false};  // of control_, for the thread
+
+    Operation heartbeat_;
+    vfs::IoVector heartbeat_buffer_{};
+    uint64_t heartbeat_count_ = 0;
+    std::atomic<bool> is_beating_{false};
+    uint64_t next_beat_ns_ GUARDED_BY(mutex_) = 0;
+    uint64_t beat_interval_ns_ = 1'000'000'000;
+
+    host::Thread thread_;
+    int event_ = -1;       // wakes the thread
+    int lead_event_ = -1;  // wakes a leader that sleeps
+    bool is_stopping_ GUARDED_BY(mutex_) = false;
+    uint64_t next_look_ns_ GUARDED_BY(mutex_) = 0;
+    uint64_t lost_ns_ GUARDED_BY(mutex_) = 0;
+    uint64_t adopted_count_ GUARDED_BY(mutex_) = 0;  // finished_count() when the path came
+    uint32_t attempts_ GUARDED_BY(mutex_) = 0;
+    uint64_t next_attempt_ns_ GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace tiffin::rdma_blk

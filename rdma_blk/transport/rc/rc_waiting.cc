@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// An RcMemory's callers while they wait: who leads, who sleeps, the lease, and the end.
+#include <unistd.h>
+
+#include <utility>
+
+#include "rdma_blk/transport/rc/rc_memory.h"
+
+namespace tiffin::rdma_blk {
+namespace {
+
+constexpr uint64_t kMillisecondNs = 1'000'000;
+constexpr uint64_t kLeadSleepNs = 20 * kMillisecondNs;
+constexpr uint64_t kPathTimeoutNs = 90'000 * kMillisecondNs;
+
+}  // namespace
+
+void RcMemory::wait(Operation& operation) {
+    if (operation.finished.load(std::memory_order_acquire) != 0) {
+        return;
+    }
+    MutexLock lock(mutex_);
+    while (operation.finished.load(std::memory_order_acquire) == 0) {
+        if (path_.queue_pair != nullptr && !has_leader_ && queue_->posted_count() > 0) {
+            lead(operation);
+        } else {
+            Waiter waiter;
+            waiter.operation = &operation;
+            sleep(waiter);
+        }
+    }
+}
+
+// Polls for all until `operation` is complete, or nothing is posted.
+void RcMemory::lead(const Operation& operation) {
+    has_leader_ = true;
+    while (operation.finished.load(std::memory_order_acquire) == 0 && path_.queue_pair != nullptr &&
+           queue_->posted_count() > 0) {
+        poll_round(host::monotonic_ns() + kLeadSleepNs, false);
+    }
+    has_leader_ = false;
+    pass_lead();
+}
+
+// Whoever leaves the lead sees to it that somebody has it, as long as something is posted.
+void RcMemory::pass_lead() {
+    const bool is_needed =
+        !has_leader_ && path_.queue_pair != nullptr && queue_->posted_count() > 0;
+    if (is_needed && !wake_next_leader() && queue_->pending_callbacks() > 0) {
+        poke();
+    }
+}
+
+// False: nobody waits.
+bool RcMemory::wake_next_leader() {
+    if (has_leader_ || path_.queue_pair == nullptr || queue_->posted_count() == 0) {
+        return false;
+    }
+    for (Waiter* waiter = waiters_; waiter != nullptr; waiter = waiter->next) {
+        if (waiter->operation->finished.load(std::memory_order_acquire) == 0) {
+            wake(*waiter);
+            return true;
+        }
+    }
+    return false;
+}
+
+void RcMemory::sleep(Waiter& waiter) {
+    waiter.next = waiters_;
+    waiters_ = &waiter;
+    mutex_.unlock();
+    waiter.wake.wait();
+    mutex_.lock();
+    Waiter** place = &waiters_;
+    while (*place != &waiter) {
+        place = &(*place)->next;
+    }
+    *place = waiter.next;
+    // It may have been woken to lead, and finds that it has nothing to wait for any more.
+    if (waiter.operation->finished.load(std::memory_order_acquire) != 0) {
+        pass_lead();
+    }
+}
+
+void RcMemory::wake(Waiter& waiter) {
+    if (!waiter.is_woken) {
+        waiter.is_woken = true;
+        waiter.wake.post();
+    }
+}
+
+void RcMemory::wake_finished() {
+    for (Waiter* waiter = waiters_; waiter != nullptr; waiter = waiter->next) {
+        if (waiter->operation->finished.load(std::memory_order_acquire) != 0) {
+            wake(*waiter);
+        }
+    }
+}
+
+size_t RcMemory::progress() {
+    MutexLock lock(mutex_);
+    if (has_leader_ || path_.queue_pair == nullptr) {
+        return 0;
+    }
+    const size_t before = queue_->pending_count();
+    has_leader_ = true;
+    poll_round(0, false);
+    has_leader_ = false;
+    pass_lead();
+    const size_t after = queue_->pending_count();
+    return before > after ? before - after : 0;
+}
+
+// ---- Lease and end ------------------------------------------------------------------------------------------
+
+// Windows that writes may go through come with another path.
+Result<void> RcMemory::start_writing(bool force, Holder& holder) {
+    TRY(control_->start_writing(force, holder));
+    const uint64_t deadline = host::monotonic_ns() + kPathTimeoutNs;
+    MutexLock lock(mutex_);
+    if (path_.queue_pair != nullptr && path_.windows[0].writes == 0) {
+        is_planned_ = true;
+        abort_path();
+    }
+    while (path_.queue_pair == nullptr || is_broken_ || path_.windows[0].writes == 0) {
+        if (state_ != ConnectionState::ready && state_ != ConnectionState::reconnecting) {
+            return Error::estale;
+        }
+        if (host::monotonic_ns() >= deadline) {
+            return Error::etimedout;
+        }
+        changed_.wait_for(mutex_, 20'000);
+    }
+    return {};
+}
+
+void RcMemory::close() {
+    if (thread_.running()) {
+        {
+            MutexLock lock(mutex_);
+            is_stopping_ = true;
+        }
+        poke();
+        thread_.join();
+    }
+    {
+        MutexLock lock(mutex_);
+        if (path_.queue_pair != nullptr) {
+            is_planned_ = true;
+            is_broken_ = true;
+            path_.queue_pair->stop();
+            break_path();
+        }
+    }
+    control_->close();
+    MutexLock lock(mutex_);
+    if (!queue_) {
+        return;
+    }
+    handle_control_done();
+    if (state_ == ConnectionState::ready || state_ == ConnectionState::reconnecting) {
+        set_state(ConnectionState::closed);
+    }
+    queue_->fail_all(Error::enodev);
+    wake_finished();
+}
+
+}  // namespace tiffin::rdma_blk
