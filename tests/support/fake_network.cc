@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+#include "tests/support/fake_network.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace tiffin::rdma_blk::test {
+
+using verbs::Completion;
+using verbs::Piece;
+using verbs::Status;
+using verbs::WorkKind;
+using verbs::WorkRequest;
+
+class FakeMemory final : public verbs::Memory {
+  public:
+    FakeMemory(FakeNetwork& network, unsigned char* begin, uint64_t size_bytes)
+        : network_(network) {
+        MutexLock lock(network_.mutex_);
+        key_ = network_.next_number_++;
+        network_.regions_[key_] = {begin, size_bytes};
+    }
+    ~FakeMemory() override {
+        MutexLock lock(network_.mutex_);
+        network_.regions_.erase(key_);
+    }
+    uint32_t local_key() const override { return key_; }
+
+  private:
+    FakeNetwork& network_;
+    uint32_t key_ = 0;
+};
+
+class FakeWindow final : public verbs::Window {
+  public:
+    explicit FakeWindow(FakeNetwork& network) : network_(network) {}
+    ~FakeWindow() override {
+        MutexLock lock(network_.mutex_);
+        network_.bindings_.erase(key_);
+    }
+    uint32_t key() const override { return key_; }
+    void set_key(uint32_t key) { key_ = key; }
+
+  private:
+    FakeNetwork& network_;
+    uint32_t key_ = 0;
+};
+
+class FakeDevice final : public verbs::Device {
+  public:
+    explicit FakeDevice(FakeNetwork& network) : network_(network) {
+        capabilities_.piece_count = 4;
+        capabilities_.inline_bytes = 128;
+        capabilities_.has_windows = network.has_windows;
+        capabilities_.device_name = "fake0";
+    }
+    const verbs::Capabilities& capabilities() const override { return capabilities_; }
+    Result<std::unique_ptr<verbs::Memory>> register_memory(void* address, uint64_t size_bytes,
+                                                           bool) override {
+        return std::unique_ptr<verbs::Memory>(std::make_unique<FakeMemory>(
+            network_, static_cast<unsigned char*>(address), size_bytes));
+    }
+    Result<std::unique_ptr<verbs::Window>> allocate_window() override {
+        return std::unique_ptr<verbs::Window>(std::make_unique<FakeWindow>(network_));
+    }
+    Result<std::unique_ptr<verbs::QueuePair>> create_queue_pair(uint32_t queue_depth) override {
+        uint32_t number = 0;
+        {
+            MutexLock lock(network_.mutex_);
+            number = network_.next_number_++;
+        }
+        return std::unique_ptr<verbs::QueuePair>(
+            std::make_unique<FakeQueuePair>(network_, number, queue_depth));
+    }
+
+  private:
+    FakeNetwork& network_;
+    verbs::Capabilities capabilities_;
+};
+
+// ---- The network ------------------------------------------------------------------------------------------
+
+FakeNetwork::FakeNetwork() { verbs::use_devices(this); }
+
+FakeNetwork::~FakeNetwork() { verbs::use_devices(nullptr); }
+
+bool FakeNetwork::exist(std::string& problem) {
+    problem = is_present ? "" : "this machine has no RDMA device";
+    return is_present;
+}
+
+Result<std::unique_ptr<verbs::Device>> FakeNetwork::open(const uint8_t address[16],
+                                                         std::string& problem) {
+    (void)address;
+    if (!exist(problem)) {
+        return Error::enodev;
+    }
+    return std::unique_ptr<verbs::Device>(std::make_unique<FakeDevice>(*this));
+}
+
+FakeNetwork::Counts FakeNetwork::counts() {
+    MutexLock lock(mutex_);
+    return counts_;
+}
+
+void FakeNetwork::break_after(uint64_t count, bool is_executed) {
+    MutexLock lock(mutex_);
+    breaks_ = true;
+    breaks_executed_ = is_executed;
+    breaks_after_ = count;
+}
+
+void FakeNetwork::hold(bool holds) {
+    MutexLock lock(mutex_);
+    holds_ = holds;
+    for (auto& [number, pair] : pairs_) {
+        while (!holds && !pair->held_.empty()) {
+            const FakeQueuePair::Held held = std::move(pair->held_.front());
+            pair->held_.pop_front();
+            execute(*pair, held);
+        }
+    }
+}
+
+size_t FakeNetwork::held_count() {
+    MutexLock lock(mutex_);
+    size_t count = 0;
+    for (const auto& [number, pair] : pairs_) {
+        count += pair->held_.size();
+    }
+    return count;
+}
+
+size_t FakeNetwork::queue_pair_count() {
+    MutexLock lock(mutex_);
+    return pairs_.size();
+}
+
+size_t FakeNetwork::window_count() {
+    MutexLock lock(mutex_);
+    return bindings_.size();
+}
+
+FakeQueuePair* FakeNetwork::find(uint32_t number) {
+    const auto found = pairs_.find(number);
+    return found == pairs_.end() ? nullptr : found->second;
+}
+
+void FakeNetwork::complete(FakeQueuePair& pair, const WorkRequest& work, Status status) {
+    pair.since_signalled_++;
+    if (status == Status::success && !work.is_signalled) {
+        return;
+    }
+    pair.completions_.push_back({{work.id, status}, std::exchange(pair.since_signalled_, 0)});
+    if (std::exchange(pair.is_armed_, false)) {
+        const uint64_t one = 1;
+        [[maybe_unused]] const ssize_t written = write(pair.event_, &one, sizeof(one));
+    }
+}
+
+void FakeNetwork::break_pair(FakeQueuePair& pair) {
+    pair.is_broken_ = true;
+    while (!pair.held_.empty()) {
+        complete(pair, pair.held_.front().work, Status::lost);
+        pair.held_.pop_front();
+    }
+}
+
+bool FakeNetwork::owns_pieces(const WorkRequest& work, const std::vector<Piece>& pieces) {
+    return work.is_inline || std::all_of(pieces.begin(), pieces.end(), [&](const Piece& piece) {
+               const auto found = regions_.find(piece.local_key);
+               const auto* begin = static_cast<unsigned char*>(piece.address);
+               return found != regions_.end() && begin >= found->second.begin &&
+                      begin + piece.size_bytes <= found->second.begin + found->second.size_bytes;
+           });
+}
+
+void FakeNetwork::execute(FakeQueuePair& pair, const FakeQueuePair::Held& held) {
+    const WorkRequest& work = held.work;
+    if (pair.is_broken_) {
+        complete(pair, work, Status::lost);
+        return;
+    }
+    if (work.kind == WorkKind::bind_window) {
+        auto& window = static_cast<FakeWindow&>(*work.window);
+        bindings_.erase(window.key());
+        window.set_key(next_number_++);
+        bindings_[window.key()] = {pair.address_.queue_pair,
+                                   static_cast<unsigned char*>(work.address), work.size_bytes,
+                                   work.allows_writes};
+        counts_.bindings++;
+        complete(pair, work, Status::success);
+        return;
+    }
+    if (work.kind == WorkKind::invalidate) {
+        counts_.invalidations++;
+        complete(pair, work,
+                 bindings_.erase(work.window->key()) == 1 ? Status::success : Status::failed);
+        return;
+    }
+    if (breaks_ && breaks_after_ == 0) {
+        breaks_ = false;
+        if (breaks_executed_) {
+            (void)transfer(pair, held);
+        }
+        complete(pair, work, Status::lost);
+        break_pair(pair);
+        return;
+    }
+    breaks_after_ -= breaks_ ? 1 : 0;
+    const Status status = transfer(pair, held);
+    complete(pair, work, status);
+    if (status != Status::success) {
+        break_pair(pair);
+    }
+}
+
+Status FakeNetwork::transfer(FakeQueuePair& pair, const FakeQueuePair::Held& held) {
+    const WorkRequest& work = held.work;
+    const FakeQueuePair* peer = find(pair.peer_);
+    if (peer == nullptr || peer->is_broken_ || peer->peer_ != pair.address_.queue_pair) {
+        return Status::lost;
+    }
+    if (!owns_pieces(work, held.pieces)) {
+        return Status::failed;
+    }
+    uint64_t size = 0;
+    for (const Piece& piece : held.pieces) {
+        size += piece.size_bytes;
+    }
+    const auto found = bindings_.find(work.remote_key);
+    const auto begin =
+        found == bindings_.end() ? uint64_t{0} : reinterpret_cast<uint64_t>(found->second.begin);
+    if (found == bindings_.end() || found->second.queue_pair != pair.peer_ ||
+        work.remote_address < begin || size > found->second.size_bytes ||
+        work.remote_address - begin > found->second.size_bytes - size ||
+        (work.kind != WorkKind::read && !found->second.allows_writes)) {
+        counts_.refusals++;
+        return Status::refused;
+    }
+    auto* remote = reinterpret_cast<unsigned char*>(work.remote_address);
+    if (work.kind == WorkKind::read || work.kind == WorkKind::write) {
+        (work.kind == WorkKind::read ? counts_.reads : counts_.writes)++;
+        const unsigned char* inlined = held.inline_bytes.data();
+        for (const Piece& piece : held.pieces) {
+            if (work.kind == WorkKind::read) {
+                std::memcpy(piece.address, remote, piece.size_bytes);
+            } else {
+                std::memcpy(remote, work.is_inline ? inlined : piece.address, piece.size_bytes);
+                inlined += work.is_inline ? piece.size_bytes : 0;
+            }
+            remote += piece.size_bytes;
+        }
+        return Status::success;
+    }
+    counts_.atomics++;
+    auto* word = reinterpret_cast<uint64_t*>(remote);
+    uint64_t old_value = __atomic_load_n(word, __ATOMIC_RELAXED);
+    if (work.kind == WorkKind::fetch_add) {
+        old_value = __atomic_fetch_add(word, work.operand, __ATOMIC_SEQ_CST);
+    } else if (old_value == work.compare) {
+        __atomic_store_n(word, work.operand, __ATOMIC_SEQ_CST);
+    }
+    std::memcpy(held.pieces[0].address, &old_value, sizeof(old_value));
+    return Status::success;
+}
+
+// ---- A queue pair -----------------------------------------------------------------------------------------
+
+FakeQueuePair::FakeQueuePair(FakeNetwork& network, uint32_t number, uint32_t depth)
+    : network_(network), depth_(depth), event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    address_.queue_pair = number;
+    address_.mtu = 5;
+    address_.read_depth = 16;
+    MutexLock lock(network_.mutex_);
+    network_.pairs_[number] = this;
+}
+
+FakeQueuePair::~FakeQueuePair() {
+    {
+        MutexLock lock(network_.mutex_);
+        network_.pairs_.erase(address_.queue_pair);
+        for (auto place = network_.bindings_.begin(); place != network_.bindings_.end();) {
+            place = place->second.queue_pair == address_.queue_pair
+                        ? network_.bindings_.erase(place)
+                        : std::next(place);
+        }
+    }
+    close(event_);
+}
+
+Result<void> FakeQueuePair::connect(const wire::QueuePairAddress& peer) {
+    MutexLock lock(network_.mutex_);
+    peer_ = peer.queue_pair;
+    return {};
+}
+
+Result<void> FakeQueuePair::post(const WorkRequest* work, size_t count) {
+    MutexLock lock(network_.mutex_);
+    network_.counts_.posts++;
+    for (size_t i = 0; i < count; i++) {
+        if (++unpolled_ > depth_) {
+            return Error::eio;  // the caller did not keep to the depth
+        }
+        Held held{work[i], {work[i].pieces, work[i].pieces + work[i].piece_count}, {}};
+        if (work[i].is_inline) {
+            network_.counts_.inlined++;
+            for (const Piece& piece : held.pieces) {
+                const auto* bytes = static_cast<const unsigned char*>(piece.address);
+                held.inline_bytes.insert(held.inline_bytes.end(), bytes, bytes + piece.size_bytes);
+            }
+        }
+        const bool is_data =
+            work[i].kind != WorkKind::bind_window && work[i].kind != WorkKind::invalidate;
+        network_.counts_.fenced += work[i].is_fenced ? 1 : 0;
+        network_.counts_.signalled += is_data && work[i].is_signalled ? 1 : 0;
+        if (is_data && network_.holds_ && !is_broken_) {
+            held_.push_back(std::move(held));
+        } else {
+            network_.execute(*this, held);
+        }
+    }
+    return {};
+}
+
+size_t FakeQueuePair::poll(Completion* completions, size_t capacity) {
+    MutexLock lock(network_.mutex_);
+    size_t count = 0;
+    while (count < capacity && !completions_.empty()) {
+        completions[count++] = completions_.front().first;
+        unpolled_ -= completions_.front().second;
+        completions_.pop_front();
+    }
+    return count;
+}
+
+Result<void> FakeQueuePair::arm() {
+    MutexLock lock(network_.mutex_);
+    is_armed_ = true;
+    return {};
+}
+
+void FakeQueuePair::disarm() {
+    uint64_t count = 0;
+    [[maybe_unused]] const ssize_t size = read(event_, &count, sizeof(count));
+}
+
+void FakeQueuePair::stop() {
+    MutexLock lock(network_.mutex_);
+    network_.break_pair(*this);
+    if (std::exchange(is_armed_, false)) {
+        const uint64_t one = 1;
+        [[maybe_unused]] const ssize_t written = write(event_, &one, sizeof(one));
+    }
+}
+
+}  // namespace tiffin::rdma_blk::test

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// RDMA devices of this process: queue pairs that copy memory, with windows and keys checked as a network card does, and
+// with errors where a test wants them. What is posted is executed within post(), unless it is held.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fs/vfs/host.h"
+#include "rdma_blk/transport/verbs/verbs.h"
+
+namespace tiffin::rdma_blk::test {
+
+class FakeNetwork;
+
+class FakeQueuePair final : public verbs::QueuePair {
+  public:
+    FakeQueuePair(FakeNetwork& network, uint32_t number, uint32_t depth);
+    ~FakeQueuePair() override;
+    const wire::QueuePairAddress& address() const override { return address_; }
+    Result<void> connect(const wire::QueuePairAddress& peer) override;
+    Result<void> post(const verbs::WorkRequest* work, size_t count) override;
+    size_t poll(verbs::Completion* completions, size_t capacity) override;
+    int event_descriptor() const override { return event_; }
+    Result<void> arm() override;
+    void disarm() override;
+    void stop() override;
+
+  private:
+    friend class FakeNetwork;
+    // A copy, as the poster's memory for it is used again.
+    struct Held {
+        verbs::WorkRequest work;
+        std::vector<verbs::Piece> pieces;
+        std::vector<unsigned char> inline_bytes;
+    };
+
+    FakeNetwork& network_;
+    wire::QueuePairAddress address_{};
+    uint32_t depth_;
+    uint32_t peer_ = 0;
+    bool is_broken_ = false;
+    bool is_armed_ = false;
+    int event_ = -1;
+    size_t unpolled_ = 0;  // posted and not known to be complete
+    std::deque<Held> held_;
+    std::deque<std::pair<verbs::Completion, size_t>> completions_;  // with how many it completes
+    size_t since_signalled_ = 0;
+};
+
+class FakeNetwork final : public verbs::Devices {
+  public:
+    // While it lives, it is what verbs::devices() gives.
+    FakeNetwork();
+    ~FakeNetwork() override;
+
+    bool exist(std::string& problem) override;
+    Result<std::unique_ptr<verbs::Device>> open(const uint8_t address[16],
+                                                std::string& problem) override;
+
+    struct Counts {
+        uint64_t posts = 0;  // doorbells
+        uint64_t reads = 0;
+        uint64_t writes = 0;
+        uint64_t atomics = 0;
+        uint64_t inlined = 0;
+        uint64_t fenced = 0;
+        uint64_t signalled = 0;  // of reads, writes and atomics
+        uint64_t bindings = 0;
+        uint64_t invalidations = 0;
+        uint64_t refusals = 0;
+    };
+    Counts counts();
+
+    bool is_present = true;
+    bool has_windows = true;
+
+    // After that many more reads, writes and atomics have been executed, the connection of the next one breaks;
+    // `is_executed`: that one is carried out, though nobody learns it.
+    void break_after(uint64_t count, bool is_executed);
+    // Reads, writes and atomics stay on their way; false: they arrive, if their connection is still there.
+    void hold(bool holds);
+    size_t held_count();
+    size_t queue_pair_count();
+    size_t window_count();  // that are open
+
+  private:
+    friend class FakeQueuePair;
+    friend class FakeDevice;
+    friend class FakeWindow;
+    friend class FakeMemory;
+    struct Binding {
+        uint32_t queue_pair = 0;
+        unsigned char* begin = nullptr;
+        uint64_t size_bytes = 0;
+        bool allows_writes = false;
+    };
+    struct Region {
+        unsigned char* begin = nullptr;
+        uint64_t size_bytes = 0;
+    };
+
+    void execute(FakeQueuePair& pair, const FakeQueuePair::Held& held) REQUIRES(mutex_);
+    verbs::Status transfer(FakeQueuePair& pair, const FakeQueuePair::Held& held) REQUIRES(mutex_);
+    bool owns_pieces(const verbs::WorkRequest& work, const std::vector<verbs::Piece>& pieces)
+        REQUIRES(mutex_);
+    void complete(FakeQueuePair& pair, const verbs::WorkRequest& work, verbs::Status status)
+        REQUIRES(mutex_);
+    void break_pair(FakeQueuePair& pair) REQUIRES(mutex_);
+    FakeQueuePair* find(uint32_t number) REQUIRES(mutex_);
+
+    host::Mutex mutex_{host::LockClass::leaf};
+    std::map<uint32_t, FakeQueuePair*> pairs_ GUARDED_BY(mutex_);
+    std::map<uint32_t, Binding> bindings_ GUARDED_BY(mutex_);
+    std::map<uint32_t, Region> regions_ GUARDED_BY(mutex_);
+    Counts counts_ GUARDED_BY(mutex_);
+    uint32_t next_number_ GUARDED_BY(mutex_) = 100;
+    bool breaks_ GUARDED_BY(mutex_) = false;
+    bool breaks_executed_ GUARDED_BY(mutex_) = false;
+    uint64_t breaks_after_ GUARDED_BY(mutex_) = 0;
+    bool holds_ GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace tiffin::rdma_blk::test

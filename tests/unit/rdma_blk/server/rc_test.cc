@@ -1,0 +1,535 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// Clients of rc and a server of this process, over a network that is made up: what goes through windows, what does
+// not, and what is done when a queue pair breaks at any point.
+#include <gtest/gtest.h>
+
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "rdma_blk/transport/open.h"
+#include "tests/support/fake_network.h"
+#include "tests/unit/rdma_blk/server/server_fixture.h"
+
+namespace tiffin::rdma_blk {
+namespace {
+
+using test::FakeNetwork;
+
+struct Io {
+    Operation operation;
+    vfs::IoVector buffer;
+
+    Io() = default;
+    Io(OperationKind kind, uint64_t offset_bytes, void* data, size_t size_bytes) {
+        set(kind, offset_bytes, data, size_bytes);
+    }
+    void set(OperationKind kind, uint64_t offset_bytes, void* data, size_t size_bytes) {
+        operation.kind = kind;
+        operation.offset_bytes = offset_bytes;
+        buffer = {data, size_bytes};
+        operation.buffers = &buffer;
+        operation.buffer_count = 1;
+    }
+};
+
+class Recorder final : public ConnectionListener {
+  public:
+    void connection_changed(const ConnectionInfo& info) override { last = info.state; }
+    std::atomic<ConnectionState> last{ConnectionState::connecting};
+};
+
+class Client {
+  public:
+    Client(uint16_t port, const Secret<kVolumeKeyBytes>& key, unsigned char number) {
+        address = {"127.0.0.1", port, TransportChoice::rc};
+        std::memcpy(options.key, key.bytes, sizeof(options.key));
+        options.mode = OpenOptions::Mode::write;
+        options.volume_name = "volume";
+        options.holder_text = "the test";
+        options.client_uuid[0] = number;
+        options.slot_count = 16;
+    }
+    ~Client() {
+        if (memory) {
+            memory->close();
+        }
+    }
+    Error try_open() {
+        auto opened = open_remote_memory(address, options, &recorder, holder, problem);
+        if (!opened.ok()) {
+            return opened.error();
+        }
+        memory = opened.release_value();
+        return Error{};
+    }
+    void open() { ASSERT_EQ(try_open(), Error{}) << problem; }
+    Outcome run(Operation& operation) {
+        memory->submit(operation);
+        memory->wait(operation);
+        error = operation.error;
+        return operation.outcome;
+    }
+    Outcome write(uint64_t offset_bytes, const void* data, size_t size_bytes,
+                  AddressSpace space = AddressSpace::data) {
+        Io io(OperationKind::write, offset_bytes, const_cast<void*>(data), size_bytes);
+        io.operation.space = space;
+        return run(io.operation);
+    }
+    Outcome read(uint64_t offset_bytes, void* data, size_t size_bytes,
+                 AddressSpace space = AddressSpace::data) {
+        Io io(OperationKind::read, offset_bytes, data, size_bytes);
+        io.operation.space = space;
+        return run(io.operation);
+    }
+    Outcome add(uint64_t offset_bytes, uint64_t operand, uint64_t& old_value) {
+        Operation operation;
+        operation.kind = OperationKind::fetch_add;
+        operation.offset_bytes = offset_bytes;
+        operation.operand = operand;
+        const Outcome outcome = run(operation);
+        old_value = operation.old_value;
+        return outcome;
+    }
+    Outcome flush() {
+        Operation operation;
+        operation.kind = OperationKind::flush;
+        return run(operation);
+    }
+
+    RemoteAddress address;
+    OpenOptions options;
+    Recorder recorder;
+    Holder holder;
+    std::string problem;
+    std::unique_ptr<RemoteMemory> memory;
+    Error error = Error::eio;
+};
+
+class RcTest : public ServerFixture {
+  protected:
+    void SetUp() override {
+        ServerFixture::SetUp();
+        configuration_.probe_interval_ms = 50;
+        configuration_.lease_timeout_s = 1;
+    }
+    std::unique_ptr<Client> make_client(unsigned char number = 1) {
+        return std::make_unique<Client>(server_->port(), key_, number);
+    }
+    template <typename Condition>
+    static void wait_for(Condition condition) {
+        for (int i = 0; i < 5000 && !condition(); i++) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        }
+        ASSERT_TRUE(condition());
+    }
+
+    FakeNetwork network_;
+};
+
+TEST_F(RcTest, ReadsAndWritesDoNotPassTheServersProcessor) {
+    start();
+    auto client = make_client();
+    client->open();
+    EXPECT_STREQ(client->memory->connection().transport_name, "rc");
+    std::vector<unsigned char> out(100'000, 7);
+    std::vector<unsigned char> in(out.size());
+    EXPECT_EQ(client->write(4096, out.data(), out.size()), Outcome::executed);
+    EXPECT_EQ(client->write(0, "small", 5), Outcome::executed);
+    EXPECT_EQ(client->read(4096, in.data(), in.size()), Outcome::executed);
+    EXPECT_EQ(in, out);
+    EXPECT_EQ(std::memcmp(memory() + 4096, out.data(), out.size()), 0);
+    EXPECT_EQ(std::memcmp(memory(), "small", 5), 0);
+    EXPECT_EQ(volume().counters().requests[1].load(), 0U);
+    EXPECT_EQ(volume().counters().requests[2].load(), 0U);
+    const FakeNetwork::Counts counts = network_.counts();
+    EXPECT_GE(counts.inlined, 1U);
+    EXPECT_EQ(counts.refusals, 0U);
+    // 100,000 bytes each way through bounce buffers.
+    EXPECT_EQ(client->memory->statistics().copied_bytes, 200'000U);
+}
+
+TEST_F(RcTest, MemoryOfAnArenaIsNotCopied) {
+    start();
+    auto client = make_client();
+    client->open();
+    std::vector<unsigned char> arena(1 << 20, 3);
+    ASSERT_TRUE(client->memory->add_arena(MutableByteSpan(arena.data(), arena.size())).ok());
+    EXPECT_EQ(client->write(0, arena.data(), 65536), Outcome::executed);
+    EXPECT_EQ(client->read(0, arena.data() + 65536, 65536), Outcome::executed);
+    EXPECT_EQ(client->memory->statistics().copied_bytes, 0U);
+    EXPECT_EQ(memory()[65535], 3);
+}
+
+TEST_F(RcTest, ABatchIsOneDoorbellOneSignalAndOneRoundTrip) {
+    start();
+    auto client = make_client();
+    client->open();
+    unsigned char bytes[4096] = {1};
+    Io data(OperationKind::write, 0, bytes, sizeof(bytes));
+    Io journal(OperationKind::write, 8192, bytes, 64);
+    journal.operation.after_earlier = true;
+    data.operation.next = &journal.operation;
+    const FakeNetwork::Counts before = network_.counts();
+    const uint64_t round_trips = client->memory->statistics().round_trips;
+    client->memory->submit(data.operation);
+    client->memory->wait(data.operation);
+    client->memory->wait(journal.operation);
+    const FakeNetwork::Counts after = network_.counts();
+    EXPECT_EQ(journal.operation.outcome, Outcome::executed);
+    // A heartbeat may have come between.
+    EXPECT_LE(after.posts - before.posts, 2U);
+    EXPECT_LE(after.signalled - before.signalled, 2U);
+    EXPECT_LE(client->memory->statistics().round_trips - round_trips, 2U);
+    // Writes are executed in order anyway; only behind reads and atomics is a fence needed.
+    EXPECT_EQ(after.fenced, before.fenced);
+    Io read(OperationKind::read, 0, bytes, sizeof(bytes));
+    Io write(OperationKind::write, 0, bytes, sizeof(bytes));
+    write.operation.after_earlier = true;
+    read.operation.next = &write.operation;
+    client->memory->submit(read.operation);
+    client->memory->wait(read.operation);
+    client->memory->wait(write.operation);
+    EXPECT_EQ(network_.counts().fenced, before.fenced + 1);
+}
+
+TEST_F(RcTest, WhatIsNotAllowedIsRefusedWithoutBreakingAnything) {
+    start();
+    auto client = make_client();
+    client->open();
+    unsigned char bytes[64] = {};
+    EXPECT_EQ(client->read(kVolumeBytes - 32, bytes, 64), Outcome::not_executed);
+    EXPECT_EQ(client->error, Error::eio);
+    EXPECT_EQ(client->write(0, bytes, 64, AddressSpace::control), Outcome::not_executed);
+    EXPECT_EQ(client->error, Error::eio);
+    EXPECT_EQ(client->read(0, bytes, 64, AddressSpace::control), Outcome::executed);
+    EXPECT_EQ(std::memcmp(bytes, "TFRCORE1", 8), 0);
+    EXPECT_EQ(client->write(8192, "word", 4, AddressSpace::control), Outcome::executed);
+    EXPECT_EQ(network_.counts().refusals, 0U);
+    EXPECT_EQ(client->memory->statistics().reconnections, 0U);
+}
+
+TEST_F(RcTest, AReaderCannotWriteUntilItHasTheLease) {
+    start();
+    auto client = make_client();
+    client->options.mode = OpenOptions::Mode::read;
+    client->open();
+    EXPECT_EQ(client->write(0, "x", 1), Outcome::not_executed);
+    EXPECT_EQ(client->error, Error::erofs);
+    ASSERT_TRUE(client->memory->start_writing(false, client->holder).ok());
+    EXPECT_EQ(client->write(0, "x", 1), Outcome::executed);
+    EXPECT_EQ(client->memory->statistics().reconnections, 0U);
+    EXPECT_EQ(client->recorder.last, ConnectionState::ready);
+}
+
+TEST_F(RcTest, AtomicsOfTheServersProcessorGoOverTheControlConnection) {
+    start();
+    auto client = make_client();
+    client->open();
+    uint64_t old_value = 1;
+    EXPECT_EQ(client->add(64, 5, old_value), Outcome::executed);
+    EXPECT_EQ(old_value, 0U);
+    EXPECT_EQ(client->add(64, 5, old_value), Outcome::executed);
+    EXPECT_EQ(old_value, 5U);
+    EXPECT_EQ(network_.counts().atomics, 0U);
+    EXPECT_EQ(client->flush(), Outcome::executed);
+}
+
+TEST_F(RcTest, OrderBetweenDeviceAndControlConnection) {
+    start();
+    auto client = make_client();
+    client->open();
+    uint64_t value = 40;
+    Io write(OperationKind::write, 0, &value, sizeof(value));
+    Operation atomic;
+    atomic.kind = OperationKind::fetch_add;
+    atomic.operand = 2;
+    atomic.after_earlier = true;
+    uint64_t result = 0;
+    Io read(OperationKind::read, 0, &result, sizeof(result));
+    read.operation.after_earlier = true;
+    write.operation.next = &atomic;
+    atomic.next = &read.operation;
+    client->memory->submit(write.operation);
+    client->memory->wait(read.operation);
+    client->memory->wait(atomic);
+    client->memory->wait(write.operation);
+    EXPECT_EQ(atomic.old_value, 40U);
+    EXPECT_EQ(result, 42U);
+}
+
+TEST_F(RcTest, ABrokenQueuePairIsReplacedAndWritesAreRepeated) {
+    start();
+    auto client = make_client();
+    client->open();
+    for (const bool is_executed : {false, true}) {
+        network_.break_after(3, is_executed);
+        for (uint64_t i = 0; i < 10; i++) {
+            EXPECT_EQ(client->write(i * 512, &i, sizeof(i)), Outcome::executed);
+        }
+        for (uint64_t i = 0; i < 10; i++) {
+            uint64_t found = 99;
+            EXPECT_EQ(client->read(i * 512, &found, sizeof(found)), Outcome::executed);
+            EXPECT_EQ(found, i);
+        }
+    }
+    EXPECT_EQ(client->memory->statistics().reconnections, 2U);
+    EXPECT_EQ(client->recorder.last, ConnectionState::ready);
+    // Of each session one, at both ends.
+    wait_for([&] { return network_.queue_pair_count() == 2; });
+}
+
+TEST_F(RcTest, ADeadlineEndsThePathAndNothingLateArrives) {
+    start();
+    auto client = make_client();
+    client->open();
+    uint64_t value = 1;
+    ASSERT_EQ(client->write(0, &value, sizeof(value)), Outcome::executed);
+    network_.hold(true);
+    value = 2;
+    Io late(OperationKind::write, 0, &value, sizeof(value));
+    late.operation.deadline_ns = host::monotonic_ns() + 20'000'000;
+    EXPECT_EQ(client->run(late.operation), Outcome::unknown);
+    EXPECT_EQ(client->error, Error::etimedout);
+    network_.hold(false);
+    uint64_t found = 0;
+    EXPECT_EQ(client->read(0, &found, sizeof(found)), Outcome::executed);
+    EXPECT_EQ(found, 1U);
+    EXPECT_EQ(client->memory->statistics().aborts, 1U);
+}
+
+TEST_F(RcTest, FencingClosesWindowsBeforeTheNextWriterIsLetIn) {
+    start();
+    auto old_holder = make_client(1);
+    old_holder->open();
+    std::atomic<uint64_t> executed{0};
+    std::thread writer([&] {
+        uint64_t value = 1;
+        while (old_holder->write(4096, &value, sizeof(value)) == Outcome::executed) {
+            value++;
+            executed++;
+        }
+    });
+    wait_for([&] { return executed.load() > 100; });
+    auto other = make_client(2);
+    EXPECT_EQ(other->try_open(), Error::ebusy);
+    EXPECT_EQ(std::string(other->holder.text), "the test");
+    other->options.force = true;
+    other->open();
+    uint64_t mine = ~uint64_t{0};
+    ASSERT_EQ(other->write(4096, &mine, sizeof(mine)), Outcome::executed);
+    writer.join();
+    uint64_t found = 0;
+    ASSERT_EQ(other->read(4096, &found, sizeof(found)), Outcome::executed);
+    EXPECT_EQ(found, mine);
+    EXPECT_EQ(old_holder->error, Error::estale);
+    wait_for([&] { return old_holder->recorder.last == ConnectionState::fenced; });
+    EXPECT_GE(network_.counts().invalidations, 4U);
+}
+
+TEST_F(RcTest, AnotherQueuePairCannotUseAWindow) {
+    start();
+    auto client = make_client();
+    client->open();
+    // As a stranger with the right key of a window, on a queue pair of its own.
+    std::string problem;
+    const uint8_t address[16] = {};
+    auto device = network_.open(address, problem).release_value();
+    auto here = device->create_queue_pair(8).release_value();
+    auto there = device->create_queue_pair(8).release_value();
+    ASSERT_TRUE(here->connect(there->address()).ok());
+    ASSERT_TRUE(there->connect(here->address()).ok());
+    unsigned char bytes[8] = {};
+    auto registered = device->register_memory(bytes, sizeof(bytes), false).release_value();
+    const uint64_t refusals = network_.counts().refusals;
+    for (uint32_t key = 100; key < 200; key++) {
+        auto stranger = device->create_queue_pair(8).release_value();
+        ASSERT_TRUE(stranger->connect(there->address()).ok());
+        ASSERT_TRUE(there->connect(stranger->address()).ok());
+        const verbs::Piece piece{bytes, sizeof(bytes), registered->local_key()};
+        verbs::WorkRequest work;
+        work.kind = verbs::WorkKind::read;
+        work.is_signalled = true;
+        work.pieces = &piece;
+        work.piece_count = 1;
+        work.remote_address = reinterpret_cast<uint64_t>(memory());
+        work.remote_key = key;
+        ASSERT_TRUE(stranger->post(&work, 1).ok());
+        verbs::Completion completion;
+        ASSERT_EQ(stranger->poll(&completion, 1), 1U);
+        EXPECT_EQ(completion.status, verbs::Status::refused);
+    }
+    EXPECT_EQ(network_.counts().refusals, refusals + 100);
+}
+
+TEST_F(RcTest, AServerThatStartsAgainWithItsMemoryIsFoundAgain) {
+    start();
+    const uint16_t port = server_->port();
+    auto client = make_client();
+    client->open();
+    uint64_t value = 11;
+    ASSERT_EQ(client->write(0, &value, sizeof(value)), Outcome::executed);
+    configuration_.listen = {{"127.0.0.1", port}};
+    restart();
+    uint64_t found = 0;
+    EXPECT_EQ(client->read(0, &found, sizeof(found)), Outcome::executed);
+    EXPECT_EQ(found, 11U);
+    value = 12;
+    EXPECT_EQ(client->write(0, &value, sizeof(value)), Outcome::executed);
+    EXPECT_EQ(std::memcmp(memory(), &value, sizeof(value)), 0);
+}
+
+TEST_F(RcTest, AServerThatLostItsMemoryIsNotTrusted) {
+    start();
+    const uint16_t port = server_->port();
+    auto client = make_client();
+    client->open();
+    uint64_t value = 11;
+    ASSERT_EQ(client->write(0, &value, sizeof(value)), Outcome::executed);
+    configuration_.listen = {{"127.0.0.1", port}};
+    keeper_.keeps = false;
+    restart();
+    EXPECT_EQ(client->read(0, &value, sizeof(value)), Outcome::not_executed);
+    EXPECT_EQ(client->error, Error::estale);
+    EXPECT_EQ(client->recorder.last, ConnectionState::memory_lost);
+}
+
+TEST_F(RcTest, AVolumeThatGrowsGetsLargerWindows) {
+    start();
+    auto client = make_client();
+    client->open();
+    std::string problem;
+    ASSERT_TRUE(server_->resize_volume("volume", 2 * kVolumeBytes, problem).ok()) << problem;
+    wait_for([&] {
+        return std::atomic_ref<const uint64_t>(client->memory->geometry().data_bytes).load() >
+               kVolumeBytes;
+    });
+    EXPECT_EQ(client->write(kVolumeBytes, "new", 3), Outcome::executed);
+    EXPECT_EQ(std::memcmp(memory() + kVolumeBytes, "new", 3), 0);
+    EXPECT_EQ(client->memory->statistics().reconnections, 0U);
+}
+
+TEST_F(RcTest, WithoutADeviceItSaysSoInOneLine) {
+    start();
+    network_.is_present = false;
+    auto client = make_client();
+    EXPECT_EQ(client->try_open(), Error::eopnotsupp);
+    EXPECT_EQ(client->problem, "this machine has no RDMA device");
+    client->address.transport = TransportChoice::automatic;
+    client->open();
+    EXPECT_STREQ(client->memory->connection().transport_name, "tcp");
+}
+
+TEST_F(RcTest, AServerWithoutADeviceSaysSo) {
+    network_.is_present = false;
+    start();
+    network_.is_present = true;
+    auto client = make_client();
+    EXPECT_EQ(client->try_open(), Error::eopnotsupp);
+    EXPECT_EQ(client->problem, "the server offers no rc: it has no RDMA device");
+    auto other = make_client(2);
+    other->address.transport = TransportChoice::automatic;
+    other->open();
+    EXPECT_STREQ(other->memory->connection().transport_name, "tcp");
+}
+
+TEST_F(RcTest, AutomaticChoiceTakesRcWhereBothEndsHaveADevice) {
+    start();
+    auto client = make_client();
+    client->address.transport = TransportChoice::automatic;
+    client->open();
+    EXPECT_STREQ(client->memory->connection().transport_name, "rc");
+}
+
+TEST_F(RcTest, ASessionThatEndsLeavesNothingOpen) {
+    start();
+    for (unsigned char number = 1; number < 5; number++) {
+        make_client(number)->open();
+    }
+    wait_for([&] { return network_.queue_pair_count() == 0 && network_.window_count() == 0; });
+}
+
+TEST_F(RcTest, ManyThreadsAndCallbacks) {
+    start();
+    auto client = make_client();
+    client->open();
+    std::vector<std::thread> threads;
+    for (uint64_t thread = 0; thread < 4; thread++) {
+        threads.emplace_back([&, thread] {
+            std::vector<unsigned char> bytes(5000, static_cast<unsigned char>(thread + 1));
+            for (int i = 0; i < 200; i++) {
+                ASSERT_EQ(client->write(thread * 65536, bytes.data(), bytes.size()),
+                          Outcome::executed);
+                std::vector<unsigned char> found(bytes.size());
+                ASSERT_EQ(client->read(thread * 65536, found.data(), found.size()),
+                          Outcome::executed);
+                ASSERT_EQ(found, bytes);
+            }
+        });
+    }
+    std::atomic<int> done{0};
+    uint64_t words[64];
+    Io ios[64];
+    for (int i = 0; i < 64; i++) {
+        words[i] = static_cast<uint64_t>(i);
+        ios[i].set(OperationKind::write, (1 << 20) + i * 8, &words[i], 8);
+        ios[i].operation.owner = &done;
+        ios[i].operation.complete = [](Operation& operation) {
+            static_cast<std::atomic<int>*>(operation.owner)->fetch_add(1);
+        };
+        client->memory->submit(ios[i].operation);
+    }
+    for (auto& thread : threads) {
+        thread.join();
+    }
+    wait_for([&] { return done.load() == 64; });
+    EXPECT_EQ(std::memcmp(memory() + (1 << 20), words, sizeof(words)), 0);
+}
+
+// Connections that break anywhere: every acknowledged write is there, in its order.
+class RcSeeds : public RcTest, public ::testing::WithParamInterface<int> {};
+
+TEST_P(RcSeeds, EveryAcknowledgedWriteIsThere) {
+    start();
+    auto client = make_client();
+    client->open();
+    std::mt19937 random(static_cast<unsigned>(GetParam()));
+    constexpr size_t kBatch = 8;
+    uint64_t values[kBatch];
+    Io ios[kBatch];
+    uint64_t next = 1;
+    uint64_t expected[kBatch] = {};
+    for (int round = 0; round < 60; round++) {
+        if (random() % 4 == 0) {
+            network_.break_after(random() % (2 * kBatch), random() % 2 == 0);
+        }
+        const size_t count = 1 + random() % kBatch;
+        for (size_t i = 0; i < count; i++) {
+            values[i] = next++;
+            expected[i] = values[i];
+            ios[i].operation.reset();
+            ios[i].set(OperationKind::write, i * 64, &values[i], 8);
+            ios[i].operation.after_earlier = random() % 2 == 0;
+            ios[i].operation.next = i + 1 < count ? &ios[i + 1].operation : nullptr;
+        }
+        // The list must be whole before it is submitted.
+        for (size_t i = 0; i + 1 < count; i++) {
+            ios[i].operation.next = &ios[i + 1].operation;
+        }
+        client->memory->submit(ios[0].operation);
+        for (size_t i = 0; i < count; i++) {
+            client->memory->wait(ios[i].operation);
+            ASSERT_EQ(ios[i].operation.outcome, Outcome::executed);
+        }
+        for (size_t i = 0; i < kBatch; i++) {
+            uint64_t found = 0;
+            ASSERT_EQ(client->read(i * 64, &found, sizeof(found)), Outcome::executed);
+            ASSERT_EQ(found, expected[i]) << "round " << round << ", place " << i;
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, RcSeeds, ::testing::Range(1, 9));
+
+}  // namespace
+}  // namespace tiffin::rdma_blk
