@@ -41,7 +41,9 @@ void Network::kick(Node number) {
         }
     }
     const uint64_t timer_ns = node.endpoint->next_timer_ns();
-    if (timer_ns < node.timer_ns) {
+    // What is due and cannot be sent before the link is free: this is called again then.
+    const bool is_stuck = node.waits_for_link && timer_ns <= now_ns_;
+    if (timer_ns < node.timer_ns && !is_stuck) {
         node.timer_ns = timer_ns;
         events_.put(timer_ns, {What::timer, index, 0});
     }

@@ -205,6 +205,35 @@ TEST_F(NetworkTest, TimersAreCalledInTime) {
     EXPECT_EQ(to_.timers, std::vector<uint64_t>{9000});
 }
 
+TEST_F(NetworkTest, ATimerThatWantsToSendWaitsForTheLink) {
+    // Its timer stays in the past until what it posted has been taken, as a delayed acknowledgement's does.
+    class Impatient final : public Recorder {
+      public:
+        bool next_transmit(uint64_t now_ns, uint32_t max_packets, Transmit& out) override {
+            const bool sends = Recorder::next_transmit(now_ns, max_packets, out);
+            if (sends && out.is_control) {
+                set_timer(kNoTimer);
+            }
+            return sends;
+        }
+        void on_timer(uint64_t) override {}
+    };
+    Impatient sender;
+    Network network({.packet_bytes = kPacketBytes, .max_run_packets = 8});
+    const Network::Node from = network.add(sender);
+    const Network::Node to = network.add(to_);
+    network.connect(from, to, network.add_link(slow_link(), 1), network.add_link(slow_link(), 2));
+    sender.post(8);
+    network.kick(from);  // the link is busy for 8000 ns
+    sender.post_control("due");
+    sender.set_timer(100);
+    network.kick(from);
+    while (network.step()) {
+        ASSERT_LT(network.steps(), 100U);
+    }
+    EXPECT_EQ(to_.controls, std::vector<std::string>{"due"});
+}
+
 TEST_F(NetworkTest, TimeCanBeAdvanced) {
     connect({.packet_bytes = kPacketBytes, .max_run_packets = 1}, slow_link());
     from_.post(3);
