@@ -27,6 +27,7 @@ if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT TIFFIN_SANITIZE)
     tiffin_full_check(preset_asan 1200 scripts/check-preset asan)
     tiffin_full_check(preset_tsan 1200 scripts/check-preset tsan)
     tiffin_full_check(lint 1200 scripts/lint)
+    tiffin_full_check(libfuzzer 1800 scripts/fuzz --runs 50000)
     # Emulated: most of the time goes into building the module, the rest into booting.
     tiffin_full_check(vm.core_in_kernel 900 tests/vm/run)
 endif()

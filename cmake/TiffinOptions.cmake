@@ -21,6 +21,7 @@ set(TIFFIN_TEST_OPTIONS "")
 set(TIFFIN_TOOL_OPTIONS "")
 
 set(TIFFIN_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize=: address,undefined or thread")
+option(TIFFIN_FUZZ "Instrument for libFuzzer and build the programs that use it (Clang)" OFF)
 option(TIFFIN_WARNINGS_AS_ERRORS "Stop at the first compiler warning" ON)
 
 if(TIFFIN_SANITIZE MATCHES "address")
@@ -53,4 +54,7 @@ if(TIFFIN_SANITIZE)
     target_compile_options(tiffin_options INTERFACE
         -fsanitize=${TIFFIN_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
     target_link_options(tiffin_options INTERFACE -fsanitize=${TIFFIN_SANITIZE})
+endif()
+if(TIFFIN_FUZZ)
+    target_compile_options(tiffin_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
