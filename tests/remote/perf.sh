@@ -26,6 +26,8 @@ assert ",".join(result["carrier"] for result in results) == sys.argv[2], results
 for result in results:
     assert result["operations"] > 0
     assert sum(bucket["count"] for bucket in result["histogram"]) == result["operations"]
+    if result["carrier"] == "tcp":
+        assert result["system_calls_per_operation"] > 0 and result["round_trips_per_operation"] > 0, result
     order = [result[key] for key in ("least_ns", "p50_ns", "p90_ns", "p99_ns", "p999_ns", "greatest_ns")]
     assert order == sorted(order), order
 END
@@ -36,6 +38,9 @@ measures "tcp,plain TCP,plain UDP"
 measures "tcp" --no-baseline --threads 2 --depth 8
 measures "tcp,plain TCP" --size 1M --depth 2
 measures "tcp,plain TCP,plain UDP" --operation write --overwrite --size 512
+for operation in compare_swap fetch_add flush; do
+    measures "tcp,plain TCP,plain UDP" --operation "$operation"
+done
 "$bin/tiffin" perf --echo "127.0.0.1:$(free_port)" &
 echo_end=$!
 listening() { echo_port=$(ss -Hltnp 2>/dev/null | sed -n "s/.*127\.0\.0\.1:\([0-9]*\) .*pid=$echo_end,.*/\1/p"); [[ -n $echo_port ]]; }
@@ -52,10 +57,11 @@ refuses() {
 }
 use_device "$address"
 sum=$("$bin/tiffin" info "$address" | sha256sum)
+measures "tcp" --no-baseline --operation fetch_add
 refuses "say --overwrite" "$address" --operation write
 measures "tcp" --no-baseline
 [[ $("$bin/tiffin" info "$address" | sha256sum) == "$sum" ]] || fail "reading has changed the volume"
-refuses "unknown: read or write" "$address" --operation walk
+refuses "unknown: read, write, compare_swap" "$address" --operation walk
 refuses "out of bounds" "$address" --depth 0
 refuses "too large for this volume" "$address" --no-baseline --size 64M
 refuses "name a remote volume" mem:1G

@@ -114,7 +114,8 @@ void add_perf_command(CLI::App& app, PerfOptions& perf, std::string& size, std::
     CLI::App* command = app.add_subcommand(
         "perf", "Latency and bandwidth of remote memory, and of plain sockets beside it");
     command->add_option("ADDRESS", perf.address, "tiffin://HOST/VOLUME");
-    command->add_option("--operation", perf.operation, "read (default) or write");
+    command->add_option("--operation", perf.operation,
+                        "read (default), write, compare_swap, fetch_add or flush");
     command->add_option("--size", size, "bytes of one operation, such as 4K (default)");
     command->add_option("--depth", perf.depth, "operations under way in each thread (default 1)");
     command->add_option("--threads", perf.threads, "threads (default 1)");

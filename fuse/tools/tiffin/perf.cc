@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
@@ -66,8 +67,14 @@ PerfExchange exchange_of(const PerfOptions& options) {
     const uint64_t head = sizeof(rdma_blk::wire::MessageHeader);
     const uint64_t request = head + sizeof(rdma_blk::wire::Request);
     const uint64_t response = head + sizeof(rdma_blk::wire::Response);
-    return options.operation == "write" ? PerfExchange{request + options.size_bytes, response}
-                                        : PerfExchange{request, response + options.size_bytes};
+    if (options.operation == "read") {
+        return PerfExchange{request, response + options.size_bytes};
+    }
+    if (options.operation == "write") {
+        return PerfExchange{request + options.size_bytes, response};
+    }
+    const uint64_t range = options.operation == "flush" ? sizeof(rdma_blk::wire::FlushRange) : 0;
+    return PerfExchange{request + range, response};
 }
 
 OrProblem<rdma_blk::RemoteAddress> parse_endpoint(const std::string& text) {
@@ -177,6 +184,14 @@ void print_text(const PerfOptions& options, const std::vector<PerfResult>& resul
         fmt::print(" {:>10}\n", microseconds(latencies.greatest_ns()));
     }
     for (const PerfResult& result : results) {
+        if (result.has_costs) {
+            fmt::print(
+                "\n{}: {:.2f} round trips, {:.2f} system calls, {:.0f} copied bytes for each\n",
+                result.carrier, result.round_trips_per_operation, result.system_calls_per_operation,
+                result.copied_bytes_per_operation);
+        }
+    }
+    for (const PerfResult& result : results) {
         fmt::print("\n{}\n", result.carrier);
         print_histogram(result.latencies);
     }
@@ -202,6 +217,11 @@ nlohmann::ordered_json to_json(const PerfResult& result) {
     entry["p99_ns"] = latencies.percentile_ns(0.99);
     entry["p999_ns"] = latencies.percentile_ns(0.999);
     entry["greatest_ns"] = latencies.greatest_ns();
+    if (result.has_costs) {
+        entry["round_trips_per_operation"] = result.round_trips_per_operation;
+        entry["system_calls_per_operation"] = result.system_calls_per_operation;
+        entry["copied_bytes_per_operation"] = result.copied_bytes_per_operation;
+    }
     auto& buckets = entry["histogram"] = nlohmann::ordered_json::array();
     for (uint32_t i = 0; i < LatencyHistogram::kBuckets; ++i) {
         if (latencies.bucket(i) != 0) {
@@ -216,8 +236,12 @@ std::optional<Problem> check_options(const PerfOptions& options) {
     if (!options.address.starts_with("tiffin:")) {
         return Problem{"name a remote volume: tiffin://HOST/VOLUME"};
     }
-    if (options.operation != "read" && options.operation != "write") {
-        return Problem{"the operation \"" + options.operation + "\" is unknown: read or write"};
+    static constexpr const char* kOperations[] = {"read", "write", "compare_swap", "fetch_add",
+                                                  "flush"};
+    if (std::find(std::begin(kOperations), std::end(kOperations), options.operation) ==
+        std::end(kOperations)) {
+        return Problem{"the operation \"" + options.operation +
+                       "\" is unknown: read, write, compare_swap, fetch_add or flush"};
     }
     if (options.operation == "write" && !options.overwrite) {
         return Problem{"writing destroys what is on the volume: say --overwrite if it may"};
@@ -234,9 +258,13 @@ std::optional<Problem> check_options(const PerfOptions& options) {
 
 }  // namespace
 
-std::optional<Problem> run_perf(const PerfOptions& options) {
-    if (std::optional<Problem> problem = check_options(options)) {
+std::optional<Problem> run_perf(const PerfOptions& wanted) {
+    if (std::optional<Problem> problem = check_options(wanted)) {
         return problem;
+    }
+    PerfOptions options = wanted;
+    if (options.operation == "compare_swap" || options.operation == "fetch_add") {
+        options.size_bytes = sizeof(uint64_t);
     }
     std::vector<PerfResult> results;
     std::string remark;

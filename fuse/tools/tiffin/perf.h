@@ -13,9 +13,9 @@
 namespace tiffin::fuse {
 
 struct PerfOptions {
-    std::string address;  // tiffin://HOST/VOLUME
-    std::string operation = "read";
-    uint64_t size_bytes = 4096;
+    std::string address;             // tiffin://HOST/VOLUME
+    std::string operation = "read";  // write, compare_swap, fetch_add, flush
+    uint64_t size_bytes = 4096;      // atomics have 8
     uint32_t depth = 1;
     uint32_t threads = 1;
     double duration_s = 3;
@@ -34,6 +34,11 @@ struct PerfResult {
     uint32_t threads = 0;
     double seconds = 0;
     LatencyHistogram latencies;
+    // Of remote memory: what the operations of this run took.
+    bool has_costs = false;
+    double round_trips_per_operation = 0;
+    double system_calls_per_operation = 0;
+    double copied_bytes_per_operation = 0;
 };
 
 // What is measured, as sizes on the wire: of what is sent, and of what comes back.

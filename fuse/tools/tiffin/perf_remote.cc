@@ -38,8 +38,39 @@ using Pages = std::unique_ptr<unsigned char, PageDeleter>;
 struct Slot {
     Operation operation;
     vfs::IoVector buffer;
+    rdma_blk::ByteRange range;
     uint64_t start_ns = 0;
 };
+
+OperationKind kind_of(const std::string& operation) {
+    return operation == "write"          ? OperationKind::write
+           : operation == "compare_swap" ? OperationKind::compare_swap
+           : operation == "fetch_add"    ? OperationKind::fetch_add
+           : operation == "flush"        ? OperationKind::flush
+                                         : OperationKind::read;
+}
+
+// Only a write changes anything: what atomics find stays as it is.
+void prepare(Slot& slot, OperationKind kind, uint64_t offset_bytes, unsigned char* buffer,
+             uint64_t size_bytes) {
+    Operation& operation = slot.operation;
+    operation.reset();
+    operation.kind = kind;
+    operation.offset_bytes = offset_bytes;
+    operation.buffer_count = 0;
+    operation.range_count = 0;
+    if (kind == OperationKind::read || kind == OperationKind::write) {
+        slot.buffer = {buffer, size_bytes};
+        operation.buffers = &slot.buffer;
+        operation.buffer_count = 1;
+    } else if (kind == OperationKind::flush) {
+        operation.offset_bytes = 0;
+        slot.range = {offset_bytes, size_bytes};
+        operation.ranges = &slot.range;
+        operation.range_count = 1;
+    }
+    operation.compare = operation.operand = 0;
+}
 
 // Places that are spread over the data, so that no cache of the server's holds them all.
 uint64_t next_place(uint64_t& state, uint64_t data_bytes, uint64_t size_bytes) {
@@ -59,14 +90,8 @@ Error run_thread(RemoteMemory& memory, const PerfOptions& options, OperationKind
         while (!stop.load(std::memory_order_relaxed) && error == Error{} &&
                submitted - completed < options.depth) {
             Slot& slot = slots[submitted % options.depth];
-            slot.buffer = {buffers + submitted % options.depth * options.size_bytes,
-                           options.size_bytes};
-            slot.operation.reset();
-            slot.operation.kind = kind;
-            slot.operation.offset_bytes =
-                next_place(seed, memory.geometry().data_bytes, options.size_bytes);
-            slot.operation.buffers = &slot.buffer;
-            slot.operation.buffer_count = 1;
+            prepare(slot, kind, next_place(seed, memory.geometry().data_bytes, options.size_bytes),
+                    buffers + submitted % options.depth * options.size_bytes, options.size_bytes);
             slot.start_ns = host::monotonic_ns();
             memory.submit(slot.operation);
             ++submitted;
@@ -84,6 +109,18 @@ Error run_thread(RemoteMemory& memory, const PerfOptions& options, OperationKind
     }
 }
 
+void note_costs(const rdma_blk::Statistics& before, const rdma_blk::Statistics& after,
+                PerfResult& result) {
+    const auto count = static_cast<double>(result.latencies.count());
+    const auto each = [count](uint64_t from, uint64_t to) {
+        return count == 0 ? 0 : static_cast<double>(to - from) / count;
+    };
+    result.has_costs = true;
+    result.round_trips_per_operation = each(before.round_trips, after.round_trips);
+    result.system_calls_per_operation = each(before.system_calls, after.system_calls);
+    result.copied_bytes_per_operation = each(before.copied_bytes, after.copied_bytes);
+}
+
 }  // namespace
 
 OrProblem<PerfResult> measure_remote(const PerfOptions& options) {
@@ -92,8 +129,9 @@ OrProblem<PerfResult> measure_remote(const PerfOptions& options) {
     if (!address.ok()) {
         return address.problem();
     }
-    const bool writes = options.operation == "write";
-    auto opened = open_remote_session(*address, {.read_only = !writes});
+    const OperationKind kind = kind_of(options.operation);
+    const bool needs_lease = kind != OperationKind::read;
+    auto opened = open_remote_session(*address, {.read_only = !needs_lease});
     if (!opened.ok()) {
         return opened.problem();
     }
@@ -121,12 +159,12 @@ OrProblem<PerfResult> measure_remote(const PerfOptions& options) {
     std::vector<LatencyHistogram> latencies(options.threads);
     std::vector<Error> errors(options.threads);
     std::vector<std::thread> threads;
+    const rdma_blk::Statistics before = memory->statistics();
     const uint64_t start_ns = host::monotonic_ns();
     for (uint32_t i = 0; i < options.threads; ++i) {
         threads.emplace_back([&, i] {
-            errors[i] =
-                run_thread(*memory, options, writes ? OperationKind::write : OperationKind::read,
-                           buffers.get() + i * thread_bytes, i + 1, stop, latencies[i]);
+            errors[i] = run_thread(*memory, options, kind, buffers.get() + i * thread_bytes, i + 1,
+                                   stop, latencies[i]);
         });
     }
     std::this_thread::sleep_for(std::chrono::duration<double>(options.duration_s));
@@ -140,6 +178,7 @@ OrProblem<PerfResult> measure_remote(const PerfOptions& options) {
     result.carrier = memory->connection().transport_name;
     result.depth = options.depth;
     result.threads = options.threads;
+    note_costs(before, memory->statistics(), result);
     for (const Error error : errors) {
         if (error != Error{}) {
             return Problem{"an operation failed: " + system_error_text(errno_value(error)), error};
