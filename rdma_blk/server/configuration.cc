@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 
+#include <algorithm>
 #include <charconv>
 #include <stdexcept>
 
@@ -272,6 +273,56 @@ bool parse_byte_size(const std::string& text, uint64_t& size_bytes) {
     return true;
 }
 
+namespace {
+
+// How many quotation marks begin or end a string there: 3 for one of several lines, else 1.
+size_t quote_length(const std::string& text, size_t place) {
+    return text.compare(place, 3, std::string(3, text[place])) == 0 ? 3 : 1;
+}
+
+// The place behind the string that begins at `place`; one of a single line ends with its line at the latest.
+size_t skip_string(const std::string& text, size_t place) {
+    const char quote = text[place];
+    const size_t length = quote_length(text, place);
+    for (place += length; place < text.size(); place++) {
+        if (text[place] == '\\' && quote == '"') {
+            place++;
+        } else if (text[place] == '\n' && length == 1) {
+            return place;
+        } else if (text[place] == quote && quote_length(text, place) >= length) {
+            // A string of several lines may have quotation marks right before those that end it.
+            place += length;
+            while (length == 3 && place < text.size() && text[place] == quote) {
+                place++;
+            }
+            return place;
+        }
+    }
+    return text.size();
+}
+
+// The line of the first character that is not ASCII and lies neither in a comment nor in a string, where
+// TOML has none; 0 when there is none. The parser's own test for white space is undefined for some of them.
+size_t find_stray_character(const std::string& text) {
+    size_t place = 0;
+    while (place < text.size()) {
+        const char c = text[place];
+        if (static_cast<unsigned char>(c) >= 0x80) {
+            return 1 + static_cast<size_t>(std::count(text.data(), text.data() + place, '\n'));
+        }
+        if (c == '#') {
+            place = std::min(text.find('\n', place), text.size());
+        } else if (c == '"' || c == '\'') {
+            place = skip_string(text, place);
+        } else {
+            place++;
+        }
+    }
+    return 0;
+}
+
+}  // namespace
+
 bool parse_listen_address(const std::string& text, ListenAddress& address) {
     const size_t colon = text.rfind(':');
     if (colon == std::string::npos) {
@@ -295,6 +346,11 @@ bool parse_listen_address(const std::string& text, ListenAddress& address) {
 bool parse_configuration(const std::string& text, const std::string& file,
                          Configuration& configuration, std::string& problem) {
     problem.clear();
+    if (const size_t line = find_stray_character(text); line != 0) {
+        problem = file + ":" + std::to_string(line) +
+                  ": a character that is not ASCII, outside of strings and comments";
+        return false;
+    }
     toml::table table;
     try {
         table = toml::parse(text, file);

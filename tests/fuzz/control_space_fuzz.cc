@@ -2,6 +2,7 @@
 // What is read from servers' control spaces: the header, and the stripe descriptions of up to three servers.
 //
 // Input: a control header; a byte with the number of servers; for each a description.
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 
@@ -98,7 +99,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     fuzz::Bytes bytes(data, size);
     wire::ControlHeader header{};
     const fuzz::Input head = bytes.take_bytes(kHeadBytes);
-    std::memcpy(&header, head.data(), head.size());
+    std::copy(head.begin(), head.end(), reinterpret_cast<unsigned char*>(&header));
     auto layout = wire::check_control_header(header, header.control_bytes);
     if (layout.ok()) {
         TIFFIN_ASSERT(layout->words_offset + layout->words_bytes <= layout->control_bytes);
