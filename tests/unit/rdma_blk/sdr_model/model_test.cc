@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "rdma_blk/sdr/model/erasure_coding.h"
+#include "rdma_blk/sdr/model/estimate.h"
 #include "rdma_blk/sdr/model/selective_repeat.h"
 
 namespace tiffin::rdma_blk::sdr {
@@ -270,6 +271,54 @@ TEST(ErasureCodingModel, WithoutFailuresCostsOnlyItsParity) {
                      2560 * kChunkTimeS + kRoundTripS);
     EXPECT_DOUBLE_EQ(erasure_coding_quantile_s(path(1e-4), code, 2048, fallback, 0.999),
                      2560 * kChunkTimeS + kRoundTripS);
+}
+
+TEST(Estimate, IsTheModelWhereThatIsExact) {
+    // Less than a round trip long, and no repetition is lost, or costs more than a round trip.
+    for (const double drop_rate : {0.0, 1e-8, 1e-5, 1e-3}) {
+        EXPECT_DOUBLE_EQ(estimate_repeat_on_request_s(path(drop_rate), 2048, 1),
+                         selective_repeat_mean_s(path(drop_rate), 2048, kRoundTripS));
+        const ModelErasureCode code{ModelCode::mds, 32, 8};
+        EXPECT_NEAR(estimate_erasure_coding_s(path(drop_rate), code, 2048),
+                    erasure_coding_mean_s(path(drop_rate), code, 2048, {0, kRoundTripS}), 1e-9);
+    }
+}
+
+TEST(Estimate, SerializesWhatIsRepeatedEarly) {
+    // 8 GiB at 10 %: the ninth part more is on the wire, which the model leaves out.
+    const double chunks = 131072;
+    const double model_s = selective_repeat_mean_s(path(0.1), chunks, kRoundTripS);
+    const double estimate_s = estimate_repeat_on_request_s(path(0.1), 131072, 1);
+    EXPECT_GT(estimate_s, model_s);
+    EXPECT_GT(estimate_s, chunks / 0.9 * kChunkTimeS + kRoundTripS);
+}
+
+TEST(Estimate, LaterRequestsCostWhatTheyWait) {
+    // One chunk, and E[Y - 1] - p repetitions after the first.
+    const double drop_rate = 0.2;
+    const double later = drop_rate / (1 - drop_rate) - drop_rate;
+    EXPECT_NEAR(estimate_repeat_on_request_s(path(drop_rate), 1, 1.5) -
+                    estimate_repeat_on_request_s(path(drop_rate), 1, 1),
+                later * 0.5 * kRoundTripS, 1e-6);
+}
+
+TEST(Estimate, ErasureCodesGetWorseSmoothly) {
+    const ModelErasureCode mds{ModelCode::mds, 32, 8};
+    const ModelErasureCode exclusive_or{ModelCode::exclusive_or, 32, 8};
+    double mds_before_s = 0;
+    double exclusive_or_before_s = 0;
+    for (double drop_rate = 1e-8; drop_rate < 0.2; drop_rate *= 1.1) {
+        const double mds_s = estimate_erasure_coding_s(path(drop_rate), mds, 2048);
+        const double exclusive_or_s =
+            estimate_erasure_coding_s(path(drop_rate), exclusive_or, 2048);
+        EXPECT_GE(mds_s, mds_before_s * 0.9999) << drop_rate;
+        EXPECT_GE(exclusive_or_s, exclusive_or_before_s * 0.9999) << drop_rate;
+        EXPECT_LE(mds_s, exclusive_or_s * 1.0001) << drop_rate;
+        mds_before_s = mds_s;
+        exclusive_or_before_s = exclusive_or_s;
+    }
+    // At most one repetition, which cannot be later than a round trip after everything else.
+    EXPECT_LT(mds_before_s, 2560 * kChunkTimeS + 2 * kRoundTripS);
 }
 
 TEST(ErasureCodingModel, OutOfRangeRatesAreFinite) {

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+#include "rdma_blk/sdr/model/estimate.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tiffin::rdma_blk::sdr {
+namespace {
+
+double valid_rate(double drop_rate) { return std::clamp(drop_rate, 0.0, kModelMaxDropRate); }
+
+// How many times more than once the chunk that is lost most often is repeated, on the average.
+double repetitions_after_first(double drop_rate, double chunks) {
+    double sum = 0;
+    double all_lost = drop_rate * drop_rate;
+    while (all_lost * chunks > 1e-6) {
+        sum += -std::expm1(chunks * std::log1p(-all_lost));
+        all_lost *= drop_rate;
+    }
+    return sum;
+}
+
+// By how much the repetition of the last submessage that failed ends after everything was sent once. It was asked for
+// when it had arrived, q submessages before the end: the sum over q of fails (1 - fails)^q (round trip - q times).
+double first_repetition_s(const ModelPath& path, double fails, double submessages,
+                          double submessage_s) {
+    if (fails * submessages <
+        1e-4) {  // at most one, anywhere; the closed form would lose its digits
+        return fails * submessages *
+               (path.round_trip_s - submessage_s * std::max(submessages - 1, 0.0) / 2);
+    }
+    const double none_fails = std::exp(submessages * std::log1p(-std::min(fails, 1 - 1e-12)));
+    const double behind = (1 - fails) * (1 - none_fails) / fails - submessages * none_fails;
+    return std::max(path.round_trip_s * (1 - none_fails) - submessage_s * behind, 0.0);
+}
+
+// Repetitions get lost, too, but are not all needed: MDS lacks one chunk more than it has parity, mostly, and then any
+// one of those repeated is enough. A class of XOR lacks two: of n chunks it is the parity in two cases of n, and the
+// other one is needed; else either of both.
+double later_repetitions_s(const ModelPath& path, const ModelErasureCode& code,
+                           double failed_submessages) {
+    if (code.code == ModelCode::mds) {
+        return 0;
+    }
+    const double class_chunks = static_cast<double>(code.data_chunks) / code.parity_chunks + 1;
+    const double with_parity = 2 / class_chunks;
+    const double drop_rate = valid_rate(path.chunk_drop_rate);
+    const ModelPath again{path.chunk_time_s, path.round_trip_s,
+                          drop_rate * (with_parity + (1 - with_parity) * drop_rate)};
+    return selective_repeat_mean_s(again, failed_submessages, path.round_trip_s) -
+           path.round_trip_s;
+}
+
+}  // namespace
+
+double estimate_repeat_on_request_s(const ModelPath& path, uint64_t chunks,
+                                    double request_round_trips) {
+    const double drop_rate = valid_rate(path.chunk_drop_rate);
+    const auto all = static_cast<double>(chunks);
+    const double last = std::min(all, path.round_trip_s / path.chunk_time_s);
+    const double before_s = (all - last) * path.chunk_time_s / (1 - drop_rate);
+    // Every repetition but the first waits longer than the round trip that the model has for it.
+    const double longer_s = (request_round_trips - 1) * path.round_trip_s;
+    return before_s + selective_repeat_mean_s(path, last, path.round_trip_s) +
+           longer_s * repetitions_after_first(drop_rate, last);
+}
+
+double estimate_erasure_coding_s(const ModelPath& path, const ModelErasureCode& code,
+                                 uint64_t chunks) {
+    const double drop_rate = valid_rate(path.chunk_drop_rate);
+    const auto longest = static_cast<uint32_t>(std::min<uint64_t>(chunks, code.data_chunks));
+    const double fails = decoding_failure_probability(code, longest, drop_rate);
+    const double all = std::max(static_cast<double>(chunks) / code.data_chunks, 1.0);
+    const double sent_s =
+        static_cast<double>(chunks + parity_chunks(code, chunks)) * path.chunk_time_s;
+    const double submessage_s = sent_s / all;
+    // What is repeated while the rest is being sent costs the wire's time only.
+    const double last = std::min(all, std::max(path.round_trip_s / submessage_s, 1.0));
+    const double missing_chunks = code.code == ModelCode::mds ? code.parity_chunks + 1 : 2;
+    const double repeated_s = (all - last) * fails * missing_chunks * path.chunk_time_s;
+    return sent_s + repeated_s + path.round_trip_s +
+           first_repetition_s(path, fails, last, submessage_s) +
+           later_repetitions_s(path, code, fails * last);
+}
+
+}  // namespace tiffin::rdma_blk::sdr
