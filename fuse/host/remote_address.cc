@@ -90,6 +90,13 @@ std::optional<Problem> set_option(std::string_view name, std::string_view value,
         for (rdma_blk::RemoteAddress& server : address.servers) {
             server.transport = choice;
         }
+    } else if (name == "runtime_directory") {
+        if (!value.starts_with('/')) {
+            return Problem{"runtime_directory= wants an absolute path, such as /run/tiffind"};
+        }
+        for (rdma_blk::RemoteAddress& server : address.servers) {
+            server.runtime_directory = text;
+        }
     } else if (name == "stripe") {
         OrProblem<uint64_t> size = parse_size(value);
         if (!size.ok()) {
@@ -114,9 +121,10 @@ std::optional<Problem> set_option(std::string_view name, std::string_view value,
         }
         address.encrypt = value == "yes";
     } else {
-        return Problem{"\"" + std::string(name) +
-                       "\" is not an option of a remote volume: transport, stripe, key_file, "
-                       "timeout_s or encrypt"};
+        return Problem{
+            "\"" + std::string(name) +
+            "\" is not an option of a remote volume: transport, runtime_directory, stripe, "
+            "key_file, timeout_s or encrypt"};
     }
     return std::nullopt;
 }

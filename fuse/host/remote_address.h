@@ -3,6 +3,7 @@
 // machines.
 //
 //     transport=auto|tcp|shm   how to reach the servers (default auto)
+//     runtime_directory=PATH   shm: where a server of this host has its sockets (default /run/tiffind)
 //     stripe=SIZE              several servers, first opening: how much lies on one before the next
 //     key_file=PATH            the volume's key, instead of the usual place
 //     timeout_s=N              how long to try to reach a server again before all fails; 0: for ever

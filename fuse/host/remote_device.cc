@@ -196,7 +196,11 @@ std::string describe_remote_device(const rdma_blk::RemoteBlockDevice& device) {
         for (const uint64_t count : statistics.operations) {
             operations += count;
         }
-        text += prefix + "transport: " + server.connection.transport_name + "\n";
+        text += prefix + "transport: " + server.connection.transport_name;
+        if (*server.connection.transport_reason != '\0') {
+            text += std::string(" (") + server.connection.transport_reason + ")";
+        }
+        text += "\n";
         text += prefix + "state: " + state_text(server.connection.state) + "\n";
         text += prefix + "operations: " + std::to_string(operations) + "\n";
         text += prefix + "round trips: " + std::to_string(statistics.round_trips) + "\n";

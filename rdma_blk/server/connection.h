@@ -65,6 +65,8 @@ class Connection final : public SessionPath,
     ~Connection() override;
 
     int socket() const { return socket_.get(); }
+    // Of a Unix socket, before the first serve(): whose sessions may have the memory itself.
+    void set_peer_process(std::shared_ptr<PeerProcess> process) { process_ = std::move(process); }
 
     // ---- For its thread ----
 
@@ -121,10 +123,16 @@ class Connection final : public SessionPath,
     void answer_rc_join(const wire::PathJoin& join, const wire::RcPathOffer& offer,
                         const std::shared_ptr<Volume>& volume,
                         const std::shared_ptr<VolumeSession>& session);
+    Result<void> on_attached_path_join();
+    Result<void> on_memory_request();
     Result<void> on_lease_request(uint64_t now_ns);
+    void ask_for_lease(uint8_t flags, uint64_t now_ns, uint64_t deadline_ns,
+                       const std::shared_ptr<Volume>& volume,
+                       const std::shared_ptr<VolumeSession>& session);
     Result<void> on_probe();
     Result<void> answer_deferred(uint64_t now_ns);
     Result<void> open_session(uint64_t now_ns);
+    Result<void> try_when_gone(std::shared_ptr<PeerProcess> process);
     Result<void> close_session();
     bool find_key(const char* volume_name, Secret<kVolumeKeyBytes>& key) const override;
     void count_failure(Error error);
@@ -145,6 +153,7 @@ class Connection final : public SessionPath,
     const std::vector<unsigned char> peer_address_;
     uint8_t local_address_[16] = {};  // IPv4 mapped into IPv6
     const uint64_t accepted_ns_;
+    std::shared_ptr<PeerProcess> process_;
     std::atomic<ConnectionRunner*> runner_{nullptr};
 
     // Its thread's only.

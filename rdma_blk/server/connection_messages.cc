@@ -9,6 +9,13 @@
 #include "rdma_blk/wire/parse.h"
 
 namespace tiffin::rdma_blk {
+namespace {
+
+// How long a lease waits for the end of the process that had it, and for how much of that at once.
+constexpr uint64_t kEndTimeoutNs = 10'000'000'000;
+constexpr int kEndSliceMs = 200;
+
+}  // namespace
 
 Result<void> Connection::on_message(uint64_t now_ns) {
     skips_payload_ = false;
@@ -132,7 +139,7 @@ Result<void> Connection::on_session_message(uint64_t now_ns) {
             deferred_.payload.assign(payload().begin(), payload().end());
             return answer_deferred(now_ns);
         case wire::MessageType::path_join:
-            return is_attached ? on_rc_join() : on_path_join(now_ns);
+            return is_attached ? on_attached_path_join() : on_path_join(now_ns);
         case wire::MessageType::request:
             return is_attached ? on_request() : Error::eproto;
         case wire::MessageType::probe:
@@ -169,7 +176,8 @@ Result<void> Connection::open_session(uint64_t now_ns) {
     Volume::OpenAnswer answer = volume_->open_session(
         deferred_.open, entries, handshake_->client_uuid(), shared_from_this(), now_ns);
     if (answer.kind == Volume::OpenAnswer::Kind::try_again) {
-        return {};
+        // Not longer than the time for handshakes allows, which goes on.
+        return answer.ending ? try_when_gone(answer.ending) : Result<void>();
     }
     deferred_ = Deferred{};
     if (answer.kind == Volume::OpenAnswer::Kind::refused) {
@@ -210,13 +218,61 @@ Result<void> Connection::on_path_join(uint64_t now_ns) {
     return reply(wire::MessageType::path_joined, joined);
 }
 
+Result<void> Connection::try_when_gone(std::shared_ptr<PeerProcess> process) {
+    auto work = [self = shared_from_this(), process = std::move(process)] {
+        (void)process->wait_until_gone(kEndSliceMs);
+        self->wake();
+    };
+    return host_.run_later(std::move(work)) ? Result<void>() : Error::eagain;
+}
+
+// Another way to the memory, beside this connection.
+Result<void> Connection::on_attached_path_join() {
+    if (payload_bytes_ == 0) {
+        path_join_ = TRY(wire::parse_path_join(reader_->header(), reader_->fixed_part()));
+    }
+    if (path_join_.session_id != session_->id()) {
+        return Error::eproto;
+    }
+    return path_join_.transport == static_cast<uint8_t>(wire::PathTransport::rc)
+               ? on_rc_join()
+               : on_memory_request();
+}
+
+// ---- The memory itself -----------------------------------------------------------------------------------
+
+// What a session on this host may map.
+Result<void> Connection::on_memory_request() {
+    const wire::PathJoin& join = path_join_;
+    wire::PathJoined joined{};
+    joined.session_id = join.session_id;
+    joined.path_id = join.path_id;
+    Volume::Mapping mapping;
+    if (join.transport == static_cast<uint8_t>(wire::PathTransport::shm)) {
+        mapping = volume_->map(session_, join.incarnation, process_);
+    }
+    if (!mapping.is_granted) {
+        joined.reason = static_cast<uint8_t>(mapping.reason);
+        return reply(wire::MessageType::path_joined, joined);
+    }
+    std::vector<UniqueDescriptor> descriptors;
+    descriptors.push_back(std::move(mapping.data));
+    descriptors.push_back(std::move(mapping.control));
+    {
+        MutexLock lock(mutex_);
+        TRY(output_.attach(std::move(descriptors)));
+    }
+    joined.parameter_bytes = sizeof(mapping.parameters);
+    return reply(wire::MessageType::path_joined, joined,
+                 ByteSpan(reinterpret_cast<const unsigned char*>(&mapping.parameters),
+                          sizeof(mapping.parameters)));
+}
+
 // ---- A queue pair beside this connection --------------------------------------------------------------------
 
 // Setting it up, and above all registering memory for the first one, takes time.
 Result<void> Connection::on_rc_join() {
-    if (payload_bytes_ == 0 ||
-        path_join_.transport != static_cast<uint8_t>(wire::PathTransport::rc) ||
-        path_join_.session_id != session_->id()) {
+    if (payload_bytes_ == 0) {
         return Error::eproto;
     }
     const wire::RcPathOffer offer = TRY(wire::parse_rc_path_offer(payload()));
@@ -257,18 +313,34 @@ Result<void> Connection::on_lease_request(uint64_t now_ns) {
     }
     auto work = [self = shared_from_this(), volume = volume_, session = session_,
                  flags = request.flags, now_ns] {
-        const wire::LeaseReply reply = volume->request_lease(session, flags, now_ns);
-        self->lease_pending_.store(false);
-        {
-            MutexLock lock(self->mutex_);
-            if (!self->output_.add(wire::MessageType::lease_reply, reply).ok()) {
-                self->broken_ = true;
-            }
-            self->queued_bytes_.store(self->output_.queued_bytes());
-        }
-        self->wake();
+        self->ask_for_lease(flags, now_ns, now_ns + kEndTimeoutNs, volume, session);
     };
     return host_.run_later(std::move(work)) ? Result<void>() : Error::eagain;
+}
+
+// In the thread for such work. While it waits for a process to end, it lets others have their turn.
+void Connection::ask_for_lease(uint8_t flags, uint64_t now_ns, uint64_t deadline_ns,
+                               const std::shared_ptr<Volume>& volume,
+                               const std::shared_ptr<VolumeSession>& session) {
+    const Volume::LeaseAnswer answer = volume->request_lease(session, flags, now_ns);
+    if (answer.ending && host::monotonic_ns() < deadline_ns) {
+        (void)answer.ending->wait_until_gone(kEndSliceMs);
+        auto again = [self = shared_from_this(), flags, now_ns, deadline_ns, volume, session] {
+            self->ask_for_lease(flags, now_ns, deadline_ns, volume, session);
+        };
+        if (host_.run_later(std::move(again))) {
+            return;
+        }
+    }
+    lease_pending_.store(false);
+    {
+        MutexLock lock(mutex_);
+        if (!output_.add(wire::MessageType::lease_reply, answer.reply).ok()) {
+            broken_ = true;
+        }
+        queued_bytes_.store(output_.queued_bytes());
+    }
+    wake();
 }
 
 Result<void> Connection::on_probe() {

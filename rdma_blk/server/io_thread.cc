@@ -18,7 +18,8 @@ namespace {
 
 constexpr uint64_t kEventId = 0;
 constexpr uint64_t kFirstListenerId = 1;
-constexpr uint64_t kFirstConnectionId = 1024;
+// Listeners come and go with volumes; neither numbers run out.
+constexpr uint64_t kFirstConnectionId = uint64_t{1} << 32;
 constexpr int kMaxEvents = 64;
 constexpr int kAcceptsInATurn = 16;
 
@@ -47,6 +48,10 @@ Result<std::unique_ptr<IoThread>> IoThread::create(uint64_t tick_interval_ns,
                                                    ServerCounters& counters) {
     std::unique_ptr<IoThread> thread(new IoThread(tick_interval_ns, counters));
     thread->next_id_ = kFirstConnectionId;
+    {
+        MutexLock lock(thread->mutex_);
+        thread->next_listener_id_ = kFirstListenerId;
+    }
     thread->epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
     thread->event_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     epoll_event event{};
@@ -61,26 +66,42 @@ Result<std::unique_ptr<IoThread>> IoThread::create(uint64_t tick_interval_ns,
 
 IoThread::~IoThread() { stop(); }
 
-Result<void> IoThread::listen(const std::vector<int>& listeners, Acceptor acceptor) {
-    listeners_ = listeners;
-    acceptor_ = std::move(acceptor);
-    watch_listeners(true);
-    return {};
+void IoThread::watch_listener(int listener, uint64_t id, bool watch) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u64 = id;
+    (void)epoll_ctl(epoll_.get(), watch ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, listener, &event);
+}
+
+uint64_t IoThread::add_listener(UniqueDescriptor listener) {
+    MutexLock lock(mutex_);
+    const uint64_t id = next_listener_id_++;
+    if (are_listeners_watched_) {
+        watch_listener(listener.get(), id, true);
+    }
+    listeners_[id] = std::make_shared<UniqueDescriptor>(std::move(listener));
+    return id;
+}
+
+void IoThread::remove_listener(uint64_t id) {
+    MutexLock lock(mutex_);
+    const auto found = listeners_.find(id);
+    if (found != listeners_.end()) {
+        watch_listener(found->second->get(), id, false);
+        listeners_.erase(found);
+    }
 }
 
 // Not watched while accept() has nothing to give but errors, as when descriptors run out.
 void IoThread::watch_listeners(bool watch) {
-    if (watch == listeners_watched_) {
+    MutexLock lock(mutex_);
+    if (watch == are_listeners_watched_) {
         return;
     }
-    for (size_t index = 0; index < listeners_.size(); index++) {
-        epoll_event event{};
-        event.events = EPOLLIN;
-        event.data.u64 = kFirstListenerId + index;
-        (void)epoll_ctl(epoll_.get(), watch ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, listeners_[index],
-                        &event);
+    for (const auto& [id, listener] : listeners_) {
+        watch_listener(listener->get(), id, watch);
     }
-    listeners_watched_ = watch;
+    are_listeners_watched_ = watch;
 }
 
 Result<void> IoThread::start(const char* name) {
@@ -157,7 +178,7 @@ void IoThread::run_once() {
         if (id == kEventId) {
             take_inbox();
         } else if (id < kFirstConnectionId) {
-            accept_from(listeners_[id - kFirstListenerId]);
+            accept_from(id);
         } else {
             turn_.push_back(id);
             drop_when_gone(id, events[index].events);
@@ -206,12 +227,21 @@ void IoThread::take_inbox() {
     }
 }
 
-void IoThread::accept_from(int listener) {
+void IoThread::accept_from(uint64_t listener_id) {
+    std::shared_ptr<UniqueDescriptor> listener;
+    {
+        MutexLock lock(mutex_);
+        const auto found = listeners_.find(listener_id);
+        if (found == listeners_.end()) {
+            return;  // an event that came before it went
+        }
+        listener = found->second;
+    }
     for (int turn = 0; turn < kAcceptsInATurn; turn++) {
         sockaddr_storage address{};
         socklen_t length = sizeof(address);
-        UniqueDescriptor socket(accept4(listener, reinterpret_cast<sockaddr*>(&address), &length,
-                                        SOCK_NONBLOCK | SOCK_CLOEXEC));
+        UniqueDescriptor socket(accept4(listener->get(), reinterpret_cast<sockaddr*>(&address),
+                                        &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
         if (!socket.valid()) {
             if (errno == EINTR || errno == ECONNABORTED) {
                 continue;

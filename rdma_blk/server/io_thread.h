@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <unordered_map>
 #include <vector>
@@ -31,8 +32,11 @@ class IoThread final : public ConnectionRunner {
                                                     ServerCounters& counters);
     ~IoThread();
 
-    // Before start(). `listeners` stay the caller's.
-    Result<void> listen(const std::vector<int>& listeners, Acceptor acceptor);
+    // Before start().
+    void set_acceptor(Acceptor acceptor) { acceptor_ = std::move(acceptor); }
+    // A socket to accept from, until remove_listener() of what this returned. Any thread.
+    uint64_t add_listener(UniqueDescriptor listener) EXCLUDES(mutex_);
+    void remove_listener(uint64_t id) EXCLUDES(mutex_);
     Result<void> start(const char* name);
     // Closes all its connections, and ends. No other call may be running or follow.
     void stop();
@@ -53,21 +57,20 @@ class IoThread final : public ConnectionRunner {
     void run();
     void run_once();
     void take_inbox();
-    void accept_from(int listener);
+    void accept_from(uint64_t listener_id);
+    void watch_listener(int listener, uint64_t id, bool watch);
     void serve(uint64_t id);
     void update(uint64_t id, Entry& entry);
     void drop(uint64_t id);
     void drop_when_gone(uint64_t id, uint32_t events);
     void tick();
-    void watch_listeners(bool watch);
+    void watch_listeners(bool watch) EXCLUDES(mutex_);
     void signal();
 
     const uint64_t tick_interval_ns_;
     ServerCounters& counters_;
     UniqueDescriptor epoll_;
     UniqueDescriptor event_;
-    std::vector<int> listeners_;
-    bool listeners_watched_ = false;
     Acceptor acceptor_;
     host::Thread thread_;
     std::atomic<bool> stopping_{false};
@@ -83,6 +86,10 @@ class IoThread final : public ConnectionRunner {
     uint64_t next_tick_ns_ = 0;
 
     host::Mutex mutex_{host::LockClass::leaf};
+    // By id; shared with whoever accepts from it just now.
+    std::map<uint64_t, std::shared_ptr<UniqueDescriptor>> listeners_ GUARDED_BY(mutex_);
+    uint64_t next_listener_id_ GUARDED_BY(mutex_);
+    bool are_listeners_watched_ GUARDED_BY(mutex_) = true;
     std::vector<std::shared_ptr<Connection>> adopted_ GUARDED_BY(mutex_);
     std::vector<std::shared_ptr<Connection>> woken_ GUARDED_BY(mutex_);
 };

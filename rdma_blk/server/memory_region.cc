@@ -69,8 +69,11 @@ Result<std::unique_ptr<MemoryRegion>> MemoryRegion::adopt(UniqueDescriptor memfd
         static_cast<uint64_t>(status.st_size) < size_bytes) {
         return Error::einval;
     }
-    // May be sealed already, when it is adopted.
-    (void)fcntl(memfd.get(), F_ADD_SEALS, F_SEAL_SHRINK);
+    // May be sealed already, when it is adopted. Clients may have it for writing, and no seal of theirs shall
+    // keep it from growing.
+    (void)fcntl(memfd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL);
+    // Else anybody with a descriptor for reading could get one for writing from /proc.
+    (void)fchmod(memfd.get(), S_IRUSR | S_IWUSR);
     std::unique_ptr<MemoryRegion> region(new (std::nothrow) MemoryRegion());
     if (!region) {
         return Error::enomem;
@@ -125,6 +128,15 @@ Result<void> MemoryRegion::lock_from(uint64_t offset_bytes) {
         return Error::eperm;
     }
     return {};
+}
+
+Result<UniqueDescriptor> MemoryRegion::open_again(bool for_writing) const {
+    const std::string path = "/proc/self/fd/" + std::to_string(memfd_.get());
+    UniqueDescriptor opened(open(path.c_str(), (for_writing ? O_RDWR : O_RDONLY) | O_CLOEXEC));
+    if (!opened.valid()) {
+        return static_cast<Error>(errno);
+    }
+    return opened;
 }
 
 MemoryRegion::~MemoryRegion() {

@@ -21,7 +21,7 @@ struct MemoryOptions {
 
 class MemoryRegion {
   public:
-    // New memory, all zero, sealed against shrinking. `name` is for /proc. Errors: enomem, eperm (a
+    // New memory, all zero, sealed against shrinking (and other seals). `name` is for /proc. Errors: enomem, eperm (a
     // requirement that cannot be met), eio.
     static Result<std::unique_ptr<MemoryRegion>> create(const std::string& name,
                                                         uint64_t size_bytes,
@@ -36,6 +36,9 @@ class MemoryRegion {
     unsigned char* data() const { return address_; }
     uint64_t size_bytes() const { return size_bytes_; }
     int descriptor() const { return memfd_.get(); }
+    // Another one, for another process to map. Who has one for reading cannot map it for writing, unless it
+    // has the server's user or root's rights and opens the file anew. Errors: those of the system.
+    Result<UniqueDescriptor> open_again(bool for_writing) const;
     bool has_huge_pages() const { return has_huge_pages_; }
     bool is_locked() const { return is_locked_; }
 

@@ -2,6 +2,7 @@
 #include "rdma_blk/server/output_queue.h"
 
 #include <sys/socket.h>
+#include <sys/uio.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -15,6 +16,7 @@ namespace tiffin::rdma_blk {
 namespace {
 
 constexpr size_t kLeastCapacity = size_t{16} * 1024;
+constexpr size_t kMostAttached = 4;
 constexpr size_t kHeaderBytes = sizeof(wire::MessageHeader);
 
 }  // namespace
@@ -126,11 +128,45 @@ Result<void> OutputQueue::add_response(wire::Response response, ByteSpan payload
         payload.size());
 }
 
+Result<void> OutputQueue::attach(std::vector<UniqueDescriptor> descriptors) {
+    TIFFIN_ASSERT(descriptors.size() <= kMostAttached);
+    if (!attached_.empty()) {
+        return Error::eagain;
+    }
+    attached_ = std::move(descriptors);
+    return {};
+}
+
+ssize_t OutputQueue::send_some(int socket) {
+    if (attached_.empty()) {
+        return ::send(socket, buffer_ + start_, end_ - start_, MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
+    iovec vector{buffer_ + start_, end_ - start_};
+    alignas(cmsghdr) char control[CMSG_SPACE(kMostAttached * sizeof(int))] = {};
+    msghdr message{};
+    message.msg_iov = &vector;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = CMSG_SPACE(attached_.size() * sizeof(int));
+    cmsghdr* head = CMSG_FIRSTHDR(&message);
+    head->cmsg_level = SOL_SOCKET;
+    head->cmsg_type = SCM_RIGHTS;
+    head->cmsg_len = CMSG_LEN(attached_.size() * sizeof(int));
+    for (size_t index = 0; index < attached_.size(); index++) {
+        const int descriptor = attached_[index].get();
+        std::memcpy(CMSG_DATA(head) + index * sizeof(int), &descriptor, sizeof(int));
+    }
+    const ssize_t sent = sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent >= 0) {
+        attached_.clear();
+    }
+    return sent;
+}
+
 Result<bool> OutputQueue::send(int socket, Counter& calls) {
     while (start_ < end_) {
         count(calls);
-        const ssize_t sent =
-            ::send(socket, buffer_ + start_, end_ - start_, MSG_DONTWAIT | MSG_NOSIGNAL);
+        const ssize_t sent = send_some(socket);
         if (sent < 0) {
             if (errno == EINTR) {
                 continue;

@@ -3,13 +3,17 @@
 // memory they come from goes on changing; a read's checksum is that of the copy. Not for several threads.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "fs/vfs/result.h"
 #include "fs/vfs/span.h"
 #include "rdma_blk/server/counters.h"
+#include "rdma_blk/server/unique_descriptor.h"
 #include "rdma_blk/session/seal.h"
 #include "rdma_blk/wire/format.h"
 
@@ -39,6 +43,10 @@ class OutputQueue {
 
     size_t queued_bytes() const { return end_ - start_; }
     bool empty() const { return start_ == end_; }
+    // Descriptors that go with what is sent next, so at the latest with what was added next. For Unix sockets.
+    // Errors: eagain (those before are still here).
+    Result<void> attach(std::vector<UniqueDescriptor> descriptors);
+
     // Without blocking, as much as the socket takes; `calls` counts system calls. True: all. Errors: eio,
     // enodev.
     Result<bool> send(int socket, Counter& calls);
@@ -62,6 +70,7 @@ class OutputQueue {
     static unsigned char* place_of(const Frame& frame, size_t plain_offset);
     static size_t piece_at(const Frame& frame, size_t plain_offset, size_t left);
     Result<void> make_room(size_t size_bytes);
+    ssize_t send_some(int socket);
 
     unsigned char* buffer_ = nullptr;
     size_t capacity_ = 0;
@@ -69,6 +78,7 @@ class OutputQueue {
     size_t end_ = 0;
     Seal* seal_ = nullptr;
     bool seals_requests_ = false;
+    std::vector<UniqueDescriptor> attached_;
 };
 
 }  // namespace tiffin::rdma_blk

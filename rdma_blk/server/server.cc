@@ -63,7 +63,10 @@ UniqueDescriptor listen_on(const ListenAddress& address, uint16_t& port) {
 }  // namespace
 
 Server::Server(const Configuration& configuration, MemoryKeeper& keeper)
-    : keeper_(keeper), directory_(configuration.state_directory), configuration_(configuration) {}
+    : keeper_(keeper),
+      directory_(configuration.state_directory),
+      runtime_directory_(configuration.runtime_directory),
+      configuration_(configuration) {}
 
 Server::~Server() { stop(); }
 
@@ -107,8 +110,10 @@ Result<void> Server::start(std::string& problem) {
     const Result<void> started = start_threads();
     if (!started.ok()) {
         problem = "threads cannot be started";
+        return started;
     }
-    return started;
+    open_local_sockets();
+    return {};
 }
 
 Result<void> Server::load_volumes(std::string& problem) {
@@ -209,10 +214,6 @@ Result<void> Server::start_threads() {
         TRY(data_threads_.back()->start(("tiffind-data" + std::to_string(index % 100)).c_str()));
     }
     acceptor_ = TRY(IoThread::create(tick_ns, counters_));
-    std::vector<int> listeners;
-    for (const UniqueDescriptor& listener : listeners_) {
-        listeners.push_back(listener.get());
-    }
     IoThread::Acceptor acceptor;
     acceptor.accept = [this](UniqueDescriptor socket, std::vector<unsigned char> peer_address,
                              size_t handshake_count) {
@@ -221,7 +222,11 @@ Result<void> Server::start_threads() {
     acceptor.hand_over = [this](std::shared_ptr<Connection> connection) {
         hand_over(std::move(connection));
     };
-    TRY(acceptor_->listen(listeners, std::move(acceptor)));
+    acceptor_->set_acceptor(std::move(acceptor));
+    for (UniqueDescriptor& listener : listeners_) {
+        acceptor_->add_listener(std::move(listener));
+    }
+    listeners_.clear();
     return acceptor_->start("tiffind-accept");
 }
 
@@ -230,6 +235,7 @@ void Server::stop() {
         return;
     }
     started_ = false;
+    close_local_sockets();
     std::map<std::string, Served> volumes;
     {
         SharedLock lock(volumes_mutex_);
@@ -273,6 +279,7 @@ VolumeOptions Server::volume_options() const {
     options.probe_interval_ms = configuration_.probe_interval_ms;
     options.lease_timeout_ms = configuration_.lease_timeout_s * 1000;
     options.offers_rc = has_rdma_;
+    options.shm_kills = configuration_.shm_kills;
     options.memory = {configuration_.huge_pages, configuration_.lock_memory};
     return options;
 }
@@ -291,11 +298,19 @@ std::shared_ptr<Connection> Server::accept(UniqueDescriptor socket,
         count(counters_.connections_refused);
         return nullptr;
     }
+    // The sooner the surer. Not one of a Unix socket, or one whose process cannot be found: it gets no memory.
+    std::shared_ptr<PeerProcess> process;
+    if (auto found = PeerProcess::of_socket(socket.get()); found.ok()) {
+        process = found.release_value();
+    }
     auto connection = Connection::create(*this, connection_limits(), std::move(socket),
                                          std::move(peer_address), host::monotonic_ns());
     if (!connection.ok()) {
         count(counters_.connections_refused);
         return nullptr;
+    }
+    if (process) {
+        (*connection)->set_peer_process(std::move(process));
     }
     count(counters_.connections_accepted);
     return connection.release_value();

@@ -94,9 +94,15 @@ class Server final : public ConnectionHost {
     ConnectionLimits connection_limits() const;
     VolumeOptions volume_options() const;
     void tick();
+    // server_local.cc: sockets for processes of this host.
+    void open_local_sockets() EXCLUDES(administration_mutex_);
+    void open_local_socket(const std::string& volume_name) REQUIRES(administration_mutex_);
+    void close_local_socket(const std::string& volume_name) REQUIRES(administration_mutex_);
+    void close_local_sockets() EXCLUDES(administration_mutex_);
 
     MemoryKeeper& keeper_;
     const StateDirectory directory_;
+    const std::string runtime_directory_;
     CookieJar cookies_;
     ServerCounters counters_;
     unsigned char server_uuid_[16] = {};
@@ -110,6 +116,9 @@ class Server final : public ConnectionHost {
     Configuration configuration_ GUARDED_BY(configuration_mutex_);
     // Volumes come and go one at a time; lookups need the second lock only.
     host::Mutex administration_mutex_{host::LockClass::session};
+    // By volume, the acceptor's listeners; only while threads run.
+    bool offers_local_sockets_ GUARDED_BY(administration_mutex_) = false;
+    std::map<std::string, uint64_t> local_sockets_ GUARDED_BY(administration_mutex_);
     mutable host::SharedMutex volumes_mutex_{host::LockClass::leaf};
     std::map<std::string, Served> volumes_ GUARDED_BY(volumes_mutex_);
 

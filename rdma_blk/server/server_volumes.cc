@@ -63,6 +63,7 @@ Result<Secret<kVolumeKeyBytes>> Server::create_volume(const NewVolume& wanted,
         }
         return made.error();
     }
+    open_local_socket(state.name);
     return state.key;
 }
 
@@ -79,6 +80,7 @@ Result<void> Server::delete_volume(const std::string& name, std::string& problem
         served = std::move(found->second);
         volumes_.erase(found);
     }
+    close_local_socket(name);
     served.volume->stop(wire::NoticeReason::deleted);
     if (served.backing) {
         served.backing->stop();

@@ -92,8 +92,16 @@ Volume::OpenAnswer Volume::open_new(const wire::SessionOpen& open,
     }
     const bool wants_lease = open.mode == static_cast<uint8_t>(wire::SessionMode::write);
     const bool force = (open.flags & wire::open_flag::force) != 0;
-    if (wants_lease && !may_take_lease(nullptr, force, now_ns)) {
-        return refuse(wire::RefusalReason::held, now_ns);
+    if (wants_lease) {
+        OpenAnswer wait;
+        switch (may_take_lease(nullptr, force, now_ns, wait.ending)) {
+            case LeaseTurn::yes:
+                break;
+            case LeaseTurn::held:
+                return refuse(wire::RefusalReason::held, now_ns);
+            case LeaseTurn::when_process_is_gone:
+                return wait;
+        }
     }
     uint32_t index = 0;
     if (!find_place(index, now_ns)) {
@@ -236,11 +244,31 @@ bool Volume::close_session(const std::shared_ptr<VolumeSession>& session,
 
 // ---- The lease -------------------------------------------------------------------------------------------
 
-// Whether the lease is free for `asker`. A holder that stands in the way is fenced by grant_lease().
-bool Volume::may_take_lease(const VolumeSession* asker, bool force, uint64_t now_ns) {
+// Whether the lease is free for `asker`. A holder that stands in the way is fenced by grant_lease(); what a process
+// has mapped can only be taken away with the process, so that one is ended first.
+Volume::LeaseTurn Volume::may_take_lease(const VolumeSession* asker, bool force, uint64_t now_ns,
+                                         std::shared_ptr<PeerProcess>& ending) {
     const SessionPointer holder = find_holder();
-    return !holder || holder.get() == asker || force ||
-           silence_ns(*holder, now_ns) >= uint64_t{options_.lease_timeout_ms} * 1'000'000;
+    if (!holder || holder.get() == asker) {
+        return LeaseTurn::yes;
+    }
+    if (!force && silence_ns(*holder, now_ns) < uint64_t{options_.lease_timeout_ms} * 1'000'000) {
+        return LeaseTurn::held;
+    }
+    const std::shared_ptr<PeerProcess>& process = holder->process();
+    if (!process || process->is_gone()) {
+        return LeaseTurn::yes;
+    }
+    if (!options_.shm_kills || !process->may_be_ended()) {
+        return LeaseTurn::held;
+    }
+    host::log(host::LogLevel::warning,
+              ("volume " + name_ + ": process " + std::to_string(process->id()) +
+               " has its memory mapped and is killed, as its lease is taken over")
+                  .c_str());
+    process->end();
+    ending = process;
+    return LeaseTurn::when_process_is_gone;
 }
 
 // The order matters: an epoch is durable before the old holder is told, and the old holder is shut out before
@@ -296,15 +324,16 @@ void Volume::clear_lease() {
     std::memset(record.holder_text, 0, sizeof(record.holder_text));
 }
 
-wire::LeaseReply Volume::request_lease(const std::shared_ptr<VolumeSession>& session, uint8_t flags,
-                                       uint64_t now_ns) {
+Volume::LeaseAnswer Volume::request_lease(const std::shared_ptr<VolumeSession>& session,
+                                          uint8_t flags, uint64_t now_ns) {
     MutexLock lock(mutex_);
-    wire::LeaseReply reply{};
+    LeaseAnswer answer;
+    wire::LeaseReply& reply = answer.reply;
     reply.epoch = state_.epoch;
     const auto refused = [&](wire::RefusalReason reason) {
         count(counters_.sessions_refused[static_cast<size_t>(reason)]);
         reply.reason = static_cast<uint8_t>(reason);
-        return reply;
+        return answer;
     };
     if (stopping_) {
         return refused(wire::RefusalReason::stopping);
@@ -313,12 +342,21 @@ wire::LeaseReply Volume::request_lease(const std::shared_ptr<VolumeSession>& ses
         return refused(wire::RefusalReason::fenced);
     }
     if (find_holder() == session) {
-        return reply;
+        return answer;
     }
-    if (!may_take_lease(session.get(), (flags & wire::open_flag::force) != 0, now_ns)) {
-        std::memcpy(reply.holder_text, lease().holder_text, wire::kHolderTextBytes);
-        return refused(wire::RefusalReason::held);
+    // Also when it waits: should the process not end in time, this is what the caller says.
+    std::memcpy(reply.holder_text, lease().holder_text, wire::kHolderTextBytes);
+    const bool force = (flags & wire::open_flag::force) != 0;
+    switch (may_take_lease(session.get(), force, now_ns, answer.ending)) {
+        case LeaseTurn::yes:
+            break;
+        case LeaseTurn::held:
+            return refused(wire::RefusalReason::held);
+        case LeaseTurn::when_process_is_gone:
+            reply.reason = static_cast<uint8_t>(wire::RefusalReason::held);
+            return answer;
     }
+    std::memset(reply.holder_text, 0, sizeof(reply.holder_text));
     const std::string text =
         session->holder_text().empty()
             ? "client " + to_hexadecimal(ByteSpan(session->place().client_uuid, 16))
@@ -327,7 +365,7 @@ wire::LeaseReply Volume::request_lease(const std::shared_ptr<VolumeSession>& ses
         return refused(wire::RefusalReason::no_room);
     }
     reply.epoch = state_.epoch;
-    return reply;
+    return answer;
 }
 
 // ---- Records ---------------------------------------------------------------------------------------------

@@ -26,6 +26,8 @@ struct VolumeOptions {
     uint32_t probe_interval_ms = 1000;
     uint32_t lease_timeout_ms = 60000;
     bool offers_rc = false;  // there is an RDMA device
+    // A holder whose process has the memory mapped is killed when its lease is taken over; else it cannot be.
+    bool shm_kills = true;
     MemoryOptions memory;
 };
 
@@ -93,8 +95,11 @@ class Volume {
         std::vector<unsigned char> outcomes;
         wire::SessionRefused refused{};
         std::shared_ptr<VolumeSession> session;  // opened
+        // try_again: whose end the lease waits for; it is on its way.
+        std::shared_ptr<PeerProcess> ending;
     };
-    // A parsed session_open of a connection whose handshake named `client_uuid`. try_again: `path` is woken.
+    // A parsed session_open of a connection whose handshake named `client_uuid`. try_again: `path` is woken,
+    // or, with `ending`, the caller tries again when that process is gone.
     OpenAnswer open_session(const wire::SessionOpen& open, ByteSpan entries,
                             const unsigned char client_uuid[16],
                             const std::shared_ptr<SessionPath>& path, uint64_t now_ns);
@@ -108,9 +113,25 @@ class Volume {
     wire::RefusalReason join_rc(const std::shared_ptr<VolumeSession>& session, uint32_t incarnation,
                                 const SessionPath& connection, const wire::RcPathOffer& offer,
                                 const uint8_t address[16], wire::RcPathAnswer& answer);
-    // A reader becomes the writer.
-    wire::LeaseReply request_lease(const std::shared_ptr<VolumeSession>& session, uint8_t flags,
-                                   uint64_t now_ns);
+    // The memory itself, for the process of a session on this host (shm): for writing when the session has
+    // the lease, which that process then loses with its life only. refused: `reason` says why.
+    struct Mapping {
+        bool is_granted = false;
+        wire::RefusalReason reason = wire::RefusalReason::no_transport;
+        wire::ShmParameters parameters{};
+        UniqueDescriptor data;
+        UniqueDescriptor control;  // for reading only: the server believes what is in it
+    };
+    Mapping map(const std::shared_ptr<VolumeSession>& session, uint32_t incarnation,
+                const std::shared_ptr<PeerProcess>& process);
+    // A reader becomes the writer. With `ending`, the answer means nothing: the lease waits for the end of
+    // that process, and the caller tries again.
+    struct LeaseAnswer {
+        wire::LeaseReply reply{};
+        std::shared_ptr<PeerProcess> ending;
+    };
+    LeaseAnswer request_lease(const std::shared_ptr<VolumeSession>& session, uint8_t flags,
+                              uint64_t now_ns);
     // Gives lease and slots back. False: try again when `path` is woken.
     bool close_session(const std::shared_ptr<VolumeSession>& session,
                        const std::shared_ptr<SessionPath>& path);
@@ -146,8 +167,13 @@ class Volume {
     OpenAnswer refuse(wire::RefusalReason reason, uint64_t now_ns) REQUIRES(mutex_);
     wire::SessionOpened describe(const VolumeSession& session, uint32_t incarnation) const
         REQUIRES(mutex_);
-    bool may_take_lease(const VolumeSession* asker, bool force, uint64_t now_ns) REQUIRES(mutex_);
+    enum class LeaseTurn : uint8_t { yes, held, when_process_is_gone };
+    LeaseTurn may_take_lease(const VolumeSession* asker, bool force, uint64_t now_ns,
+                             std::shared_ptr<PeerProcess>& ending) REQUIRES(mutex_);
     Result<void> grant_lease(VolumeSession& session, const char* holder_text) REQUIRES(mutex_);
+    bool may_hold_memory(const VolumeSession& session,
+                         const std::shared_ptr<PeerProcess>& process) const REQUIRES(mutex_);
+    static void find_process_again(VolumeSession& session);
     void fence(VolumeSession& session) REQUIRES(mutex_);
     void clear_lease() REQUIRES(mutex_);
     bool find_place(uint32_t& index, uint64_t now_ns) REQUIRES(mutex_);

@@ -11,6 +11,7 @@
 
 #include "fs/vfs/host.h"
 #include "rdma_blk/server/counters.h"
+#include "rdma_blk/server/peer_process.h"
 #include "rdma_blk/server/rc_path.h"
 #include "rdma_blk/server/session_path.h"
 #include "rdma_blk/session/slot_table.h"
@@ -81,6 +82,9 @@ class VolumeSession : public std::enable_shared_from_this<VolumeSession> {
     // restart of the process.
     void set_holder_text(const char* text) { holder_text_ = text; }
     const std::string& holder_text() const { return holder_text_; }
+    // Whose process can write to the data without this server (shm); nullptr: nobody's.
+    void set_process(std::shared_ptr<PeerProcess> process) { process_ = std::move(process); }
+    const std::shared_ptr<PeerProcess>& process() const { return process_; }
     void set_access(const SessionAccess& access);
     SessionAccess access() const;
     // After the process ended; before any connection comes.
@@ -145,6 +149,7 @@ class VolumeSession : public std::enable_shared_from_this<VolumeSession> {
 
     const Place place_;
     std::string holder_text_;
+    std::shared_ptr<PeerProcess> process_;
     mutable host::Mutex mutex_{host::LockClass::object_state};
     std::unique_ptr<SlotTable> table_ GUARDED_BY(mutex_);
     std::vector<std::shared_ptr<SessionPath>> paths_ GUARDED_BY(mutex_);

@@ -172,6 +172,7 @@ Result<void> Volume::recover_sessions(uint64_t now_ns) {
             TRY(make_session(index, record.session_id, record.client_uuid));
         session->recover();
         session->heard(now_ns);
+        find_process_again(*session);
         sessions_[record.session_id] = session;
         update_access(*session);
         const bool is_fenced = record.state == static_cast<uint32_t>(wire::SessionState::fenced) ||

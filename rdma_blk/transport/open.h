@@ -19,13 +19,16 @@ struct RemoteAddress {
     std::string host;  // a name, an IPv4 address, or an IPv6 address without brackets
     uint16_t port = wire::kDefaultPort;
     TransportChoice transport = TransportChoice::automatic;
+    // shm: where a server on this host has its volumes' sockets.
+    std::string runtime_directory = wire::kDefaultRuntimeDirectory;
 };
 
 // "auto", "tcp", "shm", "rc". False: none of them.
 bool parse_transport_choice(const char* text, TransportChoice& choice);
 
-// Opens a session and returns its memory; blocks until the server has answered, at most some seconds.
-// `listener` may be nullptr and must live until close(); `holder` says who has the lease after ebusy;
+// Opens a session and returns its memory. Automatic: shm when `host` is this one and the volume's socket serves it,
+// rc when both ends can, else tcp; ConnectionInfo::transport_reason says why. Blocks until the server has answered,
+// at most some seconds. `listener` may be nullptr and must live until close(); `holder` says who has the lease after ebusy;
 // `problem` gets one line for people after any error.
 //
 // Errors: eacces (wrong key or no such volume: the server does not say which), ebusy (somebody else has

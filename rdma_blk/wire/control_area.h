@@ -79,8 +79,11 @@ struct SessionRecord {
     uint32_t state;  // SessionState, stored last when a session opens
     uint32_t incarnation;
     uint32_t slot_count;
-    uint32_t reserved;
-    uint8_t padding[kControlPageBytes - 48];
+    // Of the client whose process has the data mapped for writing (shm), else 0; set before it gets the memory. A
+    // server that starts again finds the process by both, as numbers are used again.
+    uint32_t process_id;
+    uint64_t process_start_ticks;  // since the machine's start, as in /proc/PID/stat
+    uint8_t padding[kControlPageBytes - 56];
 };
 static_assert(sizeof(SessionRecord) == kControlPageBytes);
 

@@ -25,6 +25,10 @@ inline constexpr uint32_t kEagerBytes = 16384;  // travels with its request on e
 inline constexpr uint16_t kMaxSlots = 1024;
 inline constexpr uint16_t kMaxFlushRanges = 256;
 inline constexpr uint16_t kMaxPathParametersBytes = 512;
+// Where a volume is found by processes of the server's host: DIRECTORY/volume.NAME.sock.
+inline constexpr const char* kDefaultRuntimeDirectory = "/run/tiffind";
+inline constexpr const char* kVolumeSocketPrefix = "volume.";
+inline constexpr const char* kVolumeSocketSuffix = ".sock";
 inline constexpr size_t kMaxVolumeNameBytes = 63;
 inline constexpr size_t kHolderTextBytes = 64;
 // Sequences, epochs and incarnations of content only grow, and are below this.
@@ -284,6 +288,16 @@ struct RcPathAnswer {
 };
 static_assert(sizeof(RcPathAnswer) == 160);
 static_assert(sizeof(RcPathAnswer) <= kMaxPathParametersBytes);
+// Parameters of a path_joined for shm; the path_join has none. With them come (SCM_RIGHTS) two descriptors:
+// the memory of the data, then that of the control space. Both are sealed against shrinking.
+struct ShmParameters {
+    uint64_t data_bytes;     // to be mapped
+    uint64_t control_bytes;  // may only be read
+    uint8_t is_writable;     // 1: the data may be changed, as the session has the lease
+    uint8_t reserved[7];
+};
+static_assert(sizeof(ShmParameters) == 24);
+inline constexpr size_t kShmDescriptors = 2;
 
 // A reader becomes the writer.
 struct LeaseRequest {

@@ -230,6 +230,20 @@ Result<PathJoined> parse_path_joined(const MessageHeader& header, ByteSpan fixed
     return joined;
 }
 
+Result<ShmParameters> parse_shm_parameters(ByteSpan payload) {
+    ShmParameters parameters{};
+    if (payload.size() != sizeof(parameters)) {
+        return Error::eproto;
+    }
+    std::memcpy(&parameters, payload.data(), sizeof(parameters));
+    if (parameters.data_bytes == 0 || parameters.data_bytes > kMaxSpaceBytes ||
+        parameters.control_bytes == 0 || parameters.control_bytes > kMaxSpaceBytes ||
+        parameters.is_writable > 1) {
+        return Error::eproto;
+    }
+    return parameters;
+}
+
 Result<LeaseRequest> parse_lease_request(const MessageHeader& header, ByteSpan fixed) {
     const LeaseRequest request =
         TRY(fixed_part<LeaseRequest>(MessageType::lease_request, header, fixed));

@@ -51,6 +51,8 @@ Result<SessionOpened> parse_session_opened(const MessageHeader& header, ByteSpan
 Result<SessionRefused> parse_session_refused(const MessageHeader& header, ByteSpan fixed);
 Result<PathJoin> parse_path_join(const MessageHeader& header, ByteSpan fixed);
 Result<PathJoined> parse_path_joined(const MessageHeader& header, ByteSpan fixed);
+// The parameters of a path_joined for shm: its payload.
+Result<ShmParameters> parse_shm_parameters(ByteSpan payload);
 Result<LeaseRequest> parse_lease_request(const MessageHeader& header, ByteSpan fixed);
 Result<LeaseReply> parse_lease_reply(const MessageHeader& header, ByteSpan fixed);
 Result<SessionClose> parse_session_close(const MessageHeader& header,

@@ -15,6 +15,16 @@ namespace tiffin::rdma_blk {
 
 using wire::MessageType;
 
+namespace {
+
+bool is_unix(int socket) {
+    int domain = 0;
+    socklen_t length = sizeof(domain);
+    return getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 && domain == AF_UNIX;
+}
+
+}  // namespace
+
 Result<std::unique_ptr<ClientConnection>> ClientConnection::create(size_t message_capacity) {
     auto reader = TRY(MessageReader::create());
     auto writer = TRY(MessageWriter::create(message_capacity));
@@ -28,6 +38,7 @@ Result<std::unique_ptr<ClientConnection>> ClientConnection::create(size_t messag
 
 void ClientConnection::close() {
     socket_.reset();
+    descriptors_.clear();
     reader_->reset();
     writer_->reset();
     seal_in_.reset();
@@ -86,6 +97,7 @@ Result<void> ClientConnection::open(Socket socket, const OpenOptions& options, u
                                     Patience& patience, std::string& problem) {
     TIFFIN_ASSERT(!socket_.is_open());
     socket_ = std::move(socket);
+    reader_->set_descriptors(is_unix(socket_.get()) ? &descriptors_ : nullptr);
     auto result = shake_hands(options, deadline_ns, patience, problem);
     if (!result.ok()) {
         close();

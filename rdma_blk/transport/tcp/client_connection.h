@@ -35,6 +35,8 @@ class ClientConnection {
     int socket() const { return socket_.get(); }
     MessageReader& reader() { return *reader_; }
     MessageWriter& writer() { return *writer_; }
+    // What came with messages on a Unix socket.
+    ReceivedDescriptors& descriptors() { return descriptors_; }
     const unsigned char* server_uuid() const { return server_uuid_; }
 
     // Sends what was added to the writer and waits for the next message; its payload, if any, is not placed
@@ -54,6 +56,7 @@ class ClientConnection {
                              std::string& problem);
 
     Socket socket_;
+    ReceivedDescriptors descriptors_;
     std::unique_ptr<MessageReader> reader_;
     std::unique_ptr<MessageWriter> writer_;
     std::optional<Seal> seal_out_;

@@ -32,6 +32,7 @@
 #include "fs/vfs/result.h"
 #include "fs/vfs/span.h"
 #include "rdma_blk/session/seal.h"
+#include "rdma_blk/transport/one_sided.h"
 #include "rdma_blk/wire/format.h"
 #include "rdma_blk/wire/parse.h"
 
@@ -53,6 +54,9 @@ class MessageReader {
     // connection. `seals_requests`: requests and responses must be sealed, too; otherwise they must not be.
     // Until then every sealed message, and every request and response, is eproto.
     void set_seal(Seal* seal, bool seals_requests);
+
+    // Descriptors that come with messages go there, from now on; nullptr: there can be none.
+    void set_descriptors(ReceivedDescriptors* descriptors) { descriptors_ = descriptors; }
 
     // The next step on what was received. Errors: eproto, eacces (a seal is broken).
     Result<Event> next();
@@ -95,6 +99,7 @@ class MessageReader {
     void consume(size_t count);
     void scatter(const unsigned char* data, size_t count);
     void make_room();
+    ssize_t receive_some(int socket, msghdr& message, int flags);
 
     std::unique_ptr<unsigned char[]> buffer_;
     size_t size_;
@@ -105,6 +110,7 @@ class MessageReader {
     bool drained_ = false;
     bool seals_requests_ = false;
     Seal* seal_ = nullptr;
+    ReceivedDescriptors* descriptors_ = nullptr;
     wire::MessageHeader header_{};
     ByteSpan fixed_;
     size_t payload_bytes_ = 0;

@@ -206,6 +206,33 @@ void MessageReader::make_room() {
     }
 }
 
+ssize_t MessageReader::receive_some(int socket, msghdr& message, int flags) {
+    if (descriptors_ == nullptr) {
+        return recvmsg(socket, &message, flags);
+    }
+    alignas(cmsghdr) char control[CMSG_SPACE(ReceivedDescriptors::kCapacity * sizeof(int))];
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    const ssize_t received = recvmsg(socket, &message, flags | MSG_CMSG_CLOEXEC);
+    if (received < 0) {
+        return received;
+    }
+    for (cmsghdr* head = CMSG_FIRSTHDR(&message); head != nullptr;
+         head = CMSG_NXTHDR(&message, head)) {
+        if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) {
+            continue;
+        }
+        for (size_t offset = CMSG_LEN(0); offset + sizeof(int) <= head->cmsg_len;
+             offset += sizeof(int)) {
+            int descriptor = -1;
+            std::memcpy(&descriptor, reinterpret_cast<const char*>(head) + offset,
+                        sizeof(descriptor));
+            descriptors_->add(descriptor);
+        }
+    }
+    return received;
+}
+
 Result<size_t> MessageReader::receive(int socket, int flags) {
     make_room();
     TIFFIN_ASSERT(end_ < size_);  // next() was not called until it asked for more
@@ -231,7 +258,7 @@ Result<size_t> MessageReader::receive(int socket, int flags) {
     msghdr message{};
     message.msg_iov = vectors;
     message.msg_iovlen = count;
-    const ssize_t received = recvmsg(socket, &message, flags);
+    const ssize_t received = receive_some(socket, message, flags);
     if (received <= 0) {
         drained_ = true;
         if (received == 0) {

@@ -7,6 +7,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -115,6 +116,30 @@ Result<Socket> connect_tcp(const RemoteAddress& address, uint64_t deadline_ns, P
     }
     freeaddrinfo(found);
     return error;
+}
+
+Result<Socket> connect_unix(const std::string& path, std::string& problem) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    if (path.size() >= sizeof(address.sun_path)) {
+        problem = path + ": too long for a socket";
+        return Error::enametoolong;
+    }
+    std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+    // Connecting to a socket of this kind is done at once, or fails when too many wait for the server.
+    Socket made(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!made.is_open() ||
+        connect(made.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+        const int error = errno;
+        problem = path + ": " + std::strerror(error);
+        return error == ENOENT ? Error::enoent : error == EACCES ? Error::eperm : Error::eio;
+    }
+    const int flags = fcntl(made.get(), F_GETFL);
+    if (flags < 0 || fcntl(made.get(), F_SETFL, flags & ~O_NONBLOCK) != 0) {
+        problem = path + ": " + std::strerror(errno);
+        return Error::eio;
+    }
+    return made;
 }
 
 }  // namespace tiffin::rdma_blk

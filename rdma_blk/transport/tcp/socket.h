@@ -49,4 +49,7 @@ Result<void> wait_ready(int socket, short events, uint64_t deadline_ns, Patience
 Result<Socket> connect_tcp(const RemoteAddress& address, uint64_t deadline_ns, Patience& patience,
                            std::string& problem);
 
+// A Unix socket; as above. Does not wait.
+Result<Socket> connect_unix(const std::string& path, std::string& problem);
+
 }  // namespace tiffin::rdma_blk

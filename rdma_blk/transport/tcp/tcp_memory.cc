@@ -40,13 +40,15 @@ bool is_change(const Operation& operation) {
 // ---- Opening ----------------------------------------------------------------------------------------
 
 TcpMemory::TcpMemory(const RemoteAddress& address, const OpenOptions& options,
-                     ConnectionListener* listener, OneSidedUser* user)
+                     ConnectionListener* listener, OneSidedUser* user,
+                     const StreamExtension& extension)
     : address_(address),
       volume_name_(options.volume_name),
       holder_text_(options.holder_text),
       options_(options),
       listener_(listener),
-      user_(user) {
+      user_(user),
+      extension_(extension) {
     options_.volume_name = volume_name_.c_str();
     options_.holder_text = holder_text_.c_str();
 }
@@ -73,9 +75,14 @@ Result<void> TcpMemory::prepare(uint16_t slot_count) {
     return {};
 }
 
+Result<Socket> TcpMemory::connect(uint64_t deadline_ns, std::string& problem) {
+    return extension_.socket_path.empty() ? connect_tcp(address_, deadline_ns, *this, problem)
+                                          : connect_unix(extension_.socket_path, problem);
+}
+
 Result<void> TcpMemory::open_first(Holder& holder, std::string& problem) {
     const uint64_t deadline = host::monotonic_ns() + kOpenTimeoutNs;
-    Socket socket = TRY(connect_tcp(address_, deadline, *this, problem));
+    Socket socket = TRY(connect(deadline, problem));
     TRY(connection_->open(std::move(socket), options_, deadline, *this, problem));
     SessionFacts facts;
     problem = "the server does not answer as it should";
@@ -95,7 +102,8 @@ Result<void> TcpMemory::open_first(Holder& holder, std::string& problem) {
 Result<std::unique_ptr<TcpMemory>> TcpMemory::open(const RemoteAddress& address,
                                                    const OpenOptions& options,
                                                    ConnectionListener* listener, Holder& holder,
-                                                   std::string& problem, OneSidedUser* user) {
+                                                   std::string& problem, OneSidedUser* user,
+                                                   const StreamExtension& extension) {
     const size_t name_bytes = std::strlen(options.volume_name);
     if (name_bytes == 0 || name_bytes > wire::kMaxVolumeNameBytes || options.slot_count == 0 ||
         options.slot_count > wire::kMaxSlots) {
@@ -103,7 +111,7 @@ Result<std::unique_ptr<TcpMemory>> TcpMemory::open(const RemoteAddress& address,
         return Error::einval;
     }
     std::unique_ptr<TcpMemory> memory(new (std::nothrow)
-                                          TcpMemory(address, options, listener, user));
+                                          TcpMemory(address, options, listener, user, extension));
     if (!memory) {
         return Error::enomem;
     }
@@ -128,7 +136,8 @@ ConnectionInfo TcpMemory::connection() const {
 ConnectionInfo TcpMemory::present_info() const {
     ConnectionInfo info;
     info.state = state_;
-    info.transport_name = "tcp";
+    info.transport_name = extension_.one_sided != nullptr ? extension_.one_sided->name() : "tcp";
+    info.transport_reason = extension_.transport_reason;
     info.session_id = facts_.session_id;
     info.incarnation = facts_.incarnation;
     info.epoch = facts_.epoch;
@@ -241,12 +250,22 @@ void TcpMemory::note_flush(const Batch& batch) {
     const uint64_t ordered = batch.last_flush->after_earlier
                                  ? slots_->pending_changes() + batch.changes_before_flush
                                  : 0;
-    set_word(*batch.last_flush, change_count_ + ordered);
+    set_word(*batch.last_flush, all_changes() + ordered);
+}
+
+uint64_t TcpMemory::all_changes() const {
+    return change_count_ +
+           (extension_.one_sided != nullptr ? extension_.one_sided->change_count() : 0);
+}
+
+bool TcpMemory::has_pending() const {
+    MutexLock lock(mutex_);
+    return slots_->pending_count() > 0;
 }
 
 uint64_t TcpMemory::change_mark() const {
     MutexLock lock(mutex_);
-    return change_count_;
+    return all_changes();
 }
 
 void TcpMemory::changes_flushed(uint64_t mark) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// Remote memory over a stream socket: the client's side. Requests go out from the thread that submits, with
-// one system call for a batch; answers are received by one of the threads that wait (the leader), in its own
-// recv(). docs/remote.md, "tcp", says why.
+// Remote memory over a stream socket: the client's side, and for transports with a path of their own for reads and
+// writes (one_sided.h) the session. Requests go out from the thread that submits, with one system call for a batch;
+// answers are received by one of the threads that wait (the leader), in its own recv(). docs/remote.md, "tcp",
+// says why.
 //
 // Who does what, and under which lock:
 //   - mutex_ guards everything but receiving. Requests are sent under it, without blocking.
@@ -22,14 +23,15 @@
 #include "fs/vfs/host.h"
 #include "rdma_blk/remote_memory.h"
 #include "rdma_blk/session/request_slots.h"
+#include "rdma_blk/transport/one_sided.h"
 #include "rdma_blk/transport/open.h"
 #include "rdma_blk/transport/session_opening.h"
 #include "rdma_blk/transport/tcp/client_connection.h"
 
 namespace tiffin::rdma_blk {
 
-// A transport that reaches the memory by itself (shm, rc) and has a TcpMemory beside it: for the session, flushes,
-// and the parameters of its paths.
+// A transport that reaches the memory by itself (rc) and has a TcpMemory beside it: for the session, flushes, and the
+// parameters of its paths. One whose path needs no more than an answer (shm) is a OneSidedPath.
 class OneSidedUser {
   public:
     // Whether it has changed something that no executed flush covers, so that it can be lost. From any thread, with
@@ -40,6 +42,13 @@ class OneSidedUser {
     ~OneSidedUser() = default;
 };
 
+// What makes it the stream of another transport.
+struct StreamExtension {
+    std::string socket_path;            // of a Unix socket; empty: TCP
+    OneSidedPath* one_sided = nullptr;  // must live until close()
+    const char* transport_reason = "";  // for ConnectionInfo; of static storage
+};
+
 class TcpMemory final : public RemoteMemory, private Patience {
   public:
     // See open_remote_memory(). `user` may be nullptr, and lives until close().
@@ -47,8 +56,15 @@ class TcpMemory final : public RemoteMemory, private Patience {
                                                    const OpenOptions& options,
                                                    ConnectionListener* listener, Holder& holder,
                                                    std::string& problem,
-                                                   OneSidedUser* user = nullptr);
+                                                   OneSidedUser* user = nullptr,
+                                                   const StreamExtension& extension = {});
     ~TcpMemory() override;
+
+    // Waits until the server has answered the path_join of the one-sided path. Errors: eopnotsupp (it, or the
+    // path itself, said no), etimedout, estale (the session has ended).
+    Result<void> wait_until_joined(uint64_t deadline_ns) EXCLUDES(mutex_);
+    // Whether submitted operations have not completed yet.
+    bool has_pending() const EXCLUDES(mutex_);
 
     const Geometry& geometry() const override { return geometry_; }
     const Limits& limits() const override { return limits_; }
@@ -120,6 +136,16 @@ class TcpMemory final : public RemoteMemory, private Patience {
         unsigned char parameters[wire::kMaxPathParametersBytes] = {};  // until they have been sent
         PathAnswer answer;
     };
+    // Of the one-sided path, in this incarnation.
+    struct Join {
+        bool is_wanted = false;
+        bool is_sent = false;
+        bool is_joined = false;
+        uint16_t number =
+            0;  // of the last one sent, as its path_id: answers to earlier ones mean nothing
+        wire::PathJoined joined{};
+        unsigned char parameters[wire::kMaxPathParametersBytes] = {};
+    };
     struct Liveness {
         uint64_t heard_calls = 0;  // receive_calls_ when last looked
         uint64_t heard_ns = 0;
@@ -128,18 +154,24 @@ class TcpMemory final : public RemoteMemory, private Patience {
     };
 
     TcpMemory(const RemoteAddress& address, const OpenOptions& options,
-              ConnectionListener* listener, OneSidedUser* user);
+              ConnectionListener* listener, OneSidedUser* user, const StreamExtension& extension);
 
     // ---- tcp_memory.cc: the caller's side ----
     Result<void> prepare(uint16_t slot_count);
+    Result<Socket> connect(uint64_t deadline_ns, std::string& problem);
     Result<void> open_first(Holder& holder, std::string& problem) EXCLUDES(mutex_);
     bool is_within_limits(const Operation& operation) const;
     void sort_batch(Operation& first, uint64_t now_ns, Batch& accepted, Batch& rejected) const;
     void complete_rejected(Batch& rejected) REQUIRES(mutex_);
     ConnectionInfo present_info() const REQUIRES(mutex_);
     void note_flush(const Batch& batch) REQUIRES(mutex_);
+    uint64_t all_changes() const REQUIRES(mutex_);
     void poke_after_submit(uint64_t earliest_deadline_ns) REQUIRES(mutex_);
-    // ---- tcp_waiting.cc ----
+    // ---- tcp_one_sided.cc ----
+    void want_join() REQUIRES(mutex_);
+    void send_join() REQUIRES(mutex_);
+    Result<void> wait_for_join(uint64_t deadline_ns) REQUIRES(mutex_);
+    void stop_one_sided() REQUIRES(mutex_);
     void lead(const Operation& operation) REQUIRES(mutex_);
     void receive_round() REQUIRES(mutex_);
     void pass_lead() REQUIRES(mutex_);
@@ -166,6 +198,8 @@ class TcpMemory final : public RemoteMemory, private Patience {
     Result<void> handle_notice() REQUIRES(mutex_);
     Result<void> handle_path_joined() REQUIRES(mutex_);
     void finish_path_question(bool is_lost) REQUIRES(mutex_);
+    Result<void> handle_one_sided_joined() REQUIRES(mutex_);
+    void finish_join() REQUIRES(mutex_);
     void finish_operation(Operation& operation) REQUIRES(mutex_);
     void abort_connection() REQUIRES(mutex_);
     void break_connection() REQUIRES(mutex_);
@@ -199,6 +233,7 @@ class TcpMemory final : public RemoteMemory, private Patience {
     OpenOptions options_;
     ConnectionListener* listener_;
     OneSidedUser* user_;
+    const StreamExtension extension_;
 
     mutable host::Mutex mutex_{host::LockClass::leaf};
     host::Condition lease_changed_;  // or the answer about a path
@@ -215,6 +250,7 @@ class TcpMemory final : public RemoteMemory, private Patience {
     Lease lease_ GUARDED_BY(mutex_);
     PathQuestion path_ GUARDED_BY(mutex_);
     uint16_t session_flags_ GUARDED_BY(mutex_) = 0;
+    Join join_ GUARDED_BY(mutex_);
     bool is_broken_ GUARDED_BY(mutex_) = false;  // aborted; whoever leads will destroy it
     bool is_closed_by_server_ GUARDED_BY(mutex_) = false;
 

@@ -208,6 +208,11 @@ Result<void> TcpMemory::handle_response() {
 }
 
 Result<void> TcpMemory::handle_payload() {
+    if (extension_.one_sided != nullptr &&
+        connection_->reader().type() == wire::MessageType::path_joined) {
+        finish_join();
+        return {};
+    }
     if (path_.is_receiving) {
         finish_path_question(false);
         return {};
@@ -286,6 +291,9 @@ Result<void> TcpMemory::handle_notice() {
         case wire::NoticeReason::resized:
             if (notice.data_bytes > geometry_.data_bytes) {
                 std::atomic_ref<uint64_t>(geometry_.data_bytes).store(notice.data_bytes);
+                if (extension_.one_sided != nullptr) {
+                    extension_.one_sided->resized(notice.data_bytes);
+                }
             }
             break;
         case wire::NoticeReason::deleted:
@@ -296,6 +304,9 @@ Result<void> TcpMemory::handle_notice() {
 }
 
 Result<void> TcpMemory::handle_path_joined() {
+    if (extension_.one_sided != nullptr) {
+        return handle_one_sided_joined();
+    }
     MessageReader& reader = connection_->reader();
     const auto joined = TRY(wire::parse_path_joined(reader.header(), reader.fixed_part()));
     if (!path_.is_wanted || joined.path_id != path_.path_id ||
@@ -343,6 +354,7 @@ void TcpMemory::set_state(ConnectionState state) {
 // With the lead: nothing of the old connection touches a buffer from here on.
 void TcpMemory::break_connection() {
     const uint64_t now = host::monotonic_ns();
+    stop_one_sided();
     connection_->close();
     receiving_ = nullptr;
     is_broken_ = false;
@@ -360,6 +372,7 @@ void TcpMemory::break_connection() {
 
 // The last thing that happens. With the lead, or when there is no connection.
 void TcpMemory::end_session(ConnectionState state, Error error) {
+    stop_one_sided();
     connection_->close();
     receiving_ = nullptr;
     is_broken_ = false;

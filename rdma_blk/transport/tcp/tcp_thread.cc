@@ -100,7 +100,7 @@ bool TcpMemory::should_receive(uint64_t now_ns) {
         led_ns_ = now_ns;
     }
     return !has_leader_ && (slots_->pending_callbacks() > 0 || lease_.is_wanted ||
-                            path_.is_wanted || now_ns - led_ns_ >= kLookNs);
+                            path_.is_wanted || join_.is_wanted || now_ns - led_ns_ >= kLookNs);
 }
 
 uint64_t TcpMemory::next_look_after(uint64_t now_ns, bool receives) const {
@@ -119,7 +119,8 @@ void TcpMemory::watch_deadlines(uint64_t now_ns) {
 
 // Silence is counted from the last message, or from when something became pending.
 void TcpMemory::watch_silence(uint64_t now_ns) {
-    const bool is_pending = slots_->pending_count() > 0 || lease_.is_wanted || path_.is_wanted;
+    const bool is_pending =
+        slots_->pending_count() > 0 || lease_.is_wanted || path_.is_wanted || join_.is_wanted;
     if (receive_calls_ != liveness_.heard_calls) {
         liveness_.heard_calls = receive_calls_;
         liveness_.heard_ns = now_ns;
@@ -190,7 +191,7 @@ void TcpMemory::reconnect(uint64_t now_ns) {
 
 Result<void> TcpMemory::connect_again(uint64_t deadline_ns) {
     std::string problem;
-    Socket socket = TRY(connect_tcp(address_, deadline_ns, *this, problem));
+    Socket socket = TRY(connect(deadline_ns, problem));
     return connection_->open(std::move(socket), options_, deadline_ns, *this, problem);
 }
 
@@ -226,7 +227,7 @@ Result<void> TcpMemory::try_session() {
 SessionFacts TcpMemory::facts_now() const {
     SessionFacts facts = facts_;
     facts.has_unflushed =
-        change_count_ > flushed_count_ || (user_ != nullptr && user_->has_unflushed());
+        all_changes() > flushed_count_ || (user_ != nullptr && user_->has_unflushed());
     return facts;
 }
 
@@ -300,6 +301,7 @@ Result<void> TcpMemory::adopt(const wire::SessionOpened& opened) {
     } else if (!slots_->resumed(ByteSpan(outcomes_.data(), opened.outstanding_count)).ok()) {
         abort_connection();
     }
+    want_join();
     send_queued();
     wake_finished();
     lease_changed_.notify_all();

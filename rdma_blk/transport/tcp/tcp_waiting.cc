@@ -160,6 +160,9 @@ Result<void> TcpMemory::start_writing(bool force, Holder& holder) {
     }
     lease_.is_wanted = false;
     if (lease_.reply.reason == 0) {
+        // What was joined to read is joined again to write. Without it requests do, so no answer is no error.
+        want_join();
+        (void)wait_for_join(deadline);
         return {};
     }
     switch (static_cast<wire::RefusalReason>(lease_.reply.reason)) {
@@ -257,6 +260,10 @@ void TcpMemory::close() {
     MutexLock lock(mutex_);
     is_stopping_ = false;
     is_closing_ = true;
+    stop_one_sided();
+    if (extension_.one_sided != nullptr) {
+        extension_.one_sided->release();
+    }
     if (state_ == ConnectionState::ready && !is_broken_) {
         say_goodbye();
     }

@@ -38,7 +38,8 @@ TEST(RemoteAddress, UnderstandsOneServer) {
 
 TEST(RemoteAddress, UnderstandsEverything) {
     auto address = parse_remote_address(
-        "//a:1,10.0.0.2,[fe80::1]:65535,[::1]/v?transport=tcp&stripe=64K&key_file=/k&timeout_s=0&"
+        "//a:1,10.0.0.2,[fe80::1]:65535,[::1]/v?transport=tcp&runtime_directory=/"
+        "r&stripe=64K&key_file=/k&timeout_s=0&"
         "encrypt=yes");
     ASSERT_TRUE(address.ok()) << address.problem().text;
     ASSERT_EQ(address->servers.size(), 4U);
@@ -48,6 +49,7 @@ TEST(RemoteAddress, UnderstandsEverything) {
     EXPECT_EQ(address->servers[2].port, 65535);
     EXPECT_EQ(address->servers[3].host, "::1");
     EXPECT_EQ(address->servers[3].transport, rdma_blk::TransportChoice::tcp);
+    EXPECT_EQ(address->servers[3].runtime_directory, "/r");
     EXPECT_EQ(address->stripe_bytes, 65536U);
     EXPECT_EQ(address->key_file, "/k");
     EXPECT_EQ(address->timeout_s, 0U);

@@ -49,6 +49,7 @@ class ServerFixture : public ::testing::Test {
         folder_ = folder;
         configuration_.listen = {{"127.0.0.1", 0}};
         configuration_.state_directory = folder_ + "/state";
+        configuration_.runtime_directory = folder_ + "/run";
         configuration_.huge_pages = Wish::no;
         configuration_.lock_memory = Wish::no;
         configuration_.memory_limit_bytes = 256 << 20;

@@ -111,12 +111,12 @@ TEST_F(VolumeTest, AReaderBecomesTheWriter) {
     Client other = client(2);
     ASSERT_EQ(open(reader, SessionMode::read).kind, Kind::opened);
     ASSERT_EQ(open(other, SessionMode::write).kind, Kind::opened);
-    auto reply = volume_->request_lease(reader.session, 0, now_ns_);
+    auto reply = volume_->request_lease(reader.session, 0, now_ns_).reply;
     EXPECT_EQ(reply.reason, static_cast<uint8_t>(RefusalReason::held));
     EXPECT_STREQ(reply.holder_text, "client 2");
     const auto held = static_cast<size_t>(RefusalReason::held);
     EXPECT_EQ(volume_->counters().sessions_refused[held].load(), 1U);
-    reply = volume_->request_lease(reader.session, wire::open_flag::force, now_ns_);
+    reply = volume_->request_lease(reader.session, wire::open_flag::force, now_ns_).reply;
     EXPECT_EQ(reply.reason, 0);
     EXPECT_TRUE(other.path->ended);
     reader.opened.epoch = reply.epoch;

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// Remote memory of a server on this host: its memory is mapped here, and an operation is a copy or an
+// instruction within submit(), without a system call and without the server. docs/remote.md, "shm", says how it
+// is taken away again.
+//
+// A session on a Unix socket goes with it (a TcpMemory): it opens, keeps and closes the session, flushes, and
+// carries out as requests whatever cannot be done here: changes of the control space, what is beyond the
+// mapping, what must follow something that is still on its way there, everything while the server is away, and
+// writes on processors that cannot make them whole (unit_copy.h). So errors have one place, too.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "rdma_blk/transport/one_sided.h"
+#include "rdma_blk/transport/open.h"
+#include "rdma_blk/transport/shm/direct_gate.h"
+#include "rdma_blk/transport/shm/mapped_memory.h"
+#include "rdma_blk/transport/tcp/tcp_memory.h"
+
+namespace tiffin::rdma_blk {
+
+class ShmMemory final : public RemoteMemory, private OneSidedPath {
+  public:
+    // See open_remote_memory(). `socket_path`: of the volume. Errors: also enoent, eperm (no such socket, or it
+    // may not be used), eopnotsupp (the server does not give its memory to this process).
+    static Result<std::unique_ptr<RemoteMemory>> open(const RemoteAddress& address,
+                                                      const OpenOptions& options,
+                                                      const std::string& socket_path,
+                                                      const char* transport_reason,
+                                                      ConnectionListener* listener, Holder& holder,
+                                                      std::string& problem);
+    ~ShmMemory() override;
+
+    const Geometry& geometry() const override { return stream_->geometry(); }
+    const Limits& limits() const override { return stream_->limits(); }
+    ConnectionInfo connection() const override { return stream_->connection(); }
+    Statistics statistics() const override;
+    void submit(Operation& first) override;
+    void wait(Operation& operation) override;
+    size_t progress() override { return stream_->progress(); }
+    Result<void> add_arena(MutableByteSpan memory) override;  // nothing to register
+    Result<void> start_writing(bool force, Holder& holder) override;
+    uint64_t change_mark() const override { return stream_->change_mark(); }
+    void changes_flushed(uint64_t mark) override { stream_->changes_flushed(mark); }
+    const void* direct_address(uint64_t offset_bytes, uint64_t size_bytes) override;
+    void close() override { stream_->close(); }
+
+  private:
+    ShmMemory() = default;
+
+    // ---- OneSidedPath: from the stream's threads, one at a time
+    wire::PathTransport transport() const override { return wire::PathTransport::shm; }
+    const char* name() const override { return "shm"; }
+    Result<void> joined(ByteSpan parameters, ReceivedDescriptors& descriptors) override;
+    void stop() override { gate_.close(); }
+    void release() override;
+    void resized(uint64_t data_bytes) override;
+    uint64_t change_count() const override { return gate_.change_count(); }
+
+    // ---- An operation. False: it is for the stream, and nothing was done.
+    bool execute(Operation& operation);
+    bool execute_within(DirectGate::Place& place, Operation& operation);
+    bool read(DirectGate::Place& place, const Operation& operation);
+    bool write(DirectGate::Place& place, const Operation& operation);
+    bool change_word(DirectGate::Place& place, Operation& operation);
+    bool find_length(const Operation& operation, const MappedMemory& memory,
+                     uint64_t& length_bytes) const;
+    void submit_batch(Operation& first);
+
+    std::unique_ptr<TcpMemory> stream_;
+    DirectGate gate_;
+    // Changed while the gate is closed only, but for what direct_address() looks at.
+    MappedMemory data_;
+    MappedMemory control_;
+};
+
+}  // namespace tiffin::rdma_blk

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// A TcpMemory as the stream of a transport with a path of its own (one_sided.h): asking for the path, and what
+// becomes of the answer.
+#include <string>
+
+#include "rdma_blk/transport/tcp/tcp_memory.h"
+
+namespace tiffin::rdma_blk {
+
+void TcpMemory::want_join() {
+    if (extension_.one_sided != nullptr) {
+        join_.is_wanted = true;
+        join_.is_sent = false;
+        send_join();
+        poke();
+    }
+}
+
+void TcpMemory::send_join() {
+    if (!join_.is_wanted || join_.is_sent || state_ != ConnectionState::ready) {
+        return;
+    }
+    wire::PathJoin join{};
+    join.session_id = facts_.session_id;
+    join.incarnation = facts_.incarnation;
+    join.path_id = ++join_.number;
+    join.transport = static_cast<uint8_t>(extension_.one_sided->transport());
+    join_.is_sent = send_control(wire::MessageType::path_join, join);
+}
+
+Result<void> TcpMemory::wait_for_join(uint64_t deadline_ns) {
+    while (join_.is_wanted) {
+        if (state_ != ConnectionState::ready && state_ != ConnectionState::reconnecting) {
+            return Error::estale;
+        }
+        if (host::monotonic_ns() >= deadline_ns) {
+            return Error::etimedout;
+        }
+        send_join();
+        lease_changed_.wait_for(mutex_, uint64_t{kIntervalMs} * 1000);
+    }
+    return join_.is_joined || extension_.one_sided == nullptr ? Result<void>() : Error::eopnotsupp;
+}
+
+Result<void> TcpMemory::wait_until_joined(uint64_t deadline_ns) {
+    MutexLock lock(mutex_);
+    return wait_for_join(deadline_ns);
+}
+
+void TcpMemory::stop_one_sided() {
+    if (extension_.one_sided != nullptr) {
+        extension_.one_sided->stop();
+        join_ = Join{};
+        join_.is_wanted = true;  // whoever waits for it goes on waiting: it is asked for again
+    }
+}
+
+// ---- The answer ---------------------------------------------------------------------------------------
+
+Result<void> TcpMemory::handle_one_sided_joined() {
+    MessageReader& reader = connection_->reader();
+    const auto joined = TRY(wire::parse_path_joined(reader.header(), reader.fixed_part()));
+    if (joined.session_id != facts_.session_id) {
+        return Error::eproto;
+    }
+    join_.joined = joined;
+    if (reader.payload_bytes() == 0) {
+        finish_join();
+        return {};
+    }
+    reader.place_payload(MutableByteSpan(join_.parameters, reader.payload_bytes()));
+    return {};
+}
+
+// A path that is refused is no reason to give the session up: all goes over the stream then.
+void TcpMemory::finish_join() {
+    if (!join_.is_sent || join_.joined.path_id != join_.number) {
+        connection_->descriptors().clear();
+        return;
+    }
+    const auto result =
+        join_.joined.reason == 0
+            ? extension_.one_sided->joined(ByteSpan(join_.parameters, join_.joined.parameter_bytes),
+                                           connection_->descriptors())
+            : Result<void>(Error::eopnotsupp);
+    connection_->descriptors().clear();
+    join_.is_joined = result.ok();
+    join_.is_wanted = false;
+    join_.is_sent = false;
+    if (!result.ok()) {
+        const std::string reason = join_.joined.reason == 0
+                                       ? "error " + std::to_string(errno_value(result.error()))
+                                       : "reason " + std::to_string(join_.joined.reason);
+        host::log(host::LogLevel::warning,
+                  ("remote memory: the server's memory cannot be used directly (" + reason +
+                   "): all goes as requests")
+                      .c_str());
+    }
+    lease_changed_.notify_all();
+}
+
+}  // namespace tiffin::rdma_blk
