@@ -18,7 +18,8 @@ constexpr uint64_t kDeviceTimeoutNs = 2'000'000'000;
 Result<std::shared_ptr<RcRegion>> RcRegion::create(const uint8_t address[16],
                                                    unsigned char* data_address, uint64_t data_bytes,
                                                    unsigned char* control_address,
-                                                   uint64_t control_bytes, std::string& problem) {
+                                                   const wire::ControlLayout& layout,
+                                                   std::string& problem) {
     auto region = std::make_shared<RcRegion>();
     region->device = TRY(verbs::devices().open(address, problem));
     if (!region->device->capabilities().has_windows) {
@@ -28,12 +29,14 @@ Result<std::shared_ptr<RcRegion>> RcRegion::create(const uint8_t address[16],
     }
     problem = "the memory cannot be registered (ulimit -l?)";
     region->data = TRY(region->device->register_memory(data_address, data_bytes, true));
-    region->control = TRY(region->device->register_memory(control_address, control_bytes, true));
+    region->control =
+        TRY(region->device->register_memory(control_address, layout.control_bytes, true));
+    region->words = TRY(region->device->register_memory(control_address + layout.words_offset,
+                                                        layout.words_bytes, true));
     problem.clear();
     region->data_address = data_address;
     region->data_bytes = data_bytes;
     region->control_address = control_address;
-    region->control_bytes = control_bytes;
     return region;
 }
 
@@ -96,11 +99,13 @@ Result<void> RcPath::open_windows(const SessionAccess& access, wire::RcPathAnswe
     TRY(open_one(1, *region.control, region.control_address, 0, access.control_bytes, false,
                  answer.windows[1]));
     if (access.is_writer) {
-        TRY(open_one(2, *region.control, region.control_address, access.words_offset,
+        TRY(open_one(2, *region.words, region.control_address, access.words_offset,
                      access.words_bytes, true, answer.windows[2]));
     }
     // For the heartbeat, which readers have, too.
-    return open_one(3, *region.control, region.control_address, access.client_offset,
+    client_part_ = TRY(region.device->register_memory(region.control_address + access.client_offset,
+                                                      access.client_bytes, true));
+    return open_one(3, *client_part_, region.control_address, access.client_offset,
                     access.client_bytes, true, answer.windows[3]);
 }
 

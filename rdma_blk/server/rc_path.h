@@ -9,6 +9,7 @@
 
 #include "rdma_blk/session/access.h"
 #include "rdma_blk/transport/verbs/verbs.h"
+#include "rdma_blk/wire/control_area.h"
 #include "rdma_blk/wire/format.h"
 
 namespace tiffin::rdma_blk {
@@ -18,17 +19,17 @@ struct RcRegion {
     std::unique_ptr<verbs::Device> device;  // destroyed after the others
     std::unique_ptr<verbs::Memory> data;
     std::unique_ptr<verbs::Memory> control;
+    // Parts that are written get registrations of their own, here and in RcPath: rdma_rxe (Linux 6.1) checks who uses a
+    // window, but not that the access is within it, only that it is within what the window is a part of.
+    std::unique_ptr<verbs::Memory> words;
     unsigned char* data_address = nullptr;
     unsigned char* control_address = nullptr;
     uint64_t data_bytes = 0;
-    uint64_t control_bytes = 0;
 
     // `address`: this host's, on the network that the client comes from. Errors: enodev, eio, enomem.
-    static Result<std::shared_ptr<RcRegion>> create(const uint8_t address[16],
-                                                    unsigned char* data_address,
-                                                    uint64_t data_bytes,
-                                                    unsigned char* control_address,
-                                                    uint64_t control_bytes, std::string& problem);
+    static Result<std::shared_ptr<RcRegion>> create(
+        const uint8_t address[16], unsigned char* data_address, uint64_t data_bytes,
+        unsigned char* control_address, const wire::ControlLayout& layout, std::string& problem);
 };
 
 // One thread at a time.
@@ -57,6 +58,7 @@ class RcPath {
     Result<void> execute(const verbs::WorkRequest& work);
 
     std::shared_ptr<RcRegion> region_;
+    std::unique_ptr<verbs::Memory> client_part_;  // of the session
     std::unique_ptr<verbs::Window> windows_[wire::kRcWindowCount];
     bool is_open_[wire::kRcWindowCount] = {};
     std::unique_ptr<verbs::QueuePair> queue_pair_;  // destroyed before the windows

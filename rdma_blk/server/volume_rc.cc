@@ -19,8 +19,8 @@ Result<std::shared_ptr<RcRegion>> Volume::find_rc_region(const uint8_t address[1
     std::shared_ptr<RcRegion>& region = rc_regions_[key];
     if (!region || region->data_bytes < data_bytes) {
         std::string problem;
-        auto made = RcRegion::create(address, memory_.data, data_bytes, memory_.control,
-                                     layout_.control_bytes, problem);
+        auto made =
+            RcRegion::create(address, memory_.data, data_bytes, memory_.control, layout_, problem);
         if (!made.ok()) {
             host::log(host::LogLevel::warning, ("volume " + name_ + ": no rc: " + problem).c_str());
             return made.error();

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT OR GPL-2.0-only
 # What people do with a file system: copying trees, tar, git, compiling, a database that is cut off.
 #
-# usage: real_input.sh DEVICE_ADDRESS [--small]
+# usage: real_input.sh DEVICE_ADDRESS [--small | --tiny]
 #
 # DEVICE_ADDRESS is mem:SIZE, file:PATH or tiffin://HOST/VOLUME, about 2 GiB; what it holds is lost. In memory nothing
 # survives the daemon, so the parts that kill it or mount again are left out, and said to be.
@@ -11,7 +11,9 @@ set -euo pipefail
 [[ $# -ge 1 ]] || { echo "usage: $(basename "$0") DEVICE_ADDRESS [--small]" >&2; exit 2; }
 address=$1
 small=false
-[[ ${2:-} != --small ]] || small=true
+tiny=false  # for machines that are a tenth as fast
+[[ ${2:-} != --small && ${2:-} != --tiny ]] || small=true
+[[ ${2:-} != --tiny ]] || tiny=true
 # shellcheck source=tests/mount/lib/device.sh
 source "$(dirname "$0")/lib/device.sh"
 need_programs rsync tar git gcc make sqlite3 sha256sum stdbuf
@@ -38,6 +40,9 @@ copy_trees() {
         [[ ! -d $source ]] || sources+=("$source")
         ! $small || [[ ${#sources[@]} -lt 4 ]] || break
     done
+    if $tiny; then
+        sources=(/usr/include/linux/netfilter)
+    fi
     mkdir "$mount_point/copies"
     for source in "${sources[@]}"; do
         copy=$mount_point/copies/$(tr / _ <<<"${source#/}")
@@ -64,14 +69,17 @@ clone_a_repository() {
     export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1
     export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@localhost
     export GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@localhost
-    local origin=$work/origin clone=$mount_point/clone number
+    local origin=$work/origin clone=$mount_point/clone number tree=/usr/include/linux changes=20 moved
+    if $tiny; then
+        tree=/usr/include/linux/netfilter changes=12
+    fi
     git -c init.defaultBranch=main init -q "$origin"
-    cp -r /usr/include/linux "$origin/linux"
+    cp -r "$tree" "$origin/linux"
     git -C "$origin" add -A
     git -C "$origin" commit -q -m "a tree"
-    for number in $(seq 20); do
+    for number in $(seq "$changes"); do
         find "$origin/linux" -name "*$((number % 10))*.h" -exec sed -i "1i // $number" {} +
-        git -C "$origin" commit -q -a -m "change $number" || fail "the repository to clone"
+        git -C "$origin" commit -q -a --allow-empty -m "change $number" || fail "the repository to clone"
     done
     git clone -q --no-hardlinks "$origin" "$clone"
     git -C "$clone" fsck --full --strict >"$work/git" 2>&1 || fail "git fsck: $(<"$work/git")"
@@ -79,7 +87,8 @@ clone_a_repository() {
         fail "the clone has another head"
     [[ -z $(git -C "$clone" status --porcelain) ]] || fail "the fresh clone has changes"
     git -C "$clone" checkout -q -b work HEAD~10
-    git -C "$clone" mv linux/fs.h linux/moved.h
+    moved=$(cd "$clone" && printf '%s\n' linux/*.h | head -n 1)
+    git -C "$clone" mv "$moved" linux/moved.h
     git -C "$clone" commit -q -m "on the mount"
     git -C "$clone" rebase -q main >"$work/git" 2>&1 || fail "git rebase: $(<"$work/git")"
     git -C "$clone" gc -q --prune=now
@@ -89,6 +98,7 @@ clone_a_repository() {
 build_a_program() {
     say "make"
     local tree=$mount_point/program number files=100
+    ! $tiny || files=8
     mkdir "$tree"
     for number in $(seq $files); do
         cat >"$tree/part$number.c" <<END
@@ -153,6 +163,7 @@ committed() { sed -n 's/^committed //p' "$work/acknowledged-$1" | tail -n 1; }
 run_database() {
     say "sqlite, journal_mode=$1, to its end"
     local rows=300
+    ! $tiny || rows=40
     database_statements "$1" FULL 1 $rows | sqlite3 -bail "$mount_point/database-$1" \
         >"$work/acknowledged-$1" || fail "sqlite3 with journal_mode=$1"
     [[ $(committed "$1") -eq $rows ]] || fail "sqlite3 committed $(committed "$1") rows of $rows"
@@ -162,14 +173,15 @@ run_database() {
 # cut_database MODE SYNCHRONOUS
 cut_database() {
     say "sqlite, journal_mode=$1, synchronous=$2, with the daemon killed in the middle"
-    local first last
+    local first last more=100
+    ! $tiny || more=20
     first=$(($(committed "$1") + 1))
     set -m
     (database_statements "$1" "$2" "$first" 1000000 |
         stdbuf -oL sqlite3 -bail "$mount_point/database-$1" >>"$work/acknowledged-$1" 2>"$work/sqlite") &
     load_group=("$!")
     set +m
-    enough_is_committed() { [[ $(committed "$1") -ge $((first + 100)) ]]; }
+    enough_is_committed() { [[ $(committed "$1") -ge $((first + more)) ]]; }
     wait_until enough_is_committed "$1"
     sleep "0.$((RANDOM % 10))"
     kill_server

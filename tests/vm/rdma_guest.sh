@@ -4,7 +4,7 @@
 # between them.
 #
 # usage: rdma_guest.sh BUILD_FOLDER [STEP...]
-set -euo pipefail
+set -eEuo pipefail
 build=$1
 shift
 steps=("$@")
@@ -13,6 +13,14 @@ client=10.9.0.1
 server=10.9.0.2
 
 say() { printf '%s: %s\n' "$(cut -d' ' -f1 /proc/uptime)" "$*"; }
+
+# What the kernel forgets when a link goes down.
+connect_ends() {
+    ip route replace $server dev v0 src $client table 100
+    ip route replace $client dev v1 src $server table 101
+    ip neighbour replace $server lladdr "$(cat /sys/class/net/v1/address)" dev v0 nud permanent
+    ip neighbour replace $client lladdr "$(cat /sys/class/net/v0/address)" dev v1 nud permanent
+}
 
 # Both ends are in one network namespace: rxe does not receive in another one. The kernel would take the short
 # way between its own addresses, so the table of local addresses is looked up after rules that send each peer's
@@ -33,12 +41,9 @@ make_devices() {
     ip rule add pref 6 iif v1 lookup local
     ip rule add pref 10 to $server lookup 100
     ip rule add pref 11 to $client lookup 101
-    ip route add $server dev v0 src $client table 100
-    ip route add $client dev v1 src $server table 101
     ip rule add pref 200 lookup local
     ip rule del pref 0
-    ip neighbour add $server lladdr "$(cat /sys/class/net/v1/address)" dev v0 nud permanent
-    ip neighbour add $client lladdr "$(cat /sys/class/net/v0/address)" dev v1 nud permanent
+    connect_ends
     rdma link add rxe0 type rxe netdev v0
     rdma link add rxe1 type rxe netdev v1
     rdma link
@@ -94,32 +99,110 @@ make_volume() {
 
 # ---- Steps -----------------------------------------------------------------------------------------------------
 
-# Both programs poll; one line of each: "typical" microseconds, one way for a write, there and back for a read.
+# Both programs poll; prints the median in microseconds: there and back for a read, one way for a write.
 perftest() {
     local program=$1 size=$2
-    "$program" -d rxe1 -x 1 -s "$size" -n 1000 -F >"$work/perftest.log" 2>&1 &
+    "$program" -d rxe1 -x 1 -s "$size" -n 2000 -F >"$work/perftest.log" 2>&1 &
     local other=$!
-    sleep 3
-    "$program" -d rxe0 -x 1 -s "$size" -n 1000 -F $server >"$work/$program" 2>&1 ||
+    sleep 2
+    "$program" -d rxe0 -x 1 -s "$size" -n 2000 -F $server >"$work/$program" 2>&1 ||
         fail "$program: $(<"$work/$program")"
     wait "$other"
     awk -v size="$size" '$1 == size { print $5 }' "$work/$program"
 }
 
+step_verbs() { "$bin/vm_verbs_test" --gtest_brief=1 $client $server || fail "vm_verbs_test"; }
+
 step_perf() {
     make_volume perf 64M
-    local operation
-    for operation in read write; do
-        say "ib_${operation}_lat 4096: $(perftest ib_${operation}_lat 4096) us"
-        "$bin/tiffin" perf "$address" --operation $operation --overwrite --no-baseline --duration 5
+    local operation _
+    for _ in 1 2; do
+        for operation in read write; do
+            say "ib_${operation}_lat 4096: $(perftest ib_${operation}_lat 4096) us"
+            "$bin/tiffin" perf "$address" --operation $operation --overwrite --no-baseline --duration 5 |
+                grep '^rc  '
+        done
     done
 }
 
+of() { "$bin/tiffin" status "$1" | sed -n "s/^server [^ ]* $2: //p"; }
+is_promised() { [[ $(wc -l <"$work/promised") -ge $1 ]]; }
+promised() { wc -l <"$work/promised"; }
+
+write_files() {
+    local number
+    mkdir -p "$1/files"
+    for ((number = 1; ; number++)); do
+        head -c $((20000 + RANDOM)) /dev/urandom >"$work/part" || return 0
+        cp "$work/part" "$1/files/$number" 2>/dev/null || return 0
+        sync "$1/files/$number" 2>/dev/null || return 0
+        echo "$(sha256sum <"$work/part") $number" >>"$work/promised"
+    done
+}
+check_files() {
+    local sum number count=0
+    while read -r sum _ number; do
+        [[ $(sha256sum <"$1/files/$number") == "$sum  -" ]] || fail "files/$number has another content"
+        count=$((count + 1))
+    done <"$work/promised"
+    say "$count files were promised and are there"
+}
+
+step_mount() {
+    make_volume books 256M
+    local first=$work/first second=$work/second
+    mkdir "$first" "$second"
+    "$bin/mkfs.tiffin" -q -f "$address"
+    "$bin/mount.tiffin" "$address" "$first" -o "log=$work/first.log"
+    [[ $(of "$first" transport) == rc ]] || fail "status: $("$bin/tiffin" status "$first")"
+    : >"$work/promised"
+    write_files "$first" &
+    local writer=$!
+    wait_until is_promised 3
+
+    say "tiffind killed while files are written"
+    local victim
+    victim=$(worker)
+    kill -KILL "$victim"
+    wait_until is_promised $(($(promised) + 3))
+    [[ $(worker) != "$victim" ]] || fail "the worker is the same"
+
+    say "the link down and up"
+    ip link set v0 down
+    sleep 2
+    ip link set v0 up
+    connect_ends
+    wait_until is_promised $(($(promised) + 3))
+    [[ $(of "$first" reconnections) -ge 2 ]] || fail "status: $("$bin/tiffin" status "$first")"
+    [[ $(of "$first" transport) == rc ]] || fail "not rc any more"
+
+    say "a takeover while the old holder writes"
+    "$bin/mount.tiffin" "$address" "$second" -o "force,log=$work/second.log" || fail "no takeover"
+    cp "$work/promised" "$work/promised.before"
+    echo mine >"$second/mine"
+    sync "$second/mine"
+    wait "$writer"
+    ! { echo more >"$first/more" && sync "$first/more"; } 2>/dev/null || fail "the old holder still writes"
+    grep -q "somebody else has taken the volume" "$work/first.log" || fail "the old holder's log does not say so"
+    check_files "$second"
+    umount -l "$first"
+    umount "$second"
+    wait_until no_file_systems
+    "$bin/fsck.tiffin" -n -f --data "$address" >"$work/fsck" 2>&1 || fail "fsck.tiffin: $(<"$work/fsck")"
+}
+no_file_systems() { ! pgrep -f mount.tiffin; }
+
+step_real_input() {
+    make_volume trees 512M
+    TIFFIN_BIN=$bin TMPDIR=$work /mnt/tests/mount/real_input.sh "$address" --tiny || fail "real_input.sh"
+}
+
+trap 'fail "line $LINENO"' ERR
 make_devices
 mkdir -p "$work"
 start_server
 if [[ ${#steps[@]} -eq 0 ]]; then
-    steps=(perf)
+    steps=(verbs mount real_input perf)
 fi
 for step in "${steps[@]}"; do
     say "step $step"

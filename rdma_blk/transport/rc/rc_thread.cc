@@ -198,6 +198,7 @@ Result<RcMemory::Path> RcMemory::ask_for_path(std::string& problem) {
     path.queue_pair = TRY(device_->create_queue_pair(limits_.operations_in_flight + 8));
     path.generation = control_generation_.load();
     const wire::RcPathOffer offer{path.queue_pair->address()};
+    problem = "the server does not answer the question for a queue pair";
     const auto answer = TRY(control_->join_path(
         wire::PathTransport::rc,
         ByteSpan(reinterpret_cast<const unsigned char*>(&offer), sizeof(offer))));

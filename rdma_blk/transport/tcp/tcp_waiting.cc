@@ -12,7 +12,8 @@ namespace tiffin::rdma_blk {
 namespace {
 
 constexpr uint64_t kLeaseTimeoutNs = 90'000'000'000;
-constexpr uint64_t kPathTimeoutNs = 10'000'000'000;
+// A server may have to register much memory first; that it lives, probes tell.
+constexpr uint64_t kPathTimeoutNs = 120'000'000'000;
 
 }  // namespace
 

@@ -13,9 +13,9 @@ namespace tiffin::rdma_blk::verbs {
 namespace {
 
 // A packet is repeated after 4.096 us * 2^kTimeoutCode without an answer, kRetries times: within half a second
-// the peer is given up, which is earlier than the session does.
+// the peer is given up, which is earlier than the session does. rdma_rxe takes 7 for "without end".
 constexpr uint8_t kTimeoutCode = 14;
-constexpr uint8_t kRetries = 7;
+constexpr uint8_t kRetries = 6;
 constexpr uint32_t kPacketNumberMask = 0xffffff;
 constexpr size_t kPostAtOnce = 64;
 constexpr size_t kPiecesAtOnce = 256;
