@@ -15,6 +15,7 @@ namespace {
 
 // How long a leader polls before it sleeps: longer than the network takes, shorter than a disk would.
 constexpr uint64_t kPollNs = 200'000;
+constexpr int kPollsPerLook = 32;
 constexpr uint64_t kMillisecondNs = 1'000'000;
 constexpr size_t kCompletionsAtOnce = 32;
 
@@ -389,10 +390,13 @@ void RcMemory::poll_round(uint64_t sleep_until_ns, bool is_thread) {
     mutex_.unlock();
     size_t count = queue_pair.poll(completions, kCompletionsAtOnce);
     if (count == 0 && sleep_until_ns != 0) {
+        // The clock is asked now and then only: it takes as long as some polls.
         const uint64_t give_up_ns = host::monotonic_ns() + kPollNs;
-        while (count == 0 && host::monotonic_ns() < give_up_ns) {
-            count = queue_pair.poll(completions, kCompletionsAtOnce);
-        }
+        do {
+            for (int i = 0; i < kPollsPerLook && count == 0; i++) {
+                count = queue_pair.poll(completions, kCompletionsAtOnce);
+            }
+        } while (count == 0 && host::monotonic_ns() < give_up_ns);
     }
     mutex_.lock();
     if (count == 0 && sleep_until_ns != 0 && !is_broken_) {
