@@ -4,27 +4,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "rdma_blk/sdr/model/binomial.h"
+
 namespace tiffin::rdma_blk::sdr {
 namespace {
-
-// That more than `tolerated` of `count` are lost. Summed from above the tolerated number, not as a complement, since
-// at small drop rates the complement rounds to nothing.
-double more_than_lost(uint32_t count, uint32_t tolerated, double drop_rate) {
-    if (tolerated >= count || drop_rate <= 0) {
-        return 0;
-    }
-    const uint32_t first = tolerated + 1;
-    double term = std::pow(1 - drop_rate, count - first);
-    for (uint32_t i = 0; i < first; ++i) {
-        term *= (count - i) / (i + 1.0) * drop_rate;
-    }
-    double sum = 0;
-    for (uint32_t lost = first; lost <= count; ++lost) {
-        sum += term;
-        term *= (count - lost) / (lost + 1.0) * drop_rate / (1 - drop_rate);
-    }
-    return std::min(sum, 1.0);
-}
 
 // Of two independent things, at least one.
 double either(double first, double second) { return first + second - first * second; }
@@ -76,13 +59,14 @@ double decoding_failure_probability(const ModelErasureCode& code, uint32_t data_
     }
     const auto parity = static_cast<uint32_t>(parity_chunks(code, data_chunks));
     if (code.code == ModelCode::mds) {
-        return more_than_lost(data_chunks + parity, parity, drop_rate);
+        return more_than(data_chunks + parity, parity, drop_rate).probability;
     }
     // Where m does not divide k, some groups have one chunk more than others.
     const uint32_t small_group = data_chunks / parity;
     const uint32_t larger_groups = data_chunks % parity;
-    return either(any_of(more_than_lost(small_group + 2, 1, drop_rate), larger_groups),
-                  any_of(more_than_lost(small_group + 1, 1, drop_rate), parity - larger_groups));
+    return either(
+        any_of(more_than(small_group + 2, 1, drop_rate).probability, larger_groups),
+        any_of(more_than(small_group + 1, 1, drop_rate).probability, parity - larger_groups));
 }
 
 double fallback_probability(const ModelErasureCode& code, uint64_t chunks, double chunk_drop_rate) {

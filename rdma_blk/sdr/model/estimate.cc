@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "rdma_blk/sdr/model/binomial.h"
+
 namespace tiffin::rdma_blk::sdr {
 namespace {
 
@@ -34,21 +36,31 @@ double first_repetition_s(const ModelPath& path, double fails, double submessage
     return std::max(path.round_trip_s * (1 - none_fails) - submessage_s * behind, 0.0);
 }
 
-// Repetitions get lost, too, but are not all needed: MDS lacks one chunk more than it has parity, mostly, and then any
-// one of those repeated is enough. A class of XOR lacks two: of n chunks it is the parity in two cases of n, and the
-// other one is needed; else either of both.
-double later_repetitions_s(const ModelPath& path, const ModelErasureCode& code,
-                           double failed_submessages) {
-    if (code.code == ModelCode::mds) {
-        return 0;
-    }
+// What a submessage that failed lacks.
+struct Failure {
+    double missing_chunks = 0;  // of data, on the average
+    double fails_again =
+        0;  // the probability that it cannot be decoded either when these were sent once more
+};
+
+// MDS: some of the parity is lost as well; what is left of it stands in for what gets lost again.
+Failure failure_of_mds(const ModelErasureCode& code, uint32_t data_chunks, double drop_rate) {
+    const auto parity = static_cast<uint32_t>(parity_chunks(code, data_chunks));
+    const double all = data_chunks + parity;
+    const double lost = more_than(data_chunks + parity, parity, drop_rate).mean;
+    const double missing = lost * data_chunks / all;
+    const double parity_left = parity * (1 - lost / all);
+    return {missing, more_than(static_cast<uint32_t>(std::lround(missing)),
+                               static_cast<uint32_t>(std::lround(parity_left)), drop_rate)
+                         .probability};
+}
+
+// XOR: a class of n chunks lacks two, mostly. In two cases of n one of them is the parity, and the other one is needed;
+// else either of both.
+Failure failure_of_exclusive_or(const ModelErasureCode& code, double drop_rate) {
     const double class_chunks = static_cast<double>(code.data_chunks) / code.parity_chunks + 1;
     const double with_parity = 2 / class_chunks;
-    const double drop_rate = valid_rate(path.chunk_drop_rate);
-    const ModelPath again{path.chunk_time_s, path.round_trip_s,
-                          drop_rate * (with_parity + (1 - with_parity) * drop_rate)};
-    return selective_repeat_mean_s(again, failed_submessages, path.round_trip_s) -
-           path.round_trip_s;
+    return {2 - with_parity, drop_rate * (with_parity + (1 - with_parity) * drop_rate)};
 }
 
 }  // namespace
@@ -66,21 +78,26 @@ double estimate_repeat_on_request_s(const ModelPath& path, uint64_t chunks,
 }
 
 double estimate_erasure_coding_s(const ModelPath& path, const ModelErasureCode& code,
-                                 uint64_t chunks) {
+                                 uint64_t chunks, double request_round_trips) {
     const double drop_rate = valid_rate(path.chunk_drop_rate);
     const auto longest = static_cast<uint32_t>(std::min<uint64_t>(chunks, code.data_chunks));
     const double fails = decoding_failure_probability(code, longest, drop_rate);
+    const Failure failure = code.code == ModelCode::mds ? failure_of_mds(code, longest, drop_rate)
+                                                        : failure_of_exclusive_or(code, drop_rate);
     const double all = std::max(static_cast<double>(chunks) / code.data_chunks, 1.0);
     const double sent_s =
         static_cast<double>(chunks + parity_chunks(code, chunks)) * path.chunk_time_s;
     const double submessage_s = sent_s / all;
     // What is repeated while the rest is being sent costs the wire's time only.
     const double last = std::min(all, std::max(path.round_trip_s / submessage_s, 1.0));
-    const double missing_chunks = code.code == ModelCode::mds ? code.parity_chunks + 1 : 2;
-    const double repeated_s = (all - last) * fails * missing_chunks * path.chunk_time_s;
+    const double repeated_s =
+        (all - last) * fails * failure.missing_chunks / (1 - drop_rate) * path.chunk_time_s;
+    // Later repetitions are to failed submessages what selective repeat's are to chunks.
+    const double wait_s = request_round_trips * path.round_trip_s;
+    const ModelPath again{path.chunk_time_s, 0, failure.fails_again};
+    const double later_s = selective_repeat_mean_s(again, fails * last, wait_s);
     return sent_s + repeated_s + path.round_trip_s +
-           first_repetition_s(path, fails, last, submessage_s) +
-           later_repetitions_s(path, code, fails * last);
+           first_repetition_s(path, fails, last, submessage_s) + later_s;
 }
 
 }  // namespace tiffin::rdma_blk::sdr

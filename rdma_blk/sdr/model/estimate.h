@@ -23,6 +23,6 @@ namespace tiffin::rdma_blk::sdr {
 [[nodiscard]] double estimate_repeat_on_request_s(const ModelPath& path, uint64_t chunks,
                                                   double request_round_trips);
 [[nodiscard]] double estimate_erasure_coding_s(const ModelPath& path, const ModelErasureCode& code,
-                                               uint64_t chunks);
+                                               uint64_t chunks, double request_round_trips);
 
 }  // namespace tiffin::rdma_blk::sdr

@@ -279,7 +279,7 @@ TEST(Estimate, IsTheModelWhereThatIsExact) {
         EXPECT_DOUBLE_EQ(estimate_repeat_on_request_s(path(drop_rate), 2048, 1),
                          selective_repeat_mean_s(path(drop_rate), 2048, kRoundTripS));
         const ModelErasureCode code{ModelCode::mds, 32, 8};
-        EXPECT_NEAR(estimate_erasure_coding_s(path(drop_rate), code, 2048),
+        EXPECT_NEAR(estimate_erasure_coding_s(path(drop_rate), code, 2048, 1),
                     erasure_coding_mean_s(path(drop_rate), code, 2048, {0, kRoundTripS}), 1e-9);
     }
 }
@@ -308,17 +308,17 @@ TEST(Estimate, ErasureCodesGetWorseSmoothly) {
     double mds_before_s = 0;
     double exclusive_or_before_s = 0;
     for (double drop_rate = 1e-8; drop_rate < 0.2; drop_rate *= 1.1) {
-        const double mds_s = estimate_erasure_coding_s(path(drop_rate), mds, 2048);
+        const double mds_s = estimate_erasure_coding_s(path(drop_rate), mds, 2048, 1);
         const double exclusive_or_s =
-            estimate_erasure_coding_s(path(drop_rate), exclusive_or, 2048);
+            estimate_erasure_coding_s(path(drop_rate), exclusive_or, 2048, 1);
         EXPECT_GE(mds_s, mds_before_s * 0.9999) << drop_rate;
         EXPECT_GE(exclusive_or_s, exclusive_or_before_s * 0.9999) << drop_rate;
         EXPECT_LE(mds_s, exclusive_or_s * 1.0001) << drop_rate;
         mds_before_s = mds_s;
         exclusive_or_before_s = exclusive_or_s;
     }
-    // At most one repetition, which cannot be later than a round trip after everything else.
-    EXPECT_LT(mds_before_s, 2560 * kChunkTimeS + 2 * kRoundTripS);
+    // Seldom more than one repetition, which ends at most a round trip after everything else.
+    EXPECT_LT(mds_before_s, 2560 * kChunkTimeS + 2.2 * kRoundTripS);
 }
 
 TEST(ErasureCodingModel, OutOfRangeRatesAreFinite) {
