@@ -40,7 +40,7 @@ void QueuePair::on_clear_to_send(const ControlView& message) {
         const bool is_in_use = slot.state != SendState::free;
         const bool is_ours = is_in_use ? slot.message_number == number : number >= next_send_;
         if (number >= window_end || number < message.message_number || !is_ours ||
-            slot.granted_number == number || capacity_bytes == 0) {
+            slot.granted_number == number) {
             continue;
         }
         slot.granted_number = number;
@@ -53,8 +53,9 @@ void QueuePair::on_clear_to_send(const ControlView& message) {
 }
 
 void QueuePair::on_clear_to_send_request(const ControlView& message) {
+    // A receiver that gives receives up can be ahead of its sender by two windows, not more.
     const uint64_t oldest =
-        next_receive_ - std::min<uint64_t>(next_receive_, attributes_.max_messages);
+        next_receive_ - std::min<uint64_t>(next_receive_, 2 * uint64_t{attributes_.max_messages});
     const uint64_t wanted = std::clamp(message.message_number, oldest, next_receive_);
     announce_from_ = must_announce_ ? std::min(announce_from_, wanted) : wanted;
     must_announce_ = true;  // an empty answer, too, tells the sender that somebody is there

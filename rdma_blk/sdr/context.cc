@@ -43,6 +43,8 @@ Result<RegisteredMemory> Context::mr_reg(MutableByteSpan memory) {
     return registered;
 }
 
+void Context::mr_dereg(const RegisteredMemory& /*memory*/) { region_count_--; }
+
 Result<std::unique_ptr<QueuePair>> Context::qp_create(const QueuePairAttributes& attributes) {
     if (!is_valid(attributes)) {
         return Error::einval;

@@ -82,7 +82,8 @@ class Endpoint {
     virtual bool next_transmit(uint64_t now_ns, uint32_t max_packets, Transmit& out) = 0;
 
     // When on_timer() is to be called at the latest; kNoTimer: not until something else happens. Changes
-    // with every other call.
+    // with every other call. A time that stays in the past after on_timer() means that next_transmit() has
+    // something.
     virtual uint64_t next_timer_ns() const = 0;
     virtual void on_timer(uint64_t now_ns) = 0;
 };

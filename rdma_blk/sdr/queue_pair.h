@@ -48,7 +48,7 @@ class QueuePair final : public Endpoint {
     // Nothing more comes; send_poll() says when all parts were sent. Errors: einval.
     Result<void> send_stream_end(uint64_t message_number);
     // Ok: all of it was handed to the carrier, memory and number are free. Errors: eagain (not yet), e2big
-    // (the receive that was posted for it is smaller; nothing was sent, the number is free), einval.
+    // (the receive that was posted for it is smaller, or completed; nothing was sent, the number is free), einval.
     Result<void> send_poll(uint64_t message_number);
 
     // ---- Receiving ----
@@ -100,10 +100,12 @@ class QueuePair final : public Endpoint {
     uint64_t receives_posted() const { return next_receive_; }
 
     bool is_clear_to_send(uint64_t message_number) const;
-    // Of the peer's receive. Precondition: is_clear_to_send().
+    // Of the peer's receive; 0: that was completed before anything was sent. Precondition: is_clear_to_send().
     uint64_t granted_bytes(uint64_t message_number) const;
     // Asks for the clear-to-send of a message from time to time until it has come.
     void want_clear_to_send(uint64_t now_ns, uint64_t message_number);
+    // Whether the next send_stream_start() finds a slot.
+    bool has_send_slot() const { return send_slot(next_send_).state == SendState::free; }
     bool send_queue_empty() const { return queue_count_ == 0; }
     // Queues parity packets. `payload` stays valid until they are sent. Errors: eagain, einval.
     Result<void> send_parity(uint64_t message_number, uint32_t first_packet, uint32_t packet_count,

@@ -126,6 +126,8 @@ class Context {
     // Registers memory. `memory.data()` == nullptr: for protocol simulations, memory of that size that nobody
     // has. Errors: einval (empty), enospc (kMaxMemoryRegions).
     Result<RegisteredMemory> mr_reg(MutableByteSpan memory);
+    // Ends a registration (not of a slice). Precondition: no message uses the memory.
+    void mr_dereg(const RegisteredMemory& memory);
     // Errors: einval (attributes out of their ranges), enomem.
     Result<std::unique_ptr<QueuePair>> qp_create(const QueuePairAttributes& attributes);
 

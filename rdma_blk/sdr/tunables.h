@@ -57,10 +57,19 @@ inline constexpr uint32_t kAcknowledgePercent = 12;
 inline constexpr uint64_t kMinAcknowledgeDelayNs = 100'000;
 inline constexpr uint64_t kMaxAcknowledgeDelayNs = 20'000'000;
 // Acknowledgements in a row that tell of all gaps; what does not fit comes with the next ones.
-inline constexpr uint32_t kMaxAcknowledgementsInARow = 64;
+inline constexpr uint32_t kMaxAcknowledgementsInARow = 4;
+
+// Loss is measured over about this many chunks; what is assumed at first counts as this many.
+inline constexpr double kLossMemoryChunks = 1e6;
+inline constexpr double kLossPriorChunks = 256;
 
 // Ranges of chunks that wait for an answer: to a transmission (sender) or a request (receiver).
+inline constexpr uint32_t kMinRangeLog = 1024;
 inline constexpr uint32_t kMaxRangeLog = 1U << 17;
+
+// Echoes of times: none; and what is no round trip any more.
+inline constexpr uint32_t kNoEchoUs = ~uint32_t{0};
+inline constexpr uint32_t kMaxRoundTripUs = 30'000'000;
 
 // ---- Erasure codes ---------------------------------------------------------------------------------------
 
@@ -69,6 +78,9 @@ inline constexpr uint32_t kMaxParityChunks = 16;       // m
 inline constexpr uint32_t kMaxParityPackets = 256;     // m * packets of a chunk
 inline constexpr uint64_t kMinErasureBytes = 131072;   // smaller messages are repeated, never coded
 inline constexpr uint32_t kDefaultParityGroups = 256;  // that a receiver keeps at the same time
+inline constexpr uint64_t kMaxParityMemoryBytes = uint64_t{64} << 20;
+// What the choice of a scheme assumes of a link whose rate nobody knows: 10 Gbit/s.
+inline constexpr uint64_t kAssumedRateBytesPerS = 1'250'000'000;
 inline constexpr uint32_t kDefaultDataChunks = 32;
 inline constexpr uint32_t kDefaultParityChunks = 8;
 

@@ -11,8 +11,10 @@ namespace tiffin::rdma_blk::sdr {
 inline std::vector<unsigned char> some_bytes(size_t size_bytes, uint64_t seed) {
     std::mt19937_64 random(seed);
     std::vector<unsigned char> bytes(size_bytes);
-    for (unsigned char& byte : bytes) {
-        byte = static_cast<unsigned char>(random());
+    uint64_t word = 0;
+    for (size_t index = 0; index < size_bytes; index++) {
+        word = index % 8 == 0 ? random() : word >> 8;
+        bytes[index] = static_cast<unsigned char>(word);
     }
     return bytes;
 }

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// The implementation of ReliableConnection: what all schemes share. Its functions are in one file for each
+// event: connection.cc (calls of the owner), connection_transmit.cc, connection_control.cc (what a sender
+// hears), connection_arrival.cc, connection_answers.cc (what a receiver says), connection_timer.cc.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "rdma_blk/sdr/queue_pair.h"
+#include "rdma_blk/sdr/reliability/erasure_code.h"
+#include "rdma_blk/sdr/reliability/measurements.h"
+#include "rdma_blk/sdr/reliability/message_state.h"
+#include "rdma_blk/sdr/reliability/range_log.h"
+#include "rdma_blk/sdr/reliability/scheme_choice.h"
+#include "rdma_blk/sdr/reliable_connection.h"
+
+namespace tiffin::rdma_blk::sdr {
+
+class Connection final : public ReliableConnection {
+  public:
+    Connection(std::unique_ptr<QueuePair> queue_pair, const ReliabilityAttributes& attributes);
+    ~Connection() override;
+    // Errors: enomem.
+    Result<void> allocate();
+
+    const ReliabilityStatistics& reliability_statistics() const override { return statistics_; }
+    const QueuePairStatistics& queue_pair_statistics() const override {
+        return queue_pair_->statistics();
+    }
+    QueuePairInfo info_get() const override { return queue_pair_->qp_info_get(); }
+    Result<void> connect(const QueuePairInfo& peer) override {
+        return queue_pair_->qp_connect(peer);
+    }
+    Result<uint64_t> send_post(uint64_t now_ns, const RegisteredMemory& memory,
+                               uint32_t user_immediate) override;
+    Result<uint64_t> send_post(uint64_t now_ns, const RegisteredMemory& memory,
+                               uint32_t user_immediate, SchemeChoice scheme) override;
+    Result<uint64_t> recv_post(uint64_t now_ns, const RegisteredMemory& memory) override;
+    Result<BitmapView> recv_bitmap_get(uint64_t message_number) const override {
+        return queue_pair_->recv_bitmap_get(message_number);
+    }
+    Result<void> recv_discard(uint64_t message_number) override;
+    bool next_completion(Completion& completion) override;
+    void fail() override;
+    bool has_failed() const override { return failed_; }
+
+    void on_data(uint64_t now_ns, const DataRun& run) override;
+    void on_control(uint64_t now_ns, ByteSpan message) override;
+    bool next_transmit(uint64_t now_ns, uint32_t max_packets, Transmit& out) override;
+    uint64_t next_timer_ns() const override;
+    void on_timer(uint64_t now_ns) override;
+
+  private:
+    // How a receive ended, for as long as its sender may ask.
+    struct Ended {
+        bool is_known = false;
+        bool is_delivered = false;
+        bool is_queued = false;  // in answers_
+        uint64_t message_number = 0;
+        uint32_t missed_chunks = 0;
+        uint32_t echo_time_us = 0;
+        uint64_t echo_arrival_ns = 0;
+    };
+
+    // ---- connection.cc ----
+    Sending& sending(uint64_t number) { return sending_[number & slot_mask_]; }
+    Receiving& receiving(uint64_t number) { return receiving_[number & slot_mask_]; }
+    const Sending* active_sending(uint64_t number) const;
+    Ended& ended(uint64_t number) { return ended_[number & (2 * slot_mask_ + 1)]; }
+    bool is_usable(const SchemeChoice& scheme) const;
+    SchemeChoice fit_scheme(SchemeChoice scheme, uint64_t message_bytes) const;
+    bool has_room_for_completion() const;
+    void complete_send(Sending& sending, bool ok, Error error);
+    void close_receive(Receiving& receiving, bool delivered);
+    void push_completion(const Completion& completion);
+    void fail_with(bool tell_peer);
+    void expect(uint64_t now_ns);
+
+    // ---- connection_transmit.cc ----
+    void queue_next(uint64_t now_ns, uint32_t max_packets);
+    bool queue_wanted(uint32_t most_chunks);
+    bool queue_first_pass(uint64_t now_ns, uint32_t most_chunks);
+    bool queue_data(Sending& sending, uint32_t first_chunk, uint32_t chunk_count);
+    bool queue_parity(Sending& sending, uint32_t group);
+    void encode_group(const Sending& sending, const GroupShape& shape);
+    void note_transmitted(uint64_t now_ns, const DataRun& run);
+    void trim_sent_log();
+
+    // ---- connection_control.cc ----
+    void on_acknowledgement(uint64_t now_ns, const ControlView& view);
+    void on_repeat_request(uint64_t now_ns, const ControlView& view);
+    void measure_round_trip(uint64_t now_ns, const AcknowledgementBody& body);
+    void acknowledge_range(Sending& sending, uint64_t begin, uint64_t end);
+    void want_range(Sending& sending, uint64_t begin, uint64_t end);
+    void forget_wanted(Sending& sending);
+
+    // ---- connection_arrival.cc ----
+    void note_arrival(uint64_t now_ns, const DataRun& run, const QueuePair::ReceiveSlot& slot,
+                      Receiving& receiving);
+    void on_parity(uint64_t now_ns, const DataRun& run, const QueuePair::ReceiveSlot& slot,
+                   Receiving& receiving);
+    uint32_t keep_parity(const DataRun& run, uint32_t offset, const QueuePair::ReceiveSlot& slot,
+                         Receiving& receiving);
+    void decode_touched(const DataRun& run, const QueuePair::ReceiveSlot& slot,
+                        Receiving& receiving);
+    void try_decode(uint32_t group, const QueuePair::ReceiveSlot& slot, Receiving& receiving);
+    void decode_group(const GroupShape& shape, const GroupState& state, uint64_t wanted,
+                      const QueuePair::ReceiveSlot& slot, const ParityStore::Group& parity);
+    void judge(uint32_t end, const QueuePair::ReceiveSlot& slot, Receiving& receiving);
+    void ask(uint32_t begin, uint32_t end, const QueuePair::ReceiveSlot& slot,
+             Receiving& receiving);
+    void answer_late(uint64_t number);
+
+    // ---- connection_answers.cc ----
+    bool make_answer(uint64_t now_ns, Transmit& out);
+    bool make_ended_answer(uint64_t now_ns, Transmit& out);
+    bool make_request(uint64_t now_ns, Transmit& out);
+    bool make_progress_answer(uint64_t now_ns, Transmit& out);
+    void fill_acknowledgement(uint64_t now_ns, Receiving& receiving,
+                              const QueuePair::ReceiveSlot& slot, Transmit& out);
+
+    // ---- connection_timer.cc ----
+    uint64_t timeout_ns() const;
+    uint64_t sender_timer_ns() const;
+    uint64_t receiver_timer_ns() const;
+    uint64_t repeat_request_ns() const;
+    bool waits_for_peer() const;
+    uint64_t probe_time_ns(const Sending& sending) const;
+    void expire_sent(uint64_t now_ns);
+    void expire_asked(uint64_t now_ns);
+    void probe(uint64_t now_ns, Sending& sending);
+
+    std::unique_ptr<QueuePair> queue_pair_;
+    const QueuePairAttributes& queue_attributes_;
+    ReliabilityAttributes attributes_;
+    ReliabilityStatistics statistics_;
+    uint64_t slot_mask_;
+    bool failed_ = false;
+    bool must_tell_failure_ = false;
+    uint64_t last_heard_ns_ = 0;
+
+    std::unique_ptr<Sending[]> sending_;
+    std::unique_ptr<Receiving[]> receiving_;
+    std::unique_ptr<uint64_t[]> words_;    // of all bitmaps
+    std::unique_ptr<Ended[]> ended_;       // twice as many as slots
+    std::unique_ptr<uint64_t[]> answers_;  // ring of message numbers whose end is to be told
+    uint32_t answers_first_ = 0;
+    uint32_t answers_count_ = 0;
+    std::unique_ptr<Completion[]> completions_;
+    uint32_t completions_first_ = 0;
+    uint32_t completions_count_ = 0;
+
+    // Windows of message numbers: those before oldest_* are settled.
+    uint64_t oldest_send_ = 0;
+    uint64_t next_send_ = 0;
+    uint64_t first_pass_ = 0;  // messages before this were sent once
+    uint32_t active_sends_ = 0;
+    uint64_t oldest_receive_ = 0;
+    uint64_t next_receive_ = 0;
+    uint32_t open_receives_ = 0;
+    uint32_t begun_receives_ = 0;  // of which something has come
+
+    uint64_t wanted_total_ = 0;
+    uint64_t to_ask_total_ = 0;
+    uint64_t next_acknowledgement_ns_ = kNoTimer;  // at the earliest
+    RangeLog sent_;                                // sender, schemes that repeat by timer
+    RangeLog asked_;                               // receiver, schemes that ask
+    uint32_t timeout_doublings_ = 0;
+    uint32_t peer_round_trip_us_;  // what the peer says, for what this end receives
+    RoundTrip round_trip_;
+    LossMeter loss_;
+    SchemeChooser choice_;
+
+    ErasureCode code_;
+    ParityStore parity_;
+    std::unique_ptr<unsigned char[]> parity_out_;    // of the group that is being sent
+    std::unique_ptr<unsigned char[]> padded_chunk_;  // the last chunk of a message, filled up
+};
+
+}  // namespace tiffin::rdma_blk::sdr

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// What a receiver says: that a message has ended, what it wants again, how far it is.
+#include <algorithm>
+
+#include "rdma_blk/sdr/reliability/connection.h"
+
+namespace tiffin::rdma_blk::sdr {
+
+bool Connection::make_answer(uint64_t now_ns, Transmit& out) {
+    return make_ended_answer(now_ns, out) || make_request(now_ns, out) ||
+           make_progress_answer(now_ns, out);
+}
+
+bool Connection::make_ended_answer(uint64_t now_ns, Transmit& out) {
+    while (answers_count_ > 0) {
+        const uint64_t number = answers_[answers_first_];
+        answers_first_ = (answers_first_ + 1) % (2 * uint32_t{queue_attributes_.max_messages});
+        answers_count_--;
+        Ended& end = ended(number);
+        if (!end.is_queued || end.message_number != number) {
+            continue;  // its place was taken by a later message, so its sender knows
+        }
+        end.is_queued = false;
+        AcknowledgementBody body{};
+        body.echo_time_us = end.echo_time_us;
+        body.echo_delay_us = end.echo_arrival_ns == 0
+                                 ? kNoEchoUs
+                                 : static_cast<uint32_t>(std::min<uint64_t>(
+                                       (now_ns - end.echo_arrival_ns) / 1000, kNoEchoUs));
+        body.missed_chunks = end.missed_chunks;
+        make_acknowledgement(
+            end.is_delivered ? acknowledgement_flag::done : acknowledgement_flag::discarded, number,
+            body, out);
+        statistics_.acknowledgements_sent++;
+        return true;
+    }
+    return false;
+}
+
+// Requests of one message, as many as fit; the others come with the next call.
+bool Connection::make_request(uint64_t now_ns, Transmit& out) {
+    for (uint64_t number = oldest_receive_; to_ask_total_ > 0 && number < next_receive_; number++) {
+        Receiving& message = receiving(number);
+        if (!message.open || message.to_ask_count == 0) {
+            continue;
+        }
+        const QueuePair::ReceiveSlot& slot = *queue_pair_->receive_slot(number);
+        make_control(ControlKind::repeat_request, 0, number, out);
+        uint32_t gaps = 0;
+        uint32_t begin = bitmap_next_set(message.to_ask, 0, slot.chunk_count);
+        while (begin < slot.chunk_count && gaps < kMaxGaps) {
+            const uint32_t end = bitmap_next_clear(message.to_ask, begin, slot.chunk_count);
+            const uint32_t count = bitmap_clear(message.to_ask, begin, end);
+            message.to_ask_count -= count;
+            to_ask_total_ -= count;
+            // Some may have come in the meantime; the sender is asked for the rest only.
+            uint32_t first = bitmap_next_clear(slot.chunks, begin, end);
+            if (first < end && add_gap({first, end - first}, out)) {
+                gaps++;
+                statistics_.chunks_asked_for += end - first;
+                if (!asked_.push({number, now_ns, first, end - first})) {
+                    bitmap_clear(message.asked, first, end);  // will be asked for after a silence
+                }
+            }
+            begin = bitmap_next_set(message.to_ask, end, slot.chunk_count);
+        }
+        if (gaps > 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool Connection::make_progress_answer(uint64_t now_ns, Transmit& out) {
+    if (now_ns < next_acknowledgement_ns_) {
+        return false;
+    }
+    next_acknowledgement_ns_ = kNoTimer;
+    for (uint64_t number = oldest_receive_; number < next_receive_; number++) {
+        Receiving& message = receiving(number);
+        if (!message.open) {
+            continue;
+        }
+        if (message.acknowledge_ns <= now_ns) {
+            fill_acknowledgement(now_ns, message, *queue_pair_->receive_slot(number), out);
+            statistics_.acknowledgements_sent++;
+            next_acknowledgement_ns_ = now_ns;  // there may be more
+            return true;
+        }
+        next_acknowledgement_ns_ = std::min(next_acknowledgement_ns_, message.acknowledge_ns);
+    }
+    return false;
+}
+
+// Gaps that do not fit into kMaxAcknowledgementsInARow are told by later acknowledgements, which go on where this
+// one ends: so each tells something new, however many gaps there are.
+void Connection::fill_acknowledgement(uint64_t now_ns, Receiving& receiving,
+                                      const QueuePair::ReceiveSlot& slot, Transmit& out) {
+    AcknowledgementBody body{};
+    body.cumulative = bitmap_next_clear(slot.chunks, 0, slot.chunk_count);
+    body.window_begin = std::max(body.cumulative, receiving.acknowledged_until);
+    if (body.window_begin >= slot.chunks_seen) {
+        body.window_begin = std::min(body.cumulative, slot.chunks_seen);
+    }
+    body.window_end = slot.chunks_seen;
+    body.echo_time_us = receiving.echo_time_us;
+    body.echo_delay_us = static_cast<uint32_t>((now_ns - receiving.echo_arrival_ns) / 1000);
+    body.missed_chunks = receiving.missed_chunks;
+    GapEntry gaps[kMaxGaps];
+    size_t count = 0;
+    uint32_t begin = bitmap_next_clear(slot.chunks, body.window_begin, body.window_end);
+    while (begin < body.window_end) {
+        if (count == kMaxGaps) {
+            body.window_end = begin;
+            break;
+        }
+        const uint32_t end = bitmap_next_set(slot.chunks, begin, body.window_end);
+        gaps[count++] = {begin, end - begin};
+        begin = bitmap_next_clear(slot.chunks, end, body.window_end);
+    }
+    make_acknowledgement(0, receiving.message_number, body, out);
+    for (size_t index = 0; index < count; index++) {
+        (void)add_gap(gaps[index], out);  // at most kMaxGaps fit
+    }
+    const bool is_whole = body.window_end == slot.chunks_seen;
+    receiving.acknowledged_until = is_whole ? 0 : body.window_end;
+    receiving.in_a_row++;
+    if (is_whole || receiving.in_a_row >= kMaxAcknowledgementsInARow) {
+        receiving.acknowledge_ns = kNoTimer;
+        receiving.new_chunks = 0;
+        receiving.in_a_row = 0;
+    }
+}
+
+}  // namespace tiffin::rdma_blk::sdr

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// What a connection measures of its path: round trip and loss.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "rdma_blk/sdr/tunables.h"
+
+namespace tiffin::rdma_blk::sdr {
+
+// Smoothed as by RFC 6298.
+class RoundTrip {
+  public:
+    explicit RoundTrip(uint32_t initial_us) : smoothed_us_(initial_us), variation_us_(0) {}
+
+    void add(uint32_t sample_us) {
+        sample_us = std::max<uint32_t>(sample_us, 1);
+        if (!measured_) {
+            smoothed_us_ = sample_us;
+            variation_us_ = sample_us / 2;
+            measured_ = true;
+            return;
+        }
+        const double difference = static_cast<double>(sample_us) - smoothed_us_;
+        variation_us_ += (std::max(difference, -difference) - variation_us_) / 4;
+        smoothed_us_ += difference / 8;
+    }
+
+    bool measured() const { return measured_; }
+    uint32_t smoothed_us() const { return static_cast<uint32_t>(smoothed_us_ + 0.5); }
+    uint64_t smoothed_ns() const { return static_cast<uint64_t>(smoothed_us_ * 1000); }
+
+    // Of a retransmission: `percent` of the round trip, or what its variation asks for.
+    uint64_t timeout_ns(uint32_t percent) const {
+        const double multiple_us = smoothed_us_ * percent / 100;
+        const double careful_us = smoothed_us_ + 4 * variation_us_;
+        const auto wanted_ns = static_cast<uint64_t>(std::max(multiple_us, careful_us) * 1000);
+        return std::clamp(wanted_ns, kMinTimeoutNs, kMaxTimeoutNs);
+    }
+
+  private:
+    double smoothed_us_;
+    double variation_us_;
+    bool measured_ = false;
+};
+
+// The share of chunks that is lost: of about the last kLossMemoryChunks. What is assumed at first counts as
+// much as a few measured chunks.
+class LossMeter {
+  public:
+    explicit LossMeter(double initial) : lost_(initial * kLossPriorChunks) {}
+
+    void add(double lost_chunks, double sent_chunks) {
+        lost_ += lost_chunks;
+        sent_ += sent_chunks;
+        if (sent_ > kLossMemoryChunks) {
+            const double keep = kLossMemoryChunks / (2 * sent_);
+            lost_ *= keep;
+            sent_ *= keep;
+        }
+    }
+    double loss() const { return std::clamp(lost_ / sent_, 0.0, 1.0); }
+
+  private:
+    double lost_;
+    double sent_ = kLossPriorChunks;
+};
+
+// A share of a round trip, within bounds.
+inline uint64_t part_of_round_trip_ns(uint32_t round_trip_us, uint32_t percent, uint64_t least_ns,
+                                      uint64_t most_ns) {
+    return std::clamp(uint64_t{round_trip_us} * 10 * percent, least_ns, most_ns);
+}
+
+}  // namespace tiffin::rdma_blk::sdr

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// Which scheme is the fastest for a message, by the paper's model (rdma_blk/sdr/model) and what was measured.
+#pragma once
+
+#include <cstdint>
+
+#include "rdma_blk/sdr/endpoint.h"
+
+namespace tiffin::rdma_blk::sdr {
+
+struct PathMeasurement {
+    uint64_t chunk_bytes = 0;
+    uint32_t round_trip_us = 0;
+    double chunk_loss = 0;          // share of chunks, 0 to 1
+    uint64_t rate_bytes_per_s = 0;  // 0: not known; then losses cost round trips, and bytes nothing
+};
+
+// Pure. Computes the model for each candidate, which can take as long as sending some hundred packets.
+SchemeChoice choose_scheme(const PathMeasurement& path, uint64_t message_bytes);
+
+// The same for one connection: chooses anew only when size, loss or round trip have changed by more than a tenth.
+class SchemeChooser {
+  public:
+    SchemeChoice choose(const PathMeasurement& path, uint64_t message_bytes);
+
+  private:
+    PathMeasurement path_;
+    uint64_t message_bytes_ = 0;
+    SchemeChoice choice_;
+};
+
+}  // namespace tiffin::rdma_blk::sdr
