@@ -63,6 +63,18 @@ Result<void> BlockDevice::flush() {
     return submit_and_wait(request);
 }
 
+Result<void> BlockDevice::write_ordered(Span<const OrderedWrite> data, const OrderedWrite& record) {
+    for (const OrderedWrite& part : data) {
+        TRY(write(part.offset_bytes, part.buffers, part.buffer_count));
+    }
+    const bool has_cache = geometry().volatile_cache;
+    if (has_cache) {
+        TRY(flush());
+    }
+    TRY(write(record.offset_bytes, record.buffers, record.buffer_count));
+    return has_cache ? flush() : Result<void>();
+}
+
 Result<void> BlockDevice::discard(uint64_t offset_bytes, uint64_t length_bytes) {
     IoRequest request;
     request.operation = IoOperation::discard;

@@ -47,6 +47,13 @@ struct IoRequest {
         nullptr;  // for the device, from submit() to the completion: queues need no memory
 };
 
+// One of several writes that belong together; see BlockDevice::write_ordered().
+struct OrderedWrite {
+    uint64_t offset_bytes = 0;
+    const IoVector* buffers = nullptr;
+    size_t buffer_count = 0;
+};
+
 class BlockDevice {
   public:
     virtual ~BlockDevice() = default;
@@ -82,6 +89,15 @@ class BlockDevice {
     virtual Result<void> write(uint64_t offset_bytes, const IoVector* buffers, size_t buffer_count);
     // All writes completed before this call survive a power failure once it has returned.
     virtual Result<void> flush();
+    // Writes `data`, in any order, and then `record`, which takes effect only if all of `data` has: a journal's
+    // record, and what it names. With a volatile cache, `data` and all that was written by calls which had
+    // returned are durable before the record takes effect, and the record when this returns. (A disk
+    // that is asked for it with REQ_PREFLUSH and REQ_FUA does the same.) The ranges do not overlap; nobody
+    // else writes to them meanwhile. Errors: those of write() and flush(); after one of the record's own it may have
+    // taken effect, after others it has not.
+    virtual Result<void> write_ordered(Span<const OrderedWrite> data, const OrderedWrite& record);
+    // Whether that takes less than its parts: the device sends all of it at once.
+    virtual bool combines_ordered_writes() const { return false; }
     // Tells the device that the content of a range is no longer needed; it reads as anything after.
     virtual Result<void> discard(uint64_t offset_bytes, uint64_t length_bytes);
 

@@ -17,8 +17,8 @@ Result<void> RemoteBlockDevice::flush() {
     return result;
 }
 
-// Rounds, in each of which every server gets one operation with as many ranges as it takes.
-Result<void> RemoteBlockDevice::flush_servers() {
+// With the permit, as all below.
+void RemoteBlockDevice::begin_flush() {
     {
         MutexLock lock(mutex_);
         flushing_ = true;
@@ -30,27 +30,25 @@ Result<void> RemoteBlockDevice::flush_servers() {
             server->dirty.start_flush();
         }
     }
-    bool flushed = true;
-    bool more = true;
-    while (more && flushed) {
-        more = false;
-        for (auto& server : servers_) {
-            server->range_count = 0;
-            if (!server->needs_flush) {
-                continue;
-            }
+}
+
+// The next ones of each server, as many as an operation takes. False: there are none left.
+bool RemoteBlockDevice::take_dirty_ranges() {
+    bool any = false;
+    for (auto& server : servers_) {
+        server->range_count = 0;
+        if (server->needs_flush) {
             const size_t capacity = server->memory->limits().flush_range_count;
             server->range_count = server->dirty.take(
                 server->ranges, capacity < kFlushRanges ? capacity : kFlushRanges);
-            more = more || server->range_count != 0;
-        }
-        flushed = !more || flush_round();
-    }
-    for (auto& server : servers_) {
-        if (flushed && server->needs_flush) {
-            server->memory->changes_flushed(server->change_mark);
+            any = any || server->range_count != 0;
         }
     }
+    return any;
+}
+
+// Lets go of the writers that were held back.
+void RemoteBlockDevice::end_flush() {
     {
         MutexLock lock(mutex_);
         flushing_ = false;
@@ -62,6 +60,21 @@ Result<void> RemoteBlockDevice::flush_servers() {
         flush_ended_.notify_all();
     }
     wake_worker();
+}
+
+// Rounds, in each of which every server gets one operation with as many ranges as it takes.
+Result<void> RemoteBlockDevice::flush_servers() {
+    begin_flush();
+    bool flushed = true;
+    while (flushed && take_dirty_ranges()) {
+        flushed = flush_round();
+    }
+    for (auto& server : servers_) {
+        if (flushed && server->needs_flush) {
+            server->memory->changes_flushed(server->change_mark);
+        }
+    }
+    end_flush();
     if (!flushed || failed()) {
         return Error::eio;
     }

@@ -80,6 +80,11 @@ class RemoteBlockDevice final : public vfs::BlockDevice {
     Result<void> write(uint64_t offset_bytes, const vfs::IoVector* buffers,
                        size_t buffer_count) override;
     Result<void> flush() override;
+    // On one server: one batch, in which each step follows the one before (Operation::after_earlier). On
+    // several, or for more than a batch takes: step by step.
+    Result<void> write_ordered(Span<const vfs::OrderedWrite> data,
+                               const vfs::OrderedWrite& record) override;
+    bool combines_ordered_writes() const override { return servers_.size() == 1; }
 
     const StripeMap& stripe() const { return stripe_; }
     std::vector<ServerStatus> status() const;
@@ -116,7 +121,17 @@ class RemoteBlockDevice final : public vfs::BlockDevice {
 
     // ---- Flushing: device_flush.cc
     Result<void> flush_servers();
+    void begin_flush();
+    bool take_dirty_ranges();
+    void end_flush();
     bool flush_round();
+
+    // ---- Ordered writes: device_ordered.cc
+    class OrderedBatch;
+    Result<bool> fits_one_batch(Span<const vfs::OrderedWrite> data,
+                                const vfs::OrderedWrite& record) const;
+    bool flush_all_but_last_round(size_t spare_ranges);
+    void finish_durable_batch(OrderedBatch& batch);
 
     // ---- What does not fit, and what is to be logged: device_worker.cc
     void enqueue(Transfer& transfer, Advance reason);

@@ -6,7 +6,7 @@
 //
 // A frame is submitted only after the data that its transactions name has been written
 // (transactions are appended after their data writes completed; commit() flushes a volatile device
-// cache before and after the frame). At most one frame is under way: so a valid frame behind an
+// cache before and after the frame, all in one round trip where the device can). At most one frame is under way: so a valid frame behind an
 // invalid one proves that an acknowledged frame is damaged, while an invalid last one is what a
 // power failure leaves.
 //
@@ -152,6 +152,7 @@ class Journal {
     bool take_frame(Frame& frame);
     void finish_header(Frame& frame);
     Result<void> write_frame(const Frame& frame);
+    Result<void> write_frame_at_once(const Frame& frame);
     Result<void> flush_device();
     void publish_frame(const Frame& frame);
 
