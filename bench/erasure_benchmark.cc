@@ -2,10 +2,10 @@
 // Encoding and decoding speed of one core: chunks of 64 KiB in groups of 32 + 8, over 128 MiB as in figure 11 of the
 // SDR paper (arXiv:2505.05366), or over one group that stays in the cache.
 //
-//     erasure_benchmark --benchmark_out=FILE.json      bench/sdr/cores reads that
-//
 // Isal* are loops over the library alone, as in ISA-L's own erasure_code_perf: tables made once, nothing else around.
-// Bytes are those of the data, not of parity, so that the figure is the rate of messages that one core can keep up with.
+// Sdr* are what a connection calls for each group. Bytes are those of the data, not of parity, so that the figure is
+// the rate of messages that one core keeps up with; cores_at_400Gbit is how many it takes to hide the work at the paper's
+// line rate. Times are the processor's.
 #include <benchmark/benchmark.h>
 #include <isa-l.h>
 
@@ -15,6 +15,8 @@
 #include <memory>
 #include <utility>
 #include <vector>
+
+#include "rdma_blk/sdr/reliability/erasure_code.h"
 
 namespace {
 
@@ -67,6 +69,10 @@ class Message {
 void set_bytes(benchmark::State& state, const Message& message) {
     state.SetBytesProcessed(static_cast<int64_t>(state.iterations()) *
                             static_cast<int64_t>(message.data_bytes()));
+    constexpr double kLineBytesPerS = 400e9 / 8;
+    state.counters["cores_at_400Gbit"] = benchmark::Counter(
+        static_cast<double>(message.data_bytes()) / kLineBytesPerS,
+        benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
 }
 
 void IsalEncodeMds(benchmark::State& state) {
@@ -151,6 +157,70 @@ void IsalEncodeXor(benchmark::State& state) {
     set_bytes(state, message);
 }
 
+// ---- What a connection does --------------------------------------------------------------------------
+
+namespace sdr = tiffin::rdma_blk::sdr;
+
+constexpr sdr::GroupShape kShape{0, kData, kParity};
+
+void SdrEncode(benchmark::State& state, sdr::SchemeKind kind) {
+    Message message(static_cast<size_t>(state.range(0)));
+    sdr::ErasureCode code;
+    if (!code.allocate().ok()) {
+        state.SkipWithError("no memory");
+        return;
+    }
+    const unsigned char* data[kData];
+    unsigned char* parity[kParity];
+    for (auto _ : state) {
+        for (size_t group = 0; group < message.groups(); ++group) {
+            for (int i = 0; i < kData; ++i) {
+                data[i] = message.data(group, i);
+            }
+            for (int i = 0; i < kParity; ++i) {
+                parity[i] = message.parity(group, i);
+            }
+            code.encode(kind, kShape, kChunkBytes, data, parity);
+        }
+        benchmark::ClobberMemory();
+    }
+    set_bytes(state, message);
+}
+void SdrEncodeMds(benchmark::State& state) { SdrEncode(state, sdr::SchemeKind::erasure_mds); }
+void SdrEncodeXor(benchmark::State& state) { SdrEncode(state, sdr::SchemeKind::erasure_xor); }
+
+// Of each group the first `lost` data chunks are missing, and all parity is there.
+void SdrDecode(benchmark::State& state, sdr::SchemeKind kind) {
+    Message message(static_cast<size_t>(state.range(0)));
+    const int lost = static_cast<int>(state.range(1));
+    sdr::ErasureCode code;
+    if (!code.allocate().ok()) {
+        state.SkipWithError("no memory");
+        return;
+    }
+    sdr::GroupState there;
+    there.data = ((uint64_t{1} << kData) - 1) & ~((uint64_t{1} << lost) - 1);
+    there.parity = (1U << kParity) - 1;
+    const uint64_t wanted = sdr::restorable_chunks(kind, kShape, there);
+    unsigned char* data[kData];
+    const unsigned char* parity[kParity];
+    for (auto _ : state) {
+        for (size_t group = 0; group < message.groups(); ++group) {
+            for (int i = 0; i < kData; ++i) {
+                data[i] = message.data(group, i);
+            }
+            for (int i = 0; i < kParity; ++i) {
+                parity[i] = message.parity(group, i);
+            }
+            code.decode(kind, kShape, kChunkBytes, there, wanted, data, parity);
+        }
+        benchmark::ClobberMemory();
+    }
+    set_bytes(state, message);
+}
+void SdrDecodeMds(benchmark::State& state) { SdrDecode(state, sdr::SchemeKind::erasure_mds); }
+void SdrDecodeXor(benchmark::State& state) { SdrDecode(state, sdr::SchemeKind::erasure_xor); }
+
 constexpr int kGroupsOf128Mib = 64;
 constexpr int kGroupsInCache = 1;
 
@@ -161,6 +231,14 @@ BENCHMARK(IsalDecodeMds)
     ->Args({kGroupsInCache, kParity})
     ->Unit(benchmark::kMillisecond);
 BENCHMARK(IsalEncodeXor)->Arg(kGroupsOf128Mib)->Arg(kGroupsInCache)->Unit(benchmark::kMillisecond);
+BENCHMARK(SdrEncodeMds)->Arg(kGroupsOf128Mib)->Arg(kGroupsInCache)->Unit(benchmark::kMillisecond);
+BENCHMARK(SdrDecodeMds)
+    ->Args({kGroupsOf128Mib, 1})
+    ->Args({kGroupsOf128Mib, kParity})
+    ->Args({kGroupsInCache, kParity})
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK(SdrEncodeXor)->Arg(kGroupsOf128Mib)->Arg(kGroupsInCache)->Unit(benchmark::kMillisecond);
+BENCHMARK(SdrDecodeXor)->Args({kGroupsOf128Mib, kParity})->Unit(benchmark::kMillisecond);
 
 }  // namespace
 

@@ -132,6 +132,9 @@ Result<uint64_t> Connection::send_post(uint64_t now_ns, const RegisteredMemory& 
         path.round_trip_us = round_trip_.smoothed_us();
         path.chunk_loss = loss_.loss();
         path.rate_bytes_per_s = attributes_.link_rate_bytes_per_s;
+        // The peer is taken to be made with the same attributes.
+        path.parity_buffer_chunks =
+            attributes_.parity_groups > 0 ? attributes_.parity_buffer_chunks : 0;
         if (failed_ || !queue_pair_->has_send_slot() || !has_room_for_completion()) {
             return failed_ ? Error::enodev : Error::eagain;  // before anything is computed
         }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 #include "rdma_blk/sdr/reliability/scheme_choice.h"
 
-#include "rdma_blk/sdr/model/erasure_coding.h"
-#include "rdma_blk/sdr/model/selective_repeat.h"
+#include "rdma_blk/sdr/model/estimate.h"
 #include "rdma_blk/sdr/tunables.h"
 
 namespace tiffin::rdma_blk::sdr {
@@ -49,14 +48,15 @@ SchemeChoice choose_scheme(const PathMeasurement& path, uint64_t message_bytes) 
     model.chunk_time_s = static_cast<double>(path.chunk_bytes) / static_cast<double>(rate);
     model.round_trip_s = path.round_trip_us * 1e-6;
     model.chunk_drop_rate = path.chunk_loss;
-    ModelFallback fallback;
-    fallback.wait_round_trips = kSilencePercent / 100.0;
-    fallback.timeout_s = model.round_trip_s;
+    constexpr double kRequestRoundTrips = kRepeatNackPercent / 100.0;
     SchemeChoice best = kNack;
-    double best_s = selective_repeat_mean_s(model, static_cast<double>(chunks), model.round_trip_s);
+    double best_s = estimate_repeat_on_request_s(model, chunks, kRequestRoundTrips);
     for (const SchemeChoice& candidate : kCodes) {
         const ModelErasureCode code{ModelCode::mds, candidate.data_chunks, candidate.parity_chunks};
-        const double mean_s = erasure_coding_mean_s(model, code, chunks, fallback);
+        if (candidate.parity_chunks > path.parity_buffer_chunks) {
+            continue;
+        }
+        const double mean_s = estimate_erasure_coding_s(model, code, chunks, kRequestRoundTrips);
         if (mean_s < best_s) {
             best = candidate;
             best_s = mean_s;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// Which scheme is the fastest for a message, by the paper's model (rdma_blk/sdr/model) and what was measured.
+// Which scheme is the fastest for a message, by the estimates of rdma_blk/sdr/model and what was measured.
 #pragma once
 
 #include <cstdint>
 
 #include "rdma_blk/sdr/endpoint.h"
+#include "rdma_blk/sdr/tunables.h"
 
 namespace tiffin::rdma_blk::sdr {
 
@@ -13,6 +14,8 @@ struct PathMeasurement {
     uint32_t round_trip_us = 0;
     double chunk_loss = 0;          // share of chunks, 0 to 1
     uint64_t rate_bytes_per_s = 0;  // 0: not known; then losses cost round trips, and bytes nothing
+    // The most parity that the receiver keeps of a group: with more of it a code would only fall back.
+    uint32_t parity_buffer_chunks = kDefaultParityChunks;
 };
 
 // Pure. Computes the model for each candidate, which can take as long as sending some hundred packets.

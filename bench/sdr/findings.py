@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: MIT OR GPL-2.0-only
+"""The paper's findings, one by one, held against what was measured."""
+
+from dataclasses import dataclass
+
+from points import GIB, MIB, ROW_BYTES, SCHEMES
+
+TOLERANCE = 0.05  # of means: the model's, and auto's
+
+
+@dataclass
+class Finding:
+    name: str
+    claim: str
+    seen: bool
+    figures: str
+
+
+def size_text(size: int) -> str:
+    for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (1 << 10, "KiB")):
+        if size >= unit:
+            return f"{size / unit:g} {name}"
+    return f"{size} B"
+
+
+def place(row: dict) -> str:
+    return f"{size_text(row['bytes'])}, {row['drop']:g}"
+
+
+class Measured:
+    """Results by group, place and scheme."""
+
+    def __init__(self, rows: list[dict]):
+        self.rows = rows
+
+    def cells(self, *groups: str) -> list[dict[str, dict]]:
+        """For each place of these groups: its rows by scheme."""
+        found: dict[tuple, dict[str, dict]] = {}
+        for row in self.rows:
+            if row["group"] in groups:
+                key = (row["group"], row["bytes"], row["drop"], row["packet"], row["gbit"], row["rtt_ms"],
+                       row["burst"], row["nodes"], row["control_lost"])
+                found.setdefault(key, {})[row["scheme"]] = row
+        return list(found.values())
+
+
+def any_row(cell: dict[str, dict]) -> dict:
+    return next(iter(cell.values()))
+
+
+def greatest_ratio(cells: list[dict], better: str, worse: str, figure: str) -> tuple[float, dict]:
+    pairs = [(cell[worse][figure] / cell[better][figure], cell[better])
+             for cell in cells if better in cell and worse in cell]
+    return max(pairs, key=lambda pair: pair[0])
+
+
+def up_to(name: str, claim: str, cells: list[dict], better: str, worse: str, figure: str,
+          factor: float) -> Finding:
+    ratio, row = greatest_ratio(cells, better, worse, figure)
+    return Finding(name, claim, ratio >= factor, f"{ratio:.1f} times, at {place(row)}")
+
+
+def erasure_region(cells: list[dict]) -> Finding:
+    """Where the paper says that an erasure code is better; not worse than by the parity's time."""
+    inside = [cell for cell in cells
+              if any_row(cell)["bytes"] <= GIB and 1e-6 <= any_row(cell)["drop"] <= 1e-2
+              and {"sr_rto", "ec_mds"} <= cell.keys()]
+    better = [cell for cell in inside if cell["ec_mds"]["p999_s"] <= cell["sr_rto"]["p999_s"]]
+    mean = [cell for cell in inside if cell["ec_mds"]["mean_s"] <= cell["sr_rto"]["mean_s"]]
+    return Finding("EC's region", "EC better than SR RTO from 128 KiB to 1 GiB and 1e-6 to 1e-2",
+                   2 * len(mean) > len(inside),
+                   f"mean better in {len(mean)} of {len(inside)} places, p99.9 in {len(better)}")
+
+
+def repeat_region(cells: list[dict]) -> Finding:
+    outside = [cell for cell in cells
+               if (any_row(cell)["bytes"] > GIB or any_row(cell)["drop"] < 1e-6)
+               and any_row(cell)["drop"] <= 1e-4 and {"sr_rto", "sr_nack", "ec_mds"} <= cell.keys()]
+    better = [cell for cell in outside
+              if min(cell["sr_rto"]["mean_s"], cell["sr_nack"]["mean_s"]) <= cell["ec_mds"]["mean_s"]]
+    return Finding("SR's region", "SR better below 1e-6 and above 1 GiB (looked at up to 1e-4)",
+                   len(better) == len(outside), f"in {len(better)} of {len(outside)} places")
+
+
+def bandwidth(cells: list[dict]) -> Finding:
+    shares = [(cell["ec_mds"]["sent_share"] - 1, cell["ec_mds"]) for cell in cells
+              if "ec_mds" in cell and cell["ec_mds"]["bytes"] >= 32 * cell["ec_mds"]["packet"]
+              and cell["ec_mds"]["drop"] <= 1e-2]
+    share, row = max(shares, key=lambda pair: pair[0])
+    return Finding("bandwidth", "EC(32,8) costs at most 25 % more bytes (a fifth of all) up to 1e-2",
+                   share <= 0.251, f"{100 * share:.1f} %, {100 * share / (1 + share):.1f} % of all, "
+                   f"at {place(row)}")
+
+
+def fallbacks(measured: Measured, group: str) -> list[Finding]:
+    cells = [cell for cell in measured.cells(group) if any_row(cell)["bytes"] == ROW_BYTES]
+    if not cells:
+        return []
+
+    def shares(scheme: str) -> dict[float, float]:
+        return {cell[scheme]["drop"]: cell[scheme]["fallbacks"] / cell[scheme]["samples"]
+                for cell in cells if scheme in cell}
+
+    def text(of: dict[float, float]) -> str:
+        return ", ".join(f"{drop:g}: {100 * share:.1f} %" for drop, share in sorted(of.items()))
+
+    exclusive_or, mds = shares("ec_xor"), shares("ec_mds")
+    chunk = any_row(cells[0])["packet"] >> 10
+    return [
+        Finding(f"XOR's limit ({chunk} KiB)", "128 MiB in XOR fall back from about 1e-3 on",
+                exclusive_or.get(1e-4, 0) < 0.01 and exclusive_or[1e-2] > 0.1,
+                f"messages with a fallback: {text(exclusive_or)}"),
+        Finding(f"MDS's limit ({chunk} KiB)", "128 MiB in MDS hold to 1e-2 and beyond",
+                mds[1e-2] < 0.01, f"messages with a fallback: {text(mds)}"),
+    ]
+
+
+def within(name: str, claim: str, rows: list[dict], key: str) -> Finding:
+    judged = [(row["mean_s"] / row[key] - 1, row) for row in rows]
+    # A rare loss that no sample had, or two had, is no error of the model.
+    off = [(error, row) for error, row in judged
+           if abs(error) > TOLERANCE and abs(row["mean_s"] - row[key]) > 3 * standard_error_s(row)]
+    worst, row = max(judged, key=lambda pair: abs(pair[0]))
+    return Finding(name, claim, not off,
+                   f"off in {len(off)} of {len(judged)} places; furthest: {100 * worst:+.1f} % "
+                   f"({row['scheme']}, {place(row)}, chunks of {row['packet'] >> 10} KiB)")
+
+
+def standard_error_s(row: dict) -> float:
+    """Where no sample had a loss, they all agree, and one loss more or less is a timeout of all of them."""
+    return max(row["standard_error_s"], 3 * row["rtt_ms"] / 1000 / row["samples"])
+
+
+def models(rows: list[dict]) -> list[Finding]:
+    rows = [row for row in rows if "model_mean_s" in row and not row["control_lost"]]
+    exact = [row for row in rows if not row["model_is_lower_bound"]]
+    rto = [row for row in exact if row["scheme"] == "sr_rto"]
+    nack = [row for row in exact if row["scheme"] == "sr_nack"]
+    coded = [row for row in exact if row["scheme"].startswith("ec_")]
+    return [
+        within("the model of SR RTO",
+               "the mean is within 5 % of the paper's model where that is no mere bound",
+               rto, "model_mean_s"),
+        within("the model of SR NACK", "the same", nack, "model_mean_s"),
+        within("the model of EC", "the same, while at most one message in a hundred falls back",
+               [row for row in coded if row["model_fallback"] <= 0.01], "model_mean_s"),
+        within("the estimate", "the mean is within 5 % of what auto goes by, everywhere",
+               [row for row in rows if "estimate_mean_s" in row and row["scheme"] != "ec_xor"],
+               "estimate_mean_s"),
+    ]
+
+
+def automatic(cells: list[dict]) -> Finding:
+    judged = []
+    for cell in cells:
+        if "auto" in cell and all(scheme in cell for scheme in SCHEMES):
+            best = min((cell[scheme] for scheme in SCHEMES), key=lambda row: row["mean_s"])
+            allowed = best["mean_s"] * (1 + TOLERANCE)
+            noise = 3 * (best["standard_error_s"] ** 2 + cell["auto"]["standard_error_s"] ** 2) ** 0.5
+            judged.append((cell["auto"]["mean_s"] / best["mean_s"] - 1, best["scheme"], cell["auto"],
+                           cell["auto"]["mean_s"] > allowed + noise))
+    off = [entry for entry in judged if entry[3]]
+    worst = max(judged, key=lambda entry: entry[0])
+    return Finding("auto", "auto's mean is at most 5 % above the best scheme's",
+                   not off, f"off in {len(off)} of {len(judged)} places; furthest: "
+                   f"{100 * worst[0]:+.1f} % (best {worst[1]}, {place(worst[2])}, "
+                   f"chunks of {worst[2]['packet'] >> 10} KiB)")
+
+
+def crossing(measured: Measured, group: str, axis: str) -> list[Finding]:
+    rows = [(any_row(cell)[axis], cell) for cell in measured.cells(group)
+            if any_row(cell)["bytes"] == 8 * GIB]
+    if not rows:
+        return []
+    ratios = {value: cell["sr_rto"]["mean_s"] / cell["ec_mds"]["mean_s"] for value, cell in rows}
+    text = ", ".join(f"{value:g}: {ratio:.2f}" for value, ratio in sorted(ratios.items()))
+    return [Finding(f"8 GiB by {group}", "with enough of it, EC passes SR at 8 GiB too (1e-5)",
+                    ratios[max(ratios)] > 1, f"SR RTO's mean over EC MDS's, by {axis}: {text}")]
+
+
+def ring(measured: Measured) -> list[Finding]:
+    cells = [cell for cell in measured.cells("ring") if {"sr_rto", "ec_mds"} <= cell.keys()]
+    if not cells:
+        return []
+    ratios = {any_row(cell)["drop"]: cell["sr_rto"]["p999_s"] / cell["ec_mds"]["p999_s"]
+              for cell in cells}
+    text = ", ".join(f"{drop:g}: {ratio:.1f}" for drop, ratio in sorted(ratios.items()))
+    return [Finding("Allreduce", "ring Allreduce of 4, 128 MiB: p99.9 3 to over 6 times better in EC",
+                    max(ratios.values()) >= 3, f"SR RTO's p99.9 over EC MDS's: {text}")]
+
+
+def all_findings(rows: list[dict]) -> list[Finding]:
+    measured = Measured(rows)
+    cells = measured.cells("coarse", "fine")
+    all_cells = measured.cells("coarse", "fine", "row", "row-fine")
+    if not measured.cells("coarse"):
+        return []
+    findings = [
+        up_to("EC's mean", "EC MDS up to 5 times better than SR RTO in the mean", all_cells,
+              "ec_mds", "sr_rto", "mean_s", 5),
+        up_to("EC's tail", "EC MDS up to 12 times better than SR RTO at p99.9", all_cells,
+              "ec_mds", "sr_rto", "p999_s", 12),
+        erasure_region(cells),
+        repeat_region(cells),
+        up_to("NACK's mean", "NACK up to 4 times better than RTO in the mean", all_cells,
+              "sr_nack", "sr_rto", "mean_s", 4),
+        up_to("NACK's tail", "NACK up to 4 times better than RTO at p99.9", all_cells,
+              "sr_nack", "sr_rto", "p999_s", 4),
+        bandwidth(cells),
+        *fallbacks(measured, "row"),
+        *fallbacks(measured, "row-fine"),
+        *crossing(measured, "distance", "rtt_ms"),
+        *crossing(measured, "bandwidth", "gbit"),
+        *ring(measured),
+        *models(rows),
+        automatic(all_cells),
+    ]
+    return findings
