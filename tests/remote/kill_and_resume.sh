@@ -3,18 +3,18 @@
 # A file system on a volume of tiffind, whose serving process is killed with -9 while files are written, again
 # and again: the keeper has the memory, sessions resume, and nobody notices but by a delay.
 #
-# usage: kill_and_resume.sh [ROUNDS]
+# usage: kill_and_resume.sh [tcp|shm] [ROUNDS]
+# shellcheck disable=SC2119  # the options of mount_device are not this script's
 set -euo pipefail
-rounds=${1:-4}
-# shellcheck source=tests/remote/lib/tiffind.sh
-source "$(dirname "$0")/lib/tiffind.sh"
-
-nobody_has_the_lease() { "$bin/tiffin" volume info files "${admin[@]}" | grep -q '^writer: *nobody'; }
+rounds=${2:-4}
+# shellcheck source=tests/mount/lib/device.sh
+source "$(dirname "$0")/../mount/lib/device.sh"
+# shellcheck source=tests/remote/lib/server.sh
+source "$(dirname "$0")/lib/server.sh"
 
 start_server
-create_volume files 256M
-"$bin/mkfs.tiffin" -q "$address"
-"$bin/mount.tiffin" "$address" "$mount_point"
+use_device "$(make_volume files 256M)"
+mount_device
 
 # Writes until it is told to stop; each file's checksum is noted before and compared in the end.
 write_files() {
@@ -40,9 +40,8 @@ sleep 0.5
 touch "$work/stop"
 wait "$writer" || fail "the writer saw an error"
 (cd "$mount_point" && sha256sum --check --quiet "$work/sums") || fail "content differs"
-resumed=$(grep -c 'memory kept' "$work/log")
+resumed=$(grep -c 'memory kept' "$server_log")
 [[ $resumed -eq $rounds ]] || fail "$resumed of $rounds starts found the memory"
-fusermount3 -u "$mount_point"
-wait_until nobody_has_the_lease
-"$bin/fsck.tiffin" -n "$address" || fail "the file system is damaged"
-say "$(cat "$work/written") files written, $rounds times killed"
+unmount_device
+check_device "after $rounds kills"
+echo "passed: $(<"$work/written") files written, $rounds times killed"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT OR GPL-2.0-only
-# A file system on the memory of a server, over tcp: mounting, a server that is killed, stopped or started
+# A file system on the memory of a server: mounting, a server that is killed, stopped or started
 # again, and writers that compete. After each, fsck.tiffin finds nothing and the content is there.
 #
-# usage: mount.sh
+# usage: mount.sh [tcp|shm]
 # shellcheck disable=SC2119  # the options of mount_device are not this script's
 set -euo pipefail
 # shellcheck source=tests/mount/lib/device.sh
@@ -73,7 +73,7 @@ address=$(make_volume books 512M)
 says "there is no tiffin file system" 32 "$bin/mount.tiffin" "$address" "$second"
 use_device "$address"
 mount_device
-[[ $(of transport) == tcp && $(of state) == ready ]] || fail "status: $("$bin/tiffin" status "$mount_point")"
+[[ $(of transport) == "$transport (asked for)" && $(of state) == ready ]] || fail "status: $("$bin/tiffin" status "$mount_point")"
 [[ $(of reconnections) -eq 0 ]] || fail "reconnected without a reason"
 cp -a "$repository/docs" "$mount_point/docs"
 remount "after a copy"
@@ -96,12 +96,14 @@ says "is being written by $(hostname), process $server" 8 "$bin/fsck.tiffin" -y 
 cp -a "$repository/docs" "$mount_point/still-mine"
 
 say "tiffind killed while files are written"
+has_reconnected() { [[ $(of reconnections) -ge $1 ]]; }
 start_writing_files killed
 for number in 1 2 3; do
     wait_until has_promised killed $((number * 4))
     victim=$(worker)
     kill -KILL "$victim"
     wait_until has_ended "$victim"
+    wait_until has_reconnected "$number"
 done
 wait_until has_promised killed 20
 stop_writing_files
@@ -143,9 +145,18 @@ mount_point=$kept
 wait "${load_group[0]}" 2>/dev/null || true
 load_group=()
 ! { touch "$mount_point/more" && sync "$mount_point/more"; } 2>/dev/null || fail "the old holder still writes"
-[[ $(grep -c "somebody else has taken the volume" "$log") -eq 1 ]] || fail "not one line in the log"
 server=$old_server
-unmount_device
+if [[ $transport == shm ]]; then
+    # The memory can only be taken from a process with its life.
+    has_ended "$server" || fail "the old holder lives"
+    [[ $(grep -c "process $server has its memory mapped and is killed" "$server_log") -ge 1 ]] ||
+        fail "the server does not say whom it has killed"
+    take_away -l
+    server=""
+else
+    [[ $(grep -c "somebody else has taken the volume" "$log") -eq 1 ]] || fail "not one line in the log"
+    unmount_device
+fi
 "$bin/tiffin" status "$second" >"$work/status"
 server=$(sed -n 's/^process: //p' "$work/status")
 umount "$second"

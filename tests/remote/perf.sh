@@ -48,6 +48,18 @@ wait_until listening
 measures "tcp,plain TCP,plain UDP" --baseline "127.0.0.1:$echo_port"
 kill "$echo_end"
 
+say "over shared memory"
+over_tcp=$address
+address=${address/transport=tcp/transport=shm}
+measures "shm,memory copy,plain TCP,plain UDP"
+measures "shm" --no-baseline --operation fetch_add --threads 2
+measures "shm" --no-baseline --operation flush
+measures "shm" --no-baseline --operation write --overwrite
+python3 -c 'import json, sys
+assert json.load(open(sys.argv[1]))["results"][0]["system_calls_per_operation"] < 0.01' "$work/perf" ||
+    fail "writes make system calls: $(<"$work/perf")"
+address=$over_tcp
+
 say "what is refused"
 refuses() {
     local text=$1 output

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT OR GPL-2.0-only
-# tests/mount/real_input.sh on a remote volume, over tcp.
+# tests/mount/real_input.sh on a remote volume.
 #
-# usage: real_input.sh
+# usage: real_input.sh [tcp|shm]
 set -euo pipefail
 # shellcheck source=tests/mount/lib/device.sh
 source "$(dirname "$0")/../mount/lib/device.sh"

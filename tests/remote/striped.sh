@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT OR GPL-2.0-only
 # A volume that is striped over two servers: mounted, one of them killed, its order kept.
+# With shm one of the servers is reached by shared memory, the other one, whose sockets are elsewhere, is not.
 #
-# usage: striped.sh
+# usage: striped.sh [tcp|shm]
 # shellcheck disable=SC2119  # the options of mount_device are not this script's
 set -euo pipefail
 # shellcheck source=tests/mount/lib/device.sh
@@ -39,8 +40,13 @@ chmod 600 "$work/both.key" "$work/turned.key"
 hosts=127.0.0.1:$first_port,127.0.0.1:$port
 turned=127.0.0.1:$port,127.0.0.1:$first_port
 
+way="transport=tcp" over_tcp=2
+if [[ $transport == shm ]]; then
+    way="transport=auto&runtime_directory=$top/a/run" over_tcp=1
+fi
+
 say "two servers"
-use_device "tiffin://$hosts/books?key_file=$work/both.key&stripe=64K"
+use_device "tiffin://$hosts/books?key_file=$work/both.key&stripe=64K&$way"
 mount_device
 cp -a "$repository/docs" "$mount_point/docs"
 head -c 50000000 /dev/urandom >"$work/data"
@@ -49,7 +55,7 @@ victim=$(worker)
 kill -KILL "$victim"
 wait_until has_ended "$victim"
 cp "$work/data" "$mount_point/again"
-[[ $("$bin/tiffin" status "$mount_point" | grep -c "transport: tcp") -eq 2 ]] || fail "not two servers"
+[[ $("$bin/tiffin" status "$mount_point" | grep -c "transport: tcp") -eq $over_tcp ]] || fail "not two servers"
 "$bin/tiffin" status "$mount_point" | grep -qx "stripe: 64 KiB over 2 servers" || fail "not striped"
 unmount_device
 
@@ -63,7 +69,7 @@ refuses() {
 refuses "name the servers in their order" "$bin/tiffin" info "tiffin://$turned/books?key_file=$work/turned.key"
 refuses "is one of 2" "$bin/mkfs.tiffin" -f "tiffin://127.0.0.1:$port/books?key_file=$top/b/books.key"
 refuses "was made with stripe=65536" "$bin/tiffin" info "tiffin://$hosts/books?key_file=$work/both.key&stripe=4K"
-device="tiffin://$hosts/books?key_file=$work/both.key"
+device="tiffin://$hosts/books?key_file=$work/both.key&$way"
 check_device "after it was killed"
 mount_device
 cmp "$work/data" "$mount_point/data" || fail "the data differ"

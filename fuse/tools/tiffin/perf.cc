@@ -274,9 +274,14 @@ std::optional<Problem> run_perf(const PerfOptions& wanted) {
             return problem;
         }
     }
-    OrProblem<PerfResult> remote = measure_remote(options);
+    std::optional<PerfResult> copies;
+    OrProblem<PerfResult> remote = measure_remote(options, copies);
     if (!remote.ok()) {
         return remote.problem();
+    }
+    if (copies) {
+        copies->bytes_per_operation = options.size_bytes;
+        results.insert(results.begin(), std::move(*copies));
     }
     remote->bytes_per_operation = options.size_bytes;
     results.insert(results.begin(), std::move(*remote));

@@ -28,7 +28,7 @@ struct PerfOptions {
 
 // One carrier's part of a run.
 struct PerfResult {
-    std::string carrier;  // "tcp", "plain TCP"
+    std::string carrier;  // "tcp", "plain TCP", "memory copy"
     uint64_t bytes_per_operation = 0;
     uint32_t depth = 0;
     uint32_t threads = 0;
@@ -51,8 +51,9 @@ std::optional<Problem> run_perf(const PerfOptions& options);
 // Answers plain TCP and UDP exchanges at HOST:PORT until it is ended.
 std::optional<Problem> run_echo(const std::string& address);
 
-// ---- perf_remote.cc: through RemoteMemory
-OrProblem<PerfResult> measure_remote(const PerfOptions& options);
+// ---- perf_remote.cc: through RemoteMemory. Where the memory is in this process (shm), copies out of the same memory
+// are measured, too, for comparison, unless options.no_baseline: `copies`.
+OrProblem<PerfResult> measure_remote(const PerfOptions& options, std::optional<PerfResult>& copies);
 
 // ---- perf_baseline.cc: plain sockets, blocking. The echo end of one exchange after the other.
 class EchoServer {

@@ -109,6 +109,44 @@ Error run_thread(RemoteMemory& memory, const PerfOptions& options, OperationKind
     }
 }
 
+// What a read of mapped memory cannot be faster than, one at a time in one thread.
+PerfResult measure_copies(RemoteMemory& memory, const PerfOptions& options, unsigned char* buffer) {
+    PerfResult result;
+    result.carrier = "memory copy";
+    result.depth = 1;
+    result.threads = 1;
+    const uint64_t data_bytes = memory.geometry().data_bytes;
+    const uint64_t first_ns = host::monotonic_ns();
+    const auto duration_ns = static_cast<uint64_t>(options.duration_s * 1e9);
+    uint64_t seed = 1;
+    uint64_t now_ns = first_ns;
+    while (now_ns - first_ns < duration_ns) {
+        const void* source = memory.direct_address(next_place(seed, data_bytes, options.size_bytes),
+                                                   options.size_bytes);
+        const uint64_t start_ns = host::monotonic_ns();
+        if (source == nullptr) {
+            break;
+        }
+        std::memcpy(buffer, source, options.size_bytes);
+        // The compiler must not leave out what nobody looks at.
+        asm volatile("" : : "r"(buffer) : "memory");
+        now_ns = host::monotonic_ns();
+        result.latencies.record(now_ns - start_ns);
+    }
+    result.seconds = static_cast<double>(now_ns - first_ns) / 1e9;
+    return result;
+}
+
+// Maps all pages, so that no measurement has to.
+void touch_pages(RemoteMemory& memory) {
+    const uint64_t data_bytes = memory.geometry().data_bytes;
+    const auto* data =
+        static_cast<const volatile unsigned char*>(memory.direct_address(0, data_bytes));
+    for (uint64_t at = 0; data != nullptr && at < data_bytes; at += kPlaceBytes) {
+        (void)data[at];
+    }
+}
+
 void note_costs(const rdma_blk::Statistics& before, const rdma_blk::Statistics& after,
                 PerfResult& result) {
     const auto count = static_cast<double>(result.latencies.count());
@@ -123,7 +161,8 @@ void note_costs(const rdma_blk::Statistics& before, const rdma_blk::Statistics& 
 
 }  // namespace
 
-OrProblem<PerfResult> measure_remote(const PerfOptions& options) {
+OrProblem<PerfResult> measure_remote(const PerfOptions& options,
+                                     std::optional<PerfResult>& copies) {
     OrProblem<RemoteVolumeAddress> address =
         parse_remote_address(std::string_view(options.address).substr(strlen("tiffin:")));
     if (!address.ok()) {
@@ -155,6 +194,7 @@ OrProblem<PerfResult> measure_remote(const PerfOptions& options) {
         !added.ok()) {
         return Problem{"the buffers cannot be registered", added.error()};
     }
+    touch_pages(*memory);
     std::atomic<bool> stop{false};
     std::vector<LatencyHistogram> latencies(options.threads);
     std::vector<Error> errors(options.threads);
@@ -183,6 +223,10 @@ OrProblem<PerfResult> measure_remote(const PerfOptions& options) {
         if (error != Error{}) {
             return Problem{"an operation failed: " + system_error_text(errno_value(error)), error};
         }
+    }
+    const bool copies_bytes = kind == OperationKind::read || kind == OperationKind::write;
+    if (!options.no_baseline && copies_bytes && memory->direct_address(0, 1) != nullptr) {
+        copies = measure_copies(*memory, options, buffers.get());
     }
     return result;
 }

@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: MIT OR GPL-2.0-only
 # What the scripts with a memory server share: starting one on the loopback, volumes, ending it. Sourced after
-# tests/mount/lib/device.sh, whose $work it uses.
+# tests/mount/lib/device.sh, whose $work it uses. The script's own first argument is the transport: tcp (the
+# default) or shm.
 # shellcheck shell=bash
 
 # Set by device.sh, which a script sources before this.
 : "${bin:?}" "${work:?}"
 [[ -x $bin/tiffind ]] || fail "$bin/tiffind is missing; build it, or set TIFFIN_BIN"
 
+transport=${1:-tcp}
+[[ $transport == tcp || $transport == shm ]] || fail "the transport is tcp or shm, not $transport"
 keeper=""  # the process that was started; the worker is its child
 port=""
 admin=$work/run/admin.sock
 server_log=$work/tiffind.log
+settings=()  # further lines of the configuration
 
 # A port that nobody listens on; another program may take it before tiffind does, which then is tried again.
 free_port() {
@@ -30,6 +34,7 @@ lock_memory = "no"
 state_directory = "$work/state"
 runtime_directory = "$work/run"
 END
+    printf '%s\n' "${settings[@]}" >>"$work/tiffind.toml"
 }
 
 server_is_ready() { [[ -S $admin ]] && "$bin/tiffin" volume list --socket "$admin" >/dev/null 2>&1; }
@@ -58,6 +63,25 @@ start_server() {
 # The process that serves; another one after it was killed.
 worker() { pgrep -P "$keeper" | head -n 1; }
 
+# Kills the process that serves, and waits until another one does.
+kill_worker() {
+    local victim
+    victim=$(worker)
+    kill -KILL "$victim"
+    wait_until has_ended "$victim"
+    wait_until server_is_ready
+}
+
+# Kills keeper and server, which is what a power failure does to their memory.
+kill_server() {
+    local victim
+    victim=$(worker)
+    kill -KILL "$keeper" "$victim"
+    wait_until has_ended "$keeper"
+    wait_until has_ended "$victim"
+    keeper=""
+}
+
 stop_server() {
     [[ -n $keeper ]] || return 0
     local process=$keeper serving
@@ -67,7 +91,7 @@ stop_server() {
     kill -TERM "$process" 2>/dev/null || true
     local i
     for ((i = 0; i < 200; i++)); do
-        has_ended "$process" && return 0
+        has_ended "$process" && { [[ -z $serving ]] || has_ended "$serving"; } && return 0
         sleep 0.05
     done
     kill -KILL "$process" ${serving:+"$serving"} 2>/dev/null || true
@@ -79,7 +103,7 @@ make_volume() {
     shift 2
     "$bin/tiffin" volume create "$name" "$size" --key-file "$work/$name.key" --socket "$admin" "$@" \
         >"$work/create" 2>&1 || fail "tiffin volume create $name: $(<"$work/create")"
-    echo "tiffin://127.0.0.1:$port/$name?key_file=$work/$name.key"
+    echo "tiffin://127.0.0.1:$port/$name?key_file=$work/$name.key&transport=$transport&runtime_directory=$work/run"
 }
 
 server_clean_up() {
