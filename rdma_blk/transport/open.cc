@@ -55,7 +55,8 @@ Opened open_over_network(const RemoteAddress& address, const OpenOptions& option
                          std::string& problem) {
     std::string why;
     if (verbs::devices().exist(why)) {
-        Opened opened = RcMemory::open(address, options, listener, holder, problem);
+        Opened opened = RcMemory::open(address, options, "both ends have an RDMA device", listener,
+                                       holder, problem);
         if (opened.ok() || opened.error() != Error::eopnotsupp) {
             return opened;
         }
@@ -117,7 +118,7 @@ Result<std::unique_ptr<RemoteMemory>> open_remote_memory(const RemoteAddress& ad
         case TransportChoice::tcp:
             return open_tcp(address, options, kAskedFor, listener, holder, problem);
         case TransportChoice::rc:
-            return RcMemory::open(address, options, listener, holder, problem);
+            return RcMemory::open(address, options, kAskedFor, listener, holder, problem);
         case TransportChoice::automatic:
             break;
     }

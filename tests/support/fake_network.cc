@@ -303,8 +303,8 @@ Result<void> FakeQueuePair::post(const WorkRequest* work, size_t count) {
     MutexLock lock(network_.mutex_);
     network_.counts_.posts++;
     for (size_t i = 0; i < count; i++) {
-        if (++unpolled_ > depth_) {
-            return Error::eio;  // the caller did not keep to the depth
+        if (++unpolled_ > depth_ || work[i].piece_count > 4) {
+            return Error::eio;  // the caller does not keep to the device's bounds
         }
         Held held{work[i], {work[i].pieces, work[i].pieces + work[i].piece_count}, {}};
         if (work[i].is_inline) {

@@ -23,8 +23,8 @@ uint64_t transfer_bytes(const Operation& operation) {
 
 // ---- Opening --------------------------------------------------------------------------------------------
 
-RcMemory::RcMemory(const OpenOptions& options, ConnectionListener* listener)
-    : options_(options), listener_(listener) {}
+RcMemory::RcMemory(const OpenOptions& options, const char* reason, ConnectionListener* listener)
+    : options_(options), reason_(reason), listener_(listener) {}
 
 RcMemory::~RcMemory() {
     TIFFIN_ASSERT(!thread_.running());
@@ -39,13 +39,13 @@ RcMemory::~RcMemory() {
 }
 
 Result<std::unique_ptr<RemoteMemory>> RcMemory::open(const RemoteAddress& address,
-                                                     const OpenOptions& options,
+                                                     const OpenOptions& options, const char* reason,
                                                      ConnectionListener* listener, Holder& holder,
                                                      std::string& problem) {
     if (!verbs::devices().exist(problem)) {
         return Error::eopnotsupp;
     }
-    std::unique_ptr<RcMemory> memory(new (std::nothrow) RcMemory(options, listener));
+    std::unique_ptr<RcMemory> memory(new (std::nothrow) RcMemory(options, reason, listener));
     if (!memory) {
         return Error::enomem;
     }
@@ -81,6 +81,11 @@ Result<void> RcMemory::prepare(std::string& problem) {
     device_ = device.release_value();
     limits_ = control_->limits();
     limits_.inline_bytes = device_->capabilities().inline_bytes;
+    // Bounce buffers are in pieces, too.
+    const uint32_t piece_count = std::min(device_->capabilities().piece_count, kMaxPieces);
+    limits_.transfer_bytes =
+        std::min(limits_.transfer_bytes, piece_count * BouncePool::kChunkBytes);
+    limits_.eager_bytes = std::min(limits_.eager_bytes, limits_.transfer_bytes);
     const uint16_t depth = static_cast<uint16_t>(limits_.operations_in_flight);
     beat_interval_ns_ = uint64_t{control_->probe_interval_ms()} * 1'000'000;
     {
@@ -92,11 +97,11 @@ Result<void> RcMemory::prepare(std::string& problem) {
         arenas_.reserve(kMaxArenas);
         problem = "memory cannot be registered with the RDMA device (ulimit -l?)";
         TRY(bounce_.create(*device_, depth));
-    }
-    proxies_ = std::vector<Proxy>(depth);
-    for (Proxy& proxy : proxies_) {
-        proxy.owner = this;
-        proxy.next = std::exchange(free_proxies_, &proxy);
+        proxies_ = std::vector<Proxy>(depth);
+        for (Proxy& proxy : proxies_) {
+            proxy.owner = this;
+            proxy.next = std::exchange(free_proxies_, &proxy);
+        }
     }
     Path path = TRY(ask_for_path(problem));
     MutexLock lock(mutex_);
@@ -118,6 +123,7 @@ ConnectionInfo RcMemory::present_info() const {
     ConnectionInfo info;
     info.state = state_;
     info.transport_name = "rc";
+    info.transport_reason = reason_;
     info.session_id = session_id_.load();
     info.incarnation = incarnation_.load();
     info.epoch = epoch_.load();
@@ -147,14 +153,6 @@ void RcMemory::connection_changed(const ConnectionInfo& info) {
     control_state_.store(info.state);
     has_news_.store(true);
     poke();
-}
-
-bool RcMemory::has_unflushed() const { return change_count_.load() > flushed_count_.load(); }
-
-void RcMemory::changes_flushed(uint64_t mark) {
-    uint64_t present = flushed_count_.load();
-    while (present < mark && !flushed_count_.compare_exchange_weak(present, mark)) {
-    }
 }
 
 Statistics RcMemory::statistics() const {

@@ -33,8 +33,10 @@ namespace tiffin::rdma_blk {
 class RcMemory final : public RemoteMemory, private ConnectionListener, private OneSidedUser {
   public:
     // See open_remote_memory(). Error eopnotsupp: there is no device here or there, or it is another network.
+    // `reason`: for ConnectionInfo, of static storage.
     static Result<std::unique_ptr<RemoteMemory>> open(const RemoteAddress& address,
                                                       const OpenOptions& options,
+                                                      const char* reason,
                                                       ConnectionListener* listener, Holder& holder,
                                                       std::string& problem);
     ~RcMemory() override;
@@ -48,8 +50,9 @@ class RcMemory final : public RemoteMemory, private ConnectionListener, private 
     size_t progress() override EXCLUDES(mutex_);
     Result<void> add_arena(MutableByteSpan memory) override EXCLUDES(mutex_);
     Result<void> start_writing(bool force, Holder& holder) override EXCLUDES(mutex_);
-    uint64_t change_mark() const override { return change_count_.load(); }
-    void changes_flushed(uint64_t mark) override;
+    // control_ counts what goes over it, and adds what does not.
+    uint64_t change_mark() const override { return control_->change_mark(); }
+    void changes_flushed(uint64_t mark) override { control_->changes_flushed(mark); }
     void close() override EXCLUDES(mutex_);
 
   private:
@@ -74,7 +77,6 @@ class RcMemory final : public RemoteMemory, private ConnectionListener, private 
         Operation operation;
         RcMemory* owner = nullptr;
         Operation* target = nullptr;
-        uint64_t covers = 0;  // changes that a flush of everything covers
         Proxy* next = nullptr;
     };
     struct Arena {
@@ -95,7 +97,7 @@ class RcMemory final : public RemoteMemory, private ConnectionListener, private 
         void append(Operation& operation);
     };
 
-    RcMemory(const OpenOptions& options, ConnectionListener* listener);
+    RcMemory(const OpenOptions& options, const char* reason, ConnectionListener* listener);
 
     // ---- rc_memory.cc ----
     Result<void> prepare(std::string& problem) EXCLUDES(mutex_);
@@ -104,7 +106,7 @@ class RcMemory final : public RemoteMemory, private ConnectionListener, private 
     void complete_rejected(Batch& rejected) REQUIRES(mutex_);
     ConnectionInfo present_info() const REQUIRES(mutex_);
     void set_state(ConnectionState state) REQUIRES(mutex_);
-    bool has_unflushed() const override;
+    uint64_t change_count() const override { return change_count_.load(); }
     void connection_changed(const ConnectionInfo& info) override;
 
     // ---- rc_posting.cc: the queue pair ----
@@ -131,8 +133,8 @@ class RcMemory final : public RemoteMemory, private ConnectionListener, private 
     void poll_round(uint64_t sleep_until_ns, bool is_thread) REQUIRES(mutex_);
     void break_path() REQUIRES(mutex_);
     void abort_path() REQUIRES(mutex_);
-    Entry& entry(uint64_t number) { return entries_[number % entries_.size()]; }
-    uint64_t& word(uint64_t number) {
+    Entry& entry(uint64_t number) REQUIRES(mutex_) { return entries_[number % entries_.size()]; }
+    uint64_t& word(uint64_t number) REQUIRES(mutex_) {
         return bounce_.word(static_cast<uint16_t>(number % entries_.size()));
     }
 
@@ -161,6 +163,7 @@ class RcMemory final : public RemoteMemory, private ConnectionListener, private 
     void wake_leader();
 
     OpenOptions options_;
+    const char* reason_;
     ConnectionListener* listener_;
     std::unique_ptr<TcpMemory> control_;
     Limits limits_;
@@ -190,9 +193,7 @@ class RcMemory final : public RemoteMemory, private ConnectionListener, private 
     uint64_t counted_round_ GUARDED_BY(mutex_) = 0;
     Statistics statistics_ GUARDED_BY(mutex_);
 
-    // Reads may be done without any lock.
-    std::atomic<uint64_t> change_count_{0};
-    std::atomic<uint64_t> flushed_count_{0};
+    std::atomic<uint64_t> change_count_{0};  // raised under mutex_
 
     // What control_ says of itself; written by its threads.
     std::atomic<ConnectionState> control_state_{ConnectionState::connecting};

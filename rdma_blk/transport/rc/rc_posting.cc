@@ -252,10 +252,6 @@ RcMemory::Proxy* RcMemory::take_proxy(Operation& operation) {
     }
     free_proxies_ = std::exchange(proxy->next, nullptr);
     proxy->target = &operation;
-    // It is sent only after all changes that it is ordered behind.
-    proxy->covers = operation.kind == OperationKind::flush && operation.range_count == 0
-                        ? change_count_.load()
-                        : 0;
     Operation& copy = proxy->operation;
     copy.reset();
     copy.kind = operation.kind;
@@ -299,13 +295,6 @@ void RcMemory::handle_control_done() {
         target.content_incarnation = copy.content_incarnation;
         const Outcome outcome = copy.outcome;
         const Error error = copy.error;
-        if (outcome == Outcome::executed) {
-            if (target.kind == OperationKind::flush) {
-                changes_flushed(proxy->covers);
-            } else {
-                change_count_.fetch_add(1);
-            }
-        }
         proxy->next = std::exchange(free_proxies_, proxy);
         queue_->finish_control(target, outcome, error);
         proxy = next;

@@ -254,7 +254,7 @@ void TcpMemory::note_flush(const Batch& batch) {
 }
 
 uint64_t TcpMemory::all_changes() const {
-    return change_count_ +
+    return change_count_ + (user_ != nullptr ? user_->change_count() : 0) +
            (extension_.one_sided != nullptr ? extension_.one_sided->change_count() : 0);
 }
 

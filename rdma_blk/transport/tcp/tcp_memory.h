@@ -34,9 +34,9 @@ namespace tiffin::rdma_blk {
 // parameters of its paths. One whose path needs no more than an answer (shm) is a OneSidedPath.
 class OneSidedUser {
   public:
-    // Whether it has changed something that no executed flush covers, so that it can be lost. From any thread, with
-    // locks held: it neither waits nor locks.
-    virtual bool has_unflushed() const = 0;
+    // How many writes and atomics it has executed by itself. From any thread, with locks held: it neither waits nor
+    // locks.
+    virtual uint64_t change_count() const = 0;
 
   protected:
     ~OneSidedUser() = default;

@@ -226,8 +226,7 @@ Result<void> TcpMemory::try_session() {
 
 SessionFacts TcpMemory::facts_now() const {
     SessionFacts facts = facts_;
-    facts.has_unflushed =
-        all_changes() > flushed_count_ || (user_ != nullptr && user_->has_unflushed());
+    facts.has_unflushed = all_changes() > flushed_count_;
     return facts;
 }
 

@@ -394,6 +394,31 @@ TEST_F(RcTest, AServerThatLostItsMemoryIsNotTrusted) {
     EXPECT_EQ(client->recorder.last, ConnectionState::memory_lost);
 }
 
+TEST_F(RcTest, WhatWasFlushedSurvivesWithABackingAndTheSessionGoesOn) {
+    start(folder_ + "/backing");
+    const uint16_t port = server_->port();
+    auto client = make_client();
+    client->open();
+    uint64_t value = 11;
+    uint64_t old_value = 0;
+    ASSERT_EQ(client->write(0, &value, sizeof(value)), Outcome::executed);
+    ASSERT_EQ(client->add(64, 5, old_value), Outcome::executed);
+    ASSERT_EQ(client->flush(), Outcome::executed);
+    configuration_.listen = {{"127.0.0.1", port}};
+    keeper_.keeps = false;
+    restart();
+    uint64_t found = 0;
+    EXPECT_EQ(client->read(0, &found, sizeof(found)), Outcome::executed);
+    EXPECT_EQ(found, 11U);
+    EXPECT_EQ(client->add(64, 1, old_value), Outcome::executed);
+    EXPECT_EQ(old_value, 5U);
+    // Nothing but a change that is not flushed makes the difference.
+    ASSERT_EQ(client->write(0, &value, sizeof(value)), Outcome::executed);
+    restart();
+    EXPECT_NE(client->read(0, &found, sizeof(found)), Outcome::executed);
+    EXPECT_EQ(client->recorder.last, ConnectionState::memory_lost);
+}
+
 TEST_F(RcTest, AVolumeThatGrowsGetsLargerWindows) {
     start();
     auto client = make_client();
