@@ -343,6 +343,21 @@ bool parse_listen_address(const std::string& text, ListenAddress& address) {
     return parsed.ec == std::errc() && parsed.ptr == end;
 }
 
+Configuration reloaded_configuration(const Configuration& running, Configuration fresh) {
+    fresh.listen = running.listen;
+    fresh.threads = running.threads;
+    fresh.state_directory = running.state_directory;
+    fresh.runtime_directory = running.runtime_directory;
+    fresh.metrics = running.metrics;
+    return fresh;
+}
+
+bool needs_restart(const Configuration& running, const Configuration& fresh) {
+    return fresh.listen != running.listen || fresh.threads != running.threads ||
+           fresh.state_directory != running.state_directory ||
+           fresh.runtime_directory != running.runtime_directory || fresh.metrics != running.metrics;
+}
+
 bool parse_configuration(const std::string& text, const std::string& file,
                          Configuration& configuration, std::string& problem) {
     problem.clear();

@@ -14,6 +14,8 @@ namespace tiffin::rdma_blk {
 struct ListenAddress {
     std::string host;  // numeric, without brackets
     uint16_t port = 0;
+
+    bool operator==(const ListenAddress&) const = default;
 };
 
 struct VolumeConfiguration {
@@ -48,6 +50,12 @@ struct Configuration {
 // Reads `text`; `file` is for messages. False: `problem` has one line, "FILE:LINE: what is wrong".
 bool parse_configuration(const std::string& text, const std::string& file,
                          Configuration& configuration, std::string& problem);
+
+// What a running server does with a configuration that it reads again: `fresh`, but for what changes with a
+// restart only (addresses, threads, directories, metrics).
+Configuration reloaded_configuration(const Configuration& running, Configuration fresh);
+// Whether that leaves something of `fresh` out.
+bool needs_restart(const Configuration& running, const Configuration& fresh);
 
 // "[::1]:4847" or "127.0.0.1:4847".
 bool parse_listen_address(const std::string& text, ListenAddress& address);

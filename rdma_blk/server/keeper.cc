@@ -30,7 +30,9 @@ enum class MessageKind : uint32_t {
     forget = 3,
     found = 4,
     not_found = 5,
-    ready = 6
+    ready = 6,
+    kept = 7,
+    not_kept = 8,
 };
 
 struct Message {
@@ -110,9 +112,14 @@ class KeeperClient final : public MemoryKeeper {
     Result<void> keep(const std::string& volume_name, int data, int control) override {
         MutexLock lock(mutex_);
         const int descriptors[kDescriptors] = {data, control};
-        const bool sent =
-            send_message(socket_.get(), make_message(MessageKind::keep, volume_name), descriptors);
-        return sent ? Result<void>() : Error::eio;
+        KeptMemory none;
+        Message answer;
+        // Until the keeper says so the memory is not kept: it may have no descriptors left.
+        const bool is_kept =
+            send_message(socket_.get(), make_message(MessageKind::keep, volume_name),
+                         descriptors) &&
+            receive_message(socket_.get(), answer, none) && answer.kind == MessageKind::kept;
+        return is_kept ? Result<void>() : Error::eio;
     }
     void forget(const std::string& volume_name) override {
         MutexLock lock(mutex_);
@@ -230,8 +237,14 @@ void Keeper::answer() {
         return;
     }
     const std::string name = message.volume_name;
-    if (message.kind == MessageKind::keep && memory.data.valid() && memory.control.valid()) {
-        kept_[name] = std::move(memory);
+    if (message.kind == MessageKind::keep) {
+        const bool is_whole = memory.data.valid() && memory.control.valid();
+        if (is_whole) {
+            kept_[name] = std::move(memory);
+        }
+        (void)send_message(socket_.get(),
+                           make_message(is_whole ? MessageKind::kept : MessageKind::not_kept, name),
+                           nullptr);
     } else if (message.kind == MessageKind::ready) {
         has_run_ = true;
     } else if (message.kind == MessageKind::forget) {

@@ -169,22 +169,18 @@ void Server::create_configured(const Configuration& configuration) {
 }
 
 void Server::reload(const Configuration& configuration) {
-    create_configured(configuration);
     if (configuration.memory_limit_bytes != 0) {
         memory_limit_bytes_.store(configuration.memory_limit_bytes);
     }
-    MutexLock lock(configuration_mutex_);
-    if (configuration.threads != configuration_.threads ||
-        configuration.state_directory != configuration_.state_directory ||
-        configuration.runtime_directory != configuration_.runtime_directory ||
-        configuration.metrics != configuration_.metrics) {
-        host::log(host::LogLevel::warning,
-                  "threads, directories and metrics change with a restart only");
+    {
+        MutexLock lock(configuration_mutex_);
+        if (needs_restart(configuration_, configuration)) {
+            host::log(host::LogLevel::warning,
+                      "addresses, threads, directories and metrics change with a restart only");
+        }
+        configuration_ = reloaded_configuration(configuration_, configuration);
     }
-    const Configuration before = configuration_;
-    configuration_ = configuration;
-    configuration_.threads = before.threads;
-    configuration_.listen = before.listen;
+    create_configured(configuration);  // under the new limits
 }
 
 }  // namespace tiffin::rdma_blk

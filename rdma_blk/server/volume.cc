@@ -40,6 +40,7 @@ Volume::OpenAnswer Volume::open_session(const wire::SessionOpen& open, ByteSpan 
                                         const unsigned char client_uuid[16],
                                         const std::shared_ptr<SessionPath>& path, uint64_t now_ns) {
     MutexLock lock(mutex_);
+    forgive_own_pause(now_ns);
     OpenAnswer answer;
     if (stopping_) {
         answer = refuse(wire::RefusalReason::stopping, now_ns);
@@ -229,6 +230,22 @@ std::shared_ptr<VolumeSession> Volume::join(const wire::PathJoin& join,
     return session;
 }
 
+// A server that was stopped, or got no processor, comes back to unread messages of holders who were not silent.
+// Whoever asks for their lease may be the first to be read.
+void Volume::forgive_own_pause(uint64_t now_ns) {
+    constexpr uint64_t kMissedTicks = 3;
+    const uint64_t interval_ns = uint64_t{options_.probe_interval_ms} * 1'000'000;
+    if (ticked_ns_ == 0 || now_ns <= ticked_ns_ ||
+        now_ns - ticked_ns_ < kMissedTicks * interval_ns) {
+        return;
+    }
+    const uint64_t pause_ns = now_ns - ticked_ns_;
+    for (const auto& [id, session] : sessions_) {
+        session->heard(std::min(now_ns, session->last_heard_ns() + pause_ns));
+    }
+    ticked_ns_ = now_ns;
+}
+
 bool Volume::close_session(const std::shared_ptr<VolumeSession>& session,
                            const std::shared_ptr<SessionPath>& path) {
     MutexLock lock(mutex_);
@@ -327,6 +344,7 @@ void Volume::clear_lease() {
 Volume::LeaseAnswer Volume::request_lease(const std::shared_ptr<VolumeSession>& session,
                                           uint8_t flags, uint64_t now_ns) {
     MutexLock lock(mutex_);
+    forgive_own_pause(now_ns);
     LeaseAnswer answer;
     wire::LeaseReply& reply = answer.reply;
     reply.epoch = state_.epoch;

@@ -140,7 +140,8 @@ class Volume {
     Result<void> resize(uint64_t data_bytes);
     // From now on nothing is opened; all are told. The memory stays until the volume is destroyed.
     void stop(wire::NoticeReason reason);
-    // Shows that the server lives, and looks for heartbeats that clients write one-sidedly.
+    // Every probe_interval_ms: shows that the server lives, and looks for heartbeats that clients write
+    // one-sidedly. A time without ticks is one in which the server did not listen: nobody's silence.
     void tick(uint64_t now_ns);
 
     uint64_t epoch() const { return __atomic_load_n(&header_->epoch, __ATOMIC_ACQUIRE); }
@@ -168,6 +169,7 @@ class Volume {
     wire::SessionOpened describe(const VolumeSession& session, uint32_t incarnation) const
         REQUIRES(mutex_);
     enum class LeaseTurn : uint8_t { yes, held, when_process_is_gone };
+    void forgive_own_pause(uint64_t now_ns) REQUIRES(mutex_);
     LeaseTurn may_take_lease(const VolumeSession* asker, bool force, uint64_t now_ns,
                              std::shared_ptr<PeerProcess>& ending) REQUIRES(mutex_);
     Result<void> grant_lease(VolumeSession& session, const char* holder_text) REQUIRES(mutex_);
@@ -202,6 +204,7 @@ class Volume {
     std::atomic<uint64_t> content_incarnation_{0};
     std::map<uint64_t, SessionPointer> sessions_ GUARDED_BY(mutex_);
     std::vector<uint64_t> heartbeats_ GUARDED_BY(mutex_);  // last seen, by record
+    uint64_t ticked_ns_ GUARDED_BY(mutex_) = 0;            // 0: not yet
     bool stopping_ GUARDED_BY(mutex_) = false;
     // The memory as devices know it, by the address of their port; of the size at that time.
     host::Mutex rc_mutex_{host::LockClass::leaf};

@@ -230,6 +230,8 @@ void Volume::stop(wire::NoticeReason reason) {
 
 void Volume::tick(uint64_t now_ns) {
     MutexLock lock(mutex_);
+    forgive_own_pause(now_ns);
+    ticked_ns_ = now_ns;
     __atomic_fetch_add(&header_->server_heartbeat, 1, __ATOMIC_RELEASE);
     for (const auto& [id, session] : sessions_) {
         const uint32_t index = session->place().index;

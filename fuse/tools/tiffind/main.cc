@@ -76,6 +76,18 @@ void reload(rdma_blk::Server& server, const std::string& file) {
     }
 }
 
+// For a worker: one that is started again has what SIGHUP changed since the keeper has read the file.
+Configuration read_again(const std::string& file, const Configuration& first) {
+    Configuration fresh;
+    std::string problem;
+    if (!read_configuration(file, fresh, problem)) {
+        host::log(host::LogLevel::error,
+                  (problem + "; what was read at the start is used").c_str());
+        return first;
+    }
+    return rdma_blk::reloaded_configuration(first, fresh);
+}
+
 int serve(const Arguments& arguments, const Configuration& configuration,
           rdma_blk::MemoryKeeper& keeper) {
     sigset_t signals;
@@ -156,7 +168,7 @@ int run(int argc, char** argv) {
         status = serve(arguments, configuration, nobody);
     } else {
         status = rdma_blk::run_with_keeper([&](rdma_blk::MemoryKeeper& keeper) {
-            return serve(arguments, configuration, keeper);
+            return serve(arguments, read_again(arguments.file, configuration), keeper);
         });
     }
     set_log_sink(nullptr);

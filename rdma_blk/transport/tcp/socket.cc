@@ -105,9 +105,18 @@ Result<Socket> connect_tcp(const RemoteAddress& address, uint64_t deadline_ns, P
         problem = gai_strerror(status);
         return status == EAI_AGAIN ? Error::eio : Error::enxio;
     }
-    Error error = Error::eio;
+    uint64_t left = 0;
     for (const addrinfo* target = found; target != nullptr; target = target->ai_next) {
-        auto connected = connect_to(*target, deadline_ns, patience, problem);
+        left++;
+    }
+    Error error = Error::eio;
+    for (const addrinfo* target = found; target != nullptr && error != Error::ecanceled;
+         target = target->ai_next) {
+        // A dead address must not use up the time of those behind it.
+        const uint64_t now = host::monotonic_ns();
+        const uint64_t share = deadline_ns > now ? (deadline_ns - now) / left : 0;
+        left--;
+        auto connected = connect_to(*target, now + share, patience, problem);
         if (connected.ok()) {
             freeaddrinfo(found);
             return connected;

@@ -58,6 +58,7 @@ TcpMemory::~TcpMemory() {
     if (event_ >= 0) {
         ::close(event_);
     }
+    explicit_bzero(options_.key, sizeof(options_.key));
 }
 
 Result<void> TcpMemory::prepare(uint16_t slot_count) {

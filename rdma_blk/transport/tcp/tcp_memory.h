@@ -222,6 +222,8 @@ class TcpMemory final : public RemoteMemory, private Patience {
     Result<void> handle_refusal(const wire::SessionRefused& refused) REQUIRES(mutex_);
     SessionFacts facts_now() const REQUIRES(mutex_);
     bool is_same_volume(const wire::SessionOpened& opened) const;
+    uint64_t executed_count() const REQUIRES(mutex_);
+    bool has_got_nowhere(uint64_t now_ns) const REQUIRES(mutex_);
     bool is_reconnection_late(uint64_t now_ns) const REQUIRES(mutex_);
     void poke();
     bool go_on() override EXCLUDES(mutex_);
@@ -282,7 +284,12 @@ class TcpMemory final : public RemoteMemory, private Patience {
     uint64_t probe_interval_ns_ GUARDED_BY(mutex_) = 0;
     uint64_t next_probe_id_ GUARDED_BY(mutex_) = 1;
     Liveness liveness_ GUARDED_BY(mutex_);
-    uint64_t lost_ns_ GUARDED_BY(mutex_) = 0;   // when the session left `ready`
+    // When the session left `ready`, or, when nothing has been executed since, an earlier time when it did.
+    uint64_t lost_ns_ GUARDED_BY(mutex_) = 0;
+    // How much had been executed when it became ready with something pending; kNothingPending: without.
+    static constexpr uint64_t kNothingPending = UINT64_MAX;
+    uint64_t executed_before_ GUARDED_BY(mutex_) = kNothingPending;
+    uint64_t ready_ns_ GUARDED_BY(mutex_) = 0;  // when it became ready
     uint32_t attempts_ GUARDED_BY(mutex_) = 0;  // failed, since then
     uint64_t next_attempt_ns_ GUARDED_BY(mutex_) = 0;
 };

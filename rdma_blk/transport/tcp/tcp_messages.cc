@@ -361,7 +361,9 @@ void TcpMemory::break_connection() {
     is_output_waiting_ = false;
     lease_.is_sent = false;
     finish_path_question(true);
-    lost_ns_ = now;
+    if (!has_got_nowhere(now)) {
+        lost_ns_ = now;
+    }
     attempts_ = 0;
     next_attempt_ns_ = now;
     set_state(ConnectionState::reconnecting);

@@ -160,6 +160,19 @@ bool TcpMemory::go_on() {
     return !must_end && !is_stopping_ && !is_reconnection_late(now);
 }
 
+uint64_t TcpMemory::executed_count() const {
+    return slots_->statistics().completed[static_cast<size_t>(Outcome::executed)];
+}
+
+// A network that carries the small messages of an opening and nothing else must not be tried for ever: the time
+// since the session was lost goes on. A connection that lives for long is not of that kind, even if a disk at
+// the other end keeps what is pending for as long.
+bool TcpMemory::has_got_nowhere(uint64_t now_ns) const {
+    constexpr uint64_t kLivingIntervals = 20;
+    return executed_before_ != kNothingPending && executed_before_ == executed_count() &&
+           now_ns - ready_ns_ < kLivingIntervals * probe_interval_ns_;
+}
+
 bool TcpMemory::is_reconnection_late(uint64_t now_ns) const {
     return state_ == ConnectionState::reconnecting && options_.reconnect_timeout_ms != 0 &&
            now_ns - lost_ns_ >= options_.reconnect_timeout_ms * kMillisecondNs;
@@ -292,6 +305,8 @@ Result<void> TcpMemory::adopt(const wire::SessionOpened& opened) {
     session_flags_ = opened.flags;
     liveness_ = Liveness{receive_calls_, host::monotonic_ns(), 0, false};
     statistics_.reconnections += is_first ? 0 : 1;
+    executed_before_ = slots_->pending_count() == 0 ? kNothingPending : executed_count();
+    ready_ns_ = host::monotonic_ns();
     set_state(ConnectionState::ready);
     if (is_first) {
         slots_->opened(opened.slot_count);

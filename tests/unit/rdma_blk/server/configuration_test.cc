@@ -117,6 +117,25 @@ TEST(Configuration, DamagedTextsAreRefusedOrTaken) {
     EXPECT_GT(refused, 100);
 }
 
+TEST(Configuration, AReloadLeavesWhatNeedsARestart) {
+    Configuration running;
+    Configuration fresh;
+    fresh.lease_timeout_s = 90;
+    fresh.max_sessions = 7;
+    EXPECT_FALSE(needs_restart(running, fresh));
+    fresh.threads = 9;
+    fresh.listen = {{"127.0.0.1", 1}};
+    fresh.state_directory = "/elsewhere";
+    EXPECT_TRUE(needs_restart(running, fresh));
+    const Configuration result = reloaded_configuration(running, fresh);
+    EXPECT_EQ(result.lease_timeout_s, 90U);
+    EXPECT_EQ(result.max_sessions, 7U);
+    EXPECT_EQ(result.threads, running.threads);
+    EXPECT_EQ(result.listen, running.listen);
+    EXPECT_EQ(result.state_directory, running.state_directory);
+    EXPECT_FALSE(needs_restart(running, result));
+}
+
 TEST(Configuration, Sizes) {
     uint64_t size = 0;
     EXPECT_TRUE(parse_byte_size("64M", size));

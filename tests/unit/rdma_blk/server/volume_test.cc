@@ -65,6 +65,32 @@ TEST_F(VolumeTest, ASilentHolderLosesTheLeaseAndIsFencedForGood) {
     EXPECT_EQ(resumed.refused.reason, static_cast<uint8_t>(RefusalReason::fenced));
 }
 
+TEST_F(VolumeTest, ThePauseOfTheServerIsNotTheHoldersSilence) {
+    options_.probe_interval_ms = 1000;
+    start(true);
+    Client first = client(1);
+    Client second = client(2);
+    ASSERT_EQ(open(first, SessionMode::write).kind, Kind::opened);
+    const auto tick_for = [&](uint64_t seconds) {
+        for (uint64_t i = 0; i < seconds; i++) {
+            now_ns_ += kSecondNs;
+            volume_->tick(now_ns_);
+        }
+    };
+    tick_for(30);
+    now_ns_ += 1000 * kSecondNs;  // stopped; the second client is the first to be read
+    EXPECT_EQ(open(second, SessionMode::write).kind, Kind::refused);
+    tick_for(29);
+    EXPECT_EQ(open(second, SessionMode::write).kind, Kind::refused);
+    now_ns_ += 1000 * kSecondNs;
+    volume_->tick(now_ns_);  // this time a tick is
+    EXPECT_EQ(open(second, SessionMode::write).refused.held_for_ms, 59000U);
+    // What it does not say while the server listens is silence.
+    tick_for(1);
+    EXPECT_EQ(open(second, SessionMode::write).kind, Kind::opened);
+    EXPECT_TRUE(first.path->ended);
+}
+
 TEST_F(VolumeTest, AnEpochIsDurableBeforeItIsGranted) {
     start(true);
     Client first = client(1);

@@ -289,6 +289,32 @@ TEST_F(TcpFaultsTest, DamagedDataAreReadAgain) {
     EXPECT_EQ(client.memory->statistics().reconnections, 2U);
 }
 
+// The opening passes, and whatever is read never does.
+TEST_F(TcpFaultsTest, ASessionThatGetsNowhereIsGivenUp) {
+    client.options.reconnect_timeout_ms = 300;
+    open();
+    EXPECT_EQ(client.write(0, bytes, sizeof(bytes)), Outcome::executed);
+    server.damage_reads(1 << 30);
+    unsigned char seen[sizeof(bytes)] = {};
+    EXPECT_NE(client.read(0, seen, sizeof(seen)), Outcome::executed);
+    EXPECT_EQ(client.error, Error::enodev);
+    EXPECT_GE(client.memory->statistics().reconnections, 2U);
+    expect_end(ConnectionState::closed);
+}
+
+// ... but a break now and then, however many, is nothing of that kind.
+TEST_F(TcpFaultsTest, BreaksBetweenWhichSomethingIsDoneAreNotCountedTogether) {
+    client.options.reconnect_timeout_ms = 300;
+    open();
+    const uint64_t begin_ns = host::monotonic_ns();
+    while (host::monotonic_ns() - begin_ns < 1'000'000'000) {
+        server.damage_reads(1);
+        unsigned char seen[64];
+        ASSERT_EQ(client.read(0, seen, sizeof(seen)), Outcome::executed);
+    }
+    EXPECT_EQ(client.memory->connection().state, ConnectionState::ready);
+}
+
 // ---- Servers that forget ----------------------------------------------------------------------------------
 
 TEST_F(TcpFaultsTest, LostContentThatWasNotFlushedIsNeverPassedOver) {
