@@ -26,6 +26,9 @@ enum class PacketKind : uint8_t {
     probe_reply = 6,
 };
 
+// Set in the channel of feedback, which has packet numbers of its own.
+inline constexpr uint16_t kFeedbackChannel = 0x8000;
+
 // In front of every datagram of the UDP carrier.
 struct DatagramHeader {
     uint32_t connection_id;  // chosen by the receiver of the datagram

@@ -84,6 +84,26 @@ inline constexpr uint64_t kAssumedRateBytesPerS = 1'250'000'000;
 inline constexpr uint32_t kDefaultDataChunks = 32;
 inline constexpr uint32_t kDefaultParityChunks = 8;
 
+// ---- The UDP carrier -------------------------------------------------------------------------------------
+
+inline constexpr uint32_t kMaxUdpPacketBytes =
+    65507 - 64;  // with all headers the largest UDP datagram
+inline constexpr uint64_t kInitialWindowPackets = 32;
+inline constexpr uint64_t kMinWindowPackets = 4;
+// What may wait in queues: a quarter of the round trip, but at least this.
+inline constexpr uint64_t kMinQueueTargetNs = 1'000'000;
+inline constexpr uint32_t kCongestionLossPercent = 20;
+inline constexpr uint64_t kMinFeedbackTimeoutNs = 20'000'000;
+// Feedback is sent after this many packets, or this long after one.
+inline constexpr uint32_t kFeedbackPackets = 32;
+inline constexpr uint64_t kFeedbackDelayNs = 250'000;
+// Asked of the kernel for each socket; what it gives is what counts.
+inline constexpr int kSocketBufferBytes = 4 << 20;
+inline constexpr uint32_t kMaxSegments = 64;          // of one send with segmentation offload
+inline constexpr uint32_t kMaxSegmentsBytes = 65000;  // with the headers of all
+inline constexpr uint32_t kReceiveBatch = 16;         // buffers of one receive call
+inline constexpr uint16_t kMaxChannels = 16;
+
 // ---- Relations -------------------------------------------------------------------------------------------
 
 static_assert((kMaxMessages & (kMaxMessages - 1)) == 0, "slots are found by masking");
@@ -100,5 +120,8 @@ static_assert(kRepeatNackPercent > 100, "a repetition needs a round trip to arri
 static_assert(kMaxTimeoutNs * 2 <= kDefaultGiveUpNs, "several timeouts fit before giving up");
 static_assert(kMaxDataChunks + kMaxParityChunks <= 255, "the field has 256 elements");
 static_assert(kMaxParityPackets % 64 == 0);
+static_assert(kMinWindowPackets <= kInitialWindowPackets);
+static_assert(kMinFeedbackTimeoutNs > 10 * kFeedbackDelayNs,
+              "feedback that waits must come in time");
 
 }  // namespace tiffin::rdma_blk::sdr

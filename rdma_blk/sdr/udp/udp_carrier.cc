@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// The threads of a UDP carrier: each receives on its socket, hands over, sends, sleeps.
+#include "rdma_blk/sdr/udp/udp_carrier.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <new>
+
+#include "rdma_blk/sdr/udp/udp_channel.h"
+
+namespace tiffin::rdma_blk::sdr {
+namespace {
+
+// A thread that nothing wakes looks around this often; bounds the time of a stop.
+constexpr uint64_t kLongestSleepNs = 100'000'000;
+// An endpoint that wants to send while its channel may not: feedback wakes the thread, or this time passes.
+constexpr uint64_t kBlockedRetryNs = 1'000'000;
+
+class Carrier final : public UdpCarrier {
+  public:
+    Carrier(Endpoint& endpoint, const UdpOptions& options)
+        : endpoint_(endpoint), options_(options), mutex_(host::LockClass::leaf) {}
+    ~Carrier() override { stop(); }
+
+    Result<void> open();
+    UdpInfo info_get() const override;
+    Result<void> start(const UdpInfo& peer) override;
+    host::Mutex& mutex() override RETURN_CAPABILITY(mutex_) { return mutex_; }
+    void kick() override;
+    void wait(uint64_t timeout_us) override EXCLUDES(mutex_);
+    UdpStatistics statistics() override EXCLUDES(mutex_);
+
+  private:
+    struct Worker {
+        Carrier* carrier = nullptr;
+        uint16_t index = 0;
+        int wake = -1;  // eventfd
+        std::unique_ptr<UdpChannel> channel;
+        host::Thread thread;
+    };
+
+    static void run(void* argument);
+    void work(Worker& worker) EXCLUDES(mutex_);
+    uint64_t serve(Worker& worker) EXCLUDES(mutex_);
+    void stop();
+
+    Endpoint& endpoint_;
+    UdpOptions options_;
+    uint32_t connection_id_ = 0;
+    host::Mutex mutex_;  // the endpoint, and what channels do with it
+    host::Condition changed_;
+    uint64_t changes_ GUARDED_BY(mutex_) = 0;
+    uint64_t changes_seen_ GUARDED_BY(mutex_) = 0;
+    std::atomic<bool> stopping_{false};
+    Worker workers_[kMaxChannels];
+};
+
+Result<void> Carrier::open() {
+    host::random_bytes(&connection_id_, sizeof(connection_id_));
+    for (uint16_t index = 0; index < options_.channel_count; index++) {
+        Worker& worker = workers_[index];
+        worker.carrier = this;
+        worker.index = index;
+        worker.wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        if (worker.wake < 0) {
+            return static_cast<Error>(errno);
+        }
+        worker.channel.reset(new (std::nothrow) UdpChannel(options_, index, connection_id_));
+        if (worker.channel == nullptr) {
+            return Error::enomem;
+        }
+        TRY(worker.channel->open());
+    }
+    return {};
+}
+
+UdpInfo Carrier::info_get() const {
+    UdpInfo info{};
+    info.connection_id = connection_id_;
+    info.channel_count = options_.channel_count;
+    info.receive_buffer_bytes = workers_[0].channel->receive_buffer_bytes();
+    for (uint16_t index = 0; index < options_.channel_count; index++) {
+        info.addresses[index] = workers_[index].channel->address();
+    }
+    return info;
+}
+
+Result<void> Carrier::start(const UdpInfo& peer) {
+    if (peer.channel_count != options_.channel_count || peer.receive_buffer_bytes == 0) {
+        return Error::einval;
+    }
+    for (uint16_t index = 0; index < options_.channel_count; index++) {
+        TRY(workers_[index].channel->connect(peer));
+    }
+    for (uint16_t index = 0; index < options_.channel_count; index++) {
+        TRY(workers_[index].thread.start("tiffin-sdr", run, &workers_[index]));
+    }
+    return {};
+}
+
+void Carrier::stop() {
+    stopping_.store(true, std::memory_order_release);
+    kick();
+    for (Worker& worker : workers_) {
+        if (worker.thread.running()) {
+            worker.thread.join();
+        }
+        if (worker.wake >= 0) {
+            close(worker.wake);
+        }
+    }
+}
+
+void Carrier::kick() {
+    const uint64_t one = 1;
+    for (uint16_t index = 0; index < options_.channel_count; index++) {
+        if (workers_[index].wake >= 0) {
+            // Fails only when the counter is full, and then the thread is awake anyway.
+            (void)!write(workers_[index].wake, &one, sizeof(one));
+        }
+    }
+}
+
+void Carrier::wait(uint64_t timeout_us) {
+    mutex_.lock();
+    if (changes_ == changes_seen_) {
+        (void)changed_.wait_for(mutex_, timeout_us);
+    }
+    changes_seen_ = changes_;
+    mutex_.unlock();
+}
+
+UdpStatistics Carrier::statistics() {
+    UdpStatistics sum;
+    mutex_.lock();
+    for (uint16_t index = 0; index < options_.channel_count; index++) {
+        workers_[index].channel->add_statistics(sum);
+    }
+    mutex_.unlock();
+    return sum;
+}
+
+void Carrier::run(void* argument) {
+    auto& worker = *static_cast<Worker*>(argument);
+    worker.carrier->work(worker);
+}
+
+void Carrier::work(Worker& worker) {
+    while (!stopping_.load(std::memory_order_acquire)) {
+        const uint64_t next_ns = serve(worker);
+        const uint64_t now_ns = host::monotonic_ns();
+        if (next_ns <= now_ns) {
+            continue;
+        }
+        const uint64_t sleep_ns = std::min(next_ns - now_ns, kLongestSleepNs);
+        const timespec sleep{0, static_cast<long>(sleep_ns)};
+        pollfd waits[2] = {{worker.channel->socket(), POLLIN, 0}, {worker.wake, POLLIN, 0}};
+        (void)ppoll(waits, 2, &sleep, nullptr);
+        if ((waits[1].revents & POLLIN) != 0) {
+            uint64_t count = 0;
+            (void)!read(worker.wake, &count, sizeof(count));
+        }
+    }
+}
+
+// One round; returns when the next one is due although nothing comes.
+uint64_t Carrier::serve(Worker& worker) {
+    UdpChannel& channel = *worker.channel;
+    uint64_t now_ns = host::monotonic_ns();
+    bool has_more = channel.receive(now_ns);
+    mutex_.lock();
+    now_ns = host::monotonic_ns();
+    channel.deliver(now_ns, endpoint_);
+    if (endpoint_.next_timer_ns() <= now_ns) {
+        endpoint_.on_timer(now_ns);
+    }
+    has_more = channel.transmit(now_ns, endpoint_) || has_more;
+    uint64_t next_ns = std::min(channel.next_time_ns(), endpoint_.next_timer_ns());
+    if (channel.is_blocked() && next_ns <= now_ns) {
+        next_ns = now_ns + kBlockedRetryNs;  // the window opens by feedback
+    }
+    changes_++;
+    changed_.notify_all();
+    mutex_.unlock();
+    return has_more ? 0 : next_ns;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<UdpCarrier>> UdpCarrier::create(Endpoint& endpoint,
+                                                       const UdpOptions& options) {
+    if (options.packet_bytes == 0 || options.packet_bytes > kMaxUdpPacketBytes ||
+        options.channel_count == 0 || options.channel_count > kMaxChannels) {
+        return Error::einval;
+    }
+    auto* carrier = new (std::nothrow) Carrier(endpoint, options);
+    std::unique_ptr<UdpCarrier> owner(carrier);
+    if (carrier == nullptr) {
+        return Error::enomem;
+    }
+    TRY(carrier->open());
+    return owner;
+}
+
+Result<uint32_t> udp_path_packet_bytes(const sockaddr_in6& peer) {
+    constexpr int kHeaderBytes = 64 + 8;  // of this library, of UDP
+    const bool is_ipv4 = IN6_IS_ADDR_V4MAPPED(&peer.sin6_addr);
+    const int socket_descriptor = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (socket_descriptor < 0) {
+        return static_cast<Error>(errno);
+    }
+    int mtu = 0;
+    socklen_t size = sizeof(mtu);
+    const bool is_known =
+        connect(socket_descriptor, reinterpret_cast<const sockaddr*>(&peer), sizeof(peer)) == 0 &&
+        getsockopt(socket_descriptor, is_ipv4 ? IPPROTO_IP : IPPROTO_IPV6,
+                   is_ipv4 ? IP_MTU : IPV6_MTU, &mtu, &size) == 0;
+    const int error = errno;
+    close(socket_descriptor);
+    if (!is_known) {
+        return static_cast<Error>(error);
+    }
+    const int payload = std::min(mtu, 65535) - (is_ipv4 ? 20 : 40) - kHeaderBytes;
+    return static_cast<uint32_t>(std::clamp<int>(payload, kMinPacketBytes, kMaxUdpPacketBytes));
+}
+
+}  // namespace tiffin::rdma_blk::sdr

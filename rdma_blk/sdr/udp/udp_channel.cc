@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+#include "rdma_blk/sdr/udp/udp_channel.h"
+
+#include <netinet/udp.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "fs/vfs/host.h"
+
+namespace tiffin::rdma_blk::sdr {
+namespace {
+
+constexpr uint64_t kSentTimes = 65536;  // a power of two; more than a window has packets
+
+Result<void> last_error() { return static_cast<Error>(errno); }
+
+uint32_t checksum_of(const DataHeader& header, const unsigned char* payload, size_t size_bytes) {
+    return host::crc32c(host::crc32c(0, &header, sizeof(header)), payload, size_bytes);
+}
+
+}  // namespace
+
+UdpChannel::UdpChannel(const UdpOptions& options, uint16_t index, uint32_t connection_id)
+    : options_(options),
+      index_(index),
+      opener_(options.receive_key, connection_id, index),
+      feedback_opener_(options.receive_key, connection_id, index | kFeedbackChannel) {
+    host::random_bytes(&random_, sizeof(random_));
+    random_ |= 1;
+}
+
+UdpChannel::~UdpChannel() {
+    if (socket_ >= 0) {
+        close(socket_);
+    }
+}
+
+Result<void> UdpChannel::open() {
+    buffers_.reset(new (std::nothrow) unsigned char[kReceiveBatch * kBufferBytes]);
+    received_.reset(new (std::nothrow) Received[kMaxReceived]);
+    sent_times_.reset(new (std::nothrow) uint64_t[kSentTimes]());
+    if (buffers_ == nullptr || received_ == nullptr || sent_times_ == nullptr) {
+        return Error::enomem;
+    }
+    socket_ = ::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (socket_ < 0) {
+        return last_error();
+    }
+    const int on = 1;
+    const int off = 0;
+    // Best effort: buffers may be smaller than asked for, and an old kernel has no GRO for UDP.
+    (void)setsockopt(socket_, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+    (void)setsockopt(socket_, SOL_UDP, UDP_GRO, &on, sizeof(on));
+    (void)setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &kSocketBufferBytes, sizeof(int));
+    (void)setsockopt(socket_, SOL_SOCKET, SO_SNDBUF, &kSocketBufferBytes, sizeof(int));
+    sockaddr_in6 local = options_.local;
+    local.sin6_family = AF_INET6;
+    if (index_ > 0) {
+        local.sin6_port = 0;
+    }
+    socklen_t size = sizeof(address_);
+    int given = 0;
+    socklen_t given_size = sizeof(given);
+    if (bind(socket_, reinterpret_cast<sockaddr*>(&local), sizeof(local)) != 0 ||
+        getsockname(socket_, reinterpret_cast<sockaddr*>(&address_), &size) != 0 ||
+        getsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &given, &given_size) != 0) {
+        return last_error();
+    }
+    // The kernel counts its own overhead: about half is for payload.
+    receive_buffer_bytes_ = static_cast<uint64_t>(given) / 2;
+    return {};
+}
+
+Result<void> UdpChannel::connect(const UdpInfo& peer) {
+    peer_ = peer.addresses[index_];
+    sealer_.reset(new (std::nothrow) DatagramSealer(options_.send_key, peer.connection_id, index_));
+    feedback_sealer_.reset(new (std::nothrow) DatagramSealer(options_.send_key, peer.connection_id,
+                                                             index_ | kFeedbackChannel));
+    congestion_.reset(new (std::nothrow)
+                          Congestion(options_.packet_bytes, peer.receive_buffer_bytes));
+    const bool is_made =
+        sealer_ != nullptr && feedback_sealer_ != nullptr && congestion_ != nullptr;
+    return is_made ? Result<void>() : Result<void>(Error::enomem);
+}
+
+// ---- Receiving -------------------------------------------------------------------------------------------
+
+bool UdpChannel::receive(uint64_t now_ns) {
+    mmsghdr messages[kReceiveBatch] = {};
+    iovec parts[kReceiveBatch];
+    alignas(cmsghdr) unsigned char controls[kReceiveBatch][CMSG_SPACE(sizeof(int))];
+    for (uint32_t index = 0; index < kReceiveBatch; index++) {
+        parts[index] = {buffers_.get() + index * kBufferBytes, kBufferBytes};
+        messages[index].msg_hdr.msg_iov = &parts[index];
+        messages[index].msg_hdr.msg_iovlen = 1;
+        messages[index].msg_hdr.msg_control = controls[index];
+        messages[index].msg_hdr.msg_controllen = sizeof(controls[index]);
+    }
+    received_count_ = 0;
+    const int count = recvmmsg(socket_, messages, kReceiveBatch, MSG_DONTWAIT, nullptr);
+    statistics_.receive_calls++;
+    for (int index = 0; index < count; index++) {
+        const size_t size_bytes = messages[index].msg_len;
+        size_t segment_bytes = size_bytes;
+        msghdr& header = messages[index].msg_hdr;
+        for (cmsghdr* entry = CMSG_FIRSTHDR(&header); entry != nullptr;
+             entry = CMSG_NXTHDR(&header, entry)) {
+            if (entry->cmsg_level == SOL_UDP && entry->cmsg_type == UDP_GRO) {
+                int given = 0;
+                std::memcpy(&given, CMSG_DATA(entry), sizeof(given));
+                segment_bytes = given > 0 ? static_cast<size_t>(given) : size_bytes;
+            }
+        }
+        const unsigned char* bytes = buffers_.get() + static_cast<size_t>(index) * kBufferBytes;
+        for (size_t offset = 0; offset < size_bytes; offset += segment_bytes) {
+            take_datagram(now_ns,
+                          ByteSpan(bytes + offset, std::min(segment_bytes, size_bytes - offset)));
+        }
+    }
+    return count == static_cast<int>(kReceiveBatch);
+}
+
+void UdpChannel::take_datagram(uint64_t now_ns, ByteSpan datagram) {
+    DatagramHeader header;
+    if (datagram.size() > sizeof(header)) {
+        std::memcpy(&header, datagram.data(), sizeof(header));
+        if ((header.channel & kFeedbackChannel) != 0) {
+            Result<OpenedDatagram> feedback = feedback_opener_.open(datagram);
+            if (!feedback.ok() || feedback->kind != PacketKind::feedback) {
+                statistics_.datagrams_refused++;
+                return;
+            }
+            statistics_.datagrams_received++;
+            on_feedback(now_ns, feedback->body);
+            return;  // not reported: that would never end
+        }
+    }
+    const bool had_any = !opener_.window().empty();
+    const uint64_t highest_before = had_any ? opener_.window().highest() : 0;
+    Result<OpenedDatagram> opened = opener_.open(datagram);
+    if (!opened.ok() || received_count_ == kMaxReceived) {
+        statistics_.datagrams_refused++;
+        return;
+    }
+    statistics_.datagrams_received++;
+    bytes_received_ += datagram.size();
+    if (!had_any || opened->packet_number > highest_before) {
+        highest_arrival_ns_ = now_ns;
+    }
+    unreported_++;
+    feedback_ns_ = std::min(feedback_ns_,
+                            unreported_ >= kFeedbackPackets ? now_ns : now_ns + kFeedbackDelayNs);
+    received_[received_count_++] = {opened->kind, opened->body};
+}
+
+void UdpChannel::on_feedback(uint64_t now_ns, ByteSpan body) {
+    if (body.size() != sizeof(FeedbackHeader) || congestion_ == nullptr) {
+        return;
+    }
+    FeedbackHeader feedback;
+    std::memcpy(&feedback, body.data(), sizeof(feedback));
+    const uint64_t next = sealer_->next_number();
+    if (feedback.highest_packet_number >= next ||
+        next - feedback.highest_packet_number > kSentTimes) {
+        return;
+    }
+    const uint64_t sent_ns = sent_times_[feedback.highest_packet_number % kSentTimes];
+    const uint64_t elapsed_ns = now_ns - std::min(now_ns, sent_ns);
+    const uint64_t held_ns = std::min(elapsed_ns, uint64_t{feedback.delay_us} * 1000);
+    congestion_->on_feedback(now_ns, feedback.highest_packet_number, feedback.packets_received,
+                             std::max<uint64_t>(elapsed_ns - held_ns, 1));
+}
+
+void UdpChannel::deliver(uint64_t now_ns, Endpoint& endpoint) {
+    for (uint32_t index = 0; index < received_count_; index++) {
+        const Received& received = received_[index];
+        if (received.kind == PacketKind::control) {
+            endpoint.on_control(now_ns, received.body);
+        } else if (received.kind == PacketKind::data || received.kind == PacketKind::parity) {
+            Result<DataRun> run = parse_data(received.kind, received.body);
+            if (run.ok()) {
+                endpoint.on_data(now_ns, *run);
+            } else {
+                statistics_.datagrams_refused++;
+            }
+        }
+    }
+    received_count_ = 0;
+}
+
+// ---- Sending ---------------------------------------------------------------------------------------------
+
+uint32_t UdpChannel::packets_allowed(uint64_t now_ns) {
+    const uint64_t segment_bytes =
+        sizeof(DatagramHeader) + sizeof(DataHeader) + options_.packet_bytes;
+    const uint64_t fit = std::clamp<uint64_t>(kMaxSegmentsBytes / segment_bytes, 1, kMaxSegments);
+    is_paced_ = options_.rate_limit_bytes_per_s != 0 && now_ns < pace_ns_;
+    if (is_paced_) {
+        return 0;
+    }
+    const uint64_t room = congestion_->room_bytes(now_ns) / options_.packet_bytes;
+    is_blocked_ = room == 0;
+    return static_cast<uint32_t>(std::min(room, fit));
+}
+
+bool UdpChannel::transmit(uint64_t now_ns, Endpoint& endpoint) {
+    if (now_ns >= feedback_ns_) {
+        send_feedback(now_ns);
+    }
+    published_ = statistics_;
+    for (uint32_t sent = 0; sent < kReceiveBatch; sent++) {
+        const uint32_t packets = packets_allowed(now_ns);
+        Transmit out;
+        if (packets == 0 || !endpoint.next_transmit(now_ns, packets, out)) {
+            return false;
+        }
+        if (out.is_control) {
+            send_control(now_ns, out);
+        } else {
+            send_run(now_ns, out.run);
+        }
+    }
+    return true;
+}
+
+// Headers and payloads are gathered: the kernel takes the bytes from the message's memory.
+void UdpChannel::send_run(uint64_t now_ns, const DataRun& run) {
+    struct Headers {
+        DatagramHeader datagram;
+        DataHeader data;
+    };
+    static_assert(sizeof(Headers) == sizeof(DatagramHeader) + sizeof(DataHeader));
+    Headers headers[kMaxSegments];
+    iovec parts[2 * kMaxSegments];
+    uint64_t offset = 0;
+    uint32_t queued = 0;
+    for (uint32_t index = 0; index < run.packet_count; index++) {
+        const uint64_t size_bytes =
+            std::min<uint64_t>(options_.packet_bytes, run.payload_bytes - offset);
+        auto* payload = const_cast<unsigned char*>(run.payload + offset);  // only read
+        Headers& header = headers[queued];
+        header.data = make_data_header(run, index);
+        const uint64_t number = sealer_->next_number();
+        header.datagram = sealer_->seal(run.kind, checksum_of(header.data, payload, size_bytes));
+        sent_times_[number % kSentTimes] = now_ns;
+        congestion_->on_sent(now_ns, number, size_bytes);
+        offset += size_bytes;
+        if (!drops()) {
+            parts[2 * queued] = {&header, sizeof(header)};
+            parts[2 * queued + 1] = {payload, size_bytes};
+            queued++;
+        }
+        const bool is_last = index + 1 == run.packet_count;
+        const bool is_full =
+            queued == kMaxSegments || (queued + 1) * (sizeof(Headers) + options_.packet_bytes) >
+                                          std::max<uint64_t>(kMaxSegmentsBytes, 1);
+        if (queued > 0 && (is_last || is_full)) {
+            msghdr message{};
+            message.msg_iov = parts;
+            message.msg_iovlen = 2 * queued;
+            send_message(message, queued, sizeof(Headers) + options_.packet_bytes);
+            queued = 0;
+        }
+    }
+    if (options_.rate_limit_bytes_per_s != 0) {
+        pace_ns_ = std::max(pace_ns_, now_ns) +
+                   run.payload_bytes * 1'000'000'000 / options_.rate_limit_bytes_per_s;
+    }
+}
+
+void UdpChannel::send_control(uint64_t now_ns, const Transmit& out) {
+    const uint64_t number = sealer_->next_number();
+    sent_times_[number % kSentTimes] = now_ns;
+    congestion_->on_sent(now_ns, number, out.control_bytes);
+    const uint32_t checksum = host::crc32c(0, out.control, out.control_bytes);
+    send_small(sealer_->seal(PacketKind::control, checksum), out.control, out.control_bytes);
+}
+
+void UdpChannel::send_small(DatagramHeader header, const void* bytes, size_t size_bytes) {
+    if (drops()) {
+        return;
+    }
+    iovec parts[2] = {{&header, sizeof(header)}, {const_cast<void*>(bytes), size_bytes}};
+    msghdr message{};
+    message.msg_iov = parts;
+    message.msg_iovlen = 2;
+    send_message(message, 1, 0);
+}
+
+void UdpChannel::send_feedback(uint64_t now_ns) {
+    FeedbackHeader feedback{};
+    feedback.highest_packet_number = opener_.window().highest();
+    feedback.packets_received = opener_.window().received();
+    feedback.bytes_received = bytes_received_;
+    feedback.delay_us = static_cast<uint32_t>((now_ns - highest_arrival_ns_) / 1000);
+    unreported_ = 0;
+    feedback_ns_ = kNoTimer;
+    const uint32_t checksum = host::crc32c(0, &feedback, sizeof(feedback));
+    send_small(feedback_sealer_->seal(PacketKind::feedback, checksum), &feedback, sizeof(feedback));
+}
+
+// What the socket does not take is lost, as on any link: the protocol sends it again. But first the kernel gets a
+// moment to make room.
+void UdpChannel::send_message(msghdr& message, uint32_t datagrams, uint32_t segment_bytes) {
+    alignas(cmsghdr) unsigned char control[CMSG_SPACE(sizeof(uint16_t))] = {};
+    message.msg_name = &peer_;
+    message.msg_namelen = sizeof(peer_);
+    if (datagrams > 1) {
+        message.msg_control = control;
+        message.msg_controllen = sizeof(control);
+        cmsghdr* entry = CMSG_FIRSTHDR(&message);
+        entry->cmsg_level = SOL_UDP;
+        entry->cmsg_type = UDP_SEGMENT;
+        entry->cmsg_len = CMSG_LEN(sizeof(uint16_t));
+        const auto size = static_cast<uint16_t>(segment_bytes);
+        std::memcpy(CMSG_DATA(entry), &size, sizeof(size));
+    }
+    statistics_.send_calls++;
+    ssize_t sent = sendmsg(socket_, &message, MSG_NOSIGNAL);
+    if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+        pollfd writable{socket_, POLLOUT, 0};
+        (void)poll(&writable, 1, 1);
+        sent = sendmsg(socket_, &message, MSG_NOSIGNAL);
+    }
+    (sent < 0 ? statistics_.datagrams_dropped : statistics_.datagrams_sent) += datagrams;
+}
+
+bool UdpChannel::drops() {
+    if (options_.drop_ppm == 0) {
+        return false;
+    }
+    random_ ^= random_ << 13;  // xorshift64 (Marsaglia)
+    random_ ^= random_ >> 7;
+    random_ ^= random_ << 17;
+    const bool lost = random_ % 1'000'000 < options_.drop_ppm;
+    statistics_.datagrams_dropped += lost ? 1 : 0;
+    return lost;
+}
+
+uint64_t UdpChannel::next_time_ns() const {
+    uint64_t next_ns = feedback_ns_;
+    if (is_blocked_) {
+        next_ns = std::min(next_ns, congestion_->timeout_at_ns());
+    }
+    if (is_paced_) {
+        next_ns = std::min(next_ns, pace_ns_);
+    }
+    return next_ns;
+}
+
+void UdpChannel::add_statistics(UdpStatistics& sum) const {
+    sum.datagrams_sent += published_.datagrams_sent;
+    sum.datagrams_received += published_.datagrams_received;
+    sum.datagrams_refused += published_.datagrams_refused;
+    sum.datagrams_dropped += published_.datagrams_dropped;
+    sum.send_calls += published_.send_calls;
+    sum.receive_calls += published_.receive_calls;
+}
+
+}  // namespace tiffin::rdma_blk::sdr

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// One socket of a UDP carrier, with its numbers, its window and its buffers. Used by its own thread; what touches
+// the endpoint is called with the carrier's mutex held.
+#pragma once
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "rdma_blk/sdr/packet.h"
+#include "rdma_blk/sdr/udp/congestion.h"
+#include "rdma_blk/sdr/udp/udp_carrier.h"
+
+namespace tiffin::rdma_blk::sdr {
+
+class UdpChannel {
+  public:
+    UdpChannel(const UdpOptions& options, uint16_t index, uint32_t connection_id);
+    ~UdpChannel();
+    // Errors: those of sockets; enomem.
+    Result<void> open();
+    // Errors: enomem.
+    Result<void> connect(const UdpInfo& peer);
+
+    int socket() const { return socket_; }
+    sockaddr_in6 address() const { return address_; }
+    uint64_t receive_buffer_bytes() const { return receive_buffer_bytes_; }
+
+    // Takes what the socket has, without blocking, and checks it; true: there may be more.
+    bool receive(uint64_t now_ns);
+    // Hands over what receive() took.
+    void deliver(uint64_t now_ns, Endpoint& endpoint);
+    // Sends what the endpoint has and the window allows; true: there may be more.
+    bool transmit(uint64_t now_ns, Endpoint& endpoint);
+    // When to call transmit() again although nothing comes.
+    uint64_t next_time_ns() const;
+    bool is_blocked() const { return is_blocked_; }
+    void add_statistics(UdpStatistics& sum) const;
+
+  private:
+    struct Received {
+        PacketKind kind = PacketKind::control;
+        ByteSpan body;
+    };
+    static constexpr size_t kBufferBytes = 65536;
+    static constexpr uint32_t kMaxReceived = kReceiveBatch * kMaxSegments;
+
+    void take_datagram(uint64_t now_ns, ByteSpan datagram);
+    void on_feedback(uint64_t now_ns, ByteSpan body);
+    void send_run(uint64_t now_ns, const DataRun& run);
+    void send_control(uint64_t now_ns, const Transmit& out);
+    void send_small(DatagramHeader header, const void* bytes, size_t size_bytes);
+    void send_feedback(uint64_t now_ns);
+    void send_message(msghdr& message, uint32_t datagrams, uint32_t segment_bytes);
+    bool drops();
+    uint32_t packets_allowed(uint64_t now_ns);
+
+    UdpOptions options_;
+    uint16_t index_;
+    int socket_ = -1;
+    sockaddr_in6 address_ = {};
+    sockaddr_in6 peer_ = {};
+    uint64_t receive_buffer_bytes_ = 0;
+    // Feedback has numbers of its own, so that the others are exactly what feedback tells of.
+    DatagramOpener opener_;
+    DatagramOpener feedback_opener_;
+    std::unique_ptr<DatagramSealer> sealer_;
+    std::unique_ptr<DatagramSealer> feedback_sealer_;
+    std::unique_ptr<Congestion> congestion_;
+    std::unique_ptr<unsigned char[]> buffers_;
+    std::unique_ptr<Received[]> received_;
+    uint32_t received_count_ = 0;
+    std::unique_ptr<uint64_t[]> sent_times_;  // by packet number, for round trips
+    UdpStatistics statistics_;                // of the thread
+    UdpStatistics published_;                 // for others; with the mutex held
+    uint64_t random_ = 0;
+
+    // Feedback that is due, and what has come from the peer.
+    uint32_t unreported_ = 0;
+    uint64_t feedback_ns_ = kNoTimer;
+    uint64_t highest_arrival_ns_ = 0;
+    uint64_t bytes_received_ = 0;
+    // Rate limit: when the next packet may go.
+    uint64_t pace_ns_ = 0;
+    bool is_paced_ = false;    // waits for pace_ns_
+    bool is_blocked_ = false;  // by the window
+};
+
+}  // namespace tiffin::rdma_blk::sdr
