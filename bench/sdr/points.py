@@ -8,7 +8,7 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 SCHEMES = ["sr_rto", "sr_nack", "ec_xor", "ec_mds"]
 # The coarse grid is the paper's whole range; a packet, and so a chunk, has 64 KiB.
 COARSE = 64 * KIB
-SIZES = [128 * KIB, 512 * KIB, 2 * MIB, 8 * MIB, 32 * MIB, 128 * MIB, 512 * MIB, GIB, 2 * GIB, 8 * GIB]
+SIZES = [128 * KIB, 512 * KIB, 2 * MIB, 8 * MIB, 32 * MIB, 128 * MIB, GIB, 2 * GIB, 8 * GIB]
 DROPS = [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1]
 # The fine one, with chunks of 4 KiB, shows messages of few coarse chunks: a submessage of 32 has 128 KiB.
 FINE = 4 * KIB

@@ -62,7 +62,7 @@ struct DataHeader {
         packet_index;  // data: its place in the message. Parity: group * m * packets of a chunk + ...
     uint32_t user_immediate;  // whole in every packet (where only 32 bits fit: uc_immediate.h)
     uint32_t send_time_us;    // of the sender's clock, modulo 2^32; comes back in acknowledgements
-    uint32_t round_trip_us;   // as the sender has measured it; 0: not yet
+    uint32_t round_trip_us;   // measured by the sender, plus four times its variation; 0: not yet
     uint8_t scheme;           // SchemeKind
     uint8_t data_chunks;      // k of an erasure code, else 0
     uint8_t parity_chunks;    // m of an erasure code, else 0

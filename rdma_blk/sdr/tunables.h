@@ -48,8 +48,8 @@ inline constexpr uint64_t kMinSilenceNs = 200'000;
 inline constexpr uint64_t kMaxSilenceNs = 100'000'000;
 // Chunks that must have come behind a gap before it is taken for a loss.
 inline constexpr uint32_t kReorderChunks = 3;
-// A gap that was asked for is asked for again after this share of a round trip.
-inline constexpr uint32_t kRepeatNackPercent = 125;
+// A gap that was asked for is asked for again after this share of a round trip, in which its variation is contained.
+inline constexpr uint32_t kRepeatNackPercent = 102;
 
 // An acknowledgement is sent after this many new chunks, or this share of a round trip.
 inline constexpr uint32_t kAcknowledgeChunks = 256;

@@ -44,7 +44,7 @@ void Connection::measure_round_trip(uint64_t now_ns, const AcknowledgementBody& 
     }
     round_trip_.add(sample_us);
     statistics_.round_trip_us = round_trip_.smoothed_us();
-    queue_pair_->set_round_trip_us(round_trip_.smoothed_us());
+    queue_pair_->set_round_trip_us(round_trip_.careful_us());
 }
 
 void Connection::on_acknowledgement(uint64_t now_ns, const ControlView& view) {

@@ -31,6 +31,11 @@ class RoundTrip {
     uint32_t smoothed_us() const { return static_cast<uint32_t>(smoothed_us_ + 0.5); }
     uint64_t smoothed_ns() const { return static_cast<uint64_t>(smoothed_us_ * 1000); }
 
+    // With room for its variation, as RFC 6298's timeout has: how long a peer waits before it asks again.
+    uint32_t careful_us() const {
+        return static_cast<uint32_t>(smoothed_us_ + 4 * variation_us_ + 0.5);
+    }
+
     // Of a retransmission: `percent` of the round trip, or what its variation asks for.
     uint64_t timeout_ns(uint32_t percent) const {
         const double multiple_us = smoothed_us_ * percent / 100;
