@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 #include "rdma_blk/sdr/tunables.h"
@@ -28,12 +29,12 @@ class RoundTrip {
     }
 
     bool measured() const { return measured_; }
-    uint32_t smoothed_us() const { return static_cast<uint32_t>(smoothed_us_ + 0.5); }
+    uint32_t smoothed_us() const { return static_cast<uint32_t>(std::lround(smoothed_us_)); }
     uint64_t smoothed_ns() const { return static_cast<uint64_t>(smoothed_us_ * 1000); }
 
     // With room for its variation, as RFC 6298's timeout has: how long a peer waits before it asks again.
     uint32_t careful_us() const {
-        return static_cast<uint32_t>(smoothed_us_ + 4 * variation_us_ + 0.5);
+        return static_cast<uint32_t>(std::lround(smoothed_us_ + 4 * variation_us_));
     }
 
     // Of a retransmission: `percent` of the round trip, or what its variation asks for.
