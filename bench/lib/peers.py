@@ -127,3 +127,14 @@ def peers(work: Path, volume_mib: int, also: dict[str, str]) -> Iterator[dict[st
         if also.get("fuse2fs"):
             folders["fuse2fs"] = stack.enter_context(fuse2fs(work, tmpfs, volume_mib))
         yield folders
+
+
+@contextmanager
+def remote_peers(work: Path, volume_mib: int, address: str) -> Iterator[dict[str, Path]]:
+    """Mounts "tiffin" (mem:) and "tiffin-remote" (a volume of a memory server, made anew)."""
+    run(BIN / "mkfs.tiffin", "-f", address)
+    with ExitStack() as stack:
+        yield {
+            "tiffin": stack.enter_context(tiffin(work / "tiffin", f"mem:{volume_mib}M")),
+            "tiffin-remote": stack.enter_context(tiffin(work / "tiffin-remote", address)),
+        }
