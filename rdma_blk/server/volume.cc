@@ -269,11 +269,15 @@ Volume::LeaseTurn Volume::may_take_lease(const VolumeSession* asker, bool force,
     if (!holder || holder.get() == asker) {
         return LeaseTurn::yes;
     }
+    // Who has the memory mapped is known to be gone, without waiting for silence.
+    const std::shared_ptr<PeerProcess>& process = holder->process();
+    if (process && process->is_gone()) {
+        return LeaseTurn::yes;
+    }
     if (!force && silence_ns(*holder, now_ns) < uint64_t{options_.lease_timeout_ms} * 1'000'000) {
         return LeaseTurn::held;
     }
-    const std::shared_ptr<PeerProcess>& process = holder->process();
-    if (!process || process->is_gone()) {
+    if (!process) {
         return LeaseTurn::yes;
     }
     if (!options_.shm_kills || !process->may_be_ended()) {

@@ -150,5 +150,22 @@ TEST(ParseHeader, RefusesWrongSealing) {
     }
 }
 
+TEST(ParseShmParameters, KeepsTheirBounds) {
+    const auto parse = [](ShmParameters parameters, size_t size) {
+        return parse_shm_parameters(
+            ByteSpan(reinterpret_cast<const unsigned char*>(&parameters), size));
+    };
+    const ShmParameters good{4096, 8192, 1, {}};
+    ASSERT_TRUE(parse(good, sizeof(good)).ok());
+    EXPECT_EQ(parse(good, sizeof(good))->data_bytes, 4096U);
+    EXPECT_FALSE(parse(good, sizeof(good) - 1).ok());
+    EXPECT_FALSE(parse(good, 0).ok());
+    EXPECT_FALSE(parse({0, 8192, 1, {}}, sizeof(good)).ok());
+    EXPECT_FALSE(parse({kMaxSpaceBytes + 1, 8192, 1, {}}, sizeof(good)).ok());
+    EXPECT_FALSE(parse({4096, 0, 1, {}}, sizeof(good)).ok());
+    EXPECT_FALSE(parse({4096, UINT64_MAX, 1, {}}, sizeof(good)).ok());
+    EXPECT_FALSE(parse({4096, 8192, 2, {}}, sizeof(good)).ok());
+}
+
 }  // namespace
 }  // namespace tiffin::rdma_blk::wire
