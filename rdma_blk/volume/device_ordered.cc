@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // write_ordered(): data, the record that names them and, where the server has a disk, what makes both durable, as
 // one batch of operations that follow each other: one round trip.
+#include <algorithm>
+
 #include "rdma_blk/volume/remote_block_device.h"
 
 namespace tiffin::rdma_blk {
@@ -111,17 +113,20 @@ class RemoteBlockDevice::OrderedBatch {
 Result<bool> RemoteBlockDevice::fits_one_batch(Span<const vfs::OrderedWrite> data,
                                                const vfs::OrderedWrite& record) const {
     bool fits = servers_.size() == 1 && data.size() <= kMostData;
-    const auto look_at = [&](const vfs::OrderedWrite& write) -> Result<void> {
+    const auto look_at = [&](const vfs::OrderedWrite& write, uint64_t most_bytes) -> Result<void> {
         const uint64_t length_bytes =
             TRY(check_transfer(true, write.offset_bytes, write.buffers, write.buffer_count));
-        fits = fits && length_bytes != 0 && length_bytes <= piece_limits_.transfer_bytes &&
+        fits = fits && length_bytes != 0 && length_bytes <= most_bytes &&
                write.buffer_count <= piece_limits_.vector_count;
         return {};
     };
     for (const vfs::OrderedWrite& write : data) {
-        TRY(look_at(write));
+        TRY(look_at(write, piece_limits_.transfer_bytes));
     }
-    TRY(look_at(record));
+    // A server keeps what waits for a disk, and reads no more when that gets much: not even probes.
+    const uint64_t most_waiting =
+        needs_flush_ ? servers_[0]->memory->limits().eager_bytes : piece_limits_.transfer_bytes;
+    TRY(look_at(record, std::min<uint64_t>(most_waiting, piece_limits_.transfer_bytes)));
     return fits;
 }
 

@@ -164,6 +164,24 @@ TEST_P(OrderedWrites, WhatDoesNotFitIsDoneStepByStep) {
     }
 }
 
+// A server keeps what waits for its disk, and stops reading when that gets much: probes would not be answered.
+TEST_P(OrderedWrites, ALargeRecordDoesNotWaitAtTheServerForItsDisk) {
+    const bool has_disk = GetParam() == Durability::power;
+    for (const size_t size_bytes : {64 << 10, 128 << 10}) {
+        TestVolume volume(1, 16 * kMiB, GetParam());
+        auto device = volume.open();
+        ASSERT_NE(device, nullptr) << volume.problem;
+        const bool is_large = size_bytes > volume.memory_options.limits.eager_bytes;
+        const uint64_t before = volume.memories[0]->counts().submits;
+        ASSERT_TRUE(Ordered({0, kMiB}, size_bytes).run(*device).ok());
+        const uint64_t submits = volume.memories[0]->counts().submits - before;
+        EXPECT_EQ(submits > 1, has_disk && is_large) << submits;
+        if (has_disk) {
+            EXPECT_EQ(volume.servers[0]->durable, volume.servers[0]->data);
+        }
+    }
+}
+
 TEST_P(OrderedWrites, WhatIsWrongIsRefusedAndNothingWritten) {
     TestVolume volume(1, 16 * kMiB, GetParam());
     auto device = volume.open();
