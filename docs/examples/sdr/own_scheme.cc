@@ -64,16 +64,18 @@ uint32_t send_missing(End& end, uint64_t message, const sdr::RegisteredMemory& m
 }  // namespace
 
 int main() {
+    // Before the carriers, so that it outlives them: they send from it until they are destroyed.
+    std::vector<unsigned char> from(kChunks * sdr::QueuePairAttributes().chunk_bytes());
+    std::vector<unsigned char> to(from.size());
+    for (size_t index = 0; index < from.size(); index++) {
+        from[index] = static_cast<unsigned char>(index * 7 + index / 1000);
+    }
+
     auto context = need(sdr::context_create(), "context");
     End left = make_end(*context, 1);
     End right = make_end(*context, 2);
     need(left.queue_pair->qp_connect(right.queue_pair->qp_info_get()), "connect");
     need(right.queue_pair->qp_connect(left.queue_pair->qp_info_get()), "connect");
-    std::vector<unsigned char> from(kChunks * left.queue_pair->attributes().chunk_bytes());
-    std::vector<unsigned char> to(from.size());
-    for (size_t index = 0; index < from.size(); index++) {
-        from[index] = static_cast<unsigned char>(index * 7 + index / 1000);
-    }
     const auto source =
         need(context->mr_reg(tiffin::MutableByteSpan(from.data(), from.size())), "registration");
     const auto target =

@@ -120,7 +120,8 @@ struct ErasureCode::Tables {
         const auto k = static_cast<int>(shape.data_chunks);
         const auto m = static_cast<int>(shape.parity_chunks);
         gf_gen_cauchy1_matrix(code.matrix, k + m, k);
-        ec_init_tables(k, m, code.matrix + k * k, code.expanded);
+        ec_init_tables(k, m, code.matrix + size_t{shape.data_chunks} * shape.data_chunks,
+                       code.expanded);
         return code;
     }
 };
@@ -167,11 +168,11 @@ void ErasureCode::decode_mds(const GroupShape& shape, size_t chunk_bytes, const 
                              uint64_t wanted, unsigned char* const* data,
                              const unsigned char* const* parity) {
     const CodeTables& code = tables_->code_for(shape);
-    const uint32_t k = shape.data_chunks;
+    const size_t k = shape.data_chunks;
     unsigned char* sources[kMaxDataChunks];
     uint32_t next_parity = 0;
     for (uint32_t row = 0; row < k; row++) {
-        uint32_t chunk = row;
+        size_t chunk = row;
         if ((state.data >> row & 1) != 0) {
             sources[row] = data[row];
         } else {

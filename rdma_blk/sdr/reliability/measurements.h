@@ -13,13 +13,13 @@ namespace tiffin::rdma_blk::sdr {
 // Smoothed as by RFC 6298.
 class RoundTrip {
   public:
-    explicit RoundTrip(uint32_t initial_us) : smoothed_us_(initial_us), variation_us_(0) {}
+    explicit RoundTrip(uint32_t initial_us) : smoothed_us_(initial_us) {}
 
     void add(uint32_t sample_us) {
         sample_us = std::max<uint32_t>(sample_us, 1);
         if (!measured_) {
             smoothed_us_ = sample_us;
-            variation_us_ = sample_us / 2;
+            variation_us_ = sample_us / 2.0;
             measured_ = true;
             return;
         }
@@ -47,7 +47,7 @@ class RoundTrip {
 
   private:
     double smoothed_us_;
-    double variation_us_;
+    double variation_us_ = 0;
     bool measured_ = false;
 };
 

@@ -95,7 +95,7 @@ bool UdpChannel::receive(uint64_t now_ns) {
     iovec parts[kReceiveBatch];
     alignas(cmsghdr) unsigned char controls[kReceiveBatch][CMSG_SPACE(sizeof(int))];
     for (uint32_t index = 0; index < kReceiveBatch; index++) {
-        parts[index] = {buffers_.get() + index * kBufferBytes, kBufferBytes};
+        parts[index] = {buffers_.get() + size_t{index} * kBufferBytes, kBufferBytes};
         messages[index].msg_hdr.msg_iov = &parts[index];
         messages[index].msg_hdr.msg_iovlen = 1;
         messages[index].msg_hdr.msg_control = controls[index];
@@ -251,8 +251,9 @@ void UdpChannel::send_run(uint64_t now_ns, const DataRun& run) {
         congestion_->on_sent(now_ns, number, size_bytes);
         offset += size_bytes;
         if (!drops()) {
-            parts[2 * queued] = {&header, sizeof(header)};
-            parts[2 * queued + 1] = {payload, size_bytes};
+            iovec* pair = parts + size_t{2} * queued;
+            pair[0] = {&header, sizeof(header)};
+            pair[1] = {payload, size_bytes};
             queued++;
         }
         const bool is_last = index + 1 == run.packet_count;
@@ -262,7 +263,7 @@ void UdpChannel::send_run(uint64_t now_ns, const DataRun& run) {
         if (queued > 0 && (is_last || is_full)) {
             msghdr message{};
             message.msg_iov = parts;
-            message.msg_iovlen = 2 * queued;
+            message.msg_iovlen = size_t{2} * queued;
             send_message(message, queued, sizeof(Headers) + options_.packet_bytes);
             queued = 0;
         }
