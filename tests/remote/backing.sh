@@ -14,6 +14,23 @@ source "$(dirname "$0")/lib/server.sh"
 start_server
 use_device "$(make_volume durable 256M --backing "$work/backing")"
 mount_device
+
+# A commit of the journal is one round trip: the record and what makes it durable go together.
+round_trips() { "$bin/tiffin" status "$mount_point" | sed -n 's/.* round trips: \([0-9]*\)$/\1/p'; }
+: >"$mount_point/small"
+sync "$mount_point/small"
+before=$(round_trips)
+python3 - "$mount_point/small" <<'END'
+import os, sys
+file = os.open(sys.argv[1], os.O_RDWR)
+for i in range(50):
+    os.pwrite(file, bytes([i]) * 100, 0)
+    os.fsync(file)
+END
+count=$(($(round_trips) - before))
+# There are few for which nobody waits, such as a timer's.
+[[ $count -ge 50 && $count -le 60 ]] || fail "50 times fsync took $count round trips"
+
 head -c 20000000 /dev/urandom >"$work/source"
 cp "$work/source" "$mount_point/synced"
 sync "$mount_point/synced"
