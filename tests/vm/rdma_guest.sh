@@ -104,21 +104,24 @@ perftest() {
     local program=$1 size=$2
     "$program" -d rxe1 -x 1 -s "$size" -n 2000 -F >"$work/perftest.log" 2>&1 &
     local other=$!
-    sleep 2
+    wait_until listens 18515
     "$program" -d rxe0 -x 1 -s "$size" -n 2000 -F $server >"$work/$program" 2>&1 ||
         fail "$program: $(<"$work/$program")"
     wait "$other"
     awk -v size="$size" '$1 == size { print $5 }' "$work/$program"
 }
 
+listens() { [[ -n $(ss -Hltn "sport = :$1") ]]; }
+
 step_verbs() { "$bin/vm_verbs_test" --gtest_brief=1 $client $server || fail "vm_verbs_test"; }
 
 step_perf() {
     make_volume perf 64M
-    local operation _
+    local operation latency _
     for _ in 1 2; do
         for operation in read write; do
-            say "ib_${operation}_lat 4096: $(perftest ib_${operation}_lat 4096) us"
+            latency=$(perftest ib_${operation}_lat 4096)
+            say "ib_${operation}_lat 4096: $latency us"
             "$bin/tiffin" perf "$address" --operation $operation --overwrite --no-baseline --duration 5 |
                 grep '^rc  '
         done
