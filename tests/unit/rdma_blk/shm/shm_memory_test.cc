@@ -34,18 +34,22 @@ TEST_F(ShmMemoryTest, ReadsAndWritesTouchTheServersMemoryAndAskNobody) {
     EXPECT_EQ(std::memcmp(memory() + 4096, data.data(), data.size()), 0);
     memory()[5000] = 0x11;
     std::vector<unsigned char> seen(8192);
+    constexpr uint64_t kReads = 10000;
     const uint64_t calls = client_.memory->statistics().system_calls;
-    ASSERT_EQ(client_.read(4096, seen.data(), seen.size()), Outcome::executed);
+    for (uint64_t i = 0; i < kReads; i++) {
+        ASSERT_EQ(client_.read(4096, seen.data(), seen.size()), Outcome::executed);
+    }
     EXPECT_EQ(seen[5000 - 4096], 0x11);
-    EXPECT_EQ(client_.memory->statistics().system_calls, calls);
+    // The session's thread looks around now and then.
+    EXPECT_LT(client_.memory->statistics().system_calls - calls, kReads / 10);
     EXPECT_EQ(requests(OperationKind::read), 0U);
     EXPECT_EQ(requests(OperationKind::write), 0U);
     const Statistics statistics = client_.memory->statistics();
-    EXPECT_EQ(statistics.operations[static_cast<size_t>(OperationKind::read)], 1U);
+    EXPECT_EQ(statistics.operations[static_cast<size_t>(OperationKind::read)], kReads);
     EXPECT_EQ(statistics.operations[static_cast<size_t>(OperationKind::write)], 1U);
-    EXPECT_EQ(statistics.bytes_read, 8192U);
+    EXPECT_EQ(statistics.bytes_read, kReads * 8192);
     EXPECT_EQ(statistics.bytes_written, 8192U);
-    EXPECT_EQ(statistics.outcomes[static_cast<size_t>(Outcome::executed)], 2U);
+    EXPECT_EQ(statistics.outcomes[static_cast<size_t>(Outcome::executed)], kReads + 1);
 }
 
 TEST_F(ShmMemoryTest, OperationsEndWithinSubmit) {
