@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from points import GIB, MIB, ROW_BYTES, SCHEMES
 
+LEAST_SAMPLES_FOR_P999 = 1000
 TOLERANCE = 0.05  # of means: the model's, and auto's
 
 
@@ -49,8 +50,10 @@ def any_row(cell: dict[str, dict]) -> dict:
 
 
 def greatest_ratio(cells: list[dict], better: str, worse: str, figure: str) -> tuple[float, dict]:
+    least = LEAST_SAMPLES_FOR_P999 if figure == "p999_s" else 0
     pairs = [(cell[worse][figure] / cell[better][figure], cell[better])
-             for cell in cells if better in cell and worse in cell]
+             for cell in cells if better in cell and worse in cell
+             and cell[better]["samples"] >= least <= cell[worse]["samples"]]
     return max(pairs, key=lambda pair: pair[0])
 
 
@@ -192,7 +195,7 @@ def ring(measured: Measured) -> list[Finding]:
 def all_findings(rows: list[dict]) -> list[Finding]:
     measured = Measured(rows)
     cells = measured.cells("coarse", "fine")
-    all_cells = measured.cells("coarse", "fine", "row", "row-fine")
+    all_cells = measured.cells("coarse", "fine", "row", "row-fine", "tails")
     if not measured.cells("coarse"):
         return []
     findings = [

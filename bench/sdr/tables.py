@@ -5,12 +5,11 @@ import csv
 from collections.abc import Callable
 from pathlib import Path
 
-from findings import Finding, Measured, any_row, size_text
+from findings import LEAST_SAMPLES_FOR_P999, Finding, Measured, any_row, size_text
 from points import SCHEMES
 
 NAMES = {"sr_rto": "SR RTO", "sr_nack": "SR NACK", "ec_xor": "EC XOR", "ec_mds": "EC MDS",
          "auto": "auto"}
-LEAST_SAMPLES_FOR_P999 = 1000
 
 
 def table(header: list[str], lines: list[list[str]]) -> str:
@@ -103,6 +102,7 @@ def report(rows: list[dict], findings: list[Finding]) -> str:
         grid_section(measured, "fine"),
         list_section(measured, "row", "More drop rates, chunks of 64 KiB", ["bytes", "drop"]),
         list_section(measured, "row-fine", "More drop rates, chunks of 4 KiB", ["bytes", "drop"]),
+        list_section(measured, "tails", "Tails, chunks of 4 KiB", ["bytes", "drop"]),
         list_section(measured, "distance", "Distance, at 1e-5", ["bytes", "rtt_ms"]),
         list_section(measured, "bandwidth", "Bandwidth, at 1e-5", ["bytes", "gbit"]),
         list_section(measured, "lost-control", "128 MiB, what goes back being lost as often", ["drop"]),
