@@ -115,7 +115,7 @@ def small() -> list[Point]:
     points = grid("coarse", [2 * MIB, 128 * MIB], [1e-7, 1e-5, 1e-3, 1e-2], COARSE, everyone)
     points += grid("coarse", [8 * GIB], [1e-7], COARSE, everyone)
     points += grid("row", [ROW_BYTES], [1e-3, 1e-2, 3e-2, 1e-1], COARSE, everyone)
-    points += grid("row-fine", [32 * MIB], [3e-2], FINE, everyone)
+    points += grid("tails", [32 * MIB], [3e-2], FINE, everyone)
     points += [Point("ring", scheme, 128 * MIB, 1e-3, COARSE, nodes=4)
                for scheme in ("sr_rto", "ec_mds")]
     return points
