@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// What several threads do at once: creating files, reading and writing, each thread in a directory and a file of
-// its own or all in the same.
+// What several threads do at once: creating files, looking them up, reading and writing, each thread in a
+// directory and a file of its own or all in the same; and in this process, for comparison, each on a volume of
+// its own.
 //
 //     concurrency_load core [--rounds N] [--threads N]...     tiffinfs in this process, on memory
 //     concurrency_load FOLDER [...]                           system calls on whatever is mounted there
 //
 // Each thread does the same work however many there are, so that time stays the same where nothing is in the
-// way. Rounds take turns through all numbers of threads; shown are medians of operations per second, and how many
-// times one thread's that is. On a machine that does other work too that says little; so the same follows without
-// the time for which a thread could have run and had no processor, which leaves what threads do and what they wait
-// for, and then the processor time of an operation. --only NAME runs one measurement, for profiling.
+// way. Rounds take turns through all measurements and numbers of threads; shown are medians of operations per
+// second, and how many times one thread's that is. On a machine that does other work too that says little; so the
+// same follows without the time for which a thread could have run and had no processor, which leaves what threads
+// do and what they wait for, and then the processor time of an operation. --only NAME runs one measurement, for
+// profiling.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -35,11 +37,12 @@ namespace {
 using namespace tiffin;
 using Clock = std::chrono::steady_clock;
 
-constexpr uint64_t kDeviceBytes = 2ULL << 30;
+constexpr uint64_t kDeviceBytes = 1ULL << 30;
 constexpr size_t kBlockBytes = 4096;
 constexpr uint64_t kFileBlocks = 4096;  // 16 MiB
 constexpr uint64_t kCreates = 50'000;
 constexpr uint64_t kTransfers = 100'000;
+constexpr uint64_t kNames = 20'000;
 
 [[noreturn]] void fail(const char* what) {
     std::perror(what);
@@ -54,6 +57,7 @@ class Target {
     virtual ~Target() = default;
     virtual void make_directory(const std::string& path) = 0;
     virtual void create(const std::string& path) = 0;
+    virtual void lookup(const std::string& path) = 0;
     // For read() and write(), until the target is gone.
     virtual uint64_t open(const std::string& path) = 0;
     virtual void read(uint64_t file, uint64_t block, char* data, size_t size_bytes) = 0;
@@ -62,8 +66,9 @@ class Target {
 
 // Memory that has been written to before, since it is not the system's handing out of pages that is to be
 // measured.
-vfs::BlockDevice& used_memory() {
-    static const std::unique_ptr<fuse::MemoryDevice> device = [] {
+vfs::BlockDevice& used_memory(unsigned number) {
+    static std::vector<std::unique_ptr<fuse::MemoryDevice>> devices;
+    while (devices.size() <= number) {
         auto made = std::move(fuse::MemoryDevice::create(kDeviceBytes).value());
         std::vector<char> data(1U << 20, 'u');
         for (uint64_t offset = 0; offset < kDeviceBytes; offset += data.size()) {
@@ -71,15 +76,15 @@ vfs::BlockDevice& used_memory() {
                 fail("write");
             }
         }
-        return made;
-    }();
-    return *device;
+        devices.push_back(std::move(made));
+    }
+    return *devices[number];
 }
 
 class Core final : public Target {
   public:
-    Core() {
-        vfs::BlockDevice& device = used_memory();
+    explicit Core(unsigned number) {
+        vfs::BlockDevice& device = used_memory(number);
         if (!tiffinfs::make_file_system(device, {}).ok()) {
             fail("make_file_system");
         }
@@ -108,6 +113,7 @@ class Core final : public Target {
                         name_of(std::string_view(path).substr(slash + 1)), 0644, 0, 0);
         fs_->forget(must(made), 1);
     }
+    void lookup(const std::string& path) override { fs_->forget(open(path), 1); }
     uint64_t open(const std::string& path) override {
         const size_t slash = path.find('/');
         return must(fs_->lookup(directories_.at(path.substr(0, slash)),
@@ -166,6 +172,12 @@ class Mounted final : public Target {
             fail("create");
         }
     }
+    void lookup(const std::string& path) override {
+        struct stat attributes;
+        if (::stat(full(path).c_str(), &attributes) != 0) {
+            fail("stat");
+        }
+    }
     // Past the kernel's cache: it is the file system that is to be measured.
     uint64_t open(const std::string& path) override {
         const int file = ::open(full(path).c_str(), O_RDWR | O_DIRECT);
@@ -195,9 +207,9 @@ class Mounted final : public Target {
     std::vector<int> files_;
 };
 
-std::unique_ptr<Target> make_target(const std::string& where) {
+std::unique_ptr<Target> make_target(const std::string& where, unsigned number) {
     if (where == "core") {
-        return std::make_unique<Core>();
+        return std::make_unique<Core>(number);
     }
     return std::make_unique<Mounted>(where);
 }
@@ -208,47 +220,69 @@ double seconds_since(Clock::time_point start) {
 
 // ---- What is done ---------------------------------------------------------------------------------
 
-enum class Kind { nothing, create, read, write };
+enum class Kind { nothing, create, lookup, read, write };
+
+// What threads have in common.
+enum class Shared {
+    nothing,    // each has a volume
+    volume,     // each has a directory, and a file
+    directory,  // and also the directory, and the file
+};
 
 struct Measurement {
     const char* name;
     Kind kind;
-    bool shared;  // one directory, and one file, for all threads
+    Shared shared;
 
     bool uses_files() const { return kind == Kind::read || kind == Kind::write; }
+    bool own_volumes() const { return kind != Kind::nothing && shared == Shared::nothing; }
+    uint64_t operations() const { return kind == Kind::create ? kCreates : kTransfers; }
 };
 
-// The first one shares nothing: each thread copies and sums blocks of memory of its own. What two processors
-// give there is all that they can give.
+// In the first one each thread copies and sums blocks of memory of its own: what two processors give there is
+// all that they can give. With a volume for each thread nothing is shared but the memory's bandwidth, the
+// caches and the host.
 constexpr Measurement kMeasurements[] = {
-    {"nothing-shared", Kind::nothing, false}, {"create-separate", Kind::create, false},
-    {"create-shared", Kind::create, true},    {"read-separate", Kind::read, false},
-    {"read-shared", Kind::read, true},        {"write-separate", Kind::write, false},
-    {"write-shared", Kind::write, true},
+    {"memory", Kind::nothing, Shared::nothing},
+    {"create-volumes", Kind::create, Shared::nothing},
+    {"create-separate", Kind::create, Shared::volume},
+    {"create-shared", Kind::create, Shared::directory},
+    {"lookup-volumes", Kind::lookup, Shared::nothing},
+    {"lookup-separate", Kind::lookup, Shared::volume},
+    {"lookup-shared", Kind::lookup, Shared::directory},
+    {"read-volumes", Kind::read, Shared::nothing},
+    {"read-separate", Kind::read, Shared::volume},
+    {"read-shared", Kind::read, Shared::directory},
+    {"write-volumes", Kind::write, Shared::nothing},
+    {"write-separate", Kind::write, Shared::volume},
+    {"write-shared", Kind::write, Shared::directory},
 };
 
 std::string directory_of(const Measurement& measurement, unsigned thread) {
-    return "d" + std::to_string(measurement.shared ? 0 : thread);
+    return "d" + std::to_string(measurement.shared == Shared::directory ? 0 : thread);
 }
 
-// Directories, and for reading and writing a file in each.
-void prepare(Target& target, const Measurement& measurement, unsigned threads) {
-    std::vector<char> data(1U << 20, 'x');
-    for (unsigned i = 0; i < (measurement.shared ? 1 : threads); ++i) {
-        const std::string directory = directory_of(measurement, i);
-        target.make_directory(directory);
-        if (!measurement.uses_files()) {
-            continue;
-        }
-        target.create(directory + "/f");
-        auto* aligned = static_cast<char*>(std::aligned_alloc(kBlockBytes, data.size()));
-        std::copy(data.begin(), data.end(), aligned);
-        const uint64_t file = target.open(directory + "/f");
-        for (uint64_t block = 0; block < kFileBlocks; block += data.size() / kBlockBytes) {
-            target.write(file, block, aligned, data.size());
-        }
-        std::free(aligned);
+std::string name_to_look_up(uint64_t number) { return "/file-" + std::to_string(number); }
+
+// The directory of `thread`, and in it what is to be looked up, read or written.
+void prepare(Target& target, const Measurement& measurement, unsigned thread) {
+    const std::string directory = directory_of(measurement, thread);
+    target.make_directory(directory);
+    for (uint64_t i = 0; i < kNames && measurement.kind == Kind::lookup; ++i) {
+        target.create(directory + name_to_look_up(i));
     }
+    if (!measurement.uses_files()) {
+        return;
+    }
+    target.create(directory + "/f");
+    constexpr size_t kBytes = 1U << 20;
+    auto* data = static_cast<char*>(std::aligned_alloc(kBlockBytes, kBytes));
+    std::fill(data, data + kBytes, 'x');
+    const uint64_t file = target.open(directory + "/f");
+    for (uint64_t block = 0; block < kFileBlocks; block += kBytes / kBlockBytes) {
+        target.write(file, block, data, kBytes);
+    }
+    std::free(data);
 }
 
 struct Cost {
@@ -273,12 +307,12 @@ void run_thread(Target& target, const Measurement& measurement, unsigned thread,
                 double& undisturbed_seconds) {
     auto* data = static_cast<char*>(std::aligned_alloc(kBlockBytes, kBlockBytes));
     std::fill(data, data + kBlockBytes, 'y');
-    const std::string prefix =
-        directory_of(measurement, thread) + "/file-" + std::to_string(thread) + "-";
+    const std::string directory = directory_of(measurement, thread);
+    const std::string prefix = directory + "/file-" + std::to_string(thread) + "-";
     uint64_t random = thread + 1;
     const std::vector<char> memory(
         measurement.kind == Kind::nothing ? kFileBlocks * kBlockBytes : 0, 'm');
-    const uint64_t count = measurement.kind == Kind::create ? kCreates : kTransfers;
+    const uint64_t count = measurement.operations();
     const double queued_before = queued_seconds();
     const Clock::time_point start = Clock::now();
     for (uint64_t i = 0; i < count; ++i) {
@@ -291,6 +325,9 @@ void run_thread(Target& target, const Measurement& measurement, unsigned thread,
                 break;
             case Kind::create:
                 target.create(prefix + std::to_string(i));
+                break;
+            case Kind::lookup:
+                target.lookup(directory + name_to_look_up((random >> 33) % kNames));
                 break;
             case Kind::read:
                 target.read(file, block, data, kBlockBytes);
@@ -315,11 +352,19 @@ double processor_us() {
 }
 
 Cost measure(const std::string& where, const Measurement& measurement, unsigned threads) {
-    const std::unique_ptr<Target> target = make_target(where);
-    prepare(*target, measurement, threads);
+    std::vector<std::unique_ptr<Target>> targets;
+    for (unsigned i = 0; i < (measurement.own_volumes() ? threads : 1); ++i) {
+        targets.push_back(make_target(where, i));
+    }
+    const auto target_of = [&](unsigned thread) -> Target& {
+        return *targets[thread % targets.size()];
+    };
+    for (unsigned i = 0; i < (measurement.shared == Shared::directory ? 1 : threads); ++i) {
+        prepare(target_of(i), measurement, i);
+    }
     std::vector<uint64_t> files(threads);
     for (unsigned i = 0; i < threads && measurement.uses_files(); ++i) {
-        files[i] = target->open(directory_of(measurement, i) + "/f");
+        files[i] = target_of(i).open(directory_of(measurement, i) + "/f");
     }
     const double processor_before = processor_us();
     const Clock::time_point start = Clock::now();
@@ -327,14 +372,13 @@ Cost measure(const std::string& where, const Measurement& measurement, unsigned 
     std::vector<std::thread> running;
     for (unsigned i = 0; i < threads; ++i) {
         running.emplace_back(
-            [&, i] { run_thread(*target, measurement, i, files[i], undisturbed_seconds[i]); });
+            [&, i] { run_thread(target_of(i), measurement, i, files[i], undisturbed_seconds[i]); });
     }
     for (std::thread& thread : running) {
         thread.join();
     }
     const double seconds = seconds_since(start);
-    const uint64_t each = measurement.kind == Kind::create ? kCreates : kTransfers;
-    const auto operations = static_cast<double>(each * threads);
+    const auto operations = static_cast<double>(measurement.operations() * threads);
     const double longest =
         *std::max_element(undisturbed_seconds.begin(), undisturbed_seconds.end());
     return {operations / seconds, operations / longest,
@@ -348,6 +392,26 @@ double median(const std::vector<Cost>& costs, double Cost::*member) {
     }
     std::sort(values.begin(), values.end());
     return values[values.size() / 2];
+}
+
+void print_row(const char* name, const std::map<unsigned, std::vector<Cost>>& costs,
+               const std::vector<unsigned>& numbers) {
+    std::printf("%-16s", name);
+    for (const unsigned threads : numbers) {
+        std::printf(" %13.0f", median(costs.at(threads), &Cost::per_second));
+    }
+    for (double Cost::*member : {&Cost::per_second, &Cost::per_second_undisturbed}) {
+        std::printf("  ");
+        for (const unsigned threads : numbers) {
+            std::printf(" %5.2f", median(costs.at(threads), member) /
+                                      median(costs.at(numbers.front()), member));
+        }
+    }
+    std::printf("  ");
+    for (const unsigned threads : numbers) {
+        std::printf(" %6.2f", median(costs.at(threads), &Cost::processor_us));
+    }
+    std::printf("\n");
 }
 
 }  // namespace
@@ -386,37 +450,24 @@ int main(int count, char** arguments) {
         std::printf(" %8u thr.", threads);
     }
     std::printf("   relative; without other work; processor us\n");
+    const bool in_this_process = where == "core";
+    std::vector<const Measurement*> chosen;
     for (const Measurement& measurement : kMeasurements) {
-        if (!only.empty() && only != measurement.name) {
-            continue;
+        if ((only.empty() || only == measurement.name) &&
+            (in_this_process || !measurement.own_volumes())) {
+            chosen.push_back(&measurement);
         }
-        std::map<unsigned, std::vector<Cost>> costs;
-        for (unsigned round = 0; round < rounds; ++round) {
+    }
+    std::map<const Measurement*, std::map<unsigned, std::vector<Cost>>> results;
+    for (unsigned round = 0; round < rounds; ++round) {
+        for (const Measurement* measurement : chosen) {
             for (const unsigned threads : numbers) {
-                costs[threads].push_back(measure(where, measurement, threads));
+                results[measurement][threads].push_back(measure(where, *measurement, threads));
             }
         }
-        std::printf("%-16s", measurement.name);
-        for (const unsigned threads : numbers) {
-            std::printf(" %13.0f", median(costs[threads], &Cost::per_second));
-        }
-        std::printf("  ");
-        for (const unsigned threads : numbers) {
-            std::printf(" %5.2f", median(costs[threads], &Cost::per_second) /
-                                      median(costs[numbers.front()], &Cost::per_second));
-        }
-        std::printf("  ");
-        for (const unsigned threads : numbers) {
-            std::printf(" %5.2f",
-                        median(costs[threads], &Cost::per_second_undisturbed) /
-                            median(costs[numbers.front()], &Cost::per_second_undisturbed));
-        }
-        std::printf("  ");
-        for (const unsigned threads : numbers) {
-            std::printf(" %6.2f", median(costs[threads], &Cost::processor_us));
-        }
-        std::printf("\n");
-        std::fflush(stdout);
+    }
+    for (const Measurement* measurement : chosen) {
+        print_row(measurement->name, results[measurement], numbers);
     }
     return 0;
 }

@@ -14,25 +14,16 @@ DataScratchLease::~DataScratchLease() {
 }
 
 DataScratchPool::~DataScratchPool() {
-    for (std::atomic<DataScratch*>& slot : slots_) {
-        destroy_object(slot.load(std::memory_order_acquire));
+    while (DataScratch* scratch = kept_.take()) {
+        destroy_object(scratch);
     }
 }
 
 Result<DataScratchLease> DataScratchPool::take() {
-    uint32_t first = host::concurrency_hint();
-    for (uint32_t i = 0; i < kProbes; ++i) {
-        std::atomic<DataScratch*>& slot = slots_[(first + i) % kSlots];
-        if (slot.load(std::memory_order_relaxed) == nullptr) {
-            continue;
-        }
-        // A slot is emptied as a whole, so nobody can take or return the same scratch twice.
-        DataScratch* scratch = slot.exchange(nullptr, std::memory_order_acquire);
-        if (scratch != nullptr) {
-            return DataScratchLease(*this, scratch);
-        }
+    DataScratch* scratch = kept_.take();
+    if (scratch == nullptr) {
+        scratch = make_object<DataScratch>();
     }
-    auto* scratch = make_object<DataScratch>();
     if (scratch == nullptr) {
         return Error::enomem;
     }
@@ -40,15 +31,9 @@ Result<DataScratchLease> DataScratchPool::take() {
 }
 
 void DataScratchPool::give_back(DataScratch* scratch) {
-    uint32_t first = host::concurrency_hint();
-    for (uint32_t i = 0; i < kProbes; ++i) {
-        DataScratch* empty = nullptr;
-        if (slots_[(first + i) % kSlots].compare_exchange_strong(
-                empty, scratch, std::memory_order_release, std::memory_order_relaxed)) {
-            return;
-        }
+    if (!kept_.give_back(scratch)) {
+        destroy_object(scratch);
     }
-    destroy_object(scratch);
 }
 
 }  // namespace tiffin::tiffinfs

@@ -117,7 +117,7 @@ class Journal {
 
     // A frame in the making: room for the FrameHeader, then the payload, so that it is written from
     // where it was built.
-    struct Buffer {
+    struct alignas(64) Buffer {
         unsigned char* memory = nullptr;  // maximum_frame_bytes_ long
         uint32_t payload_bytes = 0;
         uint32_t transaction_count = 0;
@@ -173,13 +173,21 @@ class Journal {
     uint32_t waiters_ GUARDED_BY(commit_mutex_) = 0;
     uint64_t waits_ GUARDED_BY(commit_mutex_) = 0;
 
-    mutable host::Mutex buffer_mutex_{host::LockClass::journal_buffer};
+    // What each transaction changes lies close together, and apart from what others only read: the lines
+    // travel between the processors.
+    alignas(64) mutable host::Mutex buffer_mutex_{host::LockClass::journal_buffer};
     // Buffers are used in turn: those from write_index_ on wait to be written (or are being
     // written), open_index_ is the one that takes transactions. Both only rise.
-    Buffer buffers_[kBufferCount] GUARDED_BY(buffer_mutex_);
     uint64_t write_index_ GUARDED_BY(buffer_mutex_) = 0;
     uint64_t open_index_ GUARDED_BY(buffer_mutex_) = 0;
     uint64_t generation_ GUARDED_BY(buffer_mutex_) = 0;
+    // Changed under buffer_mutex_, read without it.
+    std::atomic<uint64_t> last_ticket_{0};
+    std::atomic<uint64_t> pending_bytes_{0};
+    // capacity - taken - promised - one frame for the wrap; see try_reserve(). May be negative.
+    std::atomic<int64_t> available_{0};
+    Buffer buffers_[kBufferCount] GUARDED_BY(buffer_mutex_);
+
     JournalPosition head_ GUARDED_BY(buffer_mutex_);  // where the next frame goes
     JournalPosition tail_ GUARDED_BY(buffer_mutex_);
     uint64_t first_unsealed_index_ GUARDED_BY(buffer_mutex_) = 0;  // buffers of the new generation
@@ -188,12 +196,7 @@ class Journal {
 
     // Changed under buffer_mutex_, read without it.
     std::atomic<uint64_t> taken_{0};  // from the tail to the head
-    std::atomic<uint64_t> last_ticket_{0};
     std::atomic<uint64_t> durable_ticket_{0};
-    std::atomic<uint64_t> pending_bytes_{0};
-
-    // capacity - taken - promised - one frame for the wrap; see try_reserve(). May be negative.
-    std::atomic<int64_t> available_{0};
     std::atomic<bool> data_unflushed_{false};
     std::atomic<bool> dead_{false};
 };

@@ -123,8 +123,7 @@ Result<vfs::FileSystemStatistics> TiffinFileSystem::statistics() {
     statistics.available_blocks =
         statistics.free_blocks > reserve ? statistics.free_blocks - reserve : 0;
     statistics.free_nodes = statistics.available_blocks * kNodesPerBlock;
-    statistics.total_nodes =
-        volume_->node_count().load(std::memory_order_relaxed) + statistics.free_nodes;
+    statistics.total_nodes = volume_->node_count() + statistics.free_nodes;
     __builtin_memcpy(&statistics.file_system_id, superblock.uuid,
                      sizeof(statistics.file_system_id));
     return statistics;
@@ -191,7 +190,7 @@ Result<void> TiffinFileSystem::describe(vfs::ByteSink& sink) {
     description.line("blocks to be free after commit and checkpoint", allocator.deferred_blocks());
     description.line("reserved blocks", allocator.reserve_blocks());
     description.line("damaged blocks", allocator.damaged_blocks());
-    description.line("nodes", volume_->node_count().load(std::memory_order_relaxed));
+    description.line("nodes", volume_->node_count());
     description.line("tree height", volume_->tree().root().level + 1U);
     description.line("cache budget bytes", cache.budget_bytes());
     description.line("cache resident bytes", cache.resident_bytes());
@@ -204,8 +203,7 @@ Result<void> TiffinFileSystem::describe(vfs::ByteSink& sink) {
     description.line("journal frames", journal.frames);
     description.line("journal bytes", journal.bytes);
     description.line("journal flushes", journal.flushes);
-    description.line("transactions",
-                     volume_->counters().transactions.load(std::memory_order_relaxed));
+    description.line("transactions", static_cast<uint64_t>(volume_->counters().transactions.sum()));
     description.line("checkpoints",
                      volume_->counters().checkpoints.load(std::memory_order_relaxed));
     description.line("objects in memory", objects_.object_count());

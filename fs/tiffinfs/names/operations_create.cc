@@ -10,6 +10,10 @@
 namespace tiffin::tiffinfs {
 namespace {
 
+// How many ids a directory takes at once: at first, and later.
+constexpr uint32_t kFirstIds = 16;
+constexpr uint32_t kMaximumIds = 256;
+
 // What is to be made.
 struct NewNode {
     const vfs::Caller& caller;
@@ -41,7 +45,8 @@ class NodeMaker {
 
   private:
     Result<void> choose_place() REQUIRES(parent_.state);
-    Result<ObjectPin> make_object();
+    uint64_t choose_id() REQUIRES(parent_.state);
+    Result<ObjectPin> make_object() REQUIRES(parent_.state);
     Result<void> make() REQUIRES(parent_.state);
     void fill_inode(uint64_t node) REQUIRES(parent_.state);
     Result<void> inherit_acls() REQUIRES(parent_.state);
@@ -205,7 +210,29 @@ Result<void> NodeMaker::commit(Object& object) {
     parent_.inode = parent_inode;
     object.inode = inode_;
     object.linkable = wanted_.is_temporary();
+    if (vfs::mode::is_directory(inode_.mode)) {
+        object.first_child_id = object.node + 1;
+        object.child_ids_end = object.node + kFirstIds;
+        object.child_ids_taken = kFirstIds;
+    }
     return {};
+}
+
+// A directory begins a row of ids of its own, so that what is made in it follows it; everything else goes on
+// with that of its directory. Rows begin short, since most directories have few files.
+uint64_t NodeMaker::choose_id() {
+    if (vfs::mode::is_directory(wanted_.mode)) {
+        return volume_.allocate_node_ids(kFirstIds);
+    }
+    if (parent_.first_child_id == parent_.child_ids_end) {
+        const uint32_t count = parent_.child_ids_taken == 0            ? kFirstIds
+                               : parent_.child_ids_taken < kMaximumIds ? 2 * parent_.child_ids_taken
+                                                                       : kMaximumIds;
+        parent_.first_child_id = volume_.allocate_node_ids(count);
+        parent_.child_ids_end = parent_.first_child_id + count;
+        parent_.child_ids_taken = count;
+    }
+    return parent_.first_child_id++;
 }
 
 // A new object with an id that nobody uses.
@@ -213,7 +240,7 @@ Result<ObjectPin> NodeMaker::make_object() {
     constexpr uint32_t kAttempts = 100;
     uint64_t node = 0;
     for (uint32_t attempt = 0; attempt < kAttempts; ++attempt) {
-        node = volume_.allocate_node_id();
+        node = choose_id();
         if (node <= parent_.node || node > kKeyOffsetMask) {
             break;  // locks are taken by ascending id; no orphan key could name a greater one
         }

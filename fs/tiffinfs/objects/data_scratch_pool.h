@@ -3,9 +3,7 @@
 // again, so that reading and writing allocate nothing in the steady state.
 #pragma once
 
-#include <atomic>
-#include <cstdint>
-
+#include "fs/base/slot_pool.h"
 #include "fs/vfs/result.h"
 
 namespace tiffin::tiffinfs {
@@ -33,7 +31,7 @@ class DataScratchLease {
     DataScratch* scratch_;
 };
 
-// Any thread; no locks. At most kSlots are kept.
+// Any thread; no locks.
 class DataScratchPool {
   public:
     DataScratchPool() = default;
@@ -48,10 +46,7 @@ class DataScratchPool {
     friend class DataScratchLease;
     void give_back(DataScratch* scratch);
 
-    static constexpr uint32_t kSlots = 32;
-    // Looked at before memory is allocated or freed.
-    static constexpr uint32_t kProbes = 4;
-    std::atomic<DataScratch*> slots_[kSlots]{};
+    SlotPool<DataScratch> kept_;
 };
 
 }  // namespace tiffin::tiffinfs

@@ -11,6 +11,8 @@ namespace {
 // How many objects an insertion looks at for one to evict.
 constexpr uint32_t kEvictionSteps = 8;
 
+constexpr uint64_t kNodesTogether = 16;
+
 constexpr uint64_t mix(uint64_t node) { return (node ^ (node >> 31)) * 0x9e3779b97f4a7c15U; }
 
 }  // namespace
@@ -69,7 +71,10 @@ Result<void> ObjectTable::start() {
     return {};
 }
 
-ObjectTable::Shard& ObjectTable::shard_of(uint64_t node) { return shards_[mix(node) >> 58]; }
+// Neighbours share a shard: they are files of one directory, in most cases, and with it used by one thread.
+ObjectTable::Shard& ObjectTable::shard_of(uint64_t node) {
+    return shards_[mix(node / kNodesTogether) >> 58];
+}
 static_assert(uint64_t{1} << (64 - 58) == 64);
 
 // The link that points to the object of `node`, or to the end of its chain.
@@ -99,7 +104,6 @@ void ObjectTable::link(Shard& shard, Object* object) {
         shard.clock_hand->clock_previous = object;
     }
     ++shard.count;
-    object_count_.fetch_add(1, std::memory_order_relaxed);
 }
 
 void ObjectTable::unlink(Shard& shard, Object* object) {
@@ -116,7 +120,6 @@ void ObjectTable::unlink(Shard& shard, Object* object) {
         }
     }
     --shard.count;
-    object_count_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void ObjectTable::destroy(Object* object) { destroy_object(object); }
@@ -294,6 +297,15 @@ void ObjectTable::drop_all_references() {
             }
         }
     }
+}
+
+uint64_t ObjectTable::object_count() {
+    uint64_t objects = 0;
+    for (Shard& shard : shards_) {
+        MutexLock lock(shard.lock);
+        objects += shard.count;
+    }
+    return objects;
 }
 
 uint64_t ObjectTable::referenced_nodes() {

@@ -34,9 +34,15 @@ struct Object {
     bool deleted GUARDED_BY(state) = false;  // its keys are gone: estale
     // Made without a name (O_TMPFILE) and not linked yet: it may get its first one.
     bool linkable GUARDED_BY(state) = false;
-    std::atomic<uint64_t> last_ticket{0};  // of its last transaction, for fsync
-    std::atomic<uint64_t> goal_block{0};   // where its next data should go
-    std::atomic<uint64_t> read_cursor{0};  // for the data path's own use
+    // A directory: ids for what is made in it, [first, end). So what lies in one directory lies together in
+    // the tree, and what is made in two directories at the same time does not meet in one leaf. What is
+    // left of them when the object goes is lost, which does no harm.
+    uint64_t first_child_id GUARDED_BY(state) = 0;
+    uint64_t child_ids_end GUARDED_BY(state) = 0;
+    uint32_t child_ids_taken GUARDED_BY(state) = 0;  // at once, the last time
+    std::atomic<uint64_t> last_ticket{0};            // of its last transaction, for fsync
+    std::atomic<uint64_t> goal_block{0};             // where its next data should go
+    std::atomic<uint64_t> read_cursor{0};            // for the data path's own use
 
     // The table's own members, guarded by the lock of the object's shard or of the queue.
     std::atomic<uint32_t> pins{0};
@@ -123,7 +129,7 @@ class ObjectTable {
 
     void unpin(Object* object) { object->pins.fetch_sub(1, std::memory_order_release); }
     // Objects in memory, and nodes that hosts have references to.
-    uint64_t object_count() const { return object_count_.load(std::memory_order_relaxed); }
+    uint64_t object_count();
     uint64_t referenced_nodes();
 
   private:
@@ -153,7 +159,6 @@ class ObjectTable {
     Volume& volume_;
     uint32_t maximum_per_shard_;
     uint32_t bucket_bits_ = 0;
-    std::atomic<uint64_t> object_count_{0};
     Shard shards_[kShards];
 
     host::Mutex queue_lock_{host::LockClass::leaf};

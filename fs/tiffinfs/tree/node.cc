@@ -18,6 +18,28 @@ const LeafSlot* slots(const unsigned char* page) {
     return reinterpret_cast<const LeafSlot*>(page + sizeof(NodeHeader));
 }
 
+// Words of inner nodes, see node.h.
+uint64_t load_word(const uint64_t& word) {
+    return std::atomic_ref<uint64_t>(const_cast<uint64_t&>(word)).load(std::memory_order_acquire);
+}
+void store_word(uint64_t& word, uint64_t value) {
+    std::atomic_ref<uint64_t>(word).store(value, std::memory_order_release);
+}
+Key load_key(const Key& key) { return {load_word(key.node), load_word(key.kind_and_offset)}; }
+void store_key(Key& key, Key value) {
+    store_word(key.node, value.node);
+    store_word(key.kind_and_offset, value.kind_and_offset);
+}
+void store_entry(InnerEntry& entry, const InnerEntry& value) {
+    store_key(entry.key, value.key);
+    store_word(entry.child_block, value.child_block);
+    store_word(entry.child_generation, value.child_generation);
+}
+void store_count(unsigned char* page, uint32_t count) {
+    std::atomic_ref<uint16_t>(header_of(page).count)
+        .store(static_cast<uint16_t>(count), std::memory_order_release);
+}
+
 uint32_t page_checksum(const unsigned char* page) {
     NodeHeader header;
     __builtin_memcpy(&header, page, sizeof(header));
@@ -168,6 +190,17 @@ bool check_page(const unsigned char* page, uint64_t volume_nonce, uint64_t block
     return level == 0 ? check_leaf(page, reason) : check_inner(page, total_blocks, reason);
 }
 
+bool keys_are_within(const unsigned char* page, uint8_t level, Key lower, Key upper) {
+    if (level > 0) {
+        const InnerEntry* entries = inner_entries(page);
+        const uint32_t count = inner_count(page);
+        return count < 2 ||
+               (lower <= load_key(entries[1].key) && load_key(entries[count - 1].key) < upper);
+    }
+    const uint32_t count = header_of(page).count;
+    return count == 0 || (lower <= leaf_key(page, 0) && leaf_key(page, count - 1) < upper);
+}
+
 uint32_t leaf_lower_bound(const unsigned char* page, Key key) {
     uint32_t low = 0;
     uint32_t high = header_of(page).count;
@@ -259,13 +292,23 @@ void leaf_merge(unsigned char* page, const unsigned char* right) {
     }
 }
 
+uint32_t inner_count(const unsigned char* page) {
+    auto& count = const_cast<uint16_t&>(header_of(page).count);
+    return std::atomic_ref<uint16_t>(count).load(std::memory_order_acquire);
+}
+
+InnerEntry inner_entry(const unsigned char* page, uint32_t index) {
+    const InnerEntry& entry = inner_entries(page)[index];
+    return {load_key(entry.key), load_word(entry.child_block), load_word(entry.child_generation)};
+}
+
 uint32_t inner_find(const unsigned char* page, Key key) {
     const InnerEntry* entries = inner_entries(page);
     uint32_t low = 1;
-    uint32_t high = header_of(page).count;
+    uint32_t high = inner_count(page);
     while (low < high) {
         uint32_t middle = (low + high) / 2;
-        if (key < entries[middle].key) {
+        if (key < load_key(entries[middle].key)) {
             high = middle;
         } else {
             low = middle + 1;
@@ -274,34 +317,41 @@ uint32_t inner_find(const unsigned char* page, Key key) {
     return low - 1;
 }
 
+void inner_set_child(unsigned char* page, uint32_t index, uint64_t block, uint64_t generation) {
+    InnerEntry& entry = inner_entries(page)[index];
+    store_word(entry.child_block, block);
+    store_word(entry.child_generation, generation);
+}
+
 void inner_insert(unsigned char* page, uint32_t index, const InnerEntry& entry) {
-    NodeHeader& header = header_of(page);
-    TIFFIN_ASSERT(header.count < kInnerCapacity && index <= header.count);
+    const uint32_t count = header_of(page).count;
+    TIFFIN_ASSERT(count < kInnerCapacity && index <= count);
     InnerEntry* entries = inner_entries(page);
-    __builtin_memmove(entries + index + 1, entries + index,
-                      (header.count - index) * sizeof(InnerEntry));
-    entries[index] = entry;
-    header.count++;
+    for (uint32_t i = count; i > index; --i) {
+        store_entry(entries[i], entries[i - 1]);
+    }
+    store_entry(entries[index], entry);
+    store_count(page, count + 1);
 }
 
 void inner_erase(unsigned char* page, uint32_t index) {
-    NodeHeader& header = header_of(page);
+    const uint32_t count = header_of(page).count - 1U;
     InnerEntry* entries = inner_entries(page);
-    Key first = entries[0].key;
-    __builtin_memmove(entries + index, entries + index + 1,
-                      (header.count - index - 1) * sizeof(InnerEntry));
-    header.count--;
-    if (index == 0 && header.count > 0) {
-        entries[0].key = first;
+    const Key first = entries[0].key;
+    for (uint32_t i = index; i < count; ++i) {
+        store_entry(entries[i], entries[i + 1]);
+    }
+    store_count(page, count);
+    if (index == 0 && count > 0) {
+        store_key(entries[0].key, first);
     }
 }
 
 Key inner_split(unsigned char* page, unsigned char* right, uint32_t first) {
-    NodeHeader& header = header_of(page);
-    uint32_t moved = header.count - first;
+    uint32_t moved = header_of(page).count - first;
     __builtin_memcpy(inner_entries(right), inner_entries(page) + first, moved * sizeof(InnerEntry));
     header_of(right).count = static_cast<uint16_t>(moved);
-    header.count = static_cast<uint16_t>(first);
+    store_count(page, first);
     return inner_entries(right)[0].key;
 }
 

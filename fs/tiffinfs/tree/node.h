@@ -14,25 +14,33 @@
 namespace tiffin::tiffinfs {
 
 // Threading: `page` is guarded by `lock`, except that a node of a sealed generation never changes
-// again and may be read without it. The links belong to the cache and its locks.
+// again and may be read without it, and that inner nodes are also read without any lock, see `version`.
+// `block`, `generation`, `level` and `page` stay as they are while the node is in the cache. The links
+// belong to the cache and its locks.
 struct Node {
     host::SharedMutex lock{host::LockClass::tree_node};
     uint64_t block = 0;
     uint64_t generation = 0;
     unsigned char* page = nullptr;
     uint8_t level = 0;
+    // Inner nodes: even as long as the page can be read, odd while it is being changed or filled, and from
+    // the moment on in which the node leaves the tree or the cache. Who has read the page and finds the
+    // even number that he found before has read what was there then (Tree::find_leaf). Changed by the
+    // exclusive owner of `lock`, and by the cache when nobody can own it.
+    std::atomic<uint32_t> version{kUnreadable};
+    static constexpr uint32_t kUnreadable = 1;
 
     // How many use the node now; kDropped is added when it has left the cache, so that the last one
-    // who unpins it knows, in one atomic step, that it is his to free.
+    // who unpins it knows, in one atomic step, that it is his to free, and that nobody pins it any more.
     std::atomic<uint32_t> pins{0};
     static constexpr uint32_t kDropped = 1U << 31;
     std::atomic<bool> referenced{false};  // second chance against eviction
     bool obsolete = false;                // dropped in the generation that made it: not written
     bool failed = false;                  // could not be read, with load_error; guarded by lock
     Error load_error = Error::eio;
-    Node* hash_next = nullptr;
+    std::atomic<Node*> hash_next{nullptr};
     Node* dirty_next = nullptr;
-    Node* clock_next = nullptr;
+    Node* clock_next = nullptr;  // out of the cache: links those that wait to be used again
     Node* clock_previous = nullptr;
 
     // Nearer to the root is locked first.
@@ -40,6 +48,24 @@ struct Node {
 
     NodeHeader& header() { return *reinterpret_cast<NodeHeader*>(page); }
     const NodeHeader& header() const { return *reinterpret_cast<const NodeHeader*>(page); }
+};
+
+// For the time of a change to the page of an inner node, which the caller has locked exclusively: those
+// who read it without a lock begin again.
+class InnerChange {
+  public:
+    explicit InnerChange(Node* node)
+        : node_(node), version_(node->version.load(std::memory_order_relaxed)) {
+        TIFFIN_ASSERT((version_ & Node::kUnreadable) == 0);
+        node_->version.store(version_ + 1, std::memory_order_relaxed);
+    }
+    ~InnerChange() { node_->version.store(version_ + 2, std::memory_order_release); }
+    InnerChange(const InnerChange&) = delete;
+    InnerChange& operator=(const InnerChange&) = delete;
+
+  private:
+    Node* node_;
+    uint32_t version_;
 };
 
 // ---- Both kinds of node -----------------------------------------------------------------------
@@ -51,6 +77,11 @@ void seal_page(unsigned char* page);
 // in it can lead a search out of the page. `reason` says what is wrong otherwise.
 bool check_page(const unsigned char* page, uint64_t volume_nonce, uint64_t block,
                 uint64_t generation, uint8_t level, uint64_t total_blocks, const char*& reason);
+
+// Whether the keys of a node are those that its parent sends there. With others (in a damaged tree)
+// looking for a key and walking over it would come to different places. An inner node's first key
+// counts for nothing: its first child covers all below the second.
+bool keys_are_within(const unsigned char* page, uint8_t level, Key lower, Key upper);
 
 // ---- Leaves -------------------------------------------------------------------------------------
 // The index of the first slot whose key is >= `key` (count when there is none).
@@ -75,18 +106,25 @@ Key leaf_split(unsigned char* page, unsigned char* right, Key incoming, uint32_t
 void leaf_merge(unsigned char* page, const unsigned char* right);
 
 // ---- Inner nodes ---------------------------------------------------------------------------------
+// Their words are read without a lock while others change them, so each is loaded and stored as a whole:
+// an acquiring load that sees a changed word also lets its reader see the odd version before the change.
+// What such a reader gets may be a mixture, but never leads out of the page.
 inline InnerEntry* inner_entries(unsigned char* page) {
     return reinterpret_cast<InnerEntry*>(page + sizeof(NodeHeader));
 }
 inline const InnerEntry* inner_entries(const unsigned char* page) {
     return reinterpret_cast<const InnerEntry*>(page + sizeof(NodeHeader));
 }
+uint32_t inner_count(const unsigned char* page);
+InnerEntry inner_entry(const unsigned char* page, uint32_t index);
 // The index of the child whose range holds `key`: keys below the first entry belong to it.
 uint32_t inner_find(const unsigned char* page, Key key);
+void inner_set_child(unsigned char* page, uint32_t index, uint64_t block, uint64_t generation);
 void inner_insert(unsigned char* page, uint32_t index, const InnerEntry& entry);
 // Removes entry `index`; when it is the first, the next entry takes over its key.
 void inner_erase(unsigned char* page, uint32_t index);
-// Moves the entries from `first` on to the empty inner node `right`; returns its first key.
+// Moves the entries from `first` on to the empty inner node `right`, which nobody reads yet; returns its
+// first key.
 Key inner_split(unsigned char* page, unsigned char* right, uint32_t first);
 
 }  // namespace tiffin::tiffinfs

@@ -17,9 +17,15 @@ uint64_t hash_block(uint64_t block) {
     return block ^ (block >> 29);
 }
 
-constexpr uint32_t kMinimumBucketsPerShard = 64;
-// How many nodes an eviction looks at before the budget is exceeded instead.
+// At least as many as shards, so that all nodes of a bucket belong to one shard.
+constexpr uint32_t kMinimumBuckets = 4096;
+// How many nodes an eviction looks at before the budget is exceeded instead, and how many it takes at
+// most: one look at all readers serves them all.
 constexpr uint32_t kEvictionEffort = 256;
+constexpr uint32_t kEvictedAtOnce = 16;
+// So many leave the cache before their readers are waited for, and so many are kept for use.
+constexpr uint32_t kRetiredAtOnce = 32;
+constexpr uint32_t kKeptForUse = 64;
 
 }  // namespace
 
@@ -36,53 +42,52 @@ NodeCache::~NodeCache() {
         }
         node = next;
     }
-    for (Shard& shard : shards_) {
-        MutexLock lock(shard.lock);
-        if (shard.buckets == nullptr) {
-            continue;
+    for (uint32_t i = 0; i < bucket_count_; ++i) {
+        node = buckets_[i].load(std::memory_order_relaxed);
+        while (node != nullptr) {
+            Node* next = node->hash_next.load(std::memory_order_relaxed);
+            free_node(node);
+            node = next;
         }
-        for (uint32_t i = 0; i < buckets_per_shard_; ++i) {
-            while (shard.buckets[i] != nullptr) {
-                Node* cached = shard.buckets[i];
-                shard.buckets[i] = cached->hash_next;
-                free_node(cached);
-            }
-        }
-        host::release(shard.buckets, buckets_per_shard_ * sizeof(Node*));
+    }
+    host::release(buckets_, bucket_count_ * sizeof(*buckets_));
+    MutexLock lock(retired_lock_);
+    for (Node* list : {retired_, waiting_, reusable_}) {
+        free_list(list);
     }
 }
 
 Result<void> NodeCache::start(uint64_t volume_nonce, uint64_t total_blocks) {
     volume_nonce_ = volume_nonce;
     total_blocks_ = total_blocks;
-    buckets_per_shard_ = kMinimumBucketsPerShard;
-    while (uint64_t{buckets_per_shard_} * kShards < budget_nodes_) {
-        buckets_per_shard_ *= 2;
+    uint32_t count = kMinimumBuckets;
+    while (count < budget_nodes_) {
+        count *= 2;
     }
-    for (Shard& shard : shards_) {
-        MutexLock lock(shard.lock);
-        size_t size_bytes = buckets_per_shard_ * sizeof(Node*);
-        shard.buckets = static_cast<Node**>(host::allocate(size_bytes));
-        if (shard.buckets == nullptr) {
-            return Error::enomem;
-        }
-        __builtin_memset(shard.buckets, 0, size_bytes);
+    buckets_ = static_cast<std::atomic<Node*>*>(host::allocate(count * sizeof(*buckets_)));
+    if (buckets_ == nullptr) {
+        return Error::enomem;
+    }
+    bucket_count_ = count;
+    for (uint32_t i = 0; i < count; ++i) {
+        new (&buckets_[i]) std::atomic<Node*>(nullptr);
     }
     return {};
 }
 
 NodeCache::Shard& NodeCache::shard_of(uint64_t block) {
+    static_assert(kMinimumBuckets % kShards == 0);
     return shards_[hash_block(block) % kShards];
 }
 
-Node** NodeCache::bucket_of(Shard& shard, uint64_t block) {
-    return &shard.buckets[(hash_block(block) / kShards) & (buckets_per_shard_ - 1)];
+std::atomic<Node*>& NodeCache::bucket_of(uint64_t block) const {
+    return buckets_[hash_block(block) & (bucket_count_ - 1)];
 }
 
 void NodeCache::link(Shard& shard, Node* node) {
-    Node** bucket = bucket_of(shard, node->block);
-    node->hash_next = *bucket;
-    *bucket = node;
+    std::atomic<Node*>& bucket = bucket_of(node->block);
+    node->hash_next.store(bucket.load(std::memory_order_relaxed), std::memory_order_relaxed);
+    bucket.store(node, std::memory_order_release);
     if (shard.clock_hand == nullptr) {
         node->clock_next = node;
         node->clock_previous = node;
@@ -98,12 +103,16 @@ void NodeCache::link(Shard& shard, Node* node) {
 }
 
 void NodeCache::unlink(Shard& shard, Node* node) {
-    Node** place = bucket_of(shard, node->block);
-    while (*place != node) {
-        TIFFIN_ASSERT(*place != nullptr);
-        place = &(*place)->hash_next;
+    std::atomic<Node*>* place = &bucket_of(node->block);
+    Node* found = place->load(std::memory_order_relaxed);
+    while (found != node) {
+        TIFFIN_ASSERT(found != nullptr);
+        place = &found->hash_next;
+        found = place->load(std::memory_order_relaxed);
     }
-    *place = node->hash_next;
+    // Sequentially consistent: no reader that enters an epoch after this finds the node. Those who have
+    // found it go on from it to the next.
+    place->store(node->hash_next.load(std::memory_order_relaxed), std::memory_order_seq_cst);
     if (node->clock_next == node) {
         shard.clock_hand = nullptr;
     } else {
@@ -113,20 +122,36 @@ void NodeCache::unlink(Shard& shard, Node* node) {
             shard.clock_hand = node->clock_next;
         }
     }
-    node->hash_next = nullptr;
     node->clock_next = nullptr;
     node->clock_previous = nullptr;
     shard.count--;
 }
 
-Node* NodeCache::find_and_pin(Shard& shard, uint64_t block) {
-    for (Node* node = *bucket_of(shard, block); node != nullptr; node = node->hash_next) {
-        if (node->block == block) {
-            node->pins.fetch_add(1, std::memory_order_relaxed);
-            return node;
-        }
+Node* NodeCache::find_and_pin(Shard& /*shard*/, uint64_t block) {
+    Node* node = peek(block);
+    if (node != nullptr) {
+        node->pins.fetch_add(1, std::memory_order_relaxed);
     }
-    return nullptr;
+    return node;
+}
+
+Node* NodeCache::peek(uint64_t block) const {
+    Node* node = bucket_of(block).load(std::memory_order_seq_cst);
+    while (node != nullptr && node->block != block) {
+        node = node->hash_next.load(std::memory_order_seq_cst);
+    }
+    return node;
+}
+
+bool NodeCache::try_pin(Node* node) {
+    uint32_t pins = node->pins.load(std::memory_order_relaxed);
+    do {
+        if ((pins & Node::kDropped) != 0) {
+            return false;
+        }
+    } while (!node->pins.compare_exchange_weak(pins, pins + 1, std::memory_order_acquire,
+                                               std::memory_order_relaxed));
+    return true;
 }
 
 Node* NodeCache::find_cached(uint64_t block) {
@@ -135,33 +160,18 @@ Node* NodeCache::find_cached(uint64_t block) {
     return find_and_pin(shard, block);
 }
 
-Node* NodeCache::find_and_count(uint64_t block) {
-    Shard& shard = shard_of(block);
-    MutexLock lock(shard.lock);
-    Node* node = find_and_pin(shard, block);
-    if (node != nullptr) {
-        shard.hits.store(shard.hits.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    }
-    return node;
-}
-
 NodeCache::Counters NodeCache::counters() const {
-    Counters counters{0, misses_.load(std::memory_order_relaxed),
-                      evictions_.load(std::memory_order_relaxed)};
-    for (const Shard& shard : shards_) {
-        counters.hits += shard.hits.load(std::memory_order_relaxed);
-    }
-    return counters;
+    return {static_cast<uint64_t>(hits_.sum()), misses_.load(std::memory_order_relaxed),
+            evictions_.load(std::memory_order_relaxed)};
 }
 
 Result<Node*> NodeCache::get(uint64_t block, uint64_t generation, uint8_t level) {
-    Node* node = find_and_count(block);
+    Node* node = find_cached(block);
     if (node == nullptr) {
         return load(block, generation, level);
     }
-    if (!node->referenced.load(std::memory_order_relaxed)) {
-        node->referenced.store(true, std::memory_order_relaxed);
-    }
+    count_hits(1);
+    note_use(node);
     if (node->generation != generation || node->level != level) {
         unpin(node);
         return report_second_parent(block);
@@ -200,12 +210,7 @@ Result<Node*> NodeCache::load(uint64_t block, uint64_t generation, uint8_t level
     {
         Shard& shard = shard_of(block);
         MutexLock lock(shard.lock);
-        for (present = *bucket_of(shard, block); present != nullptr; present = present->hash_next) {
-            if (present->block == block) {
-                present->pins.fetch_add(1, std::memory_order_relaxed);
-                break;
-            }
-        }
+        present = find_and_pin(shard, block);
         if (present == nullptr) {
             link(shard, node);
         }
@@ -224,6 +229,7 @@ Result<Node*> NodeCache::load(uint64_t block, uint64_t generation, uint8_t level
     const char* reason = "a failed read";
     if (read.ok() &&
         check_page(node->page, volume_nonce_, block, generation, level, total_blocks_, reason)) {
+        node->version.store(Node::kUnreadable + 1, std::memory_order_release);
         node->lock.unlock();
         return node;
     }
@@ -294,46 +300,113 @@ void NodeCache::give_back_dirty(Node* list) {
     dirty_list_ = list;
 }
 
-// Finds a clean node without pins, not used since the hand came by last, and takes it out.
-Node* NodeCache::evict_one() {
-    uint32_t looked_at = 0;
-    for (uint32_t i = 0; i < kShards && looked_at < kEvictionEffort; ++i) {
-        Shard& shard = shards_[evict_cursor_.fetch_add(1, std::memory_order_relaxed) % kShards];
-        if (!shard.lock.try_lock()) {
-            continue;
-        }
-        Node* victim = nullptr;
-        uint32_t steps = shard.count < 16 ? 2 * shard.count : 32;
-        for (uint32_t step = 0; step < steps && victim == nullptr; ++step, ++looked_at) {
-            Node* node = shard.clock_hand;
-            shard.clock_hand = node->clock_next;
-            // Nobody can pin it while the shard is locked; dirty nodes are always pinned.
-            if (node->pins.load(std::memory_order_acquire) == 0 &&
-                !node->referenced.exchange(false, std::memory_order_relaxed)) {
-                victim = node;
-            }
-        }
-        if (victim != nullptr) {
-            unlink(shard, victim);
-        }
-        shard.lock.unlock();
-        if (victim != nullptr) {
-            evictions_.fetch_add(1, std::memory_order_relaxed);
-            return victim;
+// Looks at some nodes of the shard for one that is clean, without pins, and was not used since the hand
+// came by last, and takes it out.
+Node* NodeCache::evict_from(Shard& shard, uint32_t& looked_at) {
+    const uint32_t steps = shard.count < 16 ? 2 * shard.count : 32;
+    for (uint32_t step = 0; step < steps; ++step, ++looked_at) {
+        Node* node = shard.clock_hand;
+        shard.clock_hand = node->clock_next;
+        // Dirty nodes are always pinned. Who reads without locks may be about to pin it: he or we.
+        uint32_t pins = 0;
+        if (node->pins.load(std::memory_order_relaxed) == 0 &&
+            !node->referenced.exchange(false, std::memory_order_relaxed) &&
+            node->pins.compare_exchange_strong(pins, Node::kDropped, std::memory_order_acq_rel)) {
+            node->version.store(Node::kUnreadable, std::memory_order_release);
+            unlink(shard, node);
+            return node;
         }
     }
     return nullptr;
 }
 
-Result<Node*> NodeCache::allocate_node() {
-    if (nodes_.load(std::memory_order_relaxed) >= budget_nodes_) {
-        Node* victim = evict_one();
-        if (victim != nullptr) {
-            victim->failed = false;
-            victim->obsolete = false;
-            victim->dirty_next = nullptr;
-            return victim;
+// Several at once, since one look at the readers serves them all.
+void NodeCache::evict_some() {
+    const uint64_t share = budget_nodes_ / 64 + 1;
+    const uint64_t wanted = share < kEvictedAtOnce ? share : kEvictedAtOnce;
+    uint64_t taken = 0;
+    uint32_t looked_at = 0;
+    for (uint32_t i = 0; i < kShards && taken < wanted && looked_at < kEvictionEffort; ++i) {
+        Shard& shard = shards_[evict_cursor_.fetch_add(1, std::memory_order_relaxed) % kShards];
+        if (!shard.lock.try_lock()) {
+            continue;
         }
+        Node* victim = evict_from(shard, looked_at);
+        shard.lock.unlock();
+        if (victim != nullptr) {
+            taken++;
+            retire(victim);
+        }
+    }
+    evictions_.fetch_add(taken, std::memory_order_relaxed);
+}
+
+void NodeCache::retire(Node* node) {
+    MutexLock lock(retired_lock_);
+    node->clock_next = retired_;
+    retired_ = node;
+    retired_count_++;
+    if (retired_count_ >= kRetiredAtOnce) {
+        poll_readers();
+    }
+}
+
+Node* NodeCache::take_retired() {
+    MutexLock lock(retired_lock_);
+    if (reusable_ == nullptr && (retired_ != nullptr || waiting_ != nullptr)) {
+        poll_readers();
+    }
+    Node* node = reusable_;
+    if (node != nullptr) {
+        reusable_ = node->clock_next;
+        reusable_count_--;
+        node->clock_next = nullptr;
+    }
+    return node;
+}
+
+// Moves nodes on by a stage if their readers have left; never waits.
+void NodeCache::poll_readers() {
+    for (uint32_t stage = 0; stage < 2; ++stage) {
+        if (waiting_ != nullptr) {
+            if (!readers_.poll_grace_period(grace_period_)) {
+                return;
+            }
+            while (waiting_ != nullptr) {
+                Node* node = waiting_;
+                waiting_ = node->clock_next;
+                if (reusable_count_ >= kKeptForUse) {
+                    free_node(node);
+                    continue;
+                }
+                node->clock_next = reusable_;
+                reusable_ = node;
+                reusable_count_++;
+            }
+        }
+        if (retired_ == nullptr) {
+            return;
+        }
+        waiting_ = retired_;
+        retired_ = nullptr;
+        retired_count_ = 0;
+        grace_period_ = readers_.begin_grace_period();
+    }
+}
+
+Result<Node*> NodeCache::allocate_node() {
+    Node* node = take_retired();
+    if (node == nullptr && nodes_.load(std::memory_order_relaxed) >= budget_nodes_) {
+        evict_some();
+        node = take_retired();
+    }
+    if (node != nullptr) {
+        node->version.store(Node::kUnreadable, std::memory_order_relaxed);
+        node->pins.store(0, std::memory_order_relaxed);
+        node->failed = false;
+        node->obsolete = false;
+        node->dirty_next = nullptr;
+        return node;
     }
     void* memory = host::allocate(sizeof(Node));
     void* page = memory != nullptr ? host::allocate_pages(kBlockBytes) : nullptr;
@@ -342,7 +415,7 @@ Result<Node*> NodeCache::allocate_node() {
         return Error::enomem;
     }
     nodes_.fetch_add(1, std::memory_order_relaxed);
-    Node* node = new (memory) Node;
+    node = new (memory) Node;
     node->page = static_cast<unsigned char*>(page);
     return node;
 }
@@ -352,6 +425,14 @@ void NodeCache::free_node(Node* node) {
     node->~Node();
     host::release(node, sizeof(Node));
     nodes_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void NodeCache::free_list(Node* list) {
+    while (list != nullptr) {
+        Node* node = list;
+        list = node->clock_next;
+        free_node(node);
+    }
 }
 
 Result<void> NodePins::add(Node* node) {

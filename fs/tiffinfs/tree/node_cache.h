@@ -4,11 +4,17 @@
 // Since a node of a sealed generation never changes and a changed one gets a new block, the cache needs
 // no versions. Clean nodes without pins are evicted (second chance) when the budget is used up; dirty
 // ones stay until a checkpoint has written them.
+//
+// A node can also be looked at without a lock or a pin, inside an epoch of readers(): what leaves the cache
+// is used again only when all readers have left who could have found it (epoch-based reclamation, Fraser,
+// "Practical lock-freedom", 2004).
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 
+#include "fs/base/reader_epochs.h"
+#include "fs/base/striped_counter.h"
 #include "fs/tiffinfs/format.h"
 #include "fs/tiffinfs/space/allocator.h"
 #include "fs/tiffinfs/space/damage_listener.h"
@@ -78,9 +84,24 @@ class NodeCache {
     Node* find_cached(uint64_t block);
     void unpin(Node* node) {
         if (node->pins.fetch_sub(1, std::memory_order_acq_rel) == (Node::kDropped | 1U)) {
-            free_node(node);
+            retire(node);
         }
     }
+
+    // ---- Without locks. Readers neither wait for anything inside an epoch but for a node's lock, nor
+    // call get(), which may have to wait for readers. ----
+    ReaderEpochs& readers() { return readers_; }
+    // Inside an epoch: the node at `block` when it is in memory, else nullptr. It may be leaving.
+    Node* peek(uint64_t block) const;
+    // Inside an epoch: false when the node has left the cache.
+    [[nodiscard]] static bool try_pin(Node* node);
+    // For the counters, and for eviction: `node` was used.
+    static void note_use(Node* node) {
+        if (!node->referenced.load(std::memory_order_relaxed)) {
+            node->referenced.store(true, std::memory_order_relaxed);
+        }
+    }
+    void count_hits(uint32_t nodes) { hits_.add(nodes); }
 
     // Enters a new node, made from the pool, as dirty: it stays pinned for the caller, and a second
     // time until clean().
@@ -99,6 +120,7 @@ class NodeCache {
 
     // A node object with a page, from evicted or new memory. Errors: enomem.
     Result<Node*> allocate_node();
+    // Frees one that has not been in the cache since.
     void free_node(Node* node);
 
     uint64_t dirty_bytes() const {
@@ -120,37 +142,53 @@ class NodeCache {
     static constexpr uint32_t kShards = 64;
     struct alignas(64) Shard {
         host::Mutex lock{host::LockClass::node_cache};
-        Node** buckets GUARDED_BY(lock) = nullptr;
         Node* clock_hand GUARDED_BY(lock) = nullptr;  // ring of all nodes of the shard
         uint32_t count GUARDED_BY(lock) = 0;
-        // Changed under the lock. One counter for all shards would travel between the processors with
-        // every look at a node.
-        std::atomic<uint64_t> hits{0};
     };
     Shard& shard_of(uint64_t block);
-    // find_cached() for get().
-    Node* find_and_count(uint64_t block);
     Node* find_and_pin(Shard& shard, uint64_t block) REQUIRES(shard.lock);
-    Node** bucket_of(Shard& shard, uint64_t block) REQUIRES(shard.lock);
+    std::atomic<Node*>& bucket_of(uint64_t block) const;
     void link(Shard& shard, Node* node) REQUIRES(shard.lock);
     void unlink(Shard& shard, Node* node) REQUIRES(shard.lock);
     Error report_second_parent(uint64_t block);
     Result<Node*> load(uint64_t block, uint64_t generation, uint8_t level);
-    Node* evict_one();
+    // Takes nodes out that nobody needs, up to a small number.
+    void evict_some();
+    Node* evict_from(Shard& shard, uint32_t& looked_at) REQUIRES(shard.lock);
+    // The node has left the cache and nobody has it pinned.
+    void retire(Node* node);
+    // One that no reader can have found, or nullptr.
+    Node* take_retired();
+    void poll_readers() REQUIRES(retired_lock_);
+    void free_list(Node* list);
 
     vfs::BlockDevice& device_;
     DamageListener& listener_;
     uint64_t budget_nodes_;
     uint64_t volume_nonce_ = 0;
     uint64_t total_blocks_ = 0;
-    uint32_t buckets_per_shard_ = 0;
+    uint32_t bucket_count_ = 0;  // a power of two
+    // Changed under the locks of the shards; a bucket's nodes all belong to one.
+    std::atomic<Node*>* buckets_ = nullptr;
     std::atomic<uint64_t> nodes_{0};  // in memory, spare ones included
     std::atomic<uint64_t> dirty_nodes_{0};
     std::atomic<uint32_t> evict_cursor_{0};
     std::atomic<uint64_t> last_failed_block_{0};
+    StripedCounter hits_;
     std::atomic<uint64_t> misses_{0};
     std::atomic<uint64_t> evictions_{0};
     Shard shards_[kShards];
+
+    ReaderEpochs readers_;
+    host::Mutex retired_lock_{host::LockClass::node_cache};
+    // Three stages, linked by clock_next: those that have left the cache lately; those for whose readers
+    // grace_period_ waits; those that can be used again.
+    Node* retired_ GUARDED_BY(retired_lock_) = nullptr;
+    Node* waiting_ GUARDED_BY(retired_lock_) = nullptr;
+    Node* reusable_ GUARDED_BY(retired_lock_) = nullptr;
+    uint64_t grace_period_ GUARDED_BY(retired_lock_) = 0;
+    uint32_t retired_count_ GUARDED_BY(retired_lock_) = 0;
+    uint32_t reusable_count_ GUARDED_BY(retired_lock_) = 0;
 
     host::Mutex dirty_lock_{host::LockClass::leaf};
     Node* dirty_list_ GUARDED_BY(dirty_lock_) = nullptr;
@@ -174,9 +212,9 @@ class NodePool {
     }
     // Gives all spare blocks that are not reserved back (unmount; before enospc is final).
     void drain();
-    uint64_t spare_blocks();
+    uint64_t spare_blocks() const { return counts().spare; }
     // What open transactions may still take.
-    uint64_t reserved_nodes();
+    uint64_t reserved_nodes() const { return counts().reserved; }
     // How many were taken beyond a reservation: 0, as tests assert.
     uint64_t overdrawn_nodes();
     Allocator& allocator() { return allocator_; }
@@ -187,13 +225,24 @@ class NodePool {
     // Adds `count` spare nodes; `made` says how many, also on failure. Errors: enospc, enomem, eio.
     Result<void> refill(uint32_t count, SpacePriority priority, uint32_t& made);
 
+    // Both numbers change in one step, so that a reservation needs neither the lock nor a second line of
+    // the processor's cache.
+    struct alignas(8) Counts {
+        uint32_t spare = 0;
+        uint32_t reserved = 0;
+    };
+    Counts counts() const { return counts_.load(std::memory_order_relaxed); }
+    template <typename Change>
+    Counts change_counts(Change change);
+
     NodeCache& cache_;
     Allocator& allocator_;
     host::Mutex lock_{host::LockClass::node_pool};
-    Node* spare_ GUARDED_BY(lock_) = nullptr;  // linked by hash_next
-    uint32_t spare_count_ GUARDED_BY(lock_) = 0;
-    uint32_t reserved_ GUARDED_BY(lock_) = 0;
+    // At least counts_.spare nodes: who adds some counts them afterwards, who takes one before.
+    Node* spare_ GUARDED_BY(lock_) = nullptr;  // linked by clock_next
     uint64_t overdrawn_ GUARDED_BY(lock_) = 0;
+    alignas(64) std::atomic<Counts> counts_{};
+    static_assert(std::atomic<Counts>::is_always_lock_free);
 };
 
 }  // namespace tiffin::tiffinfs

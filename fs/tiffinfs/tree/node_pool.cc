@@ -11,30 +11,43 @@ NodePool::~NodePool() {
     MutexLock lock(lock_);
     while (spare_ != nullptr) {
         Node* node = spare_;
-        spare_ = node->hash_next;
+        spare_ = node->clock_next;
         cache_.free_node(node);
     }
+}
+
+// Replaces the counts by change(counts) in one step, and returns what they are then.
+template <typename Change>
+NodePool::Counts NodePool::change_counts(Change change) {
+    Counts before = counts();
+    Counts after = change(before);
+    while (!counts_.compare_exchange_weak(before, after, std::memory_order_relaxed)) {
+        after = change(before);
+    }
+    return after;
 }
 
 Result<void> NodePool::reserve(uint32_t count, SpacePriority priority,
                                NodeReservation& reservation) {
     // Bounded: others may take what we refill, but each round adds what we need.
     for (uint32_t attempt = 0; attempt < 16; ++attempt) {
-        uint32_t missing = 0;
-        {
-            MutexLock lock(lock_);
+        Counts before = counts();
+        do {
             // Spare nodes that others took from the reserve still count as part of it.
-            const uint64_t left = allocator_.free_blocks() + spare_count_ - reserved_;
+            const uint64_t left = allocator_.free_blocks() + before.spare - before.reserved;
             if (left < count + allocator_.kept_blocks(priority)) {
                 return Error::enospc;
             }
-            if (spare_count_ >= reserved_ + count) {
-                reserved_ += count;
-                reservation.nodes += count;
-                return {};
+            if (before.spare < before.reserved + count) {
+                break;
             }
-            missing = reserved_ + count - spare_count_;
+        } while (!counts_.compare_exchange_weak(before, {before.spare, before.reserved + count},
+                                                std::memory_order_relaxed));
+        if (before.spare >= before.reserved + count) {
+            reservation.nodes += count;
+            return {};
         }
+        const uint32_t missing = before.reserved + count - before.spare;
         uint32_t made = 0;
         Result<void> refilled = refill(missing + kMarginNodes, priority, made);
         if (!refilled.ok() && made < missing) {
@@ -66,12 +79,12 @@ Result<void> NodePool::refill(uint32_t count, SpacePriority priority, uint32_t& 
                 break;
             }
             node.value()->block = range->first_block + i;
-            node.value()->hash_next = nullptr;
+            node.value()->clock_next = nullptr;
             node.value()->referenced.store(false, std::memory_order_relaxed);
             if (last == nullptr) {
                 first = node.value();
             } else {
-                last->hash_next = node.value();
+                last->clock_next = node.value();
             }
             last = node.value();
             made++;
@@ -83,9 +96,9 @@ Result<void> NodePool::refill(uint32_t count, SpacePriority priority, uint32_t& 
     if (first != nullptr) {
         // In the order of their blocks, so that what is taken together is written together.
         MutexLock lock(lock_);
-        last->hash_next = spare_;
+        last->clock_next = spare_;
         spare_ = first;
-        spare_count_ += made;
+        change_counts([&](Counts now) { return Counts{now.spare + made, now.reserved}; });
     }
     if (made < count) {
         return error;
@@ -94,30 +107,32 @@ Result<void> NodePool::refill(uint32_t count, SpacePriority priority, uint32_t& 
 }
 
 void NodePool::unreserve(NodeReservation& reservation) {
-    MutexLock lock(lock_);
-    TIFFIN_ASSERT(reserved_ >= reservation.nodes);
-    reserved_ -= reservation.nodes;
+    if (reservation.nodes > 0) {
+        change_counts([&](Counts now) {
+            TIFFIN_ASSERT(now.reserved >= reservation.nodes);
+            return Counts{now.spare, now.reserved - reservation.nodes};
+        });
+    }
     reservation = {};
 }
 
 Node* NodePool::take(NodeReservation& reservation) {
     MutexLock lock(lock_);
-    if (reservation.nodes > 0) {
-        reservation.nodes--;
-        reserved_--;
-    } else {
-        // More than was thought to be needed at most: a mistake that the margin may cover.
-        TIFFIN_ASSERT(spare_count_ > reserved_);
-        overdrawn_++;
-    }
+    // More than was thought to be needed at most: a mistake that the margin may cover.
+    const bool overdrawn = reservation.nodes == 0;
+    change_counts([&](Counts now) {
+        TIFFIN_ASSERT(now.spare > 0 && (!overdrawn || now.spare > now.reserved));
+        return Counts{now.spare - 1, now.reserved - (overdrawn ? 0 : 1)};
+    });
+    overdrawn_ += overdrawn ? 1 : 0;
+    reservation.nodes -= overdrawn ? 0 : 1;
     if (reservation.kept > 0) {
         reservation.kept--;
     }
     Node* node = spare_;
     TIFFIN_ASSERT(node != nullptr);
-    spare_ = node->hash_next;
-    spare_count_--;
-    node->hash_next = nullptr;
+    spare_ = node->clock_next;
+    node->clock_next = nullptr;
     node->pins.store(1, std::memory_order_relaxed);
     return node;
 }
@@ -127,31 +142,25 @@ void NodePool::drain() {
         Node* node = nullptr;
         {
             MutexLock lock(lock_);
-            if (spare_count_ <= reserved_) {
+            bool taken = false;
+            change_counts([&](Counts now) {
+                taken = now.spare > now.reserved;
+                return Counts{now.spare - (taken ? 1 : 0), now.reserved};
+            });
+            if (!taken) {
                 return;
             }
             node = spare_;
-            spare_ = node->hash_next;
-            spare_count_--;
+            spare_ = node->clock_next;
         }
         allocator_.cancel({node->block, 1});
         cache_.free_node(node);
     }
 }
 
-uint64_t NodePool::spare_blocks() {
-    MutexLock lock(lock_);
-    return spare_count_;
-}
-
 uint64_t NodePool::overdrawn_nodes() {
     MutexLock lock(lock_);
     return overdrawn_;
-}
-
-uint64_t NodePool::reserved_nodes() {
-    MutexLock lock(lock_);
-    return reserved_;
 }
 
 }  // namespace tiffin::tiffinfs

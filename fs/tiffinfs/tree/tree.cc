@@ -13,26 +13,13 @@ namespace {
 // How many leaves neighbouring keys with `bytes` of slots and values fill at most.
 uint32_t leaves_of(uint32_t bytes) { return bytes / (kNodeSpaceBytes / 3) + 2; }
 
-// Whether the keys of a node are those that its parent sends there. With others (in a damaged tree)
-// looking for a key and walking over it would come to different places. An inner node's first key
-// counts for nothing: its first child covers all below the second.
-bool is_within(const Node* node, Key lower, Key upper) {
-    const uint32_t count = node->header().count;
-    if (node->level > 0) {
-        const InnerEntry* entries = inner_entries(node->page);
-        return count < 2 || (lower <= entries[1].key && entries[count - 1].key < upper);
-    }
-    return count == 0 ||
-           (lower <= leaf_key(node->page, 0) && leaf_key(node->page, count - 1) < upper);
-}
-
 }  // namespace
 
 Tree::Tree(NodeCache& cache, NodePool& pool) : cache_(cache), pool_(pool) {}
 
 void Tree::start(const TreeRoot& root, uint64_t generation) {
     ExclusiveLock lock(root_lock_);
-    root_ = root;
+    set_root(root);
     generation_ = generation;
 }
 
@@ -62,6 +49,18 @@ void Tree::leave_shared(Node* node) NO_THREAD_SAFETY_ANALYSIS {
     cache_.unpin(node);
 }
 
+// Keeps a node in memory that a change of this transaction may copy, or drop.
+Result<void> Tree::pin_for_change(Node* node, NodePins& pins) {
+    // Its block is freed then, which needs the bitmap.
+    TRY(pool_.allocator().load({node->block, 1}));
+    node->pins.fetch_add(1, std::memory_order_relaxed);
+    Result<void> kept = pins.add(node);
+    if (!kept.ok()) {
+        cache_.unpin(node);
+    }
+    return kept;
+}
+
 // Returns the leaf that covers `key`, pinned and locked shared, and what it covers. With `pins`, the
 // whole path stays pinned.
 Result<Node*> Tree::descend_shared(Key key, Bounds& bounds,
@@ -81,58 +80,70 @@ Result<Node*> Tree::descend_shared(Key key, Bounds& bounds,
     bounds = {kMinimumKey, kMaximumKey, false};
     while (true) {
         if (pins != nullptr) {
-            // A copy of the node frees its block, which needs the bitmap.
-            Result<void> kept = pool_.allocator().load({node->block, 1});
+            Result<void> kept = pin_for_change(node, *pins);
             if (!kept.ok()) {
                 leave_shared(node);
                 return kept.error();
             }
-            node->pins.fetch_add(1, std::memory_order_relaxed);
-            kept = pins->add(node);
-            if (!kept.ok()) {
-                cache_.unpin(node);
-                leave_shared(node);
-                return kept.error();
-            }
-        }
-        if (!is_within(node, bounds.lower, bounds.upper)) {
-            Error error = cache_.report_misplaced_keys(node);
-            leave_shared(node);
-            return error;
         }
         if (node->level == 0) {
+            if (!keys_are_within(node->page, 0, bounds.lower, bounds.upper)) {
+                return leave_misplaced(node);
+            }
             return node;
         }
-        uint32_t index = inner_find(node->page, key);
-        const InnerEntry* entries = inner_entries(node->page);
-        if (index + 1 < node->header().count) {
-            bounds.upper = entries[index + 1].key;
+        InnerEntry child;
+        if (!look_up_child(node, key, bounds, child)) {
+            return leave_misplaced(node);
         }
-        if (index > 0) {
-            bounds.lower = entries[index].key;
-        }
-        if (node->header().count > 1) {
-            bounds.falls_to_right = index == 0;
-        }
-        Result<Node*> child =
-            cache_.get(entries[index].child_block, entries[index].child_generation,
-                       static_cast<uint8_t>(node->level - 1));
-        if (!child.ok()) {
+        Result<Node*> next = cache_.get(child.child_block, child.child_generation,
+                                        static_cast<uint8_t>(node->level - 1));
+        if (!next.ok()) {
             leave_shared(node);
-            return child.error();
+            return next.error();
         }
-        locked = lock_loaded_shared(child.value());
+        locked = lock_loaded_shared(next.value());
         leave_shared(node);
         if (!locked.ok()) {
             return locked.error();
         }
-        node = child.value();
+        node = next.value();
     }
+}
+
+Error Tree::leave_misplaced(Node* node) {
+    Error error = cache_.report_misplaced_keys(node);
+    leave_shared(node);
+    return error;
+}
+
+// The leaf that covers `key`, pinned and locked shared, and what it covers.
+Result<Node*> Tree::find_leaf_shared(Key key, Bounds& bounds) {
+    if (Node* leaf = find_leaf(key, LeafUse::read, bounds); leaf != nullptr) {
+        return leaf;
+    }
+    return descend_shared(key, bounds, nullptr);
+}
+
+// The same for a leaf that is to be changed: it stays pinned, and what could leave memory of the way to it.
+// Without locks that is nothing else, since nodes of this generation stay until it is written, which waits
+// for the end of this transaction.
+Result<Node*> Tree::find_leaf_to_prepare(Key key, Bounds& bounds, NodePins& pins, Way way) {
+    Node* leaf = way == Way::any ? find_leaf(key, LeafUse::prepare, bounds) : nullptr;
+    if (leaf == nullptr) {
+        return descend_shared(key, bounds, &pins);
+    }
+    Result<void> kept = pin_for_change(leaf, pins);
+    if (!kept.ok()) {
+        leave_shared(leaf);
+        return kept.error();
+    }
+    return leaf;
 }
 
 Result<uint32_t> Tree::get(Key key, MutableByteSpan buffer) NO_THREAD_SAFETY_ANALYSIS {
     Bounds bounds;
-    Node* leaf = TRY(descend_shared(key, bounds, nullptr));
+    Node* leaf = TRY(find_leaf_shared(key, bounds));
     uint32_t index = leaf_lower_bound(leaf->page, key);
     if (index == leaf->header().count || !(leaf_key(leaf->page, index) == key)) {
         leave_shared(leaf);
@@ -154,7 +165,7 @@ Result<uint32_t> Tree::get(Key key, MutableByteSpan buffer) NO_THREAD_SAFETY_ANA
 Result<void> Tree::scan(Key first, Key end, TreeVisitor& visitor) NO_THREAD_SAFETY_ANALYSIS {
     while (first < end) {
         Bounds bounds;
-        Node* leaf = TRY(descend_shared(first, bounds, nullptr));
+        Node* leaf = TRY(find_leaf_shared(first, bounds));
         uint32_t count = leaf->header().count;
         for (uint32_t i = leaf_lower_bound(leaf->page, first); i < count; ++i) {
             Key key = leaf_key(leaf->page, i);
@@ -190,7 +201,7 @@ Result<void> Tree::find_last(Key at_or_before, Key not_before,
                              KeyAndValue& found) NO_THREAD_SAFETY_ANALYSIS {
     while (not_before <= at_or_before) {
         Bounds bounds;
-        Node* leaf = TRY(descend_shared(at_or_before, bounds, nullptr));
+        Node* leaf = TRY(find_leaf_shared(at_or_before, bounds));
         uint32_t index = leaf_lower_bound(leaf->page, at_or_before);
         bool exact = index < leaf->header().count && leaf_key(leaf->page, index) == at_or_before;
         if (exact || index > 0) {
@@ -213,7 +224,7 @@ Result<void> Tree::find_last(Key at_or_before, Key not_before,
 Result<void> Tree::find_first(Key first, Key end, KeyAndValue& found) NO_THREAD_SAFETY_ANALYSIS {
     while (first < end) {
         Bounds bounds;
-        Node* leaf = TRY(descend_shared(first, bounds, nullptr));
+        Node* leaf = TRY(find_leaf_shared(first, bounds));
         uint32_t index = leaf_lower_bound(leaf->page, first);
         if (index < leaf->header().count) {
             bool inside = leaf_key(leaf->page, index) < end;
@@ -314,21 +325,29 @@ Result<void> Tree::prepare(Key first, Key last, NodePins& pins) NO_THREAD_SAFETY
     Key key = first;
     while (true) {
         Bounds bounds;
-        Node* leaf = TRY(descend_shared(key, bounds, &pins));
-        bool needs_predecessor = key == first && leaf_lower_bound(leaf->page, first) == 0;
-        bool needs_successor = bounds.falls_to_right && leaf->header().count <= kFewKeys;
-        leave_shared(leaf);
+        bool needs_predecessor = false;
+        bool needs_successor = false;
+        for (const Way way : {Way::any, Way::with_locks}) {
+            Node* leaf = TRY(find_leaf_to_prepare(key, bounds, pins, way));
+            needs_predecessor = key == first && leaf_lower_bound(leaf->page, first) == 0;
+            needs_successor = bounds.falls_to_right && leaf->header().count <= kFewKeys;
+            leave_shared(leaf);
+            if (!needs_predecessor && !needs_successor) {
+                break;
+            }
+            // Which leaf is the neighbour has to be known for sure: again, with locks.
+        }
         if (needs_predecessor && !(bounds.lower == kMinimumKey) && bounds.lower <= first) {
             Bounds before;
-            leaf = TRY(descend_shared(previous_key(bounds.lower), before, &pins));
-            leave_shared(leaf);
+            leave_shared(TRY(
+                find_leaf_to_prepare(previous_key(bounds.lower), before, pins, Way::with_locks)));
         }
         bool is_last = bounds.upper == kMaximumKey || !(key < bounds.upper);
         if (is_last || last < bounds.upper) {
             if (needs_successor && !is_last) {
                 // It takes over the range of this leaf should that become empty, if it is at hand.
-                leaf = TRY(descend_shared(bounds.upper, bounds, &pins));
-                leave_shared(leaf);
+                leave_shared(
+                    TRY(find_leaf_to_prepare(bounds.upper, bounds, pins, Way::with_locks)));
             }
             return {};
         }
@@ -340,7 +359,7 @@ NodesNeeded Tree::nodes_needed(uint32_t records, uint32_t contiguous_bytes) cons
     // The tree may grow by a level meanwhile. A change copies its path and, in the worst case, splits
     // every node on it and adds a root. Neighbours share their path; here their leaves are taken to be
     // no emptier than usual, which Transaction::prepare() looks at.
-    const uint32_t height = root().level + 2U;
+    const uint32_t height = root_level() + 2U;
     NodesNeeded needed{records * height, records * (height + 1)};
     if (contiguous_bytes > 0) {
         const uint32_t leaves = leaves_of(contiguous_bytes);

@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // The ordered tree that holds everything: a copy-on-write B+ tree of keys and values (format.h).
 //
-// Reading takes shared locks hand over hand from the root. Writing first tries the same way with an
-// exclusive lock on the leaf only; when the leaf was not made in this generation (it must be copied
-// first: what a checkpoint has sealed never changes) or has no room, it starts over with exclusive
-// locks from the lowest ancestor that can absorb the change. A copied node gets its new block at once,
-// so that a checkpoint has nothing to fix up.
+// Readers come to their leaf without a lock and without writing to anything that others read: each inner
+// node has a version, which says afterwards whether what was read is so (optimistic lock coupling: Leis,
+// Scheibner, Kemper, Neumann, "The ART of Practical Synchronization", DaMoN 2016). Only the leaf is pinned
+// and locked. Where that does not lead there, because a node is not in memory or changes all the time, they
+// take shared locks hand over hand from the root. Writing first tries the same ways with an exclusive lock
+// on the leaf; when the leaf was not made in this generation (it must be copied first: what a checkpoint
+// has sealed never changes) or has no room, it starts over with exclusive locks from the lowest ancestor
+// that can absorb the change. A copied node gets its new block at once, so that a checkpoint has nothing to
+// fix up.
 //
 // Changes happen inside an open transaction, after prepare() has loaded and pinned the paths and
 // nodes have been reserved: then they cannot fail. What one tree operation does is atomic; isolation
 // between operations is the business of the callers' object locks.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "fs/tiffinfs/format.h"
@@ -137,7 +142,28 @@ class Tree {
         Node* leaf() { return steps[count - 1].node; }
     };
 
+    enum class LeafUse : uint8_t {
+        read,     // locked shared
+        prepare,  // the same, on a way that nothing but its leaf needs to be pinned for
+        change,   // locked exclusively
+    };
+    // The leaf that covers `key`, pinned and locked, without another lock; nullptr when the way with locks
+    // has to be taken. The bounds lie within those that a descent with locks would find: a neighbour's range
+    // may have been added meanwhile.
+    Node* find_leaf(Key key, LeafUse use, Bounds& bounds);
+    enum class Attempt : uint8_t { found, again, give_up };
+    Attempt try_find_leaf(Key key, LeafUse use, Bounds& bounds, Node*& leaf);
+    static bool look_up_child(const Node* node, Key key, Bounds& bounds, InnerEntry& child);
+    static void lock_leaf(Node* leaf, LeafUse use);
+    static void unlock_leaf(Node* leaf, LeafUse use);
+
+    // The same with locks. With `pins`, all nodes on the way that could leave memory are pinned.
     Result<Node*> descend_shared(Key key, Bounds& bounds, NodePins* pins);
+    Result<Node*> find_leaf_shared(Key key, Bounds& bounds);
+    Result<void> pin_for_change(Node* node, NodePins& pins);
+    enum class Way : uint8_t { any, with_locks };
+    Result<Node*> find_leaf_to_prepare(Key key, Bounds& bounds, NodePins& pins, Way way);
+    Error leave_misplaced(Node* node);
     Result<void> lock_loaded_shared(Node* node);
     void leave_shared(Node* node);
 
@@ -160,6 +186,7 @@ class Tree {
     void insert_into_parent(Path& path, uint32_t depth, Key separator, Node* right,
                             NodeReservation& reservation);
     void remove_empty_leaf(Path& path, NodeReservation& reservation);
+    bool leave_to_heir(Path& path, uint32_t survivor, NodeReservation& reservation);
     bool make_heir(Node* parent, uint32_t child, NodeReservation& reservation);
     void merge_with_right(Path& path);
     void collapse_root(Path& path, uint32_t depth);
@@ -168,12 +195,23 @@ class Tree {
 
     Node* new_node(uint8_t level, NodeReservation& reservation);
     Node* copy_node(Node* node, NodeReservation& reservation);
+    static void publish_node(Node* node);
     void drop_node(Node* node);
+    void set_root(const TreeRoot& root) REQUIRES(root_lock_);
+    uint8_t root_level() const { return shown_root_.level.load(std::memory_order_relaxed); }
 
     NodeCache& cache_;
     NodePool& pool_;
     mutable host::SharedMutex root_lock_{host::LockClass::tree_root};
     TreeRoot root_ GUARDED_BY(root_lock_);
+    // The same for those who come without the lock; `version` is odd while it changes.
+    struct ShownRoot {
+        std::atomic<uint32_t> version{0};
+        std::atomic<uint64_t> block{0};
+        std::atomic<uint64_t> generation{0};
+        std::atomic<uint8_t> level{0};
+    };
+    ShownRoot shown_root_;
     uint64_t generation_ = 0;  // changes only while no transaction is open
 };
 

@@ -30,9 +30,26 @@ void Tree::start_empty(uint64_t generation,
                        NodeReservation& reservation) NO_THREAD_SAFETY_ANALYSIS {
     generation_ = generation;
     Node* leaf = new_node(0, reservation);
+    publish_node(leaf);
     start({leaf->block, generation, 0}, generation);
     leaf->lock.unlock();
     cache_.unpin(leaf);
+}
+
+// The page of a new node is what it is to be: who finds the node from now on may read it.
+void Tree::publish_node(Node* node) {
+    node->version.store(Node::kUnreadable + 1, std::memory_order_release);
+}
+
+void Tree::set_root(const TreeRoot& root) {
+    const uint32_t version = shown_root_.version.load(std::memory_order_relaxed);
+    shown_root_.version.store(version + 1, std::memory_order_relaxed);
+    // Releasing stores: who sees one of these also sees the odd version.
+    shown_root_.block.store(root.block, std::memory_order_release);
+    shown_root_.generation.store(root.generation, std::memory_order_release);
+    shown_root_.level.store(root.level, std::memory_order_release);
+    shown_root_.version.store(version + 2, std::memory_order_release);
+    root_ = root;
 }
 
 // A fresh node, formatted, pinned and locked. Nobody can reach it yet, so taking its lock cannot wait.
@@ -57,6 +74,7 @@ Node* Tree::copy_node(Node* node, NodeReservation& reservation) NO_THREAD_SAFETY
     copy->header().checksum = 0;
     copy->header().block = header.block;
     copy->header().generation = header.generation;
+    publish_node(copy);
     drop_node(node);
     return copy;
 }
@@ -64,6 +82,9 @@ Node* Tree::copy_node(Node* node, NodeReservation& reservation) NO_THREAD_SAFETY
 // An exclusively locked and pinned node leaves the tree.
 void Tree::drop_node(Node* node) NO_THREAD_SAFETY_ANALYSIS {
     uint64_t block = node->block;
+    // For ever: who is on his way through it begins again.
+    node->version.store(node->version.load(std::memory_order_relaxed) | Node::kUnreadable,
+                        std::memory_order_release);
     cache_.drop(node, node->generation == generation_);
     node->lock.unlock();
     cache_.unpin(node);
@@ -73,6 +94,10 @@ void Tree::drop_node(Node* node) NO_THREAD_SAFETY_ANALYSIS {
 // The leaf that covers `key`, exclusively locked and pinned, its ancestors only passed through.
 Node* Tree::lock_leaf_exclusive(Key key, const NodePins* pins) NO_THREAD_SAFETY_ANALYSIS {
     if (Node* leaf = lock_pinned_leaf(key, pins, true); leaf != nullptr) {
+        return leaf;
+    }
+    Bounds bounds;
+    if (Node* leaf = find_leaf(key, LeafUse::change, bounds); leaf != nullptr) {
         return leaf;
     }
     root_lock_.lock_shared();
@@ -232,8 +257,7 @@ void Tree::descend_exclusive(Key key, uint32_t needed_bytes, bool erasing,
     TIFFIN_ASSERT(!node->failed);
     if (node->generation != generation_) {
         node = copy_node(node, reservation);
-        root_.block = node->block;
-        root_.generation = generation_;
+        set_root({node->block, generation_, node->level});
     }
     path.steps[path.count++] = {node, 0};
     while (true) {
@@ -245,15 +269,15 @@ void Tree::descend_exclusive(Key key, uint32_t needed_bytes, bool erasing,
         }
         uint32_t index = inner_find(node->page, key);
         path.steps[path.count - 1].child = index;
-        InnerEntry& entry = inner_entries(node->page)[index];
+        const InnerEntry& entry = inner_entries(node->page)[index];
         Node* child = MUST(cache_.get(entry.child_block, entry.child_generation,
                                       static_cast<uint8_t>(node->level - 1)));
         child->lock.lock(child->lock_level());
         TIFFIN_ASSERT(!child->failed);
         if (child->generation != generation_) {
             child = copy_node(child, reservation);
-            entry.child_block = child->block;
-            entry.child_generation = generation_;
+            const InnerChange change(node);
+            inner_set_child(node->page, index, child->block, generation_);
         }
         node = child;
         path.steps[path.count++] = {node, 0};
@@ -267,6 +291,7 @@ void Tree::split_leaf(Path& path, Key key, ByteSpan value,
     Key separator = leaf_split(leaf->page, right->page, key, static_cast<uint32_t>(value.size()));
     Node* target = key < separator ? leaf : right;
     leaf_put(target->page, leaf_lower_bound(target->page, key), key, value);
+    publish_node(right);
     insert_into_parent(path, path.count - 1, separator, right, reservation);
     right->lock.unlock();
     cache_.unpin(right);
@@ -284,7 +309,8 @@ void Tree::insert_into_parent(Path& path, uint32_t depth, Key separator, Node* r
         Node* root = new_node(static_cast<uint8_t>(old_root->level + 1), reservation);
         inner_insert(root->page, 0, {kMinimumKey, old_root->block, old_root->generation});
         inner_insert(root->page, 1, entry);
-        root_ = {root->block, root->generation, root->level};
+        publish_node(root);
+        set_root({root->block, root->generation, root->level});
         root->lock.unlock();
         cache_.unpin(root);
         return;
@@ -292,6 +318,7 @@ void Tree::insert_into_parent(Path& path, uint32_t depth, Key separator, Node* r
     Node* parent = path.steps[depth - 1].node;
     uint32_t index = path.steps[depth - 1].child + 1;
     if (parent->header().count < kInnerCapacity) {
+        const InnerChange change(parent);
         inner_insert(parent->page, index, entry);
         return;
     }
@@ -299,12 +326,17 @@ void Tree::insert_into_parent(Path& path, uint32_t depth, Key separator, Node* r
     uint32_t count = parent->header().count;
     uint32_t first_moved = index == count ? count - 1 : count / 2;
     Node* new_right = new_node(parent->level, reservation);
-    Key new_separator = inner_split(parent->page, new_right->page, first_moved);
-    if (index <= first_moved) {
-        inner_insert(parent->page, index, entry);
-    } else {
-        inner_insert(new_right->page, index - first_moved, entry);
+    Key new_separator;
+    {
+        const InnerChange change(parent);
+        new_separator = inner_split(parent->page, new_right->page, first_moved);
+        if (index <= first_moved) {
+            inner_insert(parent->page, index, entry);
+        } else {
+            inner_insert(new_right->page, index - first_moved, entry);
+        }
     }
+    publish_node(new_right);
     insert_into_parent(path, depth - 1, new_separator, new_right, reservation);
     new_right->lock.unlock();
     cache_.unpin(new_right);

@@ -31,28 +31,20 @@ void Tree::remove_empty_leaf(Path& path, NodeReservation& reservation) NO_THREAD
         // Nothing above has another child, so the whole tree is empty: the leaf becomes the root.
         TIFFIN_ASSERT(path.root_locked);
         Node* leaf = path.leaf();
-        root_ = {leaf->block, leaf->generation, 0};
+        set_root({leaf->block, leaf->generation, 0});
         for (uint32_t i = path.first; i < depth; ++i) {
             drop_node(path.steps[i].node);
             path.steps[i].node = nullptr;
         }
         return;
     }
-    // No descent comes to these any more while the node above them is locked, and who has the leaf pinned
-    // (lock_pinned_leaf) leaves it because it is empty. Their locks must not be in the way of their
-    // neighbours'.
-    for (uint32_t i = survivor; i <= depth; ++i) {
-        path.steps[i].node->lock.unlock();
+    {
+        const InnerChange change(path.steps[survivor - 1].node);
+        if (!leave_to_heir(path, survivor, reservation)) {
+            return;  // an empty leaf does no harm
+        }
+        inner_erase(path.steps[survivor - 1].node->page, path.steps[survivor - 1].child);
     }
-    const bool has_heir =
-        make_heir(path.steps[survivor - 1].node, path.steps[survivor - 1].child, reservation);
-    for (uint32_t i = survivor; i <= depth; ++i) {
-        path.steps[i].node->lock.lock(path.steps[i].node->lock_level());
-    }
-    if (!has_heir) {
-        return;  // an empty leaf does no harm
-    }
-    inner_erase(path.steps[survivor - 1].node->page, path.steps[survivor - 1].child);
     for (uint32_t i = survivor; i <= depth; ++i) {
         drop_node(path.steps[i].node);
         path.steps[i].node = nullptr;
@@ -60,17 +52,43 @@ void Tree::remove_empty_leaf(Path& path, NodeReservation& reservation) NO_THREAD
     collapse_root(path, survivor - 1);
 }
 
+// Looks for the heir of the path from `survivor` on, whose locks must not be in the way of their neighbours'.
+// No descent comes to these nodes meanwhile: the node above them is locked and being changed, for those
+// without locks all inner ones are; and who has the leaf pinned (lock_pinned_leaf) leaves it because it is
+// empty.
+bool Tree::leave_to_heir(Path& path, uint32_t survivor,
+                         NodeReservation& reservation) NO_THREAD_SAFETY_ANALYSIS {
+    const uint32_t leaf = path.count - 1;
+    for (uint32_t i = survivor; i < leaf; ++i) {
+        path.steps[i].node->version.fetch_add(1, std::memory_order_relaxed);
+    }
+    for (uint32_t i = survivor; i <= leaf; ++i) {
+        path.steps[i].node->lock.unlock();
+    }
+    const Step& above = path.steps[survivor - 1];
+    const bool has_heir = make_heir(above.node, above.child, reservation);
+    for (uint32_t i = survivor; i <= leaf; ++i) {
+        path.steps[i].node->lock.lock(path.steps[i].node->lock_level());
+    }
+    // Without an heir they stay, with one they go.
+    for (uint32_t i = survivor; i < leaf && !has_heir; ++i) {
+        path.steps[i].node->version.fetch_add(1, std::memory_order_release);
+    }
+    return has_heir;
+}
+
 // When child `child` of `parent` goes, the nearest leaf on its left, or without one on its right, takes
 // over its range. Keys of that range may be prepared, by this transaction or others, and the heir is not
 // among the nodes they have pinned; so the way to it is made one of this generation, which stays in
 // memory as long as any of them is open. False when that would need I/O, or more nodes than are reserved.
+// `parent` is being changed already (InnerChange).
 bool Tree::make_heir(Node* parent, uint32_t child,
                      NodeReservation& reservation) NO_THREAD_SAFETY_ANALYSIS {
     const bool is_left = child > 0;
     uint32_t index = is_left ? child - 1 : child + 1;
     Node* above = parent;
     while (true) {
-        InnerEntry& entry = inner_entries(above->page)[index];
+        const InnerEntry entry = inner_entries(above->page)[index];
         const auto level = static_cast<uint8_t>(above->level - 1);
         Node* node = cache_.find_cached(entry.child_block);
         if (node != nullptr && node->level != level) {
@@ -90,8 +108,12 @@ bool Tree::make_heir(Node* parent, uint32_t child,
             if (!is_due) {
                 reservation.kept = kept;
             }
-            entry.child_block = node->block;
-            entry.child_generation = generation_;
+            if (above == parent) {
+                inner_set_child(above->page, index, node->block, generation_);
+            } else {
+                const InnerChange change(above);
+                inner_set_child(above->page, index, node->block, generation_);
+            }
         }
         if (above != parent) {
             above->lock.unlock();
@@ -118,7 +140,7 @@ void Tree::collapse_root(Path& path, uint32_t depth) NO_THREAD_SAFETY_ANALYSIS {
     path.steps[depth].node = nullptr;
     while (true) {
         const InnerEntry& only = inner_entries(node->page)[0];
-        root_ = {only.child_block, only.child_generation, static_cast<uint8_t>(node->level - 1)};
+        set_root({only.child_block, only.child_generation, static_cast<uint8_t>(node->level - 1)});
         drop_node(node);
         node = lock_if_at_hand(root_.block, root_.generation, root_.level);
         if (node == nullptr) {
@@ -181,7 +203,10 @@ void Tree::merge_with_right(Path& path) NO_THREAD_SAFETY_ANALYSIS {
         return;
     }
     leaf_merge(leaf->page, right->page);
-    inner_erase(parent->page, index + 1);
+    {
+        const InnerChange change(parent);
+        inner_erase(parent->page, index + 1);
+    }
     drop_node(right);
     collapse_root(path, path.count - 2);
 }

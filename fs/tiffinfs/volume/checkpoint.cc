@@ -75,14 +75,14 @@ Result<void> Volume::checkpoint_after(uint64_t seen) {
 
 Result<void> Volume::seal(Seal& sealed, Ending ending) {
     // The gate closes: when it is ours, no transaction is open.
-    ExclusiveLock gate(gate_);
+    ClosedGate gate(gate_);
     sealed.generation = tree_.generation();
     TRY(allocator_.seal(sealed.generation));
     sealed.ticket = replaying_ ? 0 : journal_.seal(sealed.generation + 1);
     sealed.root = tree_.root();
     sealed.dirty = cache_.take_dirty();
     sealed.next_node = next_node_.load(std::memory_order_relaxed);
-    sealed.node_count = node_count_.load(std::memory_order_relaxed);
+    sealed.node_count = node_count();
     tree_.advance_generation(sealed.generation + 1);
     if (ending == Ending::read_only) {
         read_only_.store(true, std::memory_order_relaxed);

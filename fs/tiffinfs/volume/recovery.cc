@@ -125,7 +125,7 @@ Result<void> Volume::start_from(const Superblock& superblock, uint64_t generatio
     // From the beginning, so that not even damage is noted on the device.
     read_only_.store(options_.no_recovery, std::memory_order_relaxed);
     next_node_.store(superblock.next_node, std::memory_order_relaxed);
-    node_count_.store(superblock.node_count, std::memory_order_relaxed);
+    node_count_.reset(static_cast<int64_t>(superblock.node_count));
     if ((superblock.state & superblock_state::errors) != 0) {
         errors_seen_.store(true, std::memory_order_relaxed);
         log_line(host::LogLevel::warning,
@@ -315,8 +315,7 @@ Result<void> Volume::replay_frame(ByteSpan payload, TransactionWorkspace& worksp
         }
         if (prepared.ok() && reserved.ok()) {
             int change = apply_record(workspace, record.type, record.key, record.value);
-            node_count_.fetch_add(static_cast<uint64_t>(static_cast<int64_t>(change)),
-                                  std::memory_order_relaxed);
+            node_count_.add(change);
             for (uint32_t i = 0; i < workspace.freed.size(); ++i) {
                 allocator_.mark_data_free(workspace.freed[i], 0);
             }

@@ -46,9 +46,7 @@ Result<unsigned char*> TransactionWorkspace::extend(uint32_t size_bytes) {
 
 uint64_t Transaction::generation() const { return volume_.tree().generation(); }
 
-Result<void> Transaction::begin(SpacePriority priority,
-                                TransactionSize size) NO_THREAD_SAFETY_ANALYSIS {
-    // The gate is held from here until end(), in another function.
+Result<void> Transaction::begin(SpacePriority priority, TransactionSize size) {
     TIFFIN_ASSERT(!open());
     uint32_t journal_bytes = static_cast<uint32_t>(sizeof(TransactionHeader)) +
                              size.scattered * kScatteredRecordBytes + size.contiguous_bytes;
@@ -67,7 +65,7 @@ Result<void> Transaction::begin(SpacePriority priority,
         if (workspace == nullptr) {
             return Error::enomem;
         }
-        volume_.gate_.lock_shared();
+        workspace->gate_part = volume_.gate_.enter();
         // Again: a seal for the switch to read-only may have been waited for.
         Result<void> reserved = volume_.check_writable();
         bool space_is_short = false;
@@ -85,7 +83,7 @@ Result<void> Transaction::begin(SpacePriority priority,
             return {};
         }
         volume_.pool().unreserve(workspace->reservation);
-        volume_.gate_.unlock_shared();
+        volume_.gate_.leave(workspace->gate_part);
         volume_.give_back_workspace(workspace);
         if (reserved.ok()) {
             // Checkpoints free the ring, so this comes to an end.
@@ -104,7 +102,7 @@ Result<void> Transaction::begin(SpacePriority priority,
     }
 }
 
-void Transaction::end() NO_THREAD_SAFETY_ANALYSIS {
+void Transaction::end() {
     if (workspace_ == nullptr) {
         return;
     }
@@ -118,7 +116,7 @@ void Transaction::end() NO_THREAD_SAFETY_ANALYSIS {
     workspace_->records_bytes = 0;
     workspace_->record_count = 0;
     workspace_->prepared = false;
-    volume_.gate_.unlock_shared();
+    volume_.gate_.leave(workspace_->gate_part);
     volume_.give_back_workspace(workspace_);
     workspace_ = nullptr;
 }
@@ -246,8 +244,7 @@ uint64_t Transaction::commit() {
         });
     TIFFIN_ASSERT(applied.ok());
     if (node_change != 0) {
-        volume_.node_count_.fetch_add(static_cast<uint64_t>(static_cast<int64_t>(node_change)),
-                                      std::memory_order_relaxed);
+        volume_.node_count_.add(node_change);
     }
     uint64_t ticket =
         volume_.journal().append(ByteSpan(workspace_->records, workspace_->records_bytes),
@@ -256,7 +253,7 @@ uint64_t Transaction::commit() {
     for (uint32_t i = 0; i < workspace_->freed.size(); ++i) {
         volume_.allocator().mark_data_free(workspace_->freed[i], ticket);
     }
-    volume_.counters().transactions.fetch_add(1, std::memory_order_relaxed);
+    volume_.counters().transactions.add(1);
     end();
     volume_.after_commit();
     return ticket;

@@ -37,7 +37,7 @@ struct TransactionWorkspace {
     NodePins pins;
     FreedRanges freed;
     ApplyContext context;
-    TransactionWorkspace* next = nullptr;
+    uint32_t gate_part = 0;
 };
 
 // Loads what applying one record needs; part of Transaction::prepare and of replay.

@@ -36,10 +36,7 @@ Volume::Volume(vfs::BlockDevice& device, const VolumeOptions& options)
 
 Volume::~Volume() {
     stop_maintenance();
-    MutexLock lock(workspace_lock_);
-    while (workspaces_ != nullptr) {
-        TransactionWorkspace* workspace = workspaces_;
-        workspaces_ = workspace->next;
+    while (TransactionWorkspace* workspace = workspaces_.take()) {
         destroy_object(workspace);
     }
 }
@@ -293,25 +290,17 @@ vfs::Timestamp Volume::now() {
 }
 
 TransactionWorkspace* Volume::take_workspace() {
-    {
-        MutexLock lock(workspace_lock_);
-        if (workspaces_ != nullptr) {
-            TransactionWorkspace* workspace = workspaces_;
-            workspaces_ = workspace->next;
-            return workspace;
-        }
+    if (TransactionWorkspace* workspace = workspaces_.take(); workspace != nullptr) {
+        return workspace;
     }
     return make_object<TransactionWorkspace>(cache_, tree_, allocator_);
 }
 
 void Volume::give_back_workspace(TransactionWorkspace* workspace) {
-    if (workspace->records_capacity > TransactionWorkspace::kKeptRecordBytes) {
+    if (workspace->records_capacity > TransactionWorkspace::kKeptRecordBytes ||
+        !workspaces_.give_back(workspace)) {
         destroy_object(workspace);
-        return;
     }
-    MutexLock lock(workspace_lock_);
-    workspace->next = workspaces_;
-    workspaces_ = workspace;
 }
 
 }  // namespace tiffin::tiffinfs

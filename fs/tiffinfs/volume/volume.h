@@ -7,6 +7,8 @@
 #include <cstdint>
 
 #include "fs/base/reader_epochs.h"
+#include "fs/base/slot_pool.h"
+#include "fs/base/striped_counter.h"
 #include "fs/tiffinfs/format.h"
 #include "fs/tiffinfs/journal/journal.h"
 #include "fs/tiffinfs/space/allocator.h"
@@ -14,6 +16,7 @@
 #include "fs/tiffinfs/tree/node_cache.h"
 #include "fs/tiffinfs/tree/tree.h"
 #include "fs/tiffinfs/volume/transaction.h"
+#include "fs/tiffinfs/volume/transaction_gate.h"
 #include "fs/vfs/block_device.h"
 #include "fs/vfs/host.h"
 #include "fs/vfs/result.h"
@@ -76,9 +79,12 @@ class Volume final : private DamageListener {
     const Superblock& superblock() const { return superblock_; }
     const VolumeOptions& options() const { return options_; }
 
-    uint64_t allocate_node_id() { return next_node_.fetch_add(1, std::memory_order_relaxed); }
-    // Counts of inodes; changed by the transactions that put or erase them.
-    std::atomic<uint64_t>& node_count() { return node_count_; }
+    // Ids for `count` nodes that nobody has had before; returns the first. They need not be used.
+    uint64_t allocate_node_ids(uint32_t count) {
+        return next_node_.fetch_add(count, std::memory_order_relaxed);
+    }
+    // How many inodes there are; changed by the transactions that put or erase them.
+    uint64_t node_count() const { return static_cast<uint64_t>(node_count_.sum()); }
 
     // Makes every transaction up to `ticket` durable. Errors: eio (the journal is dead).
     Result<void> commit(uint64_t ticket);
@@ -114,7 +120,7 @@ class Volume final : private DamageListener {
     static vfs::Timestamp now();
 
     struct Counters {
-        std::atomic<uint64_t> transactions{0};
+        StripedCounter transactions;
         std::atomic<uint64_t> checkpoints{0};
     };
     Counters& counters() { return counters_; }
@@ -197,8 +203,8 @@ class Volume final : private DamageListener {
     Tree tree_;
     Journal journal_;
 
-    // Held shared by every open transaction, exclusively by the seal.
-    host::SharedMutex gate_{host::LockClass::transaction};
+    // Every open transaction is inside; the seal closes it.
+    TransactionGate gate_;
     // One checkpoint at a time; also guards the superblock on the device.
     host::Mutex checkpoint_lock_{host::LockClass::maintenance};
     // The newest durable superblock. Its journal position is kept until the next generation is
@@ -215,9 +221,10 @@ class Volume final : private DamageListener {
     uint64_t incarnation_ = 0;
     bool is_writer_ = false;  // become_writer() has succeeded
 
-    std::atomic<uint64_t> next_node_{0};
-    std::atomic<uint64_t> node_count_{0};
-    std::atomic<bool> read_only_{false};
+    // What changes with every operation has cache lines of its own, apart from what all of them read.
+    StripedCounter node_count_;
+    alignas(64) std::atomic<uint64_t> next_node_{0};
+    alignas(64) std::atomic<bool> read_only_{false};
     std::atomic<bool> shut_down_{false};
     std::atomic<bool> errors_seen_{false};
     // It was an error that made it read-only.
@@ -227,8 +234,7 @@ class Volume final : private DamageListener {
     SpaceReclaimer* reclaimer_ = nullptr;
     Counters counters_;
 
-    host::Mutex workspace_lock_{host::LockClass::leaf};
-    TransactionWorkspace* workspaces_ GUARDED_BY(workspace_lock_) = nullptr;
+    SlotPool<TransactionWorkspace> workspaces_;
 
     host::Mutex maintenance_lock_{host::LockClass::leaf};
     host::Condition maintenance_wake_;

@@ -30,7 +30,7 @@ class DataCost : public testing::Test {
         return device_->counts();
     }
     uint64_t transactions() const {
-        return volume_->volume().counters().transactions.load(std::memory_order_relaxed);
+        return static_cast<uint64_t>(volume_->volume().counters().transactions.sum());
     }
     // A file of 4 MiB whose metadata is in memory.
     void fill() {

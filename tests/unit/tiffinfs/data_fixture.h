@@ -58,8 +58,9 @@ class DataVolume {
     DataVolume(const DataVolume&) = delete;
     DataVolume& operator=(const DataVolume&) = delete;
 
-    void mount() {
+    void mount(uint64_t cache_bytes = VolumeOptions().cache_bytes) {
         MountOptions options;
+        options.volume.cache_bytes = cache_bytes;
         options.access_time = AccessTimePolicy::noatime;
         options.volume.commit_interval_ms = 0;
         Result<vfs::FileSystem*> mounted = tiffinfs::mount(*device_, options);
@@ -74,9 +75,9 @@ class DataVolume {
             file_system_ = nullptr;
         }
     }
-    void remount() {
+    void remount(uint64_t cache_bytes = VolumeOptions().cache_bytes) {
         unmount();
-        mount();
+        mount(cache_bytes);
     }
     bool mounted() const { return file_system_ != nullptr; }
     // Ends the mount of a damaged volume; what that answers does not matter.

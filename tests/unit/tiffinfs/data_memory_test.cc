@@ -16,6 +16,7 @@ namespace {
 
 constexpr uint64_t kMiB = 1U << 20;
 constexpr uint64_t kFragments = 150;
+constexpr uint64_t kSmallCacheBytes = 16U << 10;
 
 struct Operation {
     const char* name;
@@ -164,20 +165,21 @@ TEST(DataIntent, InterruptedTruncationIsFinishedBeforeTheFileGrows) {
 // Nobody sees a file with its extents half moved, nor an error for it.
 TEST(DataIntent, SeekingFinishesAnInterruptedMove) {
     uint64_t interrupted = 0;
-    const uint64_t step = test::test_size(2, 7);
-    for (uint64_t number = 1; number < 200 && interrupted == 0; number += step) {
+    constexpr uint64_t kStep = 3;
+    for (uint64_t number = 1; number < 2000 && interrupted == 0; number += kStep) {
         SCOPED_TRACE("allocation " + std::to_string(number));
         DataVolume volume(make_memory_device(64 * kMiB));
         uint64_t node = volume.create("f");
         for (uint64_t i = 0; i < 4 * kFragments; ++i) {
             volume.write(node, 2 * i * kBlockBytes, pattern_text(kBlockBytes, i));
         }
-        volume.remount();
+        // So small that the move needs a checkpoint on its way, and that memory.
+        volume.remount(kSmallCacheBytes);
         node = volume.lookup("f");
         uint64_t failed = 0;
         {
             fuse::AllocationWatch watch;
-            watch.fail_allocation(number);
+            watch.fail_allocations_from(number);
             (void)volume.allocate(node, vfs::allocate_flag::collapse_range, 4 * kBlockBytes,
                                   2 * kBlockBytes);
             failed = watch.failed_allocations();

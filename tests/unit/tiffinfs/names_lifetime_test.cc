@@ -99,7 +99,7 @@ TEST(Orphans, LiveAsLongAsTheirReferences) {
 
 TEST(Orphans, AreGoneAfterUnmountWhoeverHeldThem) {
     NamesVolume volume;
-    const uint64_t nodes_before = volume.volume().node_count().load();
+    const uint64_t nodes_before = volume.volume().node_count();
     for (int i = 0; i < 100; ++i) {
         const std::string name = "file" + std::to_string(i);
         const uint64_t node = volume.create(vfs::kRootNode, name);
@@ -109,12 +109,12 @@ TEST(Orphans, AreGoneAfterUnmountWhoeverHeldThem) {
     }
     EXPECT_EQ(volume.check(), "");
     volume.mount();
-    EXPECT_EQ(volume.volume().node_count().load(), nodes_before);
+    EXPECT_EQ(volume.volume().node_count(), nodes_before);
 }
 
 TEST(Orphans, AreFoundAfterACrash) {
     NamesVolume volume;
-    const uint64_t nodes_before = volume.volume().node_count().load();
+    const uint64_t nodes_before = volume.volume().node_count();
     for (int i = 0; i < 100; ++i) {
         const std::string name = "file" + std::to_string(i);
         const uint64_t node = volume.create(vfs::kRootNode, name);
@@ -124,7 +124,7 @@ TEST(Orphans, AreFoundAfterACrash) {
     volume.crash();
     EXPECT_EQ(volume.check(), "");
     volume.mount();
-    EXPECT_EQ(volume.volume().node_count().load(), nodes_before);
+    EXPECT_EQ(volume.volume().node_count(), nodes_before);
 }
 
 TEST(Orphans, AReadOnlyMountLeavesThemAlone) {
@@ -143,7 +143,7 @@ TEST(Orphans, AReadOnlyMountLeavesThemAlone) {
 
 TEST(Orphans, MoreThanTheQueueHoldsAreDeletedToo) {
     NamesVolume volume;
-    const uint64_t nodes_before = volume.volume().node_count().load();
+    const uint64_t nodes_before = volume.volume().node_count();
     constexpr int kFiles = 20'000;
     std::vector<uint64_t> nodes;
     for (int i = 0; i < kFiles; ++i) {
@@ -162,7 +162,7 @@ TEST(Orphans, MoreThanTheQueueHoldsAreDeletedToo) {
     ASSERT_TRUE(volume.fs().remount(false).ok());
     EXPECT_EQ(volume.check(), "");
     volume.mount();
-    EXPECT_EQ(volume.volume().node_count().load(), nodes_before);
+    EXPECT_EQ(volume.volume().node_count(), nodes_before);
 }
 
 TEST(TemporaryFiles, GetTheirFirstNameByLink) {

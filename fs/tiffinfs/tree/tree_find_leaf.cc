@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// The way to a leaf without locks.
+//
+// What makes it right: whoever changes which leaf covers a key changes the page of the leaf's parent, or takes
+// the parent out of the tree, and has the leaf locked meanwhile. So a leaf that is locked here, has not been
+// dropped, and whose parent then still has the version with which it was read, is the leaf of the key. Nodes on
+// the way are only looked at: the epoch keeps their memory from being used for anything else.
+//
+// The analysis of locks cannot follow the leaf's lock out of the function; see tree.cc.
+#include "fs/tiffinfs/tree/tree.h"
+#include "fs/vfs/host.h"
+
+namespace tiffin::tiffinfs {
+namespace {
+
+// So often a way is tried that others have changed meanwhile.
+constexpr uint32_t kAttempts = 4;
+
+// The stay of one descent among the readers of the cache.
+class Epoch {
+  public:
+    explicit Epoch(ReaderEpochs& readers) : readers_(readers), token_(readers.enter()) {}
+    ~Epoch() { readers_.leave(token_); }
+    Epoch(const Epoch&) = delete;
+    Epoch& operator=(const Epoch&) = delete;
+
+  private:
+    ReaderEpochs& readers_;
+    uint32_t token_;
+};
+
+// Something whose version must be the same at the end of a look as at its beginning.
+class Look {
+  public:
+    explicit Look(const std::atomic<uint32_t>& version)
+        : version_(&version), seen_(version.load(std::memory_order_acquire)) {}
+    // False: it is being changed.
+    bool possible() const { return (seen_ & Node::kUnreadable) == 0; }
+    // All that was read since the beginning was read by acquiring loads.
+    bool holds() const { return possible() && version_->load(std::memory_order_acquire) == seen_; }
+
+  private:
+    const std::atomic<uint32_t>* version_;
+    uint32_t seen_;
+};
+
+}  // namespace
+
+Node* Tree::find_leaf(Key key, LeafUse use, Bounds& bounds) {
+    for (uint32_t attempt = 0; attempt < kAttempts; ++attempt) {
+        const Epoch epoch(cache_.readers());
+        Node* leaf = nullptr;
+        switch (try_find_leaf(key, use, bounds, leaf)) {
+            case Attempt::found:
+                return leaf;
+            case Attempt::again:
+                break;
+            case Attempt::give_up:
+                return nullptr;
+        }
+    }
+    return nullptr;
+}
+
+// Reads which child of an inner node `key` belongs to, and what that one covers. False when the keys of the
+// node are not those that its parent sends there.
+bool Tree::look_up_child(const Node* node, Key key, Bounds& bounds, InnerEntry& child) {
+    if (!keys_are_within(node->page, node->level, bounds.lower, bounds.upper)) {
+        return false;
+    }
+    const uint32_t count = inner_count(node->page);
+    const uint32_t index = inner_find(node->page, key);
+    child = inner_entry(node->page, index);
+    if (index + 1 < count) {
+        bounds.upper = inner_entry(node->page, index + 1).key;
+    }
+    if (index > 0) {
+        bounds.lower = child.key;
+    }
+    if (count > 1) {
+        bounds.falls_to_right = index == 0;
+    }
+    return true;
+}
+
+Tree::Attempt Tree::try_find_leaf(Key key, LeafUse use, Bounds& bounds,
+                                  Node*& leaf) NO_THREAD_SAFETY_ANALYSIS {
+    Look above(shown_root_.version);
+    InnerEntry next{kMinimumKey, shown_root_.block.load(std::memory_order_acquire),
+                    shown_root_.generation.load(std::memory_order_acquire)};
+    uint8_t level = shown_root_.level.load(std::memory_order_acquire);
+    bounds = {kMinimumKey, kMaximumKey, false};
+    Node* node = nullptr;
+    for (uint32_t visited = 1;; ++visited) {
+        node = cache_.peek(next.child_block);
+        if (node == nullptr || node->generation != next.child_generation || node->level != level) {
+            // It is not in memory, or the tree is damaged; or what was read is not so any more.
+            return above.holds() ? Attempt::give_up : Attempt::again;
+        }
+        NodeCache::note_use(node);
+        if (level == 0) {
+            cache_.count_hits(visited);
+            break;
+        }
+        const Look here(node->version);
+        if (!here.possible() || !above.holds()) {
+            return Attempt::again;
+        }
+        if (use == LeafUse::prepare && node->generation != generation_) {
+            return Attempt::give_up;
+        }
+        if (!look_up_child(node, key, bounds, next)) {
+            return here.holds() ? Attempt::give_up : Attempt::again;
+        }
+        level--;
+        above = here;
+    }
+    if (!NodeCache::try_pin(node)) {
+        return Attempt::again;
+    }
+    lock_leaf(node, use);
+    const bool is_right =
+        (node->pins.load(std::memory_order_relaxed) & Node::kDropped) == 0 && above.holds();
+    if (is_right && !node->failed && keys_are_within(node->page, 0, bounds.lower, bounds.upper)) {
+        leaf = node;
+        return Attempt::found;
+    }
+    unlock_leaf(node, use);
+    cache_.unpin(node);
+    return is_right ? Attempt::give_up : Attempt::again;
+}
+
+void Tree::lock_leaf(Node* leaf, LeafUse use) NO_THREAD_SAFETY_ANALYSIS {
+    if (use == LeafUse::change) {
+        leaf->lock.lock(leaf->lock_level());
+    } else {
+        leaf->lock.lock_shared(leaf->lock_level());
+    }
+}
+
+void Tree::unlock_leaf(Node* leaf, LeafUse use) NO_THREAD_SAFETY_ANALYSIS {
+    if (use == LeafUse::change) {
+        leaf->lock.unlock();
+    } else {
+        leaf->lock.unlock_shared();
+    }
+}
+
+}  // namespace tiffin::tiffinfs
