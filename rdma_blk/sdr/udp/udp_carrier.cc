@@ -183,7 +183,9 @@ uint64_t Carrier::serve(Worker& worker) {
     has_more = channel.transmit(now_ns, endpoint_) || has_more;
     uint64_t next_ns = std::min(channel.next_time_ns(), endpoint_.next_timer_ns());
     if (channel.is_blocked() && next_ns <= now_ns) {
-        next_ns = now_ns + kBlockedRetryNs;  // the window opens by feedback
+        next_ns = channel.pace_ns() > now_ns
+                      ? channel.pace_ns()
+                      : now_ns + kBlockedRetryNs;  // the window opens by feedback
     }
     changes_++;
     changed_.notify_all();

@@ -36,7 +36,9 @@ class UdpChannel {
     bool transmit(uint64_t now_ns, Endpoint& endpoint);
     // When to call transmit() again although nothing comes.
     uint64_t next_time_ns() const;
-    bool is_blocked() const { return is_blocked_; }
+    // Whether transmit() could not ask the endpoint: until then at least, its timers cannot be served.
+    bool is_blocked() const { return is_blocked_ || is_paced_; }
+    uint64_t pace_ns() const { return is_paced_ ? pace_ns_ : 0; }
     void add_statistics(UdpStatistics& sum) const;
 
   private:
