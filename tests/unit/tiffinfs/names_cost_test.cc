@@ -104,5 +104,23 @@ TEST(BadNames, AreRefused) {
     EXPECT_EQ(volume.check(), "");
 }
 
+// Not even the root is locked on the way down: with its lock held by this very thread, taking it again would
+// end the program.
+TEST_F(LargeDirectory, ReadersNeedNoLockAboveTheirLeaf) NO_THREAD_SAFETY_ANALYSIS {
+    Volume& volume = volume_.volume();
+    const TreeRoot at = volume.tree().root();
+    Result<Node*> root = volume.cache().get(at.block, at.generation, at.level);
+    ASSERT_TRUE(root.ok());
+    root.value()->lock.lock(root.value()->lock_level());
+    const uint32_t pins = root.value()->pins.load();
+    InodeValue inode{};
+    const Result<void> read = volume.tree().get_value(make_key(directory_, Kind::inode, 0), inode);
+    EXPECT_EQ(root.value()->pins.load(), pins);
+    root.value()->lock.unlock();
+    volume.cache().unpin(root.value());
+    EXPECT_TRUE(read.ok());
+    EXPECT_EQ(inode.size_bytes, kEntries);
+}
+
 }  // namespace
 }  // namespace tiffin::tiffinfs
