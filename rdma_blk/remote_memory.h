@@ -129,7 +129,8 @@ enum class Durability : uint8_t {
 struct Geometry {
     uint64_t data_bytes = 0;
     uint64_t control_bytes = 0;
-    // An aligned write of this size is applied whole or not at all, whatever fails. A power of two.
+    // An aligned write of this size is applied whole or not at all, whatever fails; over rc and shm that holds for 64
+    // bytes only. A power of two.
     uint32_t write_unit_bytes = 64;
     Durability durability = Durability::process;
     AtomicsExecutor atomics_executor = AtomicsExecutor::cpu;
@@ -193,8 +194,9 @@ struct OpenOptions {
     enum class Mode : uint8_t { read = 0, write = 1 };
 
     Mode mode = Mode::read;
-    bool force = false;    // mode write: take the lease from whoever holds it, and fence that one
-    bool encrypt = false;  // tcp: seal everything, not only what sets sessions up
+    bool force = false;  // mode write: take the lease from whoever holds it, and fence that one
+    // Seal everything on the network, not only what sets sessions up. tcp does; rc is not taken, or refuses (einval).
+    bool encrypt = false;
     uint8_t client_uuid[16] =
         {};                // who this is, to all servers of a volume: random for each opening
     uint8_t key[32] = {};  // the volume's

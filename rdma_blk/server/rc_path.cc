@@ -43,7 +43,7 @@ Result<std::shared_ptr<RcRegion>> RcRegion::create(const uint8_t address[16],
 Result<std::unique_ptr<RcPath>> RcPath::create(std::shared_ptr<RcRegion> region,
                                                const wire::QueuePairAddress& client) {
     std::unique_ptr<RcPath> path(new RcPath(std::move(region)));
-    path->queue_pair_ = TRY(path->region_->device->create_queue_pair(kQueueDepth));
+    path->queue_pair_ = TRY(path->region_->device->create_queue_pair(kQueueDepth, false));
     TRY(path->queue_pair_->connect(client));
     for (auto& window : path->windows_) {
         window = TRY(path->region_->device->allocate_window());

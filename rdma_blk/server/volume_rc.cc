@@ -22,8 +22,15 @@ Result<std::shared_ptr<RcRegion>> Volume::find_rc_region(const uint8_t address[1
         auto made =
             RcRegion::create(address, memory_.data, data_bytes, memory_.control, layout_, problem);
         if (!made.ok()) {
-            host::log(host::LogLevel::warning, ("volume " + name_ + ": no rc: " + problem).c_str());
-            return made.error();
+            if (!region) {
+                host::log(host::LogLevel::warning,
+                          ("volume " + name_ + ": no rc: " + problem).c_str());
+                return made.error();
+            }
+            // Better what it was before it grew than nothing.
+            host::log(host::LogLevel::warning,
+                      ("volume " + name_ + ": rc reaches no more than before: " + problem).c_str());
+            return region;
         }
         region = made.release_value();
         host::log(host::LogLevel::info, ("volume " + name_ + ": memory registered with " +

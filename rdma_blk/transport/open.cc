@@ -49,12 +49,15 @@ Opened open_tcp(const RemoteAddress& address, const OpenOptions& options, const 
     return std::unique_ptr<RemoteMemory>(opened.release_value());
 }
 
-// rc where this host has a device and the server offers it, else tcp. `why_not_shm`: of static storage.
+// rc where this host has a device, the server offers it and it works, else tcp; what is encrypted goes over tcp. `why_not_shm`: of static storage.
 Opened open_over_network(const RemoteAddress& address, const OpenOptions& options,
                          const char* why_not_shm, ConnectionListener* listener, Holder& holder,
                          std::string& problem) {
     std::string why;
     if (verbs::devices().exist(why)) {
+        if (options.encrypt) {
+            return open_tcp(address, options, "rc does not encrypt", listener, holder, problem);
+        }
         Opened opened = RcMemory::open(address, options, "both ends have an RDMA device", listener,
                                        holder, problem);
         if (opened.ok() || opened.error() != Error::eopnotsupp) {
@@ -62,6 +65,8 @@ Opened open_over_network(const RemoteAddress& address, const OpenOptions& option
         }
         host::log(host::LogLevel::info, ("remote memory: tcp, and not rc: " + problem).c_str());
         problem.clear();
+        return open_tcp(address, options, "rc was tried and does not work (the log says why)",
+                        listener, holder, problem);
     }
     return open_tcp(address, options, why_not_shm, listener, holder, problem);
 }

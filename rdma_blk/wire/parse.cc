@@ -348,7 +348,7 @@ bool is_queue_pair(const QueuePairAddress& address) {
 
 bool is_window(const RcWindow& window, size_t index) {
     if (window.kind == static_cast<uint8_t>(WindowKind::none)) {
-        return index != 0;
+        return index == 2;  // the words, which a reader may not write
     }
     return window.kind == index + 1 && window.writes <= 1 && window.length_bytes > 0 &&
            is_range(window.offset_bytes, window.length_bytes) &&

@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 namespace tiffin::rdma_blk::test {
@@ -15,6 +17,16 @@ using verbs::Piece;
 using verbs::Status;
 using verbs::WorkKind;
 using verbs::WorkRequest;
+
+namespace {
+
+void wait_while(const std::atomic<bool>& condition) {
+    for (int i = 0; i < 5000 && condition.load(); i++) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+}
+
+}  // namespace
 
 class FakeMemory final : public verbs::Memory {
   public:
@@ -60,14 +72,25 @@ class FakeDevice final : public verbs::Device {
     }
     const verbs::Capabilities& capabilities() const override { return capabilities_; }
     Result<std::unique_ptr<verbs::Memory>> register_memory(void* address, uint64_t size_bytes,
-                                                           bool) override {
+                                                           bool for_windows) override {
+        if (size_bytes >
+            (for_windows ? network_.max_registration_bytes : network_.max_local_registration_bytes)
+                .load()) {
+            return Error::eio;
+        }
+        if (for_windows && network_.stalls_registration.load()) {
+            network_.is_stalled.store(true);
+            wait_while(network_.stalls_registration);
+            network_.is_stalled.store(false);
+        }
         return std::unique_ptr<verbs::Memory>(std::make_unique<FakeMemory>(
             network_, static_cast<unsigned char*>(address), size_bytes));
     }
     Result<std::unique_ptr<verbs::Window>> allocate_window() override {
         return std::unique_ptr<verbs::Window>(std::make_unique<FakeWindow>(network_));
     }
-    Result<std::unique_ptr<verbs::QueuePair>> create_queue_pair(uint32_t queue_depth) override {
+    Result<std::unique_ptr<verbs::QueuePair>> create_queue_pair(uint32_t queue_depth,
+                                                                bool) override {
         uint32_t number = 0;
         {
             MutexLock lock(network_.mutex_);
@@ -116,14 +139,31 @@ void FakeNetwork::break_after(uint64_t count, bool is_executed) {
 
 void FakeNetwork::hold(bool holds) {
     MutexLock lock(mutex_);
-    holds_ = holds;
     for (auto& [number, pair] : pairs_) {
+        pair->is_held_ = holds;
         while (!holds && !pair->held_.empty()) {
             const FakeQueuePair::Held held = std::move(pair->held_.front());
             pair->held_.pop_front();
             execute(*pair, held);
         }
     }
+    for (const InFlight& late : holds ? std::vector<InFlight>() : std::exchange(in_flight_, {})) {
+        (void)transfer(late.sender, late.receiver, late.held);
+    }
+}
+
+void FakeNetwork::leave_in_flight(const FakeQueuePair& pair, FakeQueuePair::Held held) {
+    if (held.work.kind != WorkKind::write) {
+        return;
+    }
+    if (!held.work.is_inline) {
+        for (const Piece& piece : held.pieces) {
+            const auto* bytes = static_cast<const unsigned char*>(piece.address);
+            held.inline_bytes.insert(held.inline_bytes.end(), bytes, bytes + piece.size_bytes);
+        }
+        held.work.is_inline = true;
+    }
+    in_flight_.push_back({pair.address_.queue_pair, pair.peer_, std::move(held)});
 }
 
 size_t FakeNetwork::held_count() {
@@ -143,6 +183,15 @@ size_t FakeNetwork::queue_pair_count() {
 size_t FakeNetwork::window_count() {
     MutexLock lock(mutex_);
     return bindings_.size();
+}
+
+std::vector<FakeNetwork::OpenWindow> FakeNetwork::windows() {
+    MutexLock lock(mutex_);
+    std::vector<OpenWindow> found;
+    for (const auto& [key, binding] : bindings_) {
+        found.push_back({binding.queue_pair, binding.size_bytes, binding.allows_writes});
+    }
+    return found;
 }
 
 FakeQueuePair* FakeNetwork::find(uint32_t number) {
@@ -166,6 +215,7 @@ void FakeNetwork::break_pair(FakeQueuePair& pair) {
     pair.is_broken_ = true;
     while (!pair.held_.empty()) {
         complete(pair, pair.held_.front().work, Status::lost);
+        leave_in_flight(pair, std::move(pair.held_.front()));
         pair.held_.pop_front();
     }
 }
@@ -202,27 +252,32 @@ void FakeNetwork::execute(FakeQueuePair& pair, const FakeQueuePair::Held& held) 
                  bindings_.erase(work.window->key()) == 1 ? Status::success : Status::failed);
         return;
     }
+    if (is_filtered.load()) {
+        complete(pair, work, Status::lost);
+        break_pair(pair);
+        return;
+    }
     if (breaks_ && breaks_after_ == 0) {
         breaks_ = false;
         if (breaks_executed_) {
-            (void)transfer(pair, held);
+            (void)transfer(pair.address_.queue_pair, pair.peer_, held);
         }
         complete(pair, work, Status::lost);
         break_pair(pair);
         return;
     }
     breaks_after_ -= breaks_ ? 1 : 0;
-    const Status status = transfer(pair, held);
+    const Status status = transfer(pair.address_.queue_pair, pair.peer_, held);
     complete(pair, work, status);
     if (status != Status::success) {
         break_pair(pair);
     }
 }
 
-Status FakeNetwork::transfer(FakeQueuePair& pair, const FakeQueuePair::Held& held) {
+Status FakeNetwork::transfer(uint32_t sender, uint32_t receiver, const FakeQueuePair::Held& held) {
     const WorkRequest& work = held.work;
-    const FakeQueuePair* peer = find(pair.peer_);
-    if (peer == nullptr || peer->is_broken_ || peer->peer_ != pair.address_.queue_pair) {
+    const FakeQueuePair* peer = find(receiver);
+    if (peer == nullptr || peer->is_broken_ || peer->peer_ != sender) {
         return Status::lost;
     }
     if (!owns_pieces(work, held.pieces)) {
@@ -235,7 +290,7 @@ Status FakeNetwork::transfer(FakeQueuePair& pair, const FakeQueuePair::Held& hel
     const auto found = bindings_.find(work.remote_key);
     const auto begin =
         found == bindings_.end() ? uint64_t{0} : reinterpret_cast<uint64_t>(found->second.begin);
-    if (found == bindings_.end() || found->second.queue_pair != pair.peer_ ||
+    if (found == bindings_.end() || found->second.queue_pair != receiver ||
         work.remote_address < begin || size > found->second.size_bytes ||
         work.remote_address - begin > found->second.size_bytes - size ||
         (work.kind != WorkKind::read && !found->second.allows_writes)) {
@@ -318,7 +373,10 @@ Result<void> FakeQueuePair::post(const WorkRequest* work, size_t count) {
             work[i].kind != WorkKind::bind_window && work[i].kind != WorkKind::invalidate;
         network_.counts_.fenced += work[i].is_fenced ? 1 : 0;
         network_.counts_.signalled += is_data && work[i].is_signalled ? 1 : 0;
-        if (is_data && network_.holds_ && !is_broken_) {
+        if (is_data) {
+            has_data_.store(true);
+        }
+        if (is_data && is_held_ && !is_broken_) {
             held_.push_back(std::move(held));
         } else {
             network_.execute(*this, held);
@@ -328,6 +386,9 @@ Result<void> FakeQueuePair::post(const WorkRequest* work, size_t count) {
 }
 
 size_t FakeQueuePair::poll(Completion* completions, size_t capacity) {
+    if (has_data_.load()) {
+        wait_while(network_.stalls_polls);
+    }
     MutexLock lock(network_.mutex_);
     size_t count = 0;
     while (count < capacity && !completions_.empty()) {

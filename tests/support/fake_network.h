@@ -3,6 +3,7 @@
 // with errors where a test wants them. What is posted is executed within post(), unless it is held.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -46,7 +47,9 @@ class FakeQueuePair final : public verbs::QueuePair {
     bool is_broken_ = false;
     bool is_armed_ = false;
     int event_ = -1;
-    size_t unpolled_ = 0;  // posted and not known to be complete
+    size_t unpolled_ = 0;                // posted and not known to be complete
+    bool is_held_ = false;               // what it posts stays on its way
+    std::atomic<bool> has_data_{false};  // posted: it is a client's
     std::deque<Held> held_;
     std::deque<std::pair<verbs::Completion, size_t>> completions_;  // with how many it completes
     size_t since_signalled_ = 0;
@@ -78,15 +81,33 @@ class FakeNetwork final : public verbs::Devices {
 
     bool is_present = true;
     bool has_windows = true;
+    // Every read, write and atomic is lost, as by a firewall.
+    std::atomic<bool> is_filtered{false};
+    // Memory that windows may be bound to: none above this size can be registered.
+    std::atomic<uint64_t> max_registration_bytes{~uint64_t{0}};
+    // ... and all other memory.
+    std::atomic<uint64_t> max_local_registration_bytes{~uint64_t{0}};
+    // Registering memory for windows takes until it is false again, or for 5 s.
+    std::atomic<bool> stalls_registration{false};
+    std::atomic<bool> is_stalled{false};
+    // poll() of clients' queue pairs does not return before it is false again, or for 5 s.
+    std::atomic<bool> stalls_polls{false};
 
     // After that many more reads, writes and atomics have been executed, the connection of the next one breaks;
     // `is_executed`: that one is carried out, though nobody learns it.
     void break_after(uint64_t count, bool is_executed);
-    // Reads, writes and atomics stay on their way; false: they arrive, if their connection is still there.
+    // Reads, writes and atomics of the queue pairs that there are now stay on their way; false: they arrive. Writes do
+    // when their sender has gone, too, if the peer is still there and its windows are open.
     void hold(bool holds);
     size_t held_count();
     size_t queue_pair_count();
     size_t window_count();  // that are open
+    struct OpenWindow {
+        uint32_t queue_pair;  // of the side that opened it
+        uint64_t size_bytes;
+        bool allows_writes;
+    };
+    std::vector<OpenWindow> windows();
 
   private:
     friend class FakeQueuePair;
@@ -99,13 +120,20 @@ class FakeNetwork final : public verbs::Devices {
         uint64_t size_bytes = 0;
         bool allows_writes = false;
     };
+    struct InFlight {
+        uint32_t sender = 0;
+        uint32_t receiver = 0;
+        FakeQueuePair::Held held;
+    };
     struct Region {
         unsigned char* begin = nullptr;
         uint64_t size_bytes = 0;
     };
 
     void execute(FakeQueuePair& pair, const FakeQueuePair::Held& held) REQUIRES(mutex_);
-    verbs::Status transfer(FakeQueuePair& pair, const FakeQueuePair::Held& held) REQUIRES(mutex_);
+    verbs::Status transfer(uint32_t sender, uint32_t receiver, const FakeQueuePair::Held& held)
+        REQUIRES(mutex_);
+    void leave_in_flight(const FakeQueuePair& pair, FakeQueuePair::Held held) REQUIRES(mutex_);
     bool owns_pieces(const verbs::WorkRequest& work, const std::vector<verbs::Piece>& pieces)
         REQUIRES(mutex_);
     void complete(FakeQueuePair& pair, const verbs::WorkRequest& work, verbs::Status status)
@@ -122,7 +150,7 @@ class FakeNetwork final : public verbs::Devices {
     bool breaks_ GUARDED_BY(mutex_) = false;
     bool breaks_executed_ GUARDED_BY(mutex_) = false;
     uint64_t breaks_after_ GUARDED_BY(mutex_) = 0;
-    bool holds_ GUARDED_BY(mutex_) = false;
+    std::vector<InFlight> in_flight_ GUARDED_BY(mutex_);  // writes of those that have gone
 };
 
 }  // namespace tiffin::rdma_blk::test

@@ -35,7 +35,7 @@ struct End {
         ASSERT_TRUE(device->capabilities().has_windows);
         memory = device->register_memory(bytes, sizeof(bytes), for_windows).release_value();
         part = device->register_memory(bytes + 4096, 4096, for_windows).release_value();
-        pair = device->create_queue_pair(16).release_value();
+        pair = device->create_queue_pair(16, true).release_value();
     }
     Status execute(const WorkRequest& work) { return execute_on(*pair, work); }
     static Status execute_on(QueuePair& queue_pair, const WorkRequest& work) {
@@ -176,8 +176,8 @@ TEST_F(VerbsTest, AReadersWindowRefusesWrites) {
 
 TEST_F(VerbsTest, AnotherQueuePairCannotUseTheWindow) {
     bind(true);
-    auto other_client = client_.device->create_queue_pair(16).release_value();
-    auto other_server = server_.device->create_queue_pair(16).release_value();
+    auto other_client = client_.device->create_queue_pair(16, true).release_value();
+    auto other_server = server_.device->create_queue_pair(16, true).release_value();
     ASSERT_TRUE(other_server->connect(other_client->address()).ok());
     ASSERT_TRUE(other_client->connect(other_server->address()).ok());
     std::memset(client_.bytes, 5, 64);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 #include "rdma_blk/transport/rc/rc_memory.h"
 
+#include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -10,6 +11,9 @@
 
 namespace tiffin::rdma_blk {
 namespace {
+
+// Longer than a queue pair tries.
+constexpr uint64_t kTryNs = 3'000'000'000;
 
 uint64_t transfer_bytes(const Operation& operation) {
     uint64_t total = 0;
@@ -42,6 +46,10 @@ Result<std::unique_ptr<RemoteMemory>> RcMemory::open(const RemoteAddress& addres
                                                      const OpenOptions& options, const char* reason,
                                                      ConnectionListener* listener, Holder& holder,
                                                      std::string& problem) {
+    if (options.encrypt) {
+        problem = "rc does not encrypt: transport=tcp does";
+        return Error::einval;
+    }
     if (!verbs::devices().exist(problem)) {
         return Error::eopnotsupp;
     }
@@ -62,7 +70,9 @@ Result<std::unique_ptr<RemoteMemory>> RcMemory::open(const RemoteAddress& addres
     }
     if (!prepared.ok()) {
         memory->close();
-        return prepared.error();
+        // Whatever it was, tcp works.
+        problem = problem.empty() ? "rc cannot be set up" : problem;
+        return Error::eopnotsupp;
     }
     return std::unique_ptr<RemoteMemory>(std::move(memory));
 }
@@ -76,7 +86,7 @@ Result<void> RcMemory::prepare(std::string& problem) {
     TRY(control_->local_address(address));
     auto device = verbs::devices().open(address, problem);
     if (!device.ok()) {
-        return device.error() == Error::enodev ? Error::eopnotsupp : device.error();
+        return device.error();
     }
     device_ = device.release_value();
     limits_ = control_->limits();
@@ -104,12 +114,46 @@ Result<void> RcMemory::prepare(std::string& problem) {
         }
     }
     Path path = TRY(ask_for_path(problem));
+    problem = "no answer through the RDMA devices (a firewall that drops UDP port 4791?)";
+    TRY(try_path(path));
     MutexLock lock(mutex_);
     if (!adopt(path)) {
         problem = "the connection broke";
         return Error::eio;
     }
+    problem.clear();
     return {};
+}
+
+// A queue pair is connected without a packet. Whether any come through shows a read of the control space.
+Result<void> RcMemory::try_path(Path& path) {
+    verbs::Piece piece;
+    {
+        MutexLock lock(mutex_);
+        piece = {&bounce_.word(0), sizeof(uint64_t), bounce_.local_key()};
+    }
+    verbs::WorkRequest work;
+    work.kind = verbs::WorkKind::read;
+    work.is_signalled = true;
+    work.pieces = &piece;
+    work.piece_count = 1;
+    work.remote_address = path.windows[1].address;
+    work.remote_key = path.windows[1].key;
+    verbs::QueuePair& queue_pair = *path.queue_pair;
+    TRY(queue_pair.post(&work, 1));
+    const uint64_t deadline = host::monotonic_ns() + kTryNs;
+    verbs::Completion completion;
+    while (queue_pair.poll(&completion, 1) == 0) {
+        if (host::monotonic_ns() >= deadline) {
+            return Error::etimedout;
+        }
+        pollfd ready{queue_pair.event_descriptor(), POLLIN, 0};
+        TRY(queue_pair.arm());
+        // What came before it was armed is found by the next look.
+        poll(&ready, 1, kIntervalMs);
+        queue_pair.disarm();
+    }
+    return completion.status == verbs::Status::success ? Result<void>() : Error::eio;
 }
 
 // ---- Questions ----------------------------------------------------------------------------------------

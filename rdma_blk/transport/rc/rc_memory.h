@@ -30,9 +30,13 @@
 
 namespace tiffin::rdma_blk {
 
-class RcMemory final : public RemoteMemory, private ConnectionListener, private OneSidedUser {
+class RcMemory final : public RemoteMemory,
+                       private ConnectionListener,
+                       private OneSidedUser,
+                       private Patience {
   public:
-    // See open_remote_memory(). Error eopnotsupp: there is no device here or there, or it is another network.
+    // See open_remote_memory(). Error eopnotsupp: the session could be opened, but rc does not work: no device here
+    // or there, another network, memory that cannot be registered, or nothing comes through.
     // `reason`: for ConnectionInfo, of static storage.
     static Result<std::unique_ptr<RemoteMemory>> open(const RemoteAddress& address,
                                                       const OpenOptions& options,
@@ -101,6 +105,7 @@ class RcMemory final : public RemoteMemory, private ConnectionListener, private 
 
     // ---- rc_memory.cc ----
     Result<void> prepare(std::string& problem) EXCLUDES(mutex_);
+    Result<void> try_path(Path& path) EXCLUDES(mutex_);
     bool is_within_limits(const Operation& operation) const;
     void sort_batch(Operation& first, Batch& accepted, Batch& rejected) const;
     void complete_rejected(Batch& rejected) REQUIRES(mutex_);
@@ -128,7 +133,8 @@ class RcMemory final : public RemoteMemory, private ConnectionListener, private 
     // These need the lead.
     void handle_completions(const verbs::Completion* completions, size_t count) REQUIRES(mutex_);
     void finish_up_to(uint64_t number) REQUIRES(mutex_);
-    void finish_one() REQUIRES(mutex_);
+    [[nodiscard]] bool finish_one() REQUIRES(mutex_);
+    bool count_change() REQUIRES(mutex_);
     void release_entry(uint64_t number) REQUIRES(mutex_);
     void poll_round(uint64_t sleep_until_ns, bool is_thread) REQUIRES(mutex_);
     void break_path() REQUIRES(mutex_);
@@ -152,6 +158,8 @@ class RcMemory final : public RemoteMemory, private ConnectionListener, private 
     void serve_path(uint64_t now_ns) REQUIRES(mutex_);
     void rejoin(uint64_t now_ns) REQUIRES(mutex_);
     Result<Path> ask_for_path(std::string& problem) EXCLUDES(mutex_);
+    bool go_on() override EXCLUDES(mutex_);
+    bool is_late(uint64_t now_ns) const REQUIRES(mutex_);
     bool adopt(Path& path) REQUIRES(mutex_);
     void look_at_control() REQUIRES(mutex_);
     void beat() REQUIRES(mutex_);
@@ -218,7 +226,8 @@ class RcMemory final : public RemoteMemory, private ConnectionListener, private 
     bool is_stopping_ GUARDED_BY(mutex_) = false;
     uint64_t next_look_ns_ GUARDED_BY(mutex_) = 0;
     uint64_t lost_ns_ GUARDED_BY(mutex_) = 0;
-    uint64_t adopted_count_ GUARDED_BY(mutex_) = 0;  // finished_count() when the path came
+    uint64_t adopted_count_ GUARDED_BY(mutex_) = 0;   // finished_count() when the path came
+    uint64_t path_wanted_by_ GUARDED_BY(mutex_) = 0;  // submit_number of what it was to cover
     uint32_t attempts_ GUARDED_BY(mutex_) = 0;
     uint64_t next_attempt_ns_ GUARDED_BY(mutex_) = 0;
 };

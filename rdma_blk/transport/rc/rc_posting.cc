@@ -218,7 +218,12 @@ RcMemory::Proxy* RcMemory::pump() {
             queue_->refuse(error);
             continue;
         }
+        if (admission == Admission::new_path && path_wanted_by_ == operation->submit_number) {
+            queue_->refuse(Error::eio);  // the server gives no more
+            continue;
+        }
         if (admission == Admission::new_path) {
+            path_wanted_by_ = operation->submit_number;
             is_planned_ = true;
             abort_path();
             break;
@@ -310,11 +315,26 @@ void RcMemory::release_entry(uint64_t number) {
     }
 }
 
-void RcMemory::finish_one() {
+// A server that has lost its memory was asked about nothing but what had been counted by the time control_ lost its
+// connection. So what is counted later is not believed, but repeated: one of the two sees the other. It stays counted,
+// which at worst takes a change for two.
+bool RcMemory::count_change() {
+    if (path_.generation != control_generation_.load()) {
+        return false;
+    }
+    change_count_.fetch_add(1);
+    return path_.generation == control_generation_.load();
+}
+
+// False: it cannot be believed, nor what follows it.
+bool RcMemory::finish_one() {
     const uint64_t number = queue_->finished_count() + 1;
     Operation& operation = queue_->oldest();
     Entry& place = entry(number);
     const uint64_t bytes = transfer_bytes(operation);
+    if (is_change(operation) && &operation != &heartbeat_ && !count_change()) {
+        return false;
+    }
     if (operation.kind == OperationKind::read) {
         statistics_.bytes_read += bytes;
         uint64_t done = 0;
@@ -333,13 +353,9 @@ void RcMemory::finish_one() {
         }
         statistics_.copied_bytes += done;
     } else if (operation.kind == OperationKind::write) {
-        if (&operation != &heartbeat_) {
-            statistics_.bytes_written += bytes;
-            change_count_.fetch_add(1);
-        }
+        statistics_.bytes_written += &operation != &heartbeat_ ? bytes : 0;
     } else {
         operation.old_value = word(number);
-        change_count_.fetch_add(1);
     }
     if (place.round > counted_round_) {
         statistics_.round_trips++;
@@ -347,13 +363,17 @@ void RcMemory::finish_one() {
     }
     release_entry(number);
     queue_->finish_oldest();
+    return true;
 }
 
 void RcMemory::finish_up_to(uint64_t number) {
     const uint64_t last =
         std::min(number, queue_->finished_count() + uint64_t{queue_->posted_count()});
     while (queue_->finished_count() < last) {
-        finish_one();
+        if (!finish_one()) {
+            abort_path();
+            return;
+        }
     }
 }
 

@@ -162,15 +162,38 @@ void RcMemory::beat() {
 
 // ---- While there is none --------------------------------------------------------------------------------
 
+bool RcMemory::is_late(uint64_t now_ns) const {
+    const uint64_t patience_ns = uint64_t{options_.reconnect_timeout_ms} * kMillisecondNs;
+    return state_ != ConnectionState::connecting && patience_ns != 0 &&
+           now_ns - lost_ns_ >= patience_ns;
+}
+
+// While the server is asked for a path, which can take it minutes.
+bool RcMemory::go_on() {
+    MutexLock lock(mutex_);
+    handle_control_done();
+    const uint64_t now = host::monotonic_ns();
+    [[maybe_unused]] const bool is_posted_late = queue_->expire(now);  // nothing is posted
+    wake_finished();
+    return !is_stopping_ && !is_late(now);
+}
+
 void RcMemory::rejoin(uint64_t now_ns) {
     [[maybe_unused]] const bool is_posted_late = queue_->expire(now_ns);  // nothing is posted
     wake_finished();
-    const uint64_t patience_ns = uint64_t{options_.reconnect_timeout_ms} * kMillisecondNs;
-    if (patience_ns != 0 && now_ns - lost_ns_ >= patience_ns) {
+    if (is_late(now_ns)) {
         end_session(ConnectionState::closed, Error::enodev);
+        // It may be well, and would keep the lease from others.
+        mutex_.unlock();
+        control_->close();
+        mutex_.lock();
         return;
     }
     const bool has_control = control_state_.load() == ConnectionState::ready;
+    if (!has_control && state_ == ConnectionState::ready) {  // no planned change any more
+        is_planned_ = false;
+        set_state(ConnectionState::reconnecting);
+    }
     if (!has_control || now_ns < next_attempt_ns_) {
         const uint64_t deadline = queue_->next_deadline_ns();
         const uint64_t look = has_control ? next_attempt_ns_ : now_ns + kSecondNs / 2;
@@ -195,13 +218,13 @@ Result<RcMemory::Path> RcMemory::ask_for_path(std::string& problem) {
     Path path;
     problem = "the RDMA device gives no queue pair";
     // Some more than operations, so that there is always room.
-    path.queue_pair = TRY(device_->create_queue_pair(limits_.operations_in_flight + 8));
+    path.queue_pair = TRY(device_->create_queue_pair(limits_.operations_in_flight + 8, true));
     path.generation = control_generation_.load();
     const wire::RcPathOffer offer{path.queue_pair->address()};
     problem = "the server does not answer the question for a queue pair";
     const auto answer = TRY(control_->join_path(
         wire::PathTransport::rc,
-        ByteSpan(reinterpret_cast<const unsigned char*>(&offer), sizeof(offer))));
+        ByteSpan(reinterpret_cast<const unsigned char*>(&offer), sizeof(offer)), *this));
     if (answer.joined.reason != 0) {
         problem = "the server gives no queue pair (its log says why)";
         return Error::eopnotsupp;
@@ -227,6 +250,10 @@ bool RcMemory::adopt(Path& path) {
     statistics_.reconnections += state_ == ConnectionState::reconnecting && !is_planned_ ? 1 : 0;
     is_planned_ = false;
     adopted_count_ = queue_->finished_count();
+    if (is_beating_
+            .load()) {  // it waits to be posted again, and a new session has another place for it
+        heartbeat_.offset_bytes = path_.windows[3].offset_bytes;
+    }
     next_beat_ns_ = host::monotonic_ns() + beat_interval_ns_;
     queue_->connected();
     if (state_ != ConnectionState::ready) {
@@ -241,6 +268,9 @@ bool RcMemory::adopt(Path& path) {
 
 // Without a path, or with the lead, or it will be destroyed by whoever has that.
 void RcMemory::end_session(ConnectionState state, Error error) {
+    if (state_ != ConnectionState::ready && state_ != ConnectionState::reconnecting) {
+        return;  // it has ended, for another reason
+    }
     if (path_.queue_pair != nullptr) {
         is_planned_ = true;  // no reconnecting
         if (has_leader_) {

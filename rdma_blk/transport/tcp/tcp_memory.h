@@ -88,9 +88,10 @@ class TcpMemory final : public RemoteMemory, private Patience {
         unsigned char parameters[wire::kMaxPathParametersBytes] = {};  // joined.parameter_bytes
     };
     // Asks for a path of the present incarnation, and waits for the answer; one call at a time. Errors: eagain (the
-    // connection broke, or there is none now), estale (the session has ended), etimedout.
-    Result<PathAnswer> join_path(wire::PathTransport transport, ByteSpan parameters)
-        EXCLUDES(mutex_);
+    // connection broke, or there is none now), estale (the session has ended), etimedout, ecanceled (by `patience`,
+    // which is asked without a lock).
+    Result<PathAnswer> join_path(wire::PathTransport transport, ByteSpan parameters,
+                                 Patience& patience) EXCLUDES(mutex_);
     // session_flag of the latest session_opened.
     uint16_t session_flags() const EXCLUDES(mutex_);
     // This end of the connection, IPv4 mapped into IPv6. Errors: eagain (there is none now).
@@ -130,6 +131,7 @@ class TcpMemory final : public RemoteMemory, private Patience {
     struct PathQuestion {
         bool is_wanted = false;
         bool is_answered = false;
+        bool is_abandoned = false;  // nobody wants the answer that will come
         bool is_receiving = false;  // the parameters are on their way
         bool is_lost = false;       // the connection broke
         uint16_t path_id = 0;

@@ -309,8 +309,8 @@ Result<void> TcpMemory::handle_path_joined() {
     }
     MessageReader& reader = connection_->reader();
     const auto joined = TRY(wire::parse_path_joined(reader.header(), reader.fixed_part()));
-    if (!path_.is_wanted || joined.path_id != path_.path_id ||
-        joined.session_id != facts_.session_id) {
+    const bool is_expected = path_.is_wanted || std::exchange(path_.is_abandoned, false);
+    if (!is_expected || joined.path_id != path_.path_id || joined.session_id != facts_.session_id) {
         return Error::eproto;
     }
     path_.answer.joined = joined;

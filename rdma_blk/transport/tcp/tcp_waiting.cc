@@ -180,7 +180,7 @@ Result<void> TcpMemory::start_writing(bool force, Holder& holder) {
 // ---- Beside another transport ---------------------------------------------------------------------------------
 
 Result<TcpMemory::PathAnswer> TcpMemory::join_path(wire::PathTransport transport,
-                                                   ByteSpan parameters) {
+                                                   ByteSpan parameters, Patience& patience) {
     TIFFIN_ASSERT(parameters.size() <= sizeof(path_.parameters));
     const uint64_t deadline = host::monotonic_ns() + kPathTimeoutNs;
     MutexLock lock(mutex_);
@@ -211,6 +211,14 @@ Result<TcpMemory::PathAnswer> TcpMemory::join_path(wire::PathTransport transport
             return Error::etimedout;
         }
         lease_changed_.wait_for(mutex_, uint64_t{kIntervalMs} * 1000);
+        mutex_.unlock();
+        const bool goes_on = patience.go_on();
+        mutex_.lock();
+        if (!goes_on && !path_.is_answered && !path_.is_lost) {
+            path_.is_wanted = false;
+            path_.is_abandoned = true;
+            return Error::ecanceled;
+        }
     }
     path_.is_wanted = false;
     if (path_.is_lost) {

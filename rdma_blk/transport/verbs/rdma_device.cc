@@ -39,7 +39,8 @@ ibv_context* open_if_addressed(ibv_device* device, const uint8_t address[16],
     const ssize_t count =
         entries == nullptr ? 0 : ibv_query_gid_table(context, entries.get(), kMaxEntries, 0);
     for (ssize_t i = 0; i < count; i++) {
-        if (entries[i].gid_type == IBV_GID_TYPE_ROCE_V2 &&
+        // An address handle has 8 bits for the index.
+        if (entries[i].gid_type == IBV_GID_TYPE_ROCE_V2 && entries[i].gid_index <= UINT8_MAX &&
             std::memcmp(entries[i].gid.raw, address, sizeof(entries[i].gid.raw)) == 0) {
             entry = entries[i];
             return context;
@@ -146,8 +147,9 @@ Result<std::unique_ptr<Window>> RdmaDevice::allocate_window() {
     return made;
 }
 
-Result<std::unique_ptr<QueuePair>> RdmaDevice::create_queue_pair(uint32_t queue_depth) {
-    return RdmaQueuePair::create(*this, queue_depth);
+Result<std::unique_ptr<QueuePair>> RdmaDevice::create_queue_pair(uint32_t queue_depth,
+                                                                 bool has_events) {
+    return RdmaQueuePair::create(*this, queue_depth, has_events);
 }
 
 }  // namespace tiffin::rdma_blk::verbs

@@ -23,7 +23,8 @@ class RdmaDevice final : public Device {
     Result<std::unique_ptr<Memory>> register_memory(void* address, uint64_t size_bytes,
                                                     bool for_windows) override;
     Result<std::unique_ptr<Window>> allocate_window() override;
-    Result<std::unique_ptr<QueuePair>> create_queue_pair(uint32_t queue_depth) override;
+    Result<std::unique_ptr<QueuePair>> create_queue_pair(uint32_t queue_depth,
+                                                         bool has_events) override;
 
     ibv_context* context() const { return context_; }
     ibv_pd* domain() const { return domain_; }
@@ -78,8 +79,8 @@ class RdmaQueuePair final : public QueuePair {
   public:
     static constexpr uint32_t kInlineBytes = 128;
 
-    static Result<std::unique_ptr<QueuePair>> create(const RdmaDevice& device,
-                                                     uint32_t queue_depth);
+    static Result<std::unique_ptr<QueuePair>> create(const RdmaDevice& device, uint32_t queue_depth,
+                                                     bool has_events);
     ~RdmaQueuePair() override;
 
     const wire::QueuePairAddress& address() const override { return address_; }
@@ -93,10 +94,10 @@ class RdmaQueuePair final : public QueuePair {
 
   private:
     explicit RdmaQueuePair(const RdmaDevice& device) : device_(device) {}
-    Result<void> initialize(uint32_t queue_depth);
+    Result<void> initialize(uint32_t queue_depth, bool has_events);
 
     const RdmaDevice& device_;
-    ibv_comp_channel* channel_ = nullptr;
+    ibv_comp_channel* channel_ = nullptr;  // none without events
     ibv_cq* queue_ = nullptr;
     ibv_qp* pair_ = nullptr;
     wire::QueuePairAddress address_{};

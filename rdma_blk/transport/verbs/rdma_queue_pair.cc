@@ -12,8 +12,9 @@
 namespace tiffin::rdma_blk::verbs {
 namespace {
 
-// A packet is repeated after 4.096 us * 2^kTimeoutCode without an answer, kRetries times: within half a second
-// the peer is given up, which is earlier than the session does. rdma_rxe takes 7 for "without end".
+// A packet is repeated after 4.096 us * 2^kTimeoutCode without an answer, kRetries times. By that formula the
+// peer is given up after half a second; devices may take up to four times as long, which is still earlier than the
+// session does. rdma_rxe takes 7 for "without end".
 constexpr uint8_t kTimeoutCode = 14;
 constexpr uint8_t kRetries = 6;
 constexpr uint32_t kPacketNumberMask = 0xffffff;
@@ -92,20 +93,22 @@ bool translate(const WorkRequest& from, ibv_send_wr& to, ibv_sge* pieces) {
 }  // namespace
 
 Result<std::unique_ptr<QueuePair>> RdmaQueuePair::create(const RdmaDevice& device,
-                                                         uint32_t queue_depth) {
+                                                         uint32_t queue_depth, bool has_events) {
     std::unique_ptr<RdmaQueuePair> made(new (std::nothrow) RdmaQueuePair(device));
     if (!made) {
         return Error::enomem;
     }
-    TRY(made->initialize(queue_depth));
+    TRY(made->initialize(queue_depth, has_events));
     return std::unique_ptr<QueuePair>(std::move(made));
 }
 
-Result<void> RdmaQueuePair::initialize(uint32_t queue_depth) {
-    channel_ = ibv_create_comp_channel(device_.context());
-    if (channel_ == nullptr ||
-        fcntl(channel_->fd, F_SETFL, fcntl(channel_->fd, F_GETFL) | O_NONBLOCK) != 0) {
-        return Error::eio;
+Result<void> RdmaQueuePair::initialize(uint32_t queue_depth, bool has_events) {
+    if (has_events) {
+        channel_ = ibv_create_comp_channel(device_.context());
+        if (channel_ == nullptr ||
+            fcntl(channel_->fd, F_SETFL, fcntl(channel_->fd, F_GETFL) | O_NONBLOCK) != 0) {
+            return Error::eio;
+        }
     }
     queue_ = ibv_create_cq(device_.context(), static_cast<int>(queue_depth), nullptr, channel_, 0);
     if (queue_ == nullptr) {

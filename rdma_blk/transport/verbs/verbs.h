@@ -89,7 +89,7 @@ class QueuePair {
     // Whatever has completed, in order; does not wait. One thread at a time, others may post.
     virtual size_t poll(Completion* completions, size_t capacity) = 0;
 
-    // To sleep: arm(), poll() once more, then wait until the descriptor is readable, then disarm().
+    // To sleep (of one that was created to): arm(), poll() once more, then wait until the descriptor is readable, then disarm().
     virtual int event_descriptor() const = 0;
     virtual Result<void> arm() = 0;
     virtual void disarm() = 0;
@@ -115,8 +115,9 @@ class Device {
     virtual Result<std::unique_ptr<Memory>> register_memory(void* address, uint64_t size_bytes,
                                                             bool for_windows) = 0;
     virtual Result<std::unique_ptr<Window>> allocate_window() = 0;
-    // Errors: enomem, eio.
-    virtual Result<std::unique_ptr<QueuePair>> create_queue_pair(uint32_t queue_depth) = 0;
+    // `has_events`: somebody sleeps until something completes, which takes a descriptor. Errors: enomem, eio.
+    virtual Result<std::unique_ptr<QueuePair>> create_queue_pair(uint32_t queue_depth,
+                                                                 bool has_events) = 0;
 };
 
 // What this machine has.

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <random>
+#include <utility>
 
 #include "tests/support/test_size.h"
 #include "tests/unit/rdma_blk/wire/messages.h"
@@ -31,6 +32,25 @@ TEST(Parse, NoticesEveryChangedBitOfHeaderAndFixedPart) {
             changed[bit / 8] ^= static_cast<unsigned char>(1U << (bit % 8));
             EXPECT_FALSE(parse_like_a_receiver(changed)) << message.name << ", bit " << bit;
         }
+    }
+}
+
+// A reader has none on the words. Without another one a client would ask for a better path for ever.
+TEST(Parse, OnlyTheWindowOnTheWordsMayBeMissing) {
+    RcPathAnswer answer{};
+    answer.server.queue_pair = 1;
+    answer.server.mtu = 3;
+    answer.server.read_depth = 1;
+    for (size_t i = 0; i < kRcWindowCount; i++) {
+        answer.windows[i].kind = static_cast<uint8_t>(i + 1);
+        answer.windows[i].length_bytes = 64;
+    }
+    const ByteSpan bytes(reinterpret_cast<const unsigned char*>(&answer), sizeof(answer));
+    ASSERT_TRUE(parse_rc_path_answer(bytes).ok());
+    for (size_t i = 0; i < kRcWindowCount; i++) {
+        const RcWindow window = std::exchange(answer.windows[i], RcWindow{});
+        EXPECT_EQ(parse_rc_path_answer(bytes).ok(), i == 2) << i;
+        answer.windows[i] = window;
     }
 }
 
