@@ -170,6 +170,9 @@ struct ConnectionInfo {
     uint64_t content_incarnation = 0;
     // The content incarnation since whose beginning even flushed content is missing.
     uint64_t empty_since_incarnation = 0;
+    // The lease came with content that an earlier writer may not have flushed. It is counted as a change of this
+    // session's: only a flush of all the data covers it. Never changes after the lease was granted.
+    bool inherits_unflushed = false;
 };
 
 // Counters since the opening; each is exact, together they are no snapshot.

@@ -173,8 +173,9 @@ Result<void> Connection::answer_deferred(uint64_t now_ns) {
 
 Result<void> Connection::open_session(uint64_t now_ns) {
     const ByteSpan entries(deferred_.payload.data(), deferred_.payload.size());
-    Volume::OpenAnswer answer = volume_->open_session(
-        deferred_.open, entries, handshake_->client_uuid(), shared_from_this(), now_ns);
+    Volume::OpenAnswer answer =
+        volume_->open_session(deferred_.open, entries, handshake_->client_uuid(),
+                              shared_from_this(), now_ns, process_.get());
     if (answer.kind == Volume::OpenAnswer::Kind::try_again) {
         // Not longer than the time for handshakes allows, which goes on.
         return answer.ending ? try_when_gone(answer.ending) : Result<void>();
@@ -191,7 +192,8 @@ Result<void> Connection::open_session(uint64_t now_ns) {
 }
 
 Result<void> Connection::close_session() {
-    if (!volume_->close_session(session_, shared_from_this())) {
+    const bool all_flushed = (deferred_.close.flags & wire::close_flag::all_flushed) != 0;
+    if (!volume_->close_session(session_, shared_from_this(), all_flushed)) {
         return {};
     }
     const wire::SessionClose close = deferred_.close;
@@ -322,7 +324,8 @@ Result<void> Connection::on_lease_request(uint64_t now_ns) {
 void Connection::ask_for_lease(uint8_t flags, uint64_t now_ns, uint64_t deadline_ns,
                                const std::shared_ptr<Volume>& volume,
                                const std::shared_ptr<VolumeSession>& session) {
-    const Volume::LeaseAnswer answer = volume->request_lease(session, flags, now_ns);
+    const Volume::LeaseAnswer answer =
+        volume->request_lease(session, flags, now_ns, process_.get());
     if (answer.ending && host::monotonic_ns() < deadline_ns) {
         (void)answer.ending->wait_until_gone(kEndSliceMs);
         auto again = [self = shared_from_this(), flags, now_ns, deadline_ns, volume, session] {

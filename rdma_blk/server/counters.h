@@ -28,6 +28,7 @@ struct VolumeCounters {
     Counter refused_other{0};
     Counter malformed{0};  // ended their connection
     Counter fences{0};
+    Counter kills{0};  // of processes that had the memory mapped, for a takeover
     Counter sessions_opened{0};
     Counter sessions_resumed{0};
     Counter sessions_refused[10]{};  // by wire::RefusalReason; leases and paths, too

@@ -3,6 +3,7 @@
 
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -28,7 +29,7 @@ Result<uint64_t> read_start_ticks(pid_t id) {
     std::snprintf(path, sizeof(path), "/proc/%d/stat", static_cast<int>(id));
     FILE* file = std::fopen(path, "re");
     if (file == nullptr) {
-        return Error::enoent;
+        return static_cast<Error>(errno);
     }
     char line[1024] = {};
     const bool was_read = std::fgets(line, sizeof(line), file) != nullptr;
@@ -39,7 +40,7 @@ Result<uint64_t> read_start_ticks(pid_t id) {
         field = std::strchr(field + 1, ' ');
     }
     if (field == nullptr) {
-        return Error::enoent;
+        return Error::eio;
     }
     return std::strtoull(field + 1, nullptr, 10);
 }
@@ -52,25 +53,36 @@ int send_signal(int pidfd, int signal) {
     return static_cast<int>(syscall(SYS_pidfd_send_signal, pidfd, signal, nullptr, 0));
 }
 
-// Without SO_PEERPIDFD the number may have been given to another process before it was looked up, but not
-// as long as the one that connected has its end open.
+// Without SO_PEERPIDFD the number may have been given to another process before it was looked up. Mostly not as
+// long as the other end is open, but a child of the one that connected may have that.
 bool is_other_end_open(int socket) {
     pollfd polled{socket, 0, 0};
     return poll(&polled, 1, 0) >= 0 && (polled.revents & (POLLHUP | POLLERR)) == 0;
 }
 
+// A process that its own user could not end must not be ended for him.
+bool is_owned_by(pid_t id, uid_t user) {
+    char path[64];
+    std::snprintf(path, sizeof(path), "/proc/%d", static_cast<int>(id));
+    struct stat status {};
+    return stat(path, &status) == 0 && status.st_uid == user;
+}
+
 }  // namespace
 
 Result<std::shared_ptr<PeerProcess>> PeerProcess::make(UniqueDescriptor descriptor, pid_t id) {
-    const uint64_t start_ticks = TRY(read_start_ticks(id));
-    std::shared_ptr<PeerProcess> process(new (std::nothrow)
-                                             PeerProcess(std::move(descriptor), id, start_ticks));
+    const Result<uint64_t> start_ticks = read_start_ticks(id);
+    std::shared_ptr<PeerProcess> process(new (std::nothrow) PeerProcess(
+        std::move(descriptor), id, start_ticks.ok() ? start_ticks.value() : 0));
     if (!process) {
         return Error::enomem;
     }
     // What was read belongs to this process only if its number was not free meanwhile.
     if (process->is_gone()) {
         return Error::enoent;
+    }
+    if (!start_ticks.ok()) {  // it lives, and cannot be looked at
+        return start_ticks.error() == Error::enoent ? Error::eacces : start_ticks.error();
     }
     return process;
 }
@@ -89,23 +101,29 @@ Result<std::shared_ptr<PeerProcess>> PeerProcess::of_socket(int socket) {
     UniqueDescriptor descriptor;
     if (getsockopt(socket, SOL_SOCKET, kPeerPidfd, &pidfd, &length) == 0) {
         descriptor.reset(pidfd);
-    } else {
+    } else if (errno == ENOPROTOOPT) {
         descriptor = open_pidfd(peer.pid);
-        if (!descriptor.valid() || !is_other_end_open(socket)) {
+        if (!descriptor.valid() || !is_other_end_open(socket) || !is_owned_by(peer.pid, peer.uid)) {
             return Error::enoent;
         }
+    } else {
+        return static_cast<Error>(errno);
     }
     return make(std::move(descriptor), peer.pid);
 }
 
-std::shared_ptr<PeerProcess> PeerProcess::find(pid_t id, uint64_t start_ticks) {
+Result<std::shared_ptr<PeerProcess>> PeerProcess::find(pid_t id, uint64_t start_ticks) {
     UniqueDescriptor descriptor = open_pidfd(id);
     if (!descriptor.valid()) {
-        return nullptr;
+        // einval, enoent: the number is a thread's now.
+        const bool is_gone = errno == ESRCH || errno == EINVAL || errno == ENOENT;
+        return is_gone ? Error::enoent : static_cast<Error>(errno);
     }
-    auto process = make(std::move(descriptor), id);
-    return process.ok() && (*process)->start_ticks() == start_ticks ? process.release_value()
-                                                                    : nullptr;
+    auto process = TRY(make(std::move(descriptor), id));
+    if (process->start_ticks() != start_ticks) {
+        return Error::enoent;
+    }
+    return process;
 }
 
 bool PeerProcess::is_this_process() const { return id_ == getpid(); }
@@ -114,7 +132,8 @@ bool PeerProcess::may_be_ended() const {
     return !is_this_process() && (send_signal(descriptor_.get(), 0) == 0 || errno == ESRCH);
 }
 
-void PeerProcess::end() const {
+void PeerProcess::end() {
+    is_ending_.store(true);
     if (!is_this_process()) {
         (void)send_signal(descriptor_.get(), SIGKILL);
     }

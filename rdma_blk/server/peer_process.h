@@ -6,6 +6,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 
@@ -16,11 +17,13 @@ namespace tiffin::rdma_blk {
 
 class PeerProcess {
   public:
-    // Who connected this socket. Errors: enoent (it is gone, or not in this PID namespace), eopnotsupp (not a
-    // Unix socket), those of the system.
+    // Who connected this socket. Before Linux 6.5 that is found by its number: should a process connect, fork, and
+    // end with its child keeping the socket, the number may by now be that of another process of the same user.
+    // Errors: enoent (it is gone, or not in this PID namespace), eopnotsupp (not a Unix socket), those of the system.
     static Result<std::shared_ptr<PeerProcess>> of_socket(int socket);
-    // One that was known before this process started; nullptr: it is gone.
-    static std::shared_ptr<PeerProcess> find(pid_t id, uint64_t start_ticks);
+    // One that was known before this process started. Errors: enoent (it is gone, that is certain), those of the
+    // system (it may be there).
+    static Result<std::shared_ptr<PeerProcess>> find(pid_t id, uint64_t start_ticks);
 
     pid_t id() const { return id_; }
     // When it started, in clock ticks since the machine did: with the number it names a process.
@@ -31,7 +34,9 @@ class PeerProcess {
     // Whether end() would work: it may be signalled, and is not this process itself.
     bool may_be_ended() const;
     // SIGKILL. It may go on for a moment: see is_gone().
-    void end() const;
+    void end();
+    // end() was called.
+    bool is_ending() const { return is_ending_; }
     // All its threads have ended, so that nothing of it touches any memory any more.
     bool is_gone() const;
     // Waits until it is gone, at most that long. Returns is_gone().
@@ -45,6 +50,7 @@ class PeerProcess {
     UniqueDescriptor descriptor_;
     pid_t id_;
     uint64_t start_ticks_;
+    std::atomic<bool> is_ending_{false};
 };
 
 }  // namespace tiffin::rdma_blk

@@ -38,7 +38,8 @@ std::string printable(const char* text, size_t size) {
 
 Volume::OpenAnswer Volume::open_session(const wire::SessionOpen& open, ByteSpan entries,
                                         const unsigned char client_uuid[16],
-                                        const std::shared_ptr<SessionPath>& path, uint64_t now_ns) {
+                                        const std::shared_ptr<SessionPath>& path, uint64_t now_ns,
+                                        const PeerProcess* asking) {
     MutexLock lock(mutex_);
     forgive_own_pause(now_ns);
     OpenAnswer answer;
@@ -47,7 +48,7 @@ Volume::OpenAnswer Volume::open_session(const wire::SessionOpen& open, ByteSpan 
     } else if (!same_uuid(open.client_uuid, client_uuid)) {
         answer = refuse(wire::RefusalReason::malformed, now_ns);
     } else if (open.session_id == 0) {
-        answer = open_new(open, client_uuid, path, now_ns);
+        answer = open_new(open, client_uuid, path, now_ns, asking);
     } else {
         answer = resume(open, entries, client_uuid, path);
     }
@@ -75,7 +76,8 @@ Volume::OpenAnswer Volume::refuse(wire::RefusalReason reason, uint64_t now_ns) {
 
 Volume::OpenAnswer Volume::open_new(const wire::SessionOpen& open,
                                     const unsigned char client_uuid[16],
-                                    const std::shared_ptr<SessionPath>& path, uint64_t now_ns) {
+                                    const std::shared_ptr<SessionPath>& path, uint64_t now_ns,
+                                    const PeerProcess* asking) {
     if (open.next_sequence != 1 || open.outstanding_count != 0 || open.incarnation == 0 ||
         open.slot_count == 0) {
         return refuse(wire::RefusalReason::malformed, now_ns);
@@ -93,20 +95,23 @@ Volume::OpenAnswer Volume::open_new(const wire::SessionOpen& open,
     }
     const bool wants_lease = open.mode == static_cast<uint8_t>(wire::SessionMode::write);
     const bool force = (open.flags & wire::open_flag::force) != 0;
+    // Before the lease: nobody is ended for a session that there is no room for.
+    uint32_t index = 0;
+    if (!find_place(index, now_ns)) {
+        return refuse(wire::RefusalReason::no_room, now_ns);
+    }
     if (wants_lease) {
         OpenAnswer wait;
-        switch (may_take_lease(nullptr, force, now_ns, wait.ending)) {
+        switch (may_take_lease(nullptr, asking, force, now_ns, wait.ending)) {
             case LeaseTurn::yes:
                 break;
             case LeaseTurn::held:
                 return refuse(wire::RefusalReason::held, now_ns);
+            case LeaseTurn::cannot_be_granted:
+                return refuse(wire::RefusalReason::no_room, now_ns);
             case LeaseTurn::when_process_is_gone:
                 return wait;
         }
-    }
-    uint32_t index = 0;
-    if (!find_place(index, now_ns)) {
-        return refuse(wire::RefusalReason::no_room, now_ns);
     }
     uint64_t session_id = 0;
     while (session_id == 0 || sessions_.count(session_id) != 0) {
@@ -125,6 +130,7 @@ Volume::OpenAnswer Volume::open_new(const wire::SessionOpen& open,
     record.slot_count = std::min<uint32_t>(open.slot_count, layout_.slot_count);
     session->set_holder_text(printable(open.holder_text, wire::kHolderTextBytes - 1).c_str());
     sessions_[session_id] = session;
+    const bool inherits_unflushed = wants_lease && may_be_unflushed();
     if (wants_lease && !grant_lease(*session, open.holder_text).ok()) {
         (void)session->close(nullptr, nullptr);
         free_record(session);
@@ -139,6 +145,7 @@ Volume::OpenAnswer Volume::open_new(const wire::SessionOpen& open,
     OpenAnswer answer;
     answer.kind = OpenAnswer::Kind::opened;
     answer.opened = describe(*session, open.incarnation);
+    answer.opened.flags |= inherits_unflushed ? wire::session_flag::inherits_unflushed : 0;
     answer.session = session;
     return answer;
 }
@@ -247,13 +254,16 @@ void Volume::forgive_own_pause(uint64_t now_ns) {
 }
 
 bool Volume::close_session(const std::shared_ptr<VolumeSession>& session,
-                           const std::shared_ptr<SessionPath>& path) {
+                           const std::shared_ptr<SessionPath>& path, bool all_flushed) {
     MutexLock lock(mutex_);
     if (find(session->id()) != session) {
         return true;
     }
     if (!session->close(path, nullptr)) {
         return false;
+    }
+    if (all_flushed && find_holder() == session) {
+        store_release(lease().is_flushed, uint32_t{1});
     }
     free_record(session);
     return true;
@@ -263,7 +273,8 @@ bool Volume::close_session(const std::shared_ptr<VolumeSession>& session,
 
 // Whether the lease is free for `asker`. A holder that stands in the way is fenced by grant_lease(); what a process
 // has mapped can only be taken away with the process, so that one is ended first.
-Volume::LeaseTurn Volume::may_take_lease(const VolumeSession* asker, bool force, uint64_t now_ns,
+Volume::LeaseTurn Volume::may_take_lease(const VolumeSession* asker, const PeerProcess* asking,
+                                         bool force, uint64_t now_ns,
                                          std::shared_ptr<PeerProcess>& ending) {
     const SessionPointer holder = find_holder();
     if (!holder || holder.get() == asker) {
@@ -280,15 +291,34 @@ Volume::LeaseTurn Volume::may_take_lease(const VolumeSession* asker, bool force,
     if (!process) {
         return LeaseTurn::yes;
     }
-    if (!options_.shm_kills || !process->may_be_ended()) {
+    // Who asks for the lease while an earlier session of the same process has it is not killed for that.
+    const bool is_asking = asking != nullptr && asking->id() == process->id() &&
+                           asking->start_ticks() == process->start_ticks();
+    if (!options_.shm_kills || is_asking || !process->may_be_ended()) {
+        return LeaseTurn::held;
+    }
+    ending = process;
+    if (process->is_ending()) {
+        return LeaseTurn::when_process_is_gone;
+    }
+    // Not for a grant that is not going to be, nor for somebody who does not wait for it any more.
+    if (!directory_.save(state_).ok()) {
+        host::log(
+            host::LogLevel::error,
+            ("volume " + name_ +
+             ": the state cannot be saved, so nobody gets the lease, and its holder is left alone")
+                .c_str());
+        return LeaseTurn::cannot_be_granted;
+    }
+    if (asker != nullptr && !asker->has_paths()) {
         return LeaseTurn::held;
     }
     host::log(host::LogLevel::warning,
               ("volume " + name_ + ": process " + std::to_string(process->id()) +
                " has its memory mapped and is killed, as its lease is taken over")
                   .c_str());
+    count(counters_.kills);
     process->end();
-    ending = process;
     return LeaseTurn::when_process_is_gone;
 }
 
@@ -310,6 +340,7 @@ Result<void> Volume::grant_lease(VolumeSession& session, const char* holder_text
     }
     wire::LeaseRecord& record = lease();
     store_release(record.epoch, uint64_t{0});
+    store_release(record.is_flushed, uint32_t{0});
     store_release(header_->epoch, next.epoch);
     record.session_id = session.id();
     std::memcpy(record.client_uuid, session.place().client_uuid, 16);
@@ -323,6 +354,12 @@ Result<void> Volume::grant_lease(VolumeSession& session, const char* holder_text
         update_access(*each);
     }
     return {};
+}
+
+// Whether who gets the lease now has to flush what others have written.
+bool Volume::may_be_unflushed() const {
+    return header_->durability == static_cast<uint8_t>(Durability::power) &&
+           lease().is_flushed == 0;
 }
 
 void Volume::fence(VolumeSession& session) {
@@ -346,7 +383,8 @@ void Volume::clear_lease() {
 }
 
 Volume::LeaseAnswer Volume::request_lease(const std::shared_ptr<VolumeSession>& session,
-                                          uint8_t flags, uint64_t now_ns) {
+                                          uint8_t flags, uint64_t now_ns,
+                                          const PeerProcess* asking) {
     MutexLock lock(mutex_);
     forgive_own_pause(now_ns);
     LeaseAnswer answer;
@@ -363,17 +401,24 @@ Volume::LeaseAnswer Volume::request_lease(const std::shared_ptr<VolumeSession>& 
     if (session->is_fenced() || find(session->id()) != session) {
         return refused(wire::RefusalReason::fenced);
     }
+    const uint8_t granted_flags = may_be_unflushed() ? wire::lease_flag::inherits_unflushed : 0;
     if (find_holder() == session) {
+        // Its answer was lost, and what was in that: to flush once too often does no harm.
+        reply.flags = granted_flags;
         return answer;
     }
     // Also when it waits: should the process not end in time, this is what the caller says.
     std::memcpy(reply.holder_text, lease().holder_text, wire::kHolderTextBytes);
     const bool force = (flags & wire::open_flag::force) != 0;
-    switch (may_take_lease(session.get(), force, now_ns, answer.ending)) {
+    switch (may_take_lease(session.get(), asking, force, now_ns, answer.ending)) {
         case LeaseTurn::yes:
             break;
         case LeaseTurn::held:
+            answer.ending.reset();
             return refused(wire::RefusalReason::held);
+        case LeaseTurn::cannot_be_granted:
+            answer.ending.reset();
+            return refused(wire::RefusalReason::no_room);
         case LeaseTurn::when_process_is_gone:
             reply.reason = static_cast<uint8_t>(wire::RefusalReason::held);
             return answer;
@@ -387,6 +432,7 @@ Volume::LeaseAnswer Volume::request_lease(const std::shared_ptr<VolumeSession>& 
         return refused(wire::RefusalReason::no_room);
     }
     reply.epoch = state_.epoch;
+    reply.flags = granted_flags;
     return answer;
 }
 

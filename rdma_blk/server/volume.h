@@ -98,11 +98,12 @@ class Volume {
         // try_again: whose end the lease waits for; it is on its way.
         std::shared_ptr<PeerProcess> ending;
     };
-    // A parsed session_open of a connection whose handshake named `client_uuid`. try_again: `path` is woken,
-    // or, with `ending`, the caller tries again when that process is gone.
+    // A parsed session_open of a connection whose handshake named `client_uuid`, from process `asking` (nullptr: it
+    // is not known). try_again: `path` is woken, or, with `ending`, the caller tries again when that process is gone.
     OpenAnswer open_session(const wire::SessionOpen& open, ByteSpan entries,
                             const unsigned char client_uuid[16],
-                            const std::shared_ptr<SessionPath>& path, uint64_t now_ns);
+                            const std::shared_ptr<SessionPath>& path, uint64_t now_ns,
+                            const PeerProcess* asking = nullptr);
     // nullptr: `reason` says why.
     std::shared_ptr<VolumeSession> join(const wire::PathJoin& join,
                                         const unsigned char client_uuid[16],
@@ -131,10 +132,10 @@ class Volume {
         std::shared_ptr<PeerProcess> ending;
     };
     LeaseAnswer request_lease(const std::shared_ptr<VolumeSession>& session, uint8_t flags,
-                              uint64_t now_ns);
-    // Gives lease and slots back. False: try again when `path` is woken.
+                              uint64_t now_ns, const PeerProcess* asking = nullptr);
+    // Gives lease and slots back. `all_flushed`: what the writer says. False: try again when `path` is woken.
     bool close_session(const std::shared_ptr<VolumeSession>& session,
-                       const std::shared_ptr<SessionPath>& path);
+                       const std::shared_ptr<SessionPath>& path, bool all_flushed = false);
 
     // Larger only. Errors: einval, enomem, efbig, those of the state file.
     Result<void> resize(uint64_t data_bytes);
@@ -161,21 +162,24 @@ class Volume {
     Result<SessionPointer> make_session(uint32_t index, uint64_t session_id,
                                         const unsigned char client_uuid[16]);
     OpenAnswer open_new(const wire::SessionOpen& open, const unsigned char client_uuid[16],
-                        const std::shared_ptr<SessionPath>& path, uint64_t now_ns) REQUIRES(mutex_);
+                        const std::shared_ptr<SessionPath>& path, uint64_t now_ns,
+                        const PeerProcess* asking) REQUIRES(mutex_);
     OpenAnswer resume(const wire::SessionOpen& open, ByteSpan entries,
                       const unsigned char client_uuid[16], const std::shared_ptr<SessionPath>& path)
         REQUIRES(mutex_);
     OpenAnswer refuse(wire::RefusalReason reason, uint64_t now_ns) REQUIRES(mutex_);
     wire::SessionOpened describe(const VolumeSession& session, uint32_t incarnation) const
         REQUIRES(mutex_);
-    enum class LeaseTurn : uint8_t { yes, held, when_process_is_gone };
+    enum class LeaseTurn : uint8_t { yes, held, cannot_be_granted, when_process_is_gone };
     void forgive_own_pause(uint64_t now_ns) REQUIRES(mutex_);
-    LeaseTurn may_take_lease(const VolumeSession* asker, bool force, uint64_t now_ns,
-                             std::shared_ptr<PeerProcess>& ending) REQUIRES(mutex_);
+    LeaseTurn may_take_lease(const VolumeSession* asker, const PeerProcess* asking, bool force,
+                             uint64_t now_ns, std::shared_ptr<PeerProcess>& ending)
+        REQUIRES(mutex_);
     Result<void> grant_lease(VolumeSession& session, const char* holder_text) REQUIRES(mutex_);
     bool may_hold_memory(const VolumeSession& session,
                          const std::shared_ptr<PeerProcess>& process) const REQUIRES(mutex_);
-    static void find_process_again(VolumeSession& session);
+    Result<void> find_process_again(VolumeSession& session) const;
+    bool may_be_unflushed() const REQUIRES(mutex_);
     void fence(VolumeSession& session) REQUIRES(mutex_);
     void clear_lease() REQUIRES(mutex_);
     bool find_place(uint32_t& index, uint64_t now_ns) REQUIRES(mutex_);

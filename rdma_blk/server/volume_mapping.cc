@@ -59,17 +59,24 @@ bool Volume::may_hold_memory(const VolumeSession& session,
     return !options_.shm_kills || process->may_be_ended() || process->is_this_process();
 }
 
-// Of a session that this process finds in memory that was kept.
-void Volume::find_process_again(VolumeSession& session) {
+// Of a session that this process finds in memory that was kept. A process that may live and cannot be found must not
+// be taken for gone: its lease would be given away while it writes.
+Result<void> Volume::find_process_again(VolumeSession& session) const {
     wire::SessionRecord& record = *session.place().record;
     const auto id = static_cast<pid_t>(__atomic_load_n(&record.process_id, __ATOMIC_ACQUIRE));
     if (id <= 0) {
-        return;
+        return {};
     }
-    std::shared_ptr<PeerProcess> process = PeerProcess::find(id, record.process_start_ticks);
-    if (process) {
-        session.set_process(std::move(process));
+    auto process = PeerProcess::find(id, record.process_start_ticks);
+    if (process.ok()) {
+        session.set_process(process.release_value());
+    } else if (process.error() != Error::enoent) {
+        host::log(host::LogLevel::error, ("volume " + name_ + ": process " + std::to_string(id) +
+                                          ", which has its memory mapped, cannot be looked up")
+                                             .c_str());
+        return process.error();
     }
+    return {};
 }
 
 }  // namespace tiffin::rdma_blk

@@ -95,6 +95,7 @@ Result<void> Volume::make_memory(bool is_new, BackingStore* backing) {
     if (backing != nullptr) {  // of a new volume, too: its content is what the file or disk has
         TRY(backing->read_all(memory_.data, state_.data_bytes));
     }
+    lease().is_flushed = 1;
     if (!is_new) {
         state_.content_incarnation++;
         if (backing == nullptr) {
@@ -172,7 +173,7 @@ Result<void> Volume::recover_sessions(uint64_t now_ns) {
             TRY(make_session(index, record.session_id, record.client_uuid));
         session->recover();
         session->heard(now_ns);
-        find_process_again(*session);
+        TRY(find_process_again(*session));
         sessions_[record.session_id] = session;
         update_access(*session);
         const bool is_fenced = record.state == static_cast<uint32_t>(wire::SessionState::fenced) ||

@@ -22,6 +22,7 @@ struct SessionFacts {
     uint64_t empty_since_incarnation = 0;
     // Something was executed that no executed flush covers.
     bool has_unflushed = false;
+    bool inherits_unflushed = false;  // see ConnectionInfo
 };
 
 struct OpeningAnswer {

@@ -83,6 +83,9 @@ Result<std::unique_ptr<RemoteBlockDevice>> RemoteBlockDevice::open(
     }
     TRY(device->check_stripe(options.write, problem));
     TRY(device->set_geometry(problem));
+    if (options.write) {
+        device->inherit_unflushed();
+    }
     device->geometry_.read_only = !options.write;
     TRY(device->start(problem));
     return device;
@@ -152,6 +155,16 @@ Result<void> RemoteBlockDevice::take_leases(bool force, Holder& holder, std::str
         return taken.error();
     }
     return {};
+}
+
+// With the leases. What an earlier writer left unflushed is in the servers' memory and can be read, so that the
+// first flush() has to cover it.
+void RemoteBlockDevice::inherit_unflushed() {
+    for (auto& server : servers_) {
+        if (server->needs_flush && server->memory->connection().inherits_unflushed) {
+            server->dirty.set_all_dirty();
+        }
+    }
 }
 
 Result<std::vector<StripeFinding>> RemoteBlockDevice::find_stripe(std::string& problem) {
@@ -326,6 +339,7 @@ Result<void> RemoteBlockDevice::start_writing() {
         log_line(host::LogLevel::error, problem.c_str());
         return result;
     }
+    inherit_unflushed();
     geometry_.read_only = false;
     return {};
 }

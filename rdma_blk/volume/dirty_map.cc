@@ -49,6 +49,12 @@ void DirtyMap::set_dirty(uint64_t chunk) {
     }
 }
 
+void DirtyMap::set_all_dirty() {
+    for (uint64_t chunk = 0; chunk < chunk_count_; ++chunk) {
+        set_dirty(chunk);
+    }
+}
+
 bool DirtyMap::add_user(uint64_t chunk) {
     uint32_t users = users_[chunk].load();
     while ((users & kFlushing) == 0) {

@@ -25,6 +25,9 @@ class DirtyMap {
     // Nothing is dirty at first. Called once, before all else. Errors: enomem.
     Result<void> create(uint64_t size_bytes);
 
+    // All is dirty: an earlier writer may not have flushed what it wrote. Not while anybody writes or flushes.
+    void set_all_dirty();
+
     // Announces a write, which makes its chunks dirty. False: one of them is being flushed, so the write
     // has to wait for the end of the flush; nothing has been announced then.
     [[nodiscard]] bool begin_write(uint64_t offset_bytes, uint64_t length_bytes);

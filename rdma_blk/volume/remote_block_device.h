@@ -98,6 +98,7 @@ class RemoteBlockDevice final : public vfs::BlockDevice {
     // ---- Opening: device_opening.cc
     Result<void> open_servers(std::vector<ServerToOpen>& servers, std::string& problem);
     Result<void> take_leases(bool force, Holder& holder, std::string& problem);
+    void inherit_unflushed();
     Result<std::vector<StripeFinding>> find_stripe(std::string& problem);
     Result<void> write_stripe(const std::vector<StripeFinding>& findings, std::string& problem);
     Result<void> check_stripe(bool may_write, std::string& problem);

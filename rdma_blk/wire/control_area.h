@@ -66,7 +66,10 @@ struct LeaseRecord {
     uint8_t client_uuid[16];
     int64_t granted_realtime_ns;
     char holder_text[kHolderTextBytes];
-    uint8_t padding[kControlPageBytes - 104];
+    // 1: the content is that of the backing, as the last writer flushed all before it gave the lease back, or
+    // nobody has written since the backing was read. 0 from a grant on, before the writer hears of it.
+    uint32_t is_flushed;
+    uint8_t padding[kControlPageBytes - 108];
 };
 static_assert(sizeof(LeaseRecord) == kControlPageBytes);
 

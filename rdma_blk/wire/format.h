@@ -163,7 +163,8 @@ namespace session_flag {
 inline constexpr uint16_t resumed = 1;    // the slots were kept: outcomes follow
 inline constexpr uint16_t read_only = 2;  // the volume cannot be written
 inline constexpr uint16_t offers_rc = 4;  // a path_join with PathTransport::rc will be heard
-inline constexpr uint16_t all = resumed | read_only | offers_rc;
+inline constexpr uint16_t inherits_unflushed = 8;  // with the lease: see lease_flag
+inline constexpr uint16_t all = resumed | read_only | offers_rc | inherits_unflushed;
 }  // namespace session_flag
 
 // Behind it: outstanding_count times a byte, the Outcome of each entry of the SessionOpen: not_executed
@@ -308,19 +309,32 @@ struct LeaseRequest {
 };
 static_assert(sizeof(LeaseRequest) == 16);
 
+namespace lease_flag {
+// Earlier writers may have left content that no flush has covered: it is the new writer's to flush.
+inline constexpr uint8_t inherits_unflushed = 1;
+inline constexpr uint8_t all = inherits_unflushed;
+}  // namespace lease_flag
+
 struct LeaseReply {
     uint64_t epoch;
     uint8_t reason;  // RefusalReason; 0: granted
-    uint8_t reserved[7];
+    uint8_t flags;   // lease_flag
+    uint8_t reserved[6];
     char holder_text[kHolderTextBytes];
 };
 static_assert(sizeof(LeaseReply) == 80);
+
+namespace close_flag {
+inline constexpr uint32_t all_flushed =
+    1;  // by the writer: nothing is left that no flush has covered
+inline constexpr uint32_t all = all_flushed;
+}  // namespace close_flag
 
 // Gives the lease and the slots back; answered by a session_closed with the same content.
 struct SessionClose {
     uint64_t session_id;
     uint32_t incarnation;
-    uint32_t reserved;
+    uint32_t flags;  // close_flag
 };
 static_assert(sizeof(SessionClose) == 16);
 

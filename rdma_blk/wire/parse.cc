@@ -255,7 +255,8 @@ Result<LeaseRequest> parse_lease_request(const MessageHeader& header, ByteSpan f
 
 Result<LeaseReply> parse_lease_reply(const MessageHeader& header, ByteSpan fixed) {
     const LeaseReply reply = TRY(fixed_part<LeaseReply>(MessageType::lease_reply, header, fixed));
-    if (!is_reason(reply.reason) || !ends(reply.holder_text) || !is_counter(reply.epoch)) {
+    if (!is_reason(reply.reason) || (reply.flags & ~lease_flag::all) != 0 ||
+        !ends(reply.holder_text) || !is_counter(reply.epoch)) {
         return Error::eproto;
     }
     return reply;
@@ -263,8 +264,12 @@ Result<LeaseReply> parse_lease_reply(const MessageHeader& header, ByteSpan fixed
 
 Result<SessionClose> parse_session_close(const MessageHeader& header, ByteSpan fixed) {
     const auto type = static_cast<MessageType>(header.type);
-    return fixed_part<SessionClose>(
-        type == MessageType::session_closed ? type : MessageType::session_close, header, fixed);
+    const SessionClose close = TRY(fixed_part<SessionClose>(
+        type == MessageType::session_closed ? type : MessageType::session_close, header, fixed));
+    if ((close.flags & ~close_flag::all) != 0) {
+        return Error::eproto;
+    }
+    return close;
 }
 
 Result<Probe> parse_probe(const MessageHeader& header, ByteSpan fixed) {

@@ -17,6 +17,8 @@ using rdma_blk::Operation;
 using rdma_blk::OperationKind;
 using rdma_blk::Outcome;
 
+constexpr size_t kQuicklyComparedBytes = 8 << 20;
+
 // Set while completions run: they may not call the memory.
 thread_local bool t_in_completion = false;
 
@@ -97,6 +99,7 @@ LocalMemory::LocalMemory(LocalServer& server, const Options& options,
     if (options.may_write) {
         TIFFIN_ASSERT(server.writer == nullptr);
         server.writer = this;
+        inherit();
         if (server.lease_log != nullptr) {
             server.lease_log->push_back(server.number);
         }
@@ -119,6 +122,7 @@ rdma_blk::ConnectionInfo LocalMemory::connection() const {
     info.epoch = 1;
     info.content_incarnation = server_.content_incarnation;
     info.empty_since_incarnation = server_.empty_since_incarnation;
+    info.inherits_unflushed = inherits_unflushed_;
     return info;
 }
 
@@ -241,6 +245,7 @@ Result<void> LocalMemory::start_writing(bool force, rdma_blk::Holder& holder) {
         return Error::ebusy;
     }
     server_.writer = this;
+    inherit();
     geometry_.read_only = false;
     if (server_.lease_log != nullptr) {
         server_.lease_log->push_back(server_.number);
@@ -261,8 +266,15 @@ uint64_t LocalMemory::change_mark() const {
     return changes_;
 }
 
+// With the lease: what the writers before did not flush. Nothing, of a server that is too large to look at.
+void LocalMemory::inherit() {
+    inherits_unflushed_ = geometry_.durability == rdma_blk::Durability::power &&
+                          server_.data.size() <= kQuicklyComparedBytes &&
+                          server_.durable != server_.data;
+    changes_ += inherits_unflushed_ ? 1 : 0;
+}
+
 void LocalMemory::changes_flushed(uint64_t mark) {
-    constexpr size_t kQuicklyComparedBytes = 8 << 20;
     std::lock_guard lock(mutex_);
     TIFFIN_ASSERT(mark <= changes_);
     TIFFIN_ASSERT(mark < changes_ || server_.data.size() > kQuicklyComparedBytes ||

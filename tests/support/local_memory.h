@@ -119,6 +119,7 @@ class LocalMemory final : public rdma_blk::RemoteMemory {
     Fault execute(rdma_blk::Operation& operation);
     void finish(size_t index, const Fault& fault);
     void finish_all(rdma_blk::Outcome outcome, Error error);
+    void inherit();
     void check(const rdma_blk::Operation& operation) const;
     void check_flush_against_writes() const;
 
@@ -138,6 +139,7 @@ class LocalMemory final : public rdma_blk::RemoteMemory {
     rdma_blk::Statistics statistics_;
     Counts counts_;
     uint64_t changes_ = 0;  // of the data, that were executed
+    bool inherits_unflushed_ = false;
     uint64_t flushed_mark_ = 0;
     bool held_ = false;
     bool closed_ = false;

@@ -173,6 +173,7 @@ ConnectionInfo RcMemory::present_info() const {
     info.epoch = epoch_.load();
     info.content_incarnation = content_incarnation_.load();
     info.empty_since_incarnation = empty_since_incarnation_.load();
+    info.inherits_unflushed = inherits_unflushed_.load();
     return info;
 }
 
@@ -191,6 +192,7 @@ void RcMemory::connection_changed(const ConnectionInfo& info) {
     epoch_.store(info.epoch);
     content_incarnation_.store(info.content_incarnation);
     empty_since_incarnation_.store(info.empty_since_incarnation);
+    inherits_unflushed_.store(info.inherits_unflushed);
     if (info.state != ConnectionState::ready) {
         control_generation_.fetch_add(1);
     }

@@ -211,6 +211,7 @@ class RcMemory final : public RemoteMemory,
     std::atomic<uint64_t> epoch_{0};
     std::atomic<uint64_t> content_incarnation_{0};
     std::atomic<uint64_t> empty_since_incarnation_{0};
+    std::atomic<bool> inherits_unflushed_{false};
     std::atomic<bool> has_news_{false};  // of control_, for the thread
 
     Operation heartbeat_;

@@ -144,6 +144,7 @@ ConnectionInfo TcpMemory::present_info() const {
     info.epoch = facts_.epoch;
     info.content_incarnation = facts_.content_incarnation;
     info.empty_since_incarnation = facts_.empty_since_incarnation;
+    info.inherits_unflushed = facts_.inherits_unflushed;
     return info;
 }
 
@@ -252,6 +253,19 @@ void TcpMemory::note_flush(const Batch& batch) {
                                  ? slots_->pending_changes() + batch.changes_before_flush
                                  : 0;
     set_word(*batch.last_flush, all_changes() + ordered);
+}
+
+// With the lease: what earlier writers have left is flushed, or lost, with what this session writes.
+void TcpMemory::note_inherited(bool is_unflushed) {
+    facts_.inherits_unflushed = is_unflushed;
+    change_count_ += is_unflushed ? 1 : 0;
+}
+
+// Of the writer, at its end. What has no known outcome may have changed something that was not counted.
+bool TcpMemory::has_flushed_all() const {
+    const auto& completed = slots_->statistics().completed;
+    return facts_.is_writer && all_changes() <= flushed_count_ && slots_->pending_changes() == 0 &&
+           completed[static_cast<size_t>(Outcome::unknown)] == 0;
 }
 
 uint64_t TcpMemory::all_changes() const {

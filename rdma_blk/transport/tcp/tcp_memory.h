@@ -167,6 +167,8 @@ class TcpMemory final : public RemoteMemory, private Patience {
     void complete_rejected(Batch& rejected) REQUIRES(mutex_);
     ConnectionInfo present_info() const REQUIRES(mutex_);
     void note_flush(const Batch& batch) REQUIRES(mutex_);
+    void note_inherited(bool is_unflushed) REQUIRES(mutex_);
+    bool has_flushed_all() const REQUIRES(mutex_);
     uint64_t all_changes() const REQUIRES(mutex_);
     void poke_after_submit(uint64_t earliest_deadline_ns) REQUIRES(mutex_);
     // ---- tcp_one_sided.cc ----

@@ -168,6 +168,7 @@ Result<void> TcpMemory::handle_message() {
             if (lease_.reply.reason == 0) {
                 facts_.is_writer = true;
                 facts_.epoch = lease_.reply.epoch;
+                note_inherited((lease_.reply.flags & wire::lease_flag::inherits_unflushed) != 0);
                 set_state(state_);
             }
             lease_changed_.notify_all();

@@ -307,6 +307,9 @@ Result<void> TcpMemory::adopt(const wire::SessionOpened& opened) {
     statistics_.reconnections += is_first ? 0 : 1;
     executed_before_ = slots_->pending_count() == 0 ? kNothingPending : executed_count();
     ready_ns_ = host::monotonic_ns();
+    if (is_first) {
+        note_inherited((opened.flags & wire::session_flag::inherits_unflushed) != 0);
+    }
     set_state(ConnectionState::ready);
     if (is_first) {
         slots_->opened(opened.slot_count);

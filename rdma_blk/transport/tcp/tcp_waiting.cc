@@ -286,6 +286,7 @@ void TcpMemory::say_goodbye() {
     wire::SessionClose goodbye{};
     goodbye.session_id = facts_.session_id;
     goodbye.incarnation = facts_.incarnation;
+    goodbye.flags = has_flushed_all() ? wire::close_flag::all_flushed : 0;
     if (!send_control(wire::MessageType::session_close, goodbye)) {
         return;
     }

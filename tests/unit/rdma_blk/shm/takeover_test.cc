@@ -176,6 +176,36 @@ TEST_F(ShmTakeoverTest, AReaderTakesItOverInTheSameWay) {
     expect_nothing_lands(at_grant);
 }
 
+TEST_F(ShmTakeoverTest, ItIsNotKilledForASessionThatThereIsNoRoomFor) {
+    configuration_.max_sessions = 2;
+    start();
+    introduce();
+    open(client_, OpenOptions::Mode::read);
+    ClientFixture second;
+    prepare(second, 2);
+    second.options.force = true;
+    const auto opened = try_open(second, OpenOptions::Mode::write);
+    ASSERT_FALSE(opened.ok());
+    EXPECT_EQ(opened.error(), Error::enospc);
+    EXPECT_TRUE(is_changing());
+    EXPECT_EQ(volume().counters().kills.load(), 0U);
+}
+
+TEST_F(ShmTakeoverTest, ItIsNotKilledForALeaseThatCannotBeRecorded) {
+    start();
+    introduce();
+    open(client_, OpenOptions::Mode::read);
+    const std::string hidden = configuration_.state_directory + ".hidden";
+    std::filesystem::rename(configuration_.state_directory, hidden);
+    Holder holder;
+    EXPECT_FALSE(client_.memory->start_writing(true, holder).ok());
+    EXPECT_TRUE(is_changing());
+    EXPECT_EQ(volume().counters().kills.load(), 0U);
+    std::filesystem::rename(hidden, configuration_.state_directory);
+    ASSERT_TRUE(client_.memory->start_writing(true, holder).ok());
+    EXPECT_EQ(volume().counters().kills.load(), 1U);
+}
+
 TEST_F(ShmTakeoverTest, WithRefuseItStays) {
     configuration_.shm_kills = false;
     start();

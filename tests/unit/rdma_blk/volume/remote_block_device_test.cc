@@ -103,6 +103,37 @@ INSTANTIATE_TEST_SUITE_P(
                     Shape{3, LocalMemory::Delivery::threaded, Durability::power, 4},
                     Shape{4, LocalMemory::Delivery::threaded, Durability::process, 256}));
 
+// A writer that was killed has written, and whoever came after it has read that and goes by it.
+TEST(RemoteBlockDevice, AFlushCoversWhatEarlierWritersLeftUnflushed) {
+    for (const bool reads_first : {false, true}) {
+        TestVolume volume(2, 6 * kMiB, Durability::power);
+        auto device = volume.open({.write = true, .stripe_bytes = 64 << 10});
+        ASSERT_NE(device, nullptr);
+        ASSERT_TRUE(write_bytes(*device, 3 * kMiB, pattern(100 << 10, 1)).ok());
+        device = nullptr;
+        ASSERT_NE(volume.servers[0]->durable, volume.servers[0]->data);
+        device = volume.open({.write = !reads_first});
+        ASSERT_NE(device, nullptr) << volume.problem;
+        if (reads_first) {
+            ASSERT_TRUE(device->start_writing().ok());
+        }
+        ASSERT_TRUE(device->flush().ok());
+        for (size_t i = 0; i < volume.servers.size(); i++) {
+            EXPECT_EQ(volume.servers[i]->durable, volume.servers[i]->data);
+            EXPECT_EQ(volume.memories[i]->flushed_mark(), volume.memories[i]->change_mark());
+        }
+        // Once is enough, and after it nothing is left for the next one.
+        const uint64_t flushes = volume.memories[0]->counts().flushes;
+        ASSERT_TRUE(device->flush().ok());
+        EXPECT_EQ(volume.memories[0]->counts().flushes, flushes);
+        device = nullptr;
+        device = volume.open();
+        ASSERT_NE(device, nullptr);
+        ASSERT_TRUE(device->flush().ok());
+        EXPECT_EQ(volume.memories[0]->counts().flushes, 0U);
+    }
+}
+
 TEST(RemoteBlockDevice, CountsOperationsAndBatches) {
     TestVolume volume(2, 16 * kMiB);
     auto device = volume.open({.write = true, .stripe_bytes = 256 << 10});
