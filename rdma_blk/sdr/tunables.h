@@ -40,6 +40,10 @@ inline constexpr uint64_t kMaxTimeoutNs = 2'000'000'000;
 inline constexpr uint32_t kMaxTimeoutDoublings = 6;
 // After this long without a word of the peer, while something is expected of it, the connection has failed.
 inline constexpr uint64_t kDefaultGiveUpNs = 10'000'000'000;
+inline constexpr uint64_t kMaxGiveUpNs = uint64_t{1}
+                                         << 62;  // as good as never; sums do not overflow
+// A message of which nothing new was acknowledged for that long has failed it, too, after this many repeated chunks.
+inline constexpr uint32_t kHopelessRepeats = 16;
 
 // Receivers: the share of a round trip after which silence means that what is missing was lost, and the
 // least and most it may be; the same is how long reordering is waited for.
@@ -94,6 +98,8 @@ inline constexpr uint64_t kMinWindowPackets = 4;
 inline constexpr uint64_t kMinQueueTargetNs = 1'000'000;
 inline constexpr uint32_t kCongestionLossPercent = 20;
 inline constexpr uint64_t kMinFeedbackTimeoutNs = 20'000'000;
+inline constexpr uint64_t kInitialFeedbackTimeoutNs =
+    1'000'000'000;  // before anything was measured
 // Feedback is sent after this many packets, or this long after one.
 inline constexpr uint32_t kFeedbackPackets = 32;
 inline constexpr uint64_t kFeedbackDelayNs = 250'000;

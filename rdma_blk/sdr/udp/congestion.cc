@@ -13,7 +13,8 @@ Congestion::Congestion(uint64_t packet_bytes, uint64_t most_bytes)
       window_bytes_(std::min(kInitialWindowPackets * packet_bytes, most_bytes_)) {}
 
 uint64_t Congestion::timeout_ns() const {
-    return std::clamp(smoothed_ns_ * 3, kMinFeedbackTimeoutNs, kMaxTimeoutNs);
+    return smoothed_ns_ == 0 ? kInitialFeedbackTimeoutNs
+                             : std::clamp(smoothed_ns_ * 3, kMinFeedbackTimeoutNs, kMaxTimeoutNs);
 }
 
 uint64_t Congestion::timeout_at_ns() const {
@@ -25,6 +26,7 @@ void Congestion::on_sent(uint64_t now_ns, uint64_t number, uint64_t /*bytes*/) {
         last_event_ns_ = now_ns;
     }
     next_number_ = number + 1;
+    round_peak_bytes_ = std::max(round_peak_bytes_, in_flight_bytes());
 }
 
 uint64_t Congestion::room_bytes(uint64_t now_ns) {
@@ -39,14 +41,18 @@ uint64_t Congestion::room_bytes(uint64_t now_ns) {
 
 void Congestion::on_feedback(uint64_t now_ns, uint64_t highest, uint64_t received,
                              uint64_t round_trip_ns) {
-    if (highest >= next_number_ || highest + 1 < settled_) {
-        return;  // not sent yet, or from before
+    if (highest >= next_number_) {
+        return;  // not sent yet
     }
+    // Also when the packet was given up by then: else a path that is longer than the timeout would never be measured.
     last_event_ns_ = now_ns;
-    settled_ = highest + 1;
     smoothed_ns_ = smoothed_ns_ == 0 ? round_trip_ns : (smoothed_ns_ * 7 + round_trip_ns) / 8;
     smallest_ns_ = std::min(smallest_ns_, round_trip_ns);
     round_smallest_ns_ = std::min(round_smallest_ns_, round_trip_ns);
+    if (highest + 1 < settled_) {
+        return;
+    }
+    settled_ = highest + 1;
     if (settled_ > round_end_) {
         end_round(now_ns, received);
     }
@@ -65,6 +71,8 @@ void Congestion::end_round(uint64_t /*now_ns*/, uint64_t received) {
             is_lossy ? 25 : std::min<uint64_t>((queued_ns - target_ns) * 100 / queued_ns, 25);
         window_bytes_ -= window_bytes_ * excess_percent / 100;
         starting_ = false;
+    } else if (round_peak_bytes_ < window_bytes_ / 2) {
+        // It was not used, so nothing is known of a larger one (RFC 7661).
     } else if (starting_) {
         window_bytes_ *= 2;
     } else {
@@ -75,6 +83,7 @@ void Congestion::end_round(uint64_t /*now_ns*/, uint64_t received) {
     round_received_ = received;
     round_end_ = next_number_;
     round_smallest_ns_ = ~uint64_t{0};
+    round_peak_bytes_ = in_flight_bytes();
 }
 
 }  // namespace tiffin::rdma_blk::sdr

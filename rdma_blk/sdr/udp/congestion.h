@@ -2,10 +2,11 @@
 // How much may be on the way: a window in bytes, by delay first and by loss second. Sans I/O.
 //
 // The round trip is compared with the smallest one seen. As long as the difference, which is what waits in queues,
-// is below a target, the window grows: doubling per round trip at first, later by a packet and a share of itself; above
-// it, it shrinks in proportion, at most once per round trip and by a quarter. Loss alone is no sign of a full queue on
+// is below a target, the window grows: doubling per round trip at first, later by a packet and a share of itself, and
+// only when half of it was used (RFC 7661); above it, it shrinks in proportion, at most once per round trip and by a quarter. Loss alone is no sign of a full queue on
 // the links this is made for: only above kCongestionLossPercent in a round trip the window is reduced. When nothing
-// is heard for a timeout, what was on the way is taken for lost. (After Swift, Kumar et al., SIGCOMM 2020, and
+// is heard for a timeout (three round trips; a second before the first is measured, as RFC 6298 has it), what was on
+// the way is taken for lost. (After Swift, Kumar et al., SIGCOMM 2020, and
 // RFC 6817.)
 #pragma once
 
@@ -49,6 +50,7 @@ class Congestion {
     uint64_t round_first_ = 0;
     uint64_t round_received_ = 0;
     uint64_t round_smallest_ns_ = ~uint64_t{0};
+    uint64_t round_peak_bytes_ = 0;  // the most that was on the way
 };
 
 }  // namespace tiffin::rdma_blk::sdr

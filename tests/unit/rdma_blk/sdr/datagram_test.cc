@@ -139,6 +139,65 @@ TEST(Congestion, FillsThePathAndNotItsQueues) {
     }
 }
 
+// A path without a queue, packet by packet: feedback comes for each a round trip later, and whenever the window has room
+// it is used.
+class LongPath {
+  public:
+    void run(Congestion& congestion, uint64_t round_trip_ns, uint64_t duration_ns) {
+        constexpr uint64_t kStepNs = 1'000'000;
+        for (const uint64_t end_ns = now_ns_ + duration_ns; now_ns_ < end_ns; now_ns_ += kStepNs) {
+            const uint64_t before = answered_;
+            while (answered_ < sent_at_.size() && sent_at_[answered_] + round_trip_ns <= now_ns_) {
+                answered_++;
+            }
+            if (answered_ > before) {
+                congestion.on_feedback(now_ns_, answered_ - 1, answered_, round_trip_ns);
+            }
+            for (uint64_t room = congestion.room_bytes(now_ns_) / 1000; room > 0; room--) {
+                congestion.on_sent(now_ns_, sent_at_.size(), 1000);
+                sent_at_.push_back(now_ns_);
+            }
+        }
+    }
+
+  private:
+    uint64_t now_ns_ = 1'000'000;
+    uint64_t answered_ = 0;
+    std::vector<uint64_t> sent_at_;
+};
+
+TEST(Congestion, MeasuresPathsThatAreLongerThanItsTimeout) {
+    for (const uint64_t round_trip_ns : {50'000'000U, 200'000'000U, 600'000'000U}) {
+        Congestion congestion(1000, 1 << 20);
+        LongPath path;
+        path.run(congestion, round_trip_ns, 30 * round_trip_ns);
+        EXPECT_EQ(congestion.round_trip_ns(), round_trip_ns);
+        EXPECT_EQ(congestion.window_bytes(), 1U << 20) << round_trip_ns;
+    }
+}
+
+// A path that has become longer than the timeout that its round trips gave.
+TEST(Congestion, MeasuresAPathThatHasBecomeLonger) {
+    Congestion congestion(1000, 1 << 20);
+    LongPath path;
+    path.run(congestion, 1'000'000, 100'000'000);
+    EXPECT_EQ(congestion.round_trip_ns(), 1'000'000U);
+    path.run(congestion, 300'000'000, 20'000'000'000);
+    EXPECT_GT(congestion.round_trip_ns(), 290'000'000U);
+}
+
+TEST(Congestion, AWindowThatIsNotUsedDoesNotGrow) {
+    Congestion congestion(1000, 1 << 30);
+    uint64_t now_ns = 1000;
+    for (uint64_t number = 0; number < 200; number += 2) {  // requests and responses
+        congestion.on_sent(now_ns, number, 1000);
+        congestion.on_sent(now_ns, number + 1, 1000);
+        now_ns += 1'000'000;
+        congestion.on_feedback(now_ns, number + 1, number + 2, 1'000'000);
+    }
+    EXPECT_EQ(congestion.window_bytes(), kInitialWindowPackets * 1000);
+}
+
 TEST(Congestion, StaysWithinItsBounds) {
     Congestion congestion(1000, 100'000);
     Path path(1.25, 20'000'000);
