@@ -52,12 +52,19 @@ void QueuePair::on_clear_to_send(const ControlView& message) {
     }
 }
 
+// A receiver that gives receives up can be ahead of its sender by any number. The sender can use two windows from what
+// it asks for; others it will ask for when their time comes.
 void QueuePair::on_clear_to_send_request(const ControlView& message) {
-    // A receiver that gives receives up can be ahead of its sender by two windows, not more.
-    const uint64_t oldest =
-        next_receive_ - std::min<uint64_t>(next_receive_, 2 * uint64_t{attributes_.max_messages});
-    const uint64_t wanted = std::clamp(message.message_number, oldest, next_receive_);
-    announce_from_ = must_announce_ ? std::min(announce_from_, wanted) : wanted;
+    const uint64_t wanted = std::min(message.message_number, next_receive_);
+    const uint64_t usable_end =
+        wanted + std::min(next_receive_ - wanted, 2 * uint64_t{attributes_.max_messages});
+    if (must_announce_ && announce_from_ <= usable_end && wanted <= announce_end_) {
+        announce_from_ = std::min(announce_from_, wanted);
+        announce_end_ = std::max(announce_end_, usable_end);
+    } else {
+        announce_from_ = wanted;
+        announce_end_ = usable_end;
+    }
     must_announce_ = true;  // an empty answer, too, tells the sender that somebody is there
 }
 
@@ -66,13 +73,13 @@ bool QueuePair::make_clear_to_send(Transmit& out) {
         return false;
     }
     make_control(ControlKind::clear_to_send, 0, announce_from_, out);
-    for (; announce_from_ < next_receive_; announce_from_++) {
+    for (; announce_from_ < announce_end_; announce_from_++) {
         const ReceiveSlot* slot = receive_slot(announce_from_);
         if (!add_clear_to_send({slot == nullptr ? 0 : slot->memory.size_bytes()}, out)) {
             break;
         }
     }
-    must_announce_ = announce_from_ < next_receive_;
+    must_announce_ = announce_from_ < announce_end_;
     return true;
 }
 

@@ -70,6 +70,10 @@ class Endpoint {
   public:
     virtual ~Endpoint() = default;
 
+    // QueuePairAttributes, for carriers to hold their options against; 0: not known.
+    virtual uint32_t packet_bytes() const { return 0; }
+    virtual uint16_t channel_count() const { return 0; }
+
     // Packets that arrived. What does not fit the state (late, repeated, beyond a receive) is counted
     // and leaves no trace in memory.
     virtual void on_data(uint64_t now_ns, const DataRun& run) = 0;

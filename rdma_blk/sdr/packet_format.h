@@ -60,7 +60,7 @@ struct DataHeader {
     uint64_t message_bytes;   // of the whole message; at least 1
     uint32_t
         packet_index;  // data: its place in the message. Parity: group * m * packets of a chunk + ...
-    uint32_t user_immediate;  // whole in every packet (where only 32 bits fit: uc_immediate.h)
+    uint32_t user_immediate;  // whole in every packet
     uint32_t send_time_us;    // of the sender's clock, modulo 2^32; comes back in acknowledgements
     uint32_t round_trip_us;   // measured by the sender, plus four times its variation; 0: not yet
     uint8_t scheme;           // SchemeKind

@@ -68,6 +68,8 @@ class QueuePair final : public Endpoint {
     Result<size_t> control_poll(MutableByteSpan out);
 
     // ---- For carriers ----
+    uint32_t packet_bytes() const override { return attributes_.packet_bytes; }
+    uint16_t channel_count() const override { return attributes_.channel_count; }
     void on_data(uint64_t now_ns, const DataRun& run) override;
     void on_control(uint64_t now_ns, ByteSpan message) override;
     bool next_transmit(uint64_t now_ns, uint32_t max_packets, Transmit& out) override;
@@ -110,6 +112,8 @@ class QueuePair final : public Endpoint {
     // Queues parity packets. `payload` stays valid until they are sent. Errors: eagain, einval.
     Result<void> send_parity(uint64_t message_number, uint32_t first_packet, uint32_t packet_count,
                              const unsigned char* payload);
+    // The part of next_transmit() that sends no data.
+    bool next_control(uint64_t now_ns, Transmit& out);
     // Forgets what is queued of a message; its memory and number are free.
     void send_abort(uint64_t message_number);
     // Flags the packets that are queued from now on for a message.
@@ -164,6 +168,7 @@ class QueuePair final : public Endpoint {
     SendSlot* open_send(uint64_t number);
     Result<void> queue_range(SendSlot& slot, const SendRange& range);
     void drop_front_range();
+    bool bring_sendable_to_front(uint64_t now_ns);
     bool transmit_range(uint64_t now_ns, uint32_t max_packets, Transmit& out);
     void fill_run(uint64_t now_ns, const SendSlot& slot, const SendRange& range,
                   uint32_t packet_count, DataRun& run) const;
@@ -197,8 +202,9 @@ class QueuePair final : public Endpoint {
     uint64_t next_receive_ = 0;
     uint64_t posted_bytes_ = 0;
 
-    // Clear-to-send, receiver: messages [announce_from_, next_receive_) are to be announced.
+    // Clear-to-send, receiver: messages [announce_from_, announce_end_) are to be announced.
     uint64_t announce_from_ = 0;
+    uint64_t announce_end_ = 0;
     bool must_announce_ = false;
     // Sender: the message whose clear-to-send is missing.
     bool wants_grant_ = false;

@@ -26,9 +26,13 @@ Result<uint64_t> QueuePair::recv_post(const RegisteredMemory& memory) {
     slot.chunks_received = 0;
     slot.chunks_seen = 0;
     posted_bytes_ += capacity_bytes;
-    announce_from_ = must_announce_ ? std::min(announce_from_, next_receive_) : next_receive_;
-    must_announce_ = true;
-    return next_receive_++;
+    const uint64_t number = next_receive_++;
+    if (!must_announce_ || announce_end_ == number) {
+        announce_from_ = must_announce_ ? announce_from_ : number;
+        announce_end_ = next_receive_;
+        must_announce_ = true;
+    }  // else the sender is far behind, and asks for it when it gets here
+    return number;
 }
 
 const QueuePair::ReceiveSlot* QueuePair::receive_slot(uint64_t message_number) const {

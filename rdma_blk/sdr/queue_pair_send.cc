@@ -115,7 +115,8 @@ Result<void> QueuePair::send_poll(uint64_t message_number) {
     return is_too_big ? Result<void>(Error::e2big) : Result<void>();
 }
 
-// Parts that are still queued become empty ones: removing them would cost a walk for every message.
+// Parts that are still queued become empty ones: removing them would cost a walk for every message. But none is left
+// at the front: a queue of nothing but empty parts must look empty, or nobody puts the next part in.
 void QueuePair::send_abort(uint64_t message_number) {
     SendSlot& slot = send_slot(message_number);
     if (slot.state == SendState::free || slot.message_number != message_number) {
@@ -127,6 +128,9 @@ void QueuePair::send_abort(uint64_t message_number) {
             range.packet_count = 0;
             slot.queued_ranges--;
         }
+    }
+    while (queue_count_ > 0 && queue_[queue_first_].packet_count == 0) {
+        drop_front_range();
     }
     slot.state = SendState::free;
 }
@@ -163,21 +167,40 @@ void QueuePair::fill_run(uint64_t now_ns, const SendSlot& slot, const SendRange&
         std::min(range.payload_bytes, uint64_t{packet_count} * attributes_.packet_bytes);
 }
 
-// The front of the queue, as far as `max_packets` go and without cutting a chunk. A queue is in the order of
-// messages only as far as their sender keeps it; a message that is not clear to send holds up all behind it,
-// as the receives that are missing do.
+// The first part whose message is clear to send comes to the front: repetitions of older messages do not wait behind a
+// message whose receive is not posted. False: there is none.
+bool QueuePair::bring_sendable_to_front(uint64_t now_ns) {
+    while (queue_count_ > 0 && queue_[queue_first_].packet_count == 0) {
+        drop_front_range();
+    }
+    if (queue_count_ == 0) {
+        return false;
+    }
+    const uint64_t front_number = queue_[queue_first_].message_number;
+    if (is_clear_to_send(front_number)) {
+        return true;
+    }
+    want_clear_to_send(now_ns, front_number);
+    for (uint32_t index = 1; index < queue_count_; index++) {
+        const SendRange& range = queue_[(queue_first_ + index) % kSendQueueRanges];
+        if (range.packet_count > 0 && is_clear_to_send(range.message_number)) {
+            const SendRange sendable = range;
+            for (; index > 0; index--) {
+                queue_[(queue_first_ + index) % kSendQueueRanges] =
+                    queue_[(queue_first_ + index - 1) % kSendQueueRanges];
+            }
+            queue_[queue_first_] = sendable;
+            return true;
+        }
+    }
+    return false;
+}
+
+// The front of the queue, as far as `max_packets` go and without cutting a chunk.
 bool QueuePair::transmit_range(uint64_t now_ns, uint32_t max_packets, Transmit& out) {
-    while (queue_count_ > 0) {
+    while (bring_sendable_to_front(now_ns)) {
         SendRange& range = queue_[queue_first_];
-        if (range.packet_count == 0) {
-            drop_front_range();
-            continue;
-        }
         SendSlot& slot = send_slot(range.message_number);
-        if (!is_clear_to_send(range.message_number)) {
-            want_clear_to_send(now_ns, range.message_number);
-            return false;
-        }
         if (slot.granted_bytes < slot.message_bytes) {
             slot.state = SendState::too_big;  // and stays in use until send_poll() has told it
             drop_front_range();
@@ -206,9 +229,14 @@ bool QueuePair::transmit_range(uint64_t now_ns, uint32_t max_packets, Transmit& 
     return false;
 }
 
+bool QueuePair::next_control(uint64_t now_ns, Transmit& out) {
+    return make_clear_to_send(out) || make_clear_to_send_request(now_ns, out) ||
+           make_user_control(out);
+}
+
 bool QueuePair::next_transmit(uint64_t now_ns, uint32_t max_packets, Transmit& out) {
-    return max_packets > 0 && (make_clear_to_send(out) || make_clear_to_send_request(now_ns, out) ||
-                               make_user_control(out) || transmit_range(now_ns, max_packets, out));
+    return max_packets > 0 &&
+           (next_control(now_ns, out) || transmit_range(now_ns, max_packets, out));
 }
 
 }  // namespace tiffin::rdma_blk::sdr

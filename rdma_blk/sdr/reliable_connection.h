@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // Messages that arrive: reliability schemes over a queue pair (arXiv:2505.05366, section 4). Each message is
-// delivered exactly as it was sent, or both ends learn that the connection has failed. The sender chooses
-// the scheme, for each message if it likes; the receiver learns it from the packets.
+// delivered exactly as it was sent, or the connection fails: an end with messages in flight learns it at the latest
+// after give_up_ns, and a failed end answers whatever still comes with the failure. An end of whose receives nothing has
+// come waits for nobody, so it may not hear of the failure: whoever needs to know sends from time to time. The sender
+// chooses the scheme, for each message if it likes; the receiver learns it from the packets.
+//
+// A receive's memory may be read as chunks come (recv_bitmap_get()), but not written before its completion: an erasure
+// code computes what is missing from what is there.
 //
 //     connection = TRY(reliable_connection_create(context, queue_pair_attributes, attributes));
 //     connection->connect(peer_info);
@@ -36,6 +41,8 @@ struct ReliabilityAttributes {
     uint64_t link_rate_bytes_per_s = 0;
     // Retransmission timeout in percent of a round trip; kTimeoutRoundTripsPercent is the paper's 3 round trips.
     uint32_t timeout_percent = kTimeoutRoundTripsPercent;
+    // After this long without a word of the peer while something is expected of it, or without progress of a message
+    // that is repeated, the connection has failed. 1 to kMaxGiveUpNs.
     uint64_t give_up_ns = kDefaultGiveUpNs;
     // Groups of an erasure code whose parity is kept at the same time, by a receiver; each takes up to
     // parity_buffer_chunks chunks of memory. 0: no parity is kept, everything that is lost is repeated.
@@ -49,7 +56,8 @@ struct Completion {
     bool is_send = false;
     uint64_t message_number = 0;
     // ok: all bytes were delivered. Otherwise ecanceled (the peer gave its receive up), e2big (the receive
-    // is too small), etimedout (the connection has failed).
+    // is too small; the connection fails with it, as the receive could never be filled), etimedout (the connection
+    // has failed).
     bool ok = false;
     Error error = Error::eio;
     uint64_t message_bytes = 0;

@@ -20,8 +20,7 @@
 //
 // Differences to the paper: sizes are in packets and bytes instead of powers of two where a UDP packet's
 // payload is none; a message number has 64 bits (message id and generation in one), so a late packet is never
-// taken for a new one; the user immediate is whole in every packet, but for carriers that have only the 32
-// bits of a Write-with-Immediate (uc_immediate.h).
+// taken for a new one; the user immediate is whole in every packet.
 //
 // Errors: eagain is the paper's "retry": out of resources or not ready, nothing has changed, try again.
 // Nothing throws; memory is allocated by the create functions only. The caller serialises all calls of a
@@ -64,7 +63,7 @@ class RegisteredMemory {
 
 struct QueuePairAttributes {
     // Payload of a packet, 64 to kMaxPacketBytes; both ends must agree. 1408 with all headers is an Ethernet
-    // frame of 1500.
+    // frame of 1500 over IPv4; over IPv6 1388 is. udp_path_packet_bytes() tells what fits.
     uint32_t packet_bytes = kDefaultPacketBytes;
     // 2^this packets are a chunk, the unit of the application's bitmap; 0 to kMaxPacketsPerChunkLog2.
     uint8_t packets_per_chunk_log2 = 0;
@@ -73,9 +72,9 @@ struct QueuePairAttributes {
     uint64_t max_message_bytes = uint64_t{64} << 20;  // at most kMaxPacketsPerMessage packets
     // Receives that are posted at the same time have at most this capacity together.
     uint64_t bytes_in_flight = uint64_t{1} << 30;
-    // For the carrier: sockets (threads) that share the work, and an upper bound of the rate; 0: none.
+    // Of the carrier: sockets (threads) that share the work. With several, packets overtake each other, and only time
+    // tells a gap from a loss.
     uint16_t channel_count = 1;
-    uint64_t rate_limit_bytes_per_s = 0;
 
     uint32_t packets_per_chunk() const { return uint32_t{1} << packets_per_chunk_log2; }
     uint64_t chunk_bytes() const { return uint64_t{packet_bytes} << packets_per_chunk_log2; }

@@ -28,8 +28,8 @@ Result<std::unique_ptr<ReliableConnection>> reliable_connection_create(
     const ReliabilityAttributes& attributes) {
     if (!is_known_scheme(attributes.scheme) || attributes.initial_round_trip_us == 0 ||
         attributes.timeout_percent <= 100 || attributes.give_up_ns == 0 ||
-        attributes.initial_loss < 0 || attributes.initial_loss > 1 ||
-        attributes.parity_buffer_chunks > kMaxParityChunks) {
+        attributes.give_up_ns > kMaxGiveUpNs || attributes.initial_loss < 0 ||
+        attributes.initial_loss > 1 || attributes.parity_buffer_chunks > kMaxParityChunks) {
         return Error::einval;
     }
     std::unique_ptr<QueuePair> queue_pair = TRY(context.qp_create(queue_pair_attributes));
@@ -58,7 +58,7 @@ Connection::Connection(std::unique_ptr<QueuePair> queue_pair,
 Connection::~Connection() = default;
 
 Result<void> Connection::allocate() {
-    constexpr size_t kBitmaps = 4;
+    constexpr size_t kBitmaps = 5;
     const size_t count = queue_attributes_.max_messages;
     const uint32_t most_chunks = queue_attributes_.chunks_of(queue_attributes_.max_message_bytes);
     const size_t words = bitmap_words(most_chunks);
@@ -75,8 +75,9 @@ Result<void> Connection::allocate() {
     }
     uint64_t* next = words_.get();
     for (size_t index = 0; index < count; index++) {
-        for (uint64_t** bitmap : {&sending_[index].acknowledged, &sending_[index].wanted,
-                                  &receiving_[index].to_ask, &receiving_[index].asked}) {
+        for (uint64_t** bitmap :
+             {&sending_[index].acknowledged, &sending_[index].wanted, &sending_[index].recent,
+              &receiving_[index].to_ask, &receiving_[index].asked}) {
             *bitmap = next;
             next += words;
         }
@@ -84,6 +85,7 @@ Result<void> Connection::allocate() {
     const uint32_t log_ranges = std::clamp<uint32_t>(most_chunks, kMinRangeLog, kMaxRangeLog);
     TRY(sent_.allocate(log_ranges));
     TRY(asked_.allocate(log_ranges));
+    TRY(recent_.allocate(log_ranges));
     TRY(code_.allocate());
     TRY(parity_.allocate(attributes_.parity_groups, attributes_.parity_buffer_chunks, chunk_bytes,
                          attributes_.without_bytes));
@@ -161,9 +163,11 @@ Result<uint64_t> Connection::send_post(uint64_t now_ns, const RegisteredMemory& 
     Sending& started = sending(number);
     uint64_t* const acknowledged = started.acknowledged;
     uint64_t* const wanted = started.wanted;
+    uint64_t* const recent = started.recent;
     started = {};
     started.acknowledged = acknowledged;
     started.wanted = wanted;
+    started.recent = recent;
     started.active = true;
     started.message_number = number;
     started.memory = memory;
@@ -237,6 +241,7 @@ void Connection::complete_send(Sending& sending, bool ok, Error error) {
     completion.user_immediate = sending.user_immediate;
     queue_pair_->send_abort(sending.message_number);
     bitmap_clear(sending.acknowledged, 0, sending.chunk_count);
+    bitmap_clear(sending.recent, 0, sending.chunk_count);
     forget_wanted(sending);
     sending.active = false;
     sending.memory = {};
@@ -259,6 +264,7 @@ void Connection::close_receive(Receiving& receiving, bool delivered) {
     completion.message_bytes = slot->message_bytes;
     completion.user_immediate = slot->user_immediate;
     to_ask_total_ -= receiving.to_ask_count;
+    set_asks_tail(receiving, false);
     bitmap_clear(receiving.to_ask, 0, slot->chunk_count);
     bitmap_clear(receiving.asked, 0, slot->chunk_count);
     parity_.remove_all(receiving.parity);
@@ -266,14 +272,7 @@ void Connection::close_receive(Receiving& receiving, bool delivered) {
     receiving.open = false;
     open_receives_--;
     begun_receives_ -= receiving.round_trip_us == 0 ? 0 : 1;
-    Ended& end = ended(number);
-    end.is_known = true;
-    end.is_delivered = delivered;
-    end.is_queued = false;
-    end.message_number = number;
-    end.missed_chunks = receiving.missed_chunks;
-    end.echo_time_us = receiving.echo_time_us;
-    end.echo_arrival_ns = receiving.echo_arrival_ns;
+    note_end(receiving, delivered);
     answer_late(number);
     while (oldest_receive_ < next_receive_ && !this->receiving(oldest_receive_).open) {
         oldest_receive_++;
@@ -281,6 +280,22 @@ void Connection::close_receive(Receiving& receiving, bool delivered) {
     if (delivered) {
         push_completion(completion);
     }
+}
+
+// A receiver that gives receives up can be far ahead of its sender. What the sender cannot have sent yet is not
+// written down, so that it does not take the place of what the sender may ask about: see answer_late().
+void Connection::note_end(const Receiving& receiving, bool delivered) {
+    if (receiving.message_number >= senders_next_ + queue_attributes_.max_messages) {
+        return;
+    }
+    Ended& end = ended(receiving.message_number);
+    end.is_known = true;
+    end.is_delivered = delivered;
+    end.is_queued = false;
+    end.message_number = receiving.message_number;
+    end.missed_chunks = receiving.missed_chunks;
+    end.echo_time_us = receiving.echo_time_us;
+    end.echo_arrival_ns = receiving.echo_arrival_ns;
 }
 
 void Connection::fail() { fail_with(true); }

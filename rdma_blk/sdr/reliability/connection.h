@@ -45,6 +45,8 @@ class Connection final : public ReliableConnection {
     void fail() override;
     bool has_failed() const override { return failed_; }
 
+    uint32_t packet_bytes() const override { return queue_attributes_.packet_bytes; }
+    uint16_t channel_count() const override { return queue_attributes_.channel_count; }
     void on_data(uint64_t now_ns, const DataRun& run) override;
     void on_control(uint64_t now_ns, ByteSpan message) override;
     bool next_transmit(uint64_t now_ns, uint32_t max_packets, Transmit& out) override;
@@ -73,6 +75,7 @@ class Connection final : public ReliableConnection {
     bool has_room_for_completion() const;
     void complete_send(Sending& sending, bool ok, Error error);
     void close_receive(Receiving& receiving, bool delivered);
+    void note_end(const Receiving& receiving, bool delivered);
     void push_completion(const Completion& completion);
     void fail_with(bool tell_peer);
     void expect(uint64_t now_ns);
@@ -86,6 +89,8 @@ class Connection final : public ReliableConnection {
     void encode_group(const Sending& sending, const GroupShape& shape);
     void note_transmitted(uint64_t now_ns, const DataRun& run);
     void trim_sent_log();
+    void forget_oldest_recent();
+    void expire_recent(uint64_t now_ns);
 
     // ---- connection_control.cc ----
     void on_acknowledgement(uint64_t now_ns, const ControlView& view);
@@ -108,8 +113,12 @@ class Connection final : public ReliableConnection {
     void decode_group(const GroupShape& shape, const GroupState& state, uint64_t wanted,
                       const QueuePair::ReceiveSlot& slot, const ParityStore::Group& parity);
     void judge(uint32_t end, const QueuePair::ReceiveSlot& slot, Receiving& receiving);
+    void judge_later(uint64_t now_ns, const QueuePair::ReceiveSlot& slot, Receiving& receiving);
+    uint64_t silence_time_ns(uint64_t now_ns, const Receiving& receiving) const;
     void ask(uint32_t begin, uint32_t end, const QueuePair::ReceiveSlot& slot,
              Receiving& receiving);
+    void ask_silent(uint64_t now_ns, const QueuePair::ReceiveSlot& slot, Receiving& receiving);
+    void set_asks_tail(Receiving& receiving, bool asks);
     void answer_late(uint64_t number);
 
     // ---- connection_answers.cc ----
@@ -126,6 +135,7 @@ class Connection final : public ReliableConnection {
     uint64_t receiver_timer_ns() const;
     uint64_t repeat_request_ns() const;
     bool waits_for_peer() const;
+    bool has_hopeless_send(uint64_t now_ns) const;
     uint64_t probe_time_ns(const Sending& sending) const;
     void expire_sent(uint64_t now_ns);
     void expire_asked(uint64_t now_ns);
@@ -158,14 +168,17 @@ class Connection final : public ReliableConnection {
     uint32_t active_sends_ = 0;
     uint64_t oldest_receive_ = 0;
     uint64_t next_receive_ = 0;
+    uint64_t senders_next_ =
+        0;  // 1 + the highest message of which something has come, if only late
     uint32_t open_receives_ = 0;
     uint32_t begun_receives_ = 0;  // of which something has come
 
     uint64_t wanted_total_ = 0;
-    uint64_t to_ask_total_ = 0;
+    uint64_t to_ask_total_ = 0;                    // chunks, and tails
     uint64_t next_acknowledgement_ns_ = kNoTimer;  // at the earliest
     RangeLog sent_;                                // sender, schemes that repeat by timer
     RangeLog asked_;                               // receiver, schemes that ask
+    RangeLog recent_;                              // sender, the same schemes
     uint32_t timeout_doublings_ = 0;
     uint32_t peer_round_trip_us_;  // what the peer says, for what this end receives
     RoundTrip round_trip_;

@@ -41,7 +41,7 @@ bool Connection::make_ended_answer(uint64_t now_ns, Transmit& out) {
 bool Connection::make_request(uint64_t now_ns, Transmit& out) {
     for (uint64_t number = oldest_receive_; to_ask_total_ > 0 && number < next_receive_; number++) {
         Receiving& message = receiving(number);
-        if (!message.open || message.to_ask_count == 0) {
+        if (!message.open || (message.to_ask_count == 0 && !message.asks_tail)) {
             continue;
         }
         const QueuePair::ReceiveSlot& slot = *queue_pair_->receive_slot(number);
@@ -55,7 +55,11 @@ bool Connection::make_request(uint64_t now_ns, Transmit& out) {
             to_ask_total_ -= count;
             // Some may have come in the meantime; the sender is asked for the rest only.
             uint32_t first = bitmap_next_clear(slot.chunks, begin, end);
-            if (first < end && add_gap({first, end - first}, out)) {
+            // A gap and a tail that touch are one.
+            const bool takes_tail = message.asks_tail && first < end && end >= slot.chunks_seen;
+            const uint32_t until = takes_tail ? slot.chunk_count : end;
+            if (first < end && add_gap({first, until - first}, out)) {
+                set_asks_tail(message, message.asks_tail && !takes_tail);
                 gaps++;
                 statistics_.chunks_asked_for += end - first;
                 if (!asked_.push({number, now_ns, first, end - first})) {
@@ -63,6 +67,12 @@ bool Connection::make_request(uint64_t now_ns, Transmit& out) {
                 }
             }
             begin = bitmap_next_set(message.to_ask, end, slot.chunk_count);
+        }
+        if (message.asks_tail && message.to_ask_count == 0 && gaps < kMaxGaps) {
+            set_asks_tail(message, false);
+            const uint32_t tail = slot.chunks_seen;
+            gaps +=
+                tail < slot.chunk_count && add_gap({tail, slot.chunk_count - tail}, out) ? 1 : 0;
         }
         if (gaps > 0) {
             return true;

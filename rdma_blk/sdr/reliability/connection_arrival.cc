@@ -10,9 +10,13 @@ namespace tiffin::rdma_blk::sdr {
 
 void Connection::on_data(uint64_t now_ns, const DataRun& run) {
     if (failed_) {
+        must_tell_failure_ = true;  // whoever still sends has not heard
         return;
     }
     const Arrival arrival = queue_pair_->place(run);
+    if (arrival.kind != Arrival::Kind::not_posted && arrival.kind != Arrival::Kind::malformed) {
+        senders_next_ = std::max(senders_next_, run.message_number + 1);
+    }
     if (arrival.kind == Arrival::Kind::late) {
         last_heard_ns_ = now_ns;
         answer_late(run.message_number);
@@ -36,11 +40,16 @@ void Connection::on_data(uint64_t now_ns, const DataRun& run) {
     }
     const ReceivePolicy& policy = receive_policy(slot.scheme.kind);
     if (policy.asks()) {
-        judge(policy.judged_end(slot), slot, message);
+        if (queue_attributes_.channel_count > 1) {
+            judge_later(now_ns, slot, message);
+        } else {
+            judge(policy.judged_end(slot), slot, message);
+        }
         if ((run.flags & data_flag::acknowledge_now) != 0) {
             // The sender has waited in vain: whatever was asked for has not helped.
             bitmap_clear(message.asked, 0, slot.chunk_count);
-            ask(0, slot.chunk_count, slot, message);
+            message.tail_asked_ns = 0;
+            ask_silent(now_ns, slot, message);
         }
     }
 }
@@ -52,12 +61,14 @@ void Connection::note_arrival(uint64_t now_ns, const DataRun& run,
     }
     begun_receives_ += receiving.round_trip_us == 0 ? 1 : 0;
     receiving.round_trip_us = peer_round_trip_us_;
-    receiving.echo_time_us = run.send_time_us;
-    receiving.echo_arrival_ns = now_ns;
     receiving.new_chunks += (run.packet_count + queue_attributes_.packets_per_chunk() - 1) >>
                             queue_attributes_.packets_per_chunk_log2;
-    const bool is_due =
-        receiving.new_chunks >= kAcknowledgeChunks || (run.flags & data_flag::acknowledge_now) != 0;
+    // A sender that knows no round trip hears of its first packet at once.
+    const bool is_due = receiving.new_chunks >= kAcknowledgeChunks ||
+                        (run.flags & data_flag::acknowledge_now) != 0 ||
+                        (run.round_trip_us == 0 && receiving.echo_arrival_ns == 0);
+    receiving.echo_time_us = run.send_time_us;
+    receiving.echo_arrival_ns = now_ns;
     const uint64_t due_ns =
         is_due ? now_ns
                : now_ns + part_of_round_trip_ns(receiving.round_trip_us, kAcknowledgePercent,
@@ -65,9 +76,8 @@ void Connection::note_arrival(uint64_t now_ns, const DataRun& run,
     receiving.acknowledge_ns = std::min(receiving.acknowledge_ns, due_ns);
     next_acknowledgement_ns_ = std::min(next_acknowledgement_ns_, due_ns);
     if (receive_policy(slot.scheme.kind).asks()) {
-        receiving.silence_ns =
-            now_ns + part_of_round_trip_ns(receiving.round_trip_us, kSilencePercent, kMinSilenceNs,
-                                           kMaxSilenceNs);
+        receiving.silence_ns = silence_time_ns(now_ns, receiving);
+        receiving.came_since_tail = true;
     }
 }
 
@@ -79,6 +89,9 @@ void Connection::on_parity(uint64_t /*now_ns*/, const DataRun& run,
     uint32_t offset = 0;
     while (offset < run.packet_count) {
         offset += keep_parity(run, offset, slot, receiving);
+    }
+    if (queue_attributes_.channel_count > 1) {
+        return;  // other packets may come yet; if none does, that is noticed
     }
     // Nothing follows the last parity packet: what cannot be decoded by now never will be.
     const uint32_t last = group_count(slot.scheme, slot.chunk_count) - 1;
@@ -219,6 +232,30 @@ void Connection::judge(uint32_t end, const QueuePair::ReceiveSlot& slot, Receivi
     }
 }
 
+// The same, when it is still missing after a moment: the packets of another channel may be on their way.
+void Connection::judge_later(uint64_t now_ns, const QueuePair::ReceiveSlot& slot,
+                             Receiving& receiving) {
+    if (receiving.judge_ns <= now_ns) {
+        judge(receiving.judge_end, slot, receiving);
+        receiving.judge_ns = kNoTimer;
+    }
+    const uint32_t end = receive_policy(slot.scheme.kind).judged_end(slot);
+    if (receiving.judge_ns != kNoTimer || end <= receiving.judged_end) {
+        return;
+    }
+    if (bitmap_next_clear(slot.chunks, receiving.judged_end, end) == end) {
+        receiving.judged_end = end;  // all there
+    } else {
+        receiving.judge_end = end;
+        receiving.judge_ns = silence_time_ns(now_ns, receiving);
+    }
+}
+
+uint64_t Connection::silence_time_ns(uint64_t now_ns, const Receiving& receiving) const {
+    return now_ns + part_of_round_trip_ns(receiving.round_trip_us, kSilencePercent, kMinSilenceNs,
+                                          kMaxSilenceNs);
+}
+
 // Asks for what is missing in [begin, end) and was not asked for.
 void Connection::ask(uint32_t begin, uint32_t end, const QueuePair::ReceiveSlot& slot,
                      Receiving& receiving) {
@@ -248,10 +285,46 @@ void Connection::ask(uint32_t begin, uint32_t end, const QueuePair::ReceiveSlot&
     }
 }
 
-// A packet of a receive that has ended: its sender has not heard so.
+// Nothing comes: everything that is missing is asked for. The sender repeats what it has sent of it, and long enough
+// ago.
+void Connection::ask_silent(uint64_t now_ns, const QueuePair::ReceiveSlot& slot,
+                            Receiving& receiving) {
+    ask(0, slot.chunks_seen, slot, receiving);
+    if (slot.chunks_seen == slot.chunk_count) {
+        return;
+    }
+    // Repetitions need a round trip. When something came since, a sender that pauses after each part of its window is
+    // asked in its pauses, and not just before the next part comes.
+    const uint64_t interval_ns = repeat_request_ns() / 8 * (receiving.came_since_tail ? 7 : 8);
+    const uint64_t again_ns =
+        receiving.tail_asked_ns == 0 ? now_ns : receiving.tail_asked_ns + interval_ns;
+    if (now_ns < again_ns) {
+        receiving.silence_ns = again_ns;
+        return;
+    }
+    set_asks_tail(receiving, true);
+    receiving.tail_asked_ns = now_ns;
+    receiving.came_since_tail = false;
+    receiving.silence_ns = now_ns + repeat_request_ns();
+}
+
+void Connection::set_asks_tail(Receiving& receiving, bool asks) {
+    to_ask_total_ -= receiving.asks_tail ? 1 : 0;
+    to_ask_total_ += asks ? 1 : 0;
+    receiving.asks_tail = asks;
+}
+
+// A packet of a receive that has ended: its sender has not heard so. An end of which nothing is known is one that was
+// given up before the sender could send to it; when it is another message's, later by two windows or more, the sender
+// has sent that one, too, so it has heard.
 void Connection::answer_late(uint64_t number) {
     Ended& end = ended(number);
     const uint32_t capacity = 2 * uint32_t{queue_attributes_.max_messages};
+    if (number < senders_next_ && (!end.is_known || end.message_number < number)) {
+        end = {};
+        end.is_known = true;
+        end.message_number = number;
+    }
     if (!end.is_known || end.message_number != number || end.is_queued ||
         answers_count_ == capacity) {
         return;

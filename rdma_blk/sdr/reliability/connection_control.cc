@@ -9,6 +9,8 @@ namespace tiffin::rdma_blk::sdr {
 void Connection::on_control(uint64_t now_ns, ByteSpan message) {
     Result<ControlView> view = parse_control(message);
     if (failed_) {
+        // Whoever still says anything else has not heard. Errors are not answered: that would never end.
+        must_tell_failure_ = must_tell_failure_ || (view.ok() && view->kind != ControlKind::error);
         return;
     }
     if (!view.ok()) {
@@ -60,6 +62,7 @@ void Connection::on_acknowledgement(uint64_t now_ns, const ControlView& view) {
         complete_send(message, false, Error::ecanceled);
         return;
     }
+    const uint32_t acknowledged_before = message.acknowledged_count;
     bool is_done = (view.flags & acknowledgement_flag::done) != 0;
     if (!is_done) {
         acknowledge_range(message, 0, body.cumulative);
@@ -71,11 +74,21 @@ void Connection::on_acknowledgement(uint64_t now_ns, const ControlView& view) {
         }
         acknowledge_range(message, begin, body.window_end);
         is_done = message.acknowledged_count == message.chunk_count;
+        if (message.acknowledged_count > acknowledged_before) {
+            message.progress_ns = now_ns;
+            message.repeated_at_progress = message.repeated_count;
+        }
     }
     if (is_done) {
         const bool by_timer = send_policy(message.scheme.kind).repeats_by_timer();
-        const uint32_t missed = by_timer ? message.repeated_count : body.missed_chunks;
-        loss_.add(std::min(missed, message.chunk_count), message.chunk_count);
+        // What was lost at the end of a message, its receiver cannot count; chunks that were lost several times were
+        // sent several times.
+        const double chunks = message.chunk_count;
+        const double repeated =
+            message.repeated_count * (chunks / (chunks + message.repeated_count));
+        const double missed =
+            by_timer ? message.repeated_count : std::max<double>(repeated, body.missed_chunks);
+        loss_.add(std::min(missed, chunks), chunks);
         statistics_.loss = loss_.loss();
         complete_send(message, true, Error::eio);
     }
@@ -104,13 +117,15 @@ void Connection::on_repeat_request(uint64_t now_ns, const ControlView& view) {
     Sending& message = sending(view.message_number);
     message.last_event_ns = now_ns;
     message.probes = 0;
+    expire_recent(now_ns);
     for (size_t index = 0; index < view.entry_count; index++) {
         const GapEntry gap = view.gap(index);
         want_range(message, gap.first_chunk, uint64_t{gap.first_chunk} + gap.chunk_count);
     }
 }
 
-// What was sent and is not acknowledged becomes wanted.
+// What was sent and is not acknowledged becomes wanted, but for what is still on its way: a receiver that is silent
+// for a moment asks for everything, and cannot know what was sent since.
 void Connection::want_range(Sending& sending, uint64_t begin, uint64_t end) {
     end = std::min<uint64_t>(end, sending.next_chunk);
     if (begin >= end) {
@@ -120,9 +135,14 @@ void Connection::want_range(Sending& sending, uint64_t begin, uint64_t end) {
     uint32_t first = bitmap_next_clear(sending.acknowledged, static_cast<uint32_t>(begin), last);
     while (first < last) {
         const uint32_t stop = bitmap_next_set(sending.acknowledged, first, last);
-        const uint32_t count = bitmap_set(sending.wanted, first, stop);
-        sending.wanted_count += count;
-        wanted_total_ += count;
+        uint32_t begin_old = bitmap_next_clear(sending.recent, first, stop);
+        while (begin_old < stop) {
+            const uint32_t end_old = bitmap_next_set(sending.recent, begin_old, stop);
+            const uint32_t count = bitmap_set(sending.wanted, begin_old, end_old);
+            sending.wanted_count += count;
+            wanted_total_ += count;
+            begin_old = bitmap_next_clear(sending.recent, end_old, stop);
+        }
         first = bitmap_next_clear(sending.acknowledged, stop, last);
     }
 }

@@ -47,7 +47,8 @@ uint64_t Connection::receiver_timer_ns() const {
     for (uint64_t number = oldest_receive_; number < next_receive_; number++) {
         const Receiving& message = receiving_[number & slot_mask_];
         if (message.open) {
-            next_ns = std::min({next_ns, message.silence_ns, message.acknowledge_ns});
+            next_ns =
+                std::min({next_ns, message.silence_ns, message.judge_ns, message.acknowledge_ns});
         }
     }
     return next_ns;
@@ -65,17 +66,31 @@ uint64_t Connection::next_timer_ns() const {
     return next_ns;
 }
 
+// A message that gets nowhere, however much else is heard of the peer. Its own timers see to it that this is called.
+bool Connection::has_hopeless_send(uint64_t now_ns) const {
+    for (uint64_t number = oldest_send_; number < first_pass_; number++) {
+        const Sending* message = active_sending(number);
+        if (message != nullptr && now_ns - message->progress_ns >= attributes_.give_up_ns &&
+            message->repeated_count - message->repeated_at_progress >= kHopelessRepeats) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void Connection::on_timer(uint64_t now_ns) {
     if (failed_) {
         return;
     }
-    if (waits_for_peer() && now_ns - last_heard_ns_ >= attributes_.give_up_ns) {
+    if ((waits_for_peer() && now_ns - last_heard_ns_ >= attributes_.give_up_ns) ||
+        has_hopeless_send(now_ns)) {
         fail_with(true);
         return;
     }
     queue_pair_->on_timer(now_ns);
     expire_sent(now_ns);
     expire_asked(now_ns);
+    expire_recent(now_ns);
     for (uint64_t number = oldest_send_; number < first_pass_; number++) {
         if (probe_time_ns(sending(number)) <= now_ns) {
             probe(now_ns, sending(number));
@@ -83,10 +98,13 @@ void Connection::on_timer(uint64_t now_ns) {
     }
     for (uint64_t number = oldest_receive_; number < next_receive_; number++) {
         Receiving& message = receiving(number);
+        if (message.open && message.judge_ns <= now_ns) {
+            judge_later(now_ns, *queue_pair_->receive_slot(number), message);
+        }
         if (message.open && message.silence_ns <= now_ns) {
             message.silence_ns = kNoTimer;  // until something comes
             const QueuePair::ReceiveSlot& slot = *queue_pair_->receive_slot(number);
-            ask(0, slot.chunk_count, slot, message);
+            ask_silent(now_ns, slot, message);
         }
     }
 }

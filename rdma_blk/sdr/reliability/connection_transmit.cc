@@ -25,7 +25,8 @@ bool Connection::next_transmit(uint64_t now_ns, uint32_t max_packets, Transmit& 
     if (sent_.full()) {
         trim_sent_log();
         if (sent_.full()) {
-            return false;  // until something is acknowledged or times out: what is sent must be remembered
+            // No data until something is acknowledged or times out: what is sent must be remembered.
+            return queue_pair_->next_control(now_ns, out);
         }
     }
     queue_next(now_ns, max_packets);
@@ -106,6 +107,7 @@ bool Connection::queue_first_pass(uint64_t now_ns, uint32_t most_chunks) {
         }
         if (queue_data(message, part.first_chunk, part.chunk_count)) {
             message.next_chunk = part.first_chunk + part.chunk_count;
+            message.progress_ns = now_ns;
             statistics_.chunks_sent += part.chunk_count;
         }
         return true;
@@ -162,14 +164,38 @@ void Connection::encode_group(const Sending& sending, const GroupShape& shape) {
 void Connection::note_transmitted(uint64_t now_ns, const DataRun& run) {
     Sending& message = sending(run.message_number);
     message.last_event_ns = now_ns;
-    if (run.kind != PacketKind::data || !send_policy(run.scheme.kind).repeats_by_timer()) {
+    if (run.kind != PacketKind::data) {
         return;
     }
     const uint32_t shift = queue_attributes_.packets_per_chunk_log2;
     const uint32_t first_chunk = run.first_packet >> shift;
     const uint32_t end_chunk = ((run.first_packet + run.packet_count - 1) >> shift) + 1;
-    // There is room, or nothing would have been sent.
-    (void)sent_.push({run.message_number, now_ns, first_chunk, end_chunk - first_chunk});
+    const LoggedRange range{run.message_number, now_ns, first_chunk, end_chunk - first_chunk};
+    if (send_policy(run.scheme.kind).repeats_by_timer()) {
+        (void)sent_.push(range);  // there is room, or nothing would have been sent
+    } else {
+        if (recent_.full()) {
+            forget_oldest_recent();
+        }
+        (void)recent_.push(range);
+        bitmap_set(message.recent, first_chunk, end_chunk);
+    }
+}
+
+void Connection::forget_oldest_recent() {
+    const LoggedRange range = *recent_.front();
+    recent_.pop();
+    if (active_sending(range.message_number) != nullptr) {
+        bitmap_clear(sending(range.message_number).recent, range.first_chunk,
+                     range.first_chunk + range.chunk_count);
+    }
+}
+
+void Connection::expire_recent(uint64_t now_ns) {
+    while (recent_.front() != nullptr &&
+           recent_.front()->time_ns + round_trip_.least_ns() <= now_ns) {
+        forget_oldest_recent();
+    }
 }
 
 void Connection::trim_sent_log() {

@@ -20,9 +20,12 @@ class RoundTrip {
         if (!measured_) {
             smoothed_us_ = sample_us;
             variation_us_ = sample_us / 2.0;
+            least_us_ = sample_us;
             measured_ = true;
             return;
         }
+        // Follows a path that has become longer, slowly.
+        least_us_ = std::min<double>(sample_us, least_us_ + (sample_us - least_us_) / 64);
         const double difference = static_cast<double>(sample_us) - smoothed_us_;
         variation_us_ += (std::max(difference, -difference) - variation_us_) / 4;
         smoothed_us_ += difference / 8;
@@ -31,6 +34,12 @@ class RoundTrip {
     bool measured() const { return measured_; }
     uint32_t smoothed_us() const { return static_cast<uint32_t>(std::lround(smoothed_us_)); }
     uint64_t smoothed_ns() const { return static_cast<uint64_t>(smoothed_us_ * 1000); }
+
+    // What was sent less than this ago, nobody can have missed yet; 0: not measured. A little less than the smallest
+    // round trip, for the clocks' granularity.
+    uint64_t least_ns() const {
+        return static_cast<uint64_t>(std::max(least_us_ * 31 / 32 - 20, 0.0) * 1000);
+    }
 
     // With room for its variation, as RFC 6298's timeout has: how long a peer waits before it asks again.
     uint32_t careful_us() const {
@@ -48,6 +57,7 @@ class RoundTrip {
   private:
     double smoothed_us_;
     double variation_us_ = 0;
+    double least_us_ = 0;
     bool measured_ = false;
 };
 

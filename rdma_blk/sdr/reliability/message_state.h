@@ -23,12 +23,17 @@ struct Sending {
     // Bitmaps of chunks. Wanted: to be sent again; never acknowledged at the same time.
     uint64_t* acknowledged = nullptr;
     uint64_t* wanted = nullptr;
+    // Schemes that the receiver drives: sent so lately that the receiver cannot have missed it.
+    uint64_t* recent = nullptr;
     uint32_t acknowledged_count = 0;
     uint32_t wanted_count = 0;
     uint32_t repeated_count = 0;
     // Schemes that the receiver drives: when to ask whether it is still there.
     uint64_t last_event_ns = 0;  // sent, or heard
     uint32_t probes = 0;         // since something was heard
+    // When something was last sent for the first time, or newly acknowledged, and what was repeated then.
+    uint64_t progress_ns = 0;
+    uint32_t repeated_at_progress = 0;
 };
 
 struct Receiving {
@@ -44,10 +49,18 @@ struct Receiving {
     uint32_t in_a_row = 0;
     // Requests. Chunks before judged_end are there, or lost and asked for.
     uint32_t judged_end = 0;
+    // Where packets overtake each other: what is missing before judge_end then is lost.
+    uint64_t judge_ns = kNoTimer;
+    uint32_t judge_end = 0;
     uint64_t silence_ns = kNoTimer;  // when silence means that what is missing was lost
     uint64_t* to_ask = nullptr;      // bitmap: asked for in the next requests
     uint64_t* asked = nullptr;       // bitmap: asked for and not repeated yet
     uint32_t to_ask_count = 0;
+    // What is behind the last chunk that came may be lost, or was never sent: only the sender knows. It is asked
+    // for, but not counted as lost, and not written down as asked for: it may yet come, and its gaps be noticed.
+    bool asks_tail = false;
+    uint64_t tail_asked_ns = 0;    // when; 0: never
+    bool came_since_tail = false;  // since then
     uint32_t missed_chunks = 0;
     uint32_t parity = ParityStore::kNone;  // erasure codes: the groups whose parity is kept
 };

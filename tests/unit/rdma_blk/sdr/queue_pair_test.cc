@@ -65,6 +65,29 @@ class QueuePairTest : public testing::Test {
     uint64_t now_ns_ = 1'000'000;
 };
 
+// A part of a message whose receive is not posted does not hold up the repetition of one whose receive is.
+TEST_F(QueuePairTest, RepetitionsPassWhatIsNotClearToSend) {
+    std::vector<unsigned char> from = some_bytes(64 * 4, 1);
+    std::vector<unsigned char> to(64 * 4, 0);
+    ASSERT_TRUE(receiver_->recv_post(memory(to)).ok());
+    drain(*receiver_, *sender_);
+    for (uint64_t number = 0; number < 2; number++) {
+        ASSERT_TRUE(sender_->send_stream_start(from.size(), 1).ok());
+        ASSERT_TRUE(sender_->send_stream_continue(number, 0, memory(from)).ok());
+    }
+    EXPECT_EQ(drain(*sender_, *receiver_).size(), 4U);
+    ASSERT_TRUE(sender_->send_stream_continue(0, 64, memory(from).slice(64, 64)).ok());
+    const std::vector<DataRun> again = drain(*sender_, *receiver_);
+    ASSERT_EQ(again.size(), 1U);
+    EXPECT_EQ(again[0].message_number, 0U);
+    EXPECT_EQ(again[0].first_packet, 1U);
+    // And what waits keeps its order.
+    ASSERT_TRUE(receiver_->recv_complete(0).ok());
+    ASSERT_TRUE(receiver_->recv_post(memory(to)).ok());
+    drain(*receiver_, *sender_);
+    EXPECT_EQ(drain(*sender_, *receiver_).size(), 4U);
+}
+
 TEST_F(QueuePairTest, DeliversAMessageInAnyOrder) {
     std::vector<unsigned char> from = some_bytes(64 * 9 + 5, 1);
     std::vector<unsigned char> to(64 * 12, 0);

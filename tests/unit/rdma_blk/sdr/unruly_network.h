@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <map>
 #include <random>
@@ -25,6 +26,7 @@ struct NetworkOptions {
     uint64_t straggle_ns = 0;
     uint64_t packet_interval_ns = 1000;  // between the packets of one end
     uint32_t max_packets = 64;           // of a run
+    uint32_t window_packets = 0;         // on the way from one end and not heard of; 0: no limit
     uint64_t blackout_begin_ns = 0;      // everything is lost in between
     uint64_t blackout_end_ns = 0;
 };
@@ -80,8 +82,9 @@ class UnrulyNetwork {
     // What one end may send now: its link is free at most once per packet_interval_ns.
     void transmit(int from) {
         Transmit out;
-        while (free_ns_[from] <= now_ns_ &&
-               ends_[from]->next_transmit(now_ns_, options_.max_packets, out)) {
+        while (
+            free_ns_[from] <= now_ns_ && room(from) > 0 &&
+            ends_[from]->next_transmit(now_ns_, std::min(room(from), options_.max_packets), out)) {
             if (out.is_control) {
                 send({1 - from, true, PacketKind::control,
                       std::vector<unsigned char>(out.control, out.control + out.control_bytes)},
@@ -101,10 +104,24 @@ class UnrulyNetwork {
             }
         }
     }
+    // What a carrier's window lets out: a packet leaves it a round trip after it was sent.
+    uint32_t room(int from) {
+        std::deque<uint64_t>& window = windows_[from];
+        while (!window.empty() && window.front() <= now_ns_) {
+            window.pop_front();
+        }
+        const auto used = static_cast<uint32_t>(window.size());
+        return options_.window_packets == 0
+                   ? options_.max_packets
+                   : options_.window_packets - std::min(used, options_.window_packets);
+    }
     void send(Packet packet, int from) {
         packets_sent_++;
         packets_of_[from]++;
         free_ns_[from] = std::max(free_ns_[from], now_ns_) + options_.packet_interval_ns;
+        if (options_.window_packets > 0) {
+            windows_[from].push_back(free_ns_[from] + 2 * options_.delay_ns);
+        }
         const bool is_black =
             now_ns_ >= options_.blackout_begin_ns && now_ns_ < options_.blackout_end_ns;
         if (is_black || chance(options_.loss)) {
@@ -131,6 +148,9 @@ class UnrulyNetwork {
             if (free_ns_[end] > now_ns_) {
                 next_ns = std::min(next_ns, free_ns_[end]);
             }
+            if (!windows_[end].empty()) {
+                next_ns = std::min(next_ns, std::max(windows_[end].front(), now_ns_ + 1));
+            }
         }
         return next_ns;
     }
@@ -155,6 +175,7 @@ class UnrulyNetwork {
     std::multimap<uint64_t, Packet> in_flight_;
     uint64_t now_ns_ = 1'000'000'000;
     uint64_t free_ns_[2] = {0, 0};
+    std::deque<uint64_t> windows_[2];  // when each packet leaves it
     uint64_t packets_sent_ = 0;
     uint64_t packets_of_[2] = {0, 0};
 };
