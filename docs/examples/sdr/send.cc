@@ -45,8 +45,9 @@ int main(int argument_count, char** arguments) {
     carrier->kick();
 
     sdr::Completion completion;
+    uint64_t seen = 0;
     for (bool is_complete = false; !is_complete;) {
-        carrier->wait(100'000);
+        seen = carrier->wait(seen, 100'000);
         carrier->mutex().lock();
         is_complete = connection->next_completion(completion);
         carrier->mutex().unlock();

@@ -33,14 +33,15 @@ class Carrier final : public UdpCarrier {
     Result<void> start(const UdpInfo& peer) override;
     host::Mutex& mutex() override RETURN_CAPABILITY(mutex_) { return mutex_; }
     void kick() override;
-    void wait(uint64_t timeout_us) override EXCLUDES(mutex_);
+    uint64_t wait(uint64_t seen, uint64_t timeout_us) override EXCLUDES(mutex_);
     UdpStatistics statistics() override EXCLUDES(mutex_);
 
   private:
     struct Worker {
         Carrier* carrier = nullptr;
         uint16_t index = 0;
-        int wake = -1;  // eventfd
+        int wake = -1;           // eventfd
+        bool is_kicked = false;  // by it
         std::unique_ptr<UdpChannel> channel;
         host::Thread thread;
     };
@@ -56,7 +57,6 @@ class Carrier final : public UdpCarrier {
     host::Mutex mutex_;  // the endpoint, and what channels do with it
     host::Condition changed_;
     uint64_t changes_ GUARDED_BY(mutex_) = 0;
-    uint64_t changes_seen_ GUARDED_BY(mutex_) = 0;
     std::atomic<bool> stopping_{false};
     Worker workers_[kMaxChannels];
 };
@@ -95,6 +95,10 @@ Result<void> Carrier::start(const UdpInfo& peer) {
     if (peer.channel_count != options_.channel_count || peer.receive_buffer_bytes == 0) {
         return Error::einval;
     }
+    Result<uint32_t> fits = udp_path_packet_bytes(peer.addresses[0]);
+    if (fits.ok() && options_.packet_bytes > fits.value()) {
+        return Error::e2big;  // each would go in fragments, and none with segmentation offload
+    }
     for (uint16_t index = 0; index < options_.channel_count; index++) {
         TRY(workers_[index].channel->connect(peer));
     }
@@ -127,13 +131,14 @@ void Carrier::kick() {
     }
 }
 
-void Carrier::wait(uint64_t timeout_us) {
+uint64_t Carrier::wait(uint64_t seen, uint64_t timeout_us) {
     mutex_.lock();
-    if (changes_ == changes_seen_) {
+    if (changes_ == seen) {
         (void)changed_.wait_for(mutex_, timeout_us);
     }
-    changes_seen_ = changes_;
+    const uint64_t now_seen = changes_;
     mutex_.unlock();
+    return now_seen;
 }
 
 UdpStatistics Carrier::statistics() {
@@ -165,6 +170,7 @@ void Carrier::work(Worker& worker) {
         if ((waits[1].revents & POLLIN) != 0) {
             uint64_t count = 0;
             (void)!read(worker.wake, &count, sizeof(count));
+            worker.is_kicked = true;
         }
     }
 }
@@ -176,19 +182,25 @@ uint64_t Carrier::serve(Worker& worker) {
     bool has_more = channel.receive(now_ns);
     mutex_.lock();
     now_ns = host::monotonic_ns();
-    channel.deliver(now_ns, endpoint_);
+    bool has_changed = channel.deliver(now_ns, endpoint_) || worker.is_kicked;
+    worker.is_kicked = false;
     if (endpoint_.next_timer_ns() <= now_ns) {
         endpoint_.on_timer(now_ns);
+        has_changed = true;
     }
+    const uint64_t calls_before = channel.send_calls();
     has_more = channel.transmit(now_ns, endpoint_) || has_more;
+    has_changed = has_changed || channel.send_calls() != calls_before;
     uint64_t next_ns = std::min(channel.next_time_ns(), endpoint_.next_timer_ns());
     if (channel.is_blocked() && next_ns <= now_ns) {
         next_ns = channel.pace_ns() > now_ns
                       ? channel.pace_ns()
                       : now_ns + kBlockedRetryNs;  // the window opens by feedback
     }
-    changes_++;
-    changed_.notify_all();
+    if (has_changed) {
+        changes_++;
+        changed_.notify_all();
+    }
     mutex_.unlock();
     return has_more ? 0 : next_ns;
 }
@@ -198,7 +210,9 @@ uint64_t Carrier::serve(Worker& worker) {
 Result<std::unique_ptr<UdpCarrier>> UdpCarrier::create(Endpoint& endpoint,
                                                        const UdpOptions& options) {
     if (options.packet_bytes == 0 || options.packet_bytes > kMaxUdpPacketBytes ||
-        options.channel_count == 0 || options.channel_count > kMaxChannels) {
+        options.channel_count == 0 || options.channel_count > kMaxChannels ||
+        (endpoint.packet_bytes() != 0 && endpoint.packet_bytes() != options.packet_bytes) ||
+        (endpoint.channel_count() != 0 && endpoint.channel_count() != options.channel_count)) {
         return Error::einval;
     }
     auto* carrier = new (std::nothrow) Carrier(endpoint, options);

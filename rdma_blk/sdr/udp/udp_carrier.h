@@ -9,11 +9,12 @@
 //         connection->send_post(host::monotonic_ns(), ...);
 //     }
 //     carrier->kick();                            // something may be there to send
-//     carrier->wait(timeout_us);                  // until packets have changed something; then look for completions
+//     seen = carrier->wait(seen, timeout_us);     // until something has changed; then look for completions
 //
 // Each channel is a socket and a thread. Receiving, tags and checksums of what came are done outside of the mutex,
 // by as many threads as there are channels; placing it, and building and sending datagrams straight from the
-// messages' memory, under it.
+// messages' memory, under it. Runs have bytes: an endpoint without (ReliabilityAttributes::without_bytes, memory
+// registered as nullptr) is for simulations, and what it sends here is dropped and counted as failed.
 #pragma once
 
 #include <netinet/in.h>
@@ -30,9 +31,9 @@
 namespace tiffin::rdma_blk::sdr {
 
 struct UdpOptions {
-    sockaddr_in6 local = {};              // port 0: any; IPv4 as ::ffff:a.b.c.d
-    uint32_t packet_bytes = 0;            // of the queue pair; at most kMaxUdpPacketBytes
-    uint16_t channel_count = 1;           // 1 to kMaxChannels; both ends the same
+    sockaddr_in6 local = {};     // port 0: any; IPv4 as ::ffff:a.b.c.d
+    uint32_t packet_bytes = 0;   // of the queue pair; at most kMaxUdpPacketBytes
+    uint16_t channel_count = 1;  // of the queue pair; 1 to kMaxChannels; both ends the same
     uint64_t rate_limit_bytes_per_s = 0;  // of each channel; 0: none
     // Keys of the two directions, agreed on over a connection that is trusted.
     unsigned char send_key[kTagKeyBytes] = {};
@@ -55,26 +56,30 @@ struct UdpStatistics {
     uint64_t datagrams_received = 0;  // that were authentic and new
     uint64_t datagrams_refused = 0;   // wrong connection, tag or number
     uint64_t datagrams_dropped = 0;   // by the kernel's queue being full, and by drop_ppm
+    uint64_t datagrams_failed = 0;    // that the kernel would never take: too large, no route
     uint64_t send_calls = 0;
     uint64_t receive_calls = 0;
 };
 
 class UdpCarrier {
   public:
-    // Opens the sockets. The endpoint outlives the carrier. Errors: einval, enomem, and those of sockets.
+    // Opens the sockets. The endpoint outlives the carrier. Errors: einval (options out of range, or other than the
+    // endpoint's), enomem, and those of sockets.
     static Result<std::unique_ptr<UdpCarrier>> create(Endpoint& endpoint,
                                                       const UdpOptions& options);
     // Stops the threads.
     virtual ~UdpCarrier() = default;
 
     virtual UdpInfo info_get() const = 0;
-    // Errors: einval (channels differ), eagain or enomem (threads).
+    // Errors: einval (channels differ), e2big (datagrams of packet_bytes do not fit into the path: see
+    // udp_path_packet_bytes()), eagain or enomem (threads).
     virtual Result<void> start(const UdpInfo& peer) = 0;
 
     virtual host::Mutex& mutex() = 0;
     virtual void kick() = 0;
-    // Until the carrier has called the endpoint after the last wait(), or the time is over.
-    virtual void wait(uint64_t timeout_us) = 0;
+    // Until the carrier has done something with the endpoint since `seen`, or the time is over. Returns what to pass
+    // the next time, at first 0: look for completions between two calls, and none is missed. Any number of threads.
+    virtual uint64_t wait(uint64_t seen, uint64_t timeout_us) = 0;
     virtual UdpStatistics statistics() = 0;
 };
 

@@ -176,7 +176,8 @@ void UdpChannel::on_feedback(uint64_t now_ns, ByteSpan body) {
                              std::max<uint64_t>(elapsed_ns - held_ns, 1));
 }
 
-void UdpChannel::deliver(uint64_t now_ns, Endpoint& endpoint) {
+bool UdpChannel::deliver(uint64_t now_ns, Endpoint& endpoint) {
+    const bool has_any = received_count_ > 0;
     for (uint32_t index = 0; index < received_count_; index++) {
         const Received& received = received_[index];
         if (received.kind == PacketKind::control) {
@@ -191,6 +192,7 @@ void UdpChannel::deliver(uint64_t now_ns, Endpoint& endpoint) {
         }
     }
     received_count_ = 0;
+    return has_any;
 }
 
 // ---- Sending ---------------------------------------------------------------------------------------------
@@ -213,7 +215,8 @@ bool UdpChannel::transmit(uint64_t now_ns, Endpoint& endpoint) {
         send_feedback(now_ns);
     }
     published_ = statistics_;
-    for (uint32_t sent = 0; sent < kReceiveBatch; sent++) {
+    is_full_ = false;
+    for (uint32_t sent = 0; sent < kReceiveBatch && !is_full_; sent++) {
         const uint32_t packets = packets_allowed(now_ns);
         Transmit out;
         if (packets == 0 || !endpoint.next_transmit(now_ns, packets, out)) {
@@ -235,6 +238,10 @@ void UdpChannel::send_run(uint64_t now_ns, const DataRun& run) {
         DataHeader data;
     };
     static_assert(sizeof(Headers) == sizeof(DatagramHeader) + sizeof(DataHeader));
+    if (run.payload == nullptr) {
+        statistics_.datagrams_failed += run.packet_count;
+        return;
+    }
     Headers headers[kMaxSegments];
     iovec parts[2 * kMaxSegments];
     uint64_t offset = 0;
@@ -305,12 +312,29 @@ void UdpChannel::send_feedback(uint64_t now_ns) {
     send_small(feedback_sealer_->seal(PacketKind::feedback, checksum), &feedback, sizeof(feedback));
 }
 
-// What the socket does not take is lost, as on any link: the protocol sends it again. But first the kernel gets a
-// moment to make room.
+// What the socket does not take is lost, as on any link: the protocol sends it again. But a path that does not take
+// segments, because its MTU has become smaller or its device cannot make them, takes them one by one (and fragments).
 void UdpChannel::send_message(msghdr& message, uint32_t datagrams, uint32_t segment_bytes) {
-    alignas(cmsghdr) unsigned char control[CMSG_SPACE(sizeof(uint16_t))] = {};
     message.msg_name = &peer_;
     message.msg_namelen = sizeof(peer_);
+    if (has_segmentation_ || datagrams == 1) {
+        if (send_at_once(message, datagrams, segment_bytes)) {
+            return;
+        }
+        has_segmentation_ = false;
+    }
+    iovec* const parts = message.msg_iov;
+    message.msg_control = nullptr;
+    message.msg_controllen = 0;
+    message.msg_iovlen = 2;
+    for (uint32_t index = 0; index < datagrams; index++) {
+        message.msg_iov = parts + size_t{2} * index;
+        (void)send_at_once(message, 1, 0);  // one datagram is always done with
+    }
+}
+
+bool UdpChannel::send_at_once(msghdr& message, uint32_t datagrams, uint32_t segment_bytes) {
+    alignas(cmsghdr) unsigned char control[CMSG_SPACE(sizeof(uint16_t))] = {};
     if (datagrams > 1) {
         message.msg_control = control;
         message.msg_controllen = sizeof(control);
@@ -324,11 +348,23 @@ void UdpChannel::send_message(msghdr& message, uint32_t datagrams, uint32_t segm
     statistics_.send_calls++;
     ssize_t sent = sendmsg(socket_, &message, MSG_NOSIGNAL);
     if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-        pollfd writable{socket_, POLLOUT, 0};
-        (void)poll(&writable, 1, 1);
-        sent = sendmsg(socket_, &message, MSG_NOSIGNAL);
+        if (!is_full_) {  // the kernel gets a moment to make room, once in a round
+            pollfd writable{socket_, POLLOUT, 0};
+            (void)poll(&writable, 1, 1);
+            sent = sendmsg(socket_, &message, MSG_NOSIGNAL);
+        }
+        is_full_ = true;
     }
-    (sent < 0 ? statistics_.datagrams_dropped : statistics_.datagrams_sent) += datagrams;
+    if (sent >= 0) {
+        statistics_.datagrams_sent += datagrams;
+        return true;
+    }
+    const bool was_full = errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS;
+    if (datagrams > 1 && !was_full && (errno == EINVAL || errno == EIO || errno == EMSGSIZE)) {
+        return false;
+    }
+    (was_full ? statistics_.datagrams_dropped : statistics_.datagrams_failed) += datagrams;
+    return true;
 }
 
 bool UdpChannel::drops() {
@@ -359,6 +395,7 @@ void UdpChannel::add_statistics(UdpStatistics& sum) const {
     sum.datagrams_received += published_.datagrams_received;
     sum.datagrams_refused += published_.datagrams_refused;
     sum.datagrams_dropped += published_.datagrams_dropped;
+    sum.datagrams_failed += published_.datagrams_failed;
     sum.send_calls += published_.send_calls;
     sum.receive_calls += published_.receive_calls;
 }

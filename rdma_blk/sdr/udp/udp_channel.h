@@ -30,8 +30,8 @@ class UdpChannel {
 
     // Takes what the socket has, without blocking, and checks it; true: there may be more.
     bool receive(uint64_t now_ns);
-    // Hands over what receive() took.
-    void deliver(uint64_t now_ns, Endpoint& endpoint);
+    // Hands over what receive() took; false: it took nothing.
+    bool deliver(uint64_t now_ns, Endpoint& endpoint);
     // Sends what the endpoint has and the window allows; true: there may be more.
     bool transmit(uint64_t now_ns, Endpoint& endpoint);
     // When to call transmit() again although nothing comes.
@@ -39,6 +39,7 @@ class UdpChannel {
     // Whether transmit() could not ask the endpoint: until then at least, its timers cannot be served.
     bool is_blocked() const { return is_blocked_ || is_paced_; }
     uint64_t pace_ns() const { return is_paced_ ? pace_ns_ : 0; }
+    uint64_t send_calls() const { return statistics_.send_calls; }
     void add_statistics(UdpStatistics& sum) const;
 
   private:
@@ -56,6 +57,8 @@ class UdpChannel {
     void send_small(DatagramHeader header, const void* bytes, size_t size_bytes);
     void send_feedback(uint64_t now_ns);
     void send_message(msghdr& message, uint32_t datagrams, uint32_t segment_bytes);
+    // Whether it is done with, sent or not.
+    bool send_at_once(msghdr& message, uint32_t datagrams, uint32_t segment_bytes);
     bool drops();
     uint32_t packets_allowed(uint64_t now_ns);
 
@@ -88,6 +91,10 @@ class UdpChannel {
     uint64_t pace_ns_ = 0;
     bool is_paced_ = false;    // waits for pace_ns_
     bool is_blocked_ = false;  // by the window
+    // What the kernel said: the path takes no segmentation offload (its MTU is smaller now, or its device cannot);
+    // the queue was full in this round.
+    bool has_segmentation_ = true;
+    bool is_full_ = false;
 };
 
 }  // namespace tiffin::rdma_blk::sdr

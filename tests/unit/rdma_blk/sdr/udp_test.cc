@@ -2,8 +2,13 @@
 // Real sockets on the loopback interface, with losses made by the carrier.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <net/if.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <cstring>
+#include <thread>
 #include <vector>
 
 #include "fs/vfs/host.h"
@@ -22,17 +27,25 @@ struct UdpCase {
     uint32_t drop_ppm;
 };
 
-class UdpTransfer : public testing::TestWithParam<UdpCase> {
-  protected:
+// Two ends over the loopback interface.
+class UdpEnds {
+  public:
     struct End {
         std::unique_ptr<ReliableConnection> connection;
         std::unique_ptr<UdpCarrier> carrier;
     };
 
-    void SetUp() override {
+    explicit UdpEnds(const UdpCase& options) : case_(options) {}
+    End& left() { return left_; }
+    End& right() { return right_; }
+
+    void open() {
         context_ = context_create().release_value();
         make(left_, 1);
         make(right_, 2);
+    }
+    void start() {
+        open();
         ASSERT_TRUE(left_.connection->connect(right_.connection->info_get()).ok());
         ASSERT_TRUE(right_.connection->connect(left_.connection->info_get()).ok());
         ASSERT_TRUE(left_.carrier->start(right_.carrier->info_get()).ok());
@@ -41,19 +54,20 @@ class UdpTransfer : public testing::TestWithParam<UdpCase> {
 
     void make(End& end, unsigned char side) {
         QueuePairAttributes queue_attributes;
-        queue_attributes.packet_bytes = GetParam().packet_bytes;
+        queue_attributes.packet_bytes = case_.packet_bytes;
         queue_attributes.max_message_bytes = 4 << 20;
         queue_attributes.max_messages = 8;
+        queue_attributes.channel_count = case_.channels;
         ReliabilityAttributes attributes;
-        attributes.scheme = GetParam().scheme;
+        attributes.scheme = case_.scheme;
         end.connection =
             reliable_connection_create(*context_, queue_attributes, attributes).release_value();
         UdpOptions options;
         options.local.sin6_family = AF_INET6;
         ASSERT_EQ(inet_pton(AF_INET6, "::ffff:127.0.0.1", &options.local.sin6_addr), 1);
-        options.packet_bytes = GetParam().packet_bytes;
-        options.channel_count = GetParam().channels;
-        options.drop_ppm = GetParam().drop_ppm;
+        options.packet_bytes = case_.packet_bytes;
+        options.channel_count = case_.channels;
+        options.drop_ppm = case_.drop_ppm;
         options.send_key[0] = side;
         options.receive_key[0] = static_cast<unsigned char>(3 - side);
         auto carrier = UdpCarrier::create(*end.connection, options);
@@ -64,14 +78,14 @@ class UdpTransfer : public testing::TestWithParam<UdpCase> {
     // Waits for one completion; the test's own timeout ends a hang.
     static Completion next_completion(End& end) {
         Completion completion;
-        for (;;) {
+        for (uint64_t seen = 0;;) {
             end.carrier->mutex().lock();
             const bool found = end.connection->next_completion(completion);
             end.carrier->mutex().unlock();
             if (found) {
                 return completion;
             }
-            end.carrier->wait(100'000);
+            seen = end.carrier->wait(seen, 100'000);
         }
     }
 
@@ -85,34 +99,45 @@ class UdpTransfer : public testing::TestWithParam<UdpCase> {
         end.carrier->kick();
     }
 
+    // In both directions, in turns.
+    void transfer(uint32_t messages) {
+        std::vector<unsigned char> from = some_bytes((3 << 20) + 77, 1);
+        std::vector<unsigned char> to(from.size());
+        const auto source =
+            context_->mr_reg(MutableByteSpan(from.data(), from.size())).release_value();
+        const auto target = context_->mr_reg(MutableByteSpan(to.data(), to.size())).release_value();
+        for (uint32_t message = 0; message < messages; message++) {
+            const uint64_t size = message % 3 == 0 ? 100 : from.size() - message;
+            std::fill(to.begin(), to.end(), 0);
+            End& sender = message % 2 == 0 ? left_ : right_;
+            End& receiver = message % 2 == 0 ? right_ : left_;
+            post(receiver, target, false, 0);
+            post(sender, source.slice(0, size), true, message);
+            const Completion received = next_completion(receiver);
+            ASSERT_TRUE(received.ok);
+            EXPECT_EQ(received.message_bytes, size);
+            EXPECT_EQ(received.user_immediate, message);
+            EXPECT_EQ(std::memcmp(from.data(), to.data(), size), 0);
+            EXPECT_TRUE(next_completion(sender).ok);
+        }
+    }
+
+  private:
+    UdpCase case_;
     std::unique_ptr<Context> context_;
     End left_;
     End right_;
 };
 
+class UdpTransfer : public testing::TestWithParam<UdpCase> {};
+
 TEST_P(UdpTransfer, BytesArrive) {
-    constexpr uint32_t kMessages = 12;
-    std::vector<unsigned char> from = some_bytes((3 << 20) + 77, 1);
-    std::vector<unsigned char> to(from.size());
-    const auto source = context_->mr_reg(MutableByteSpan(from.data(), from.size())).release_value();
-    const auto target = context_->mr_reg(MutableByteSpan(to.data(), to.size())).release_value();
-    for (uint32_t message = 0; message < kMessages; message++) {
-        const uint64_t size = message % 3 == 0 ? 100 : from.size() - message;
-        std::fill(to.begin(), to.end(), 0);
-        // Both directions take turns.
-        End& sender = message % 2 == 0 ? left_ : right_;
-        End& receiver = message % 2 == 0 ? right_ : left_;
-        post(receiver, target, false, 0);
-        post(sender, source.slice(0, size), true, message);
-        const Completion received = next_completion(receiver);
-        ASSERT_TRUE(received.ok);
-        EXPECT_EQ(received.message_bytes, size);
-        EXPECT_EQ(received.user_immediate, message);
-        EXPECT_EQ(std::memcmp(from.data(), to.data(), size), 0);
-        EXPECT_TRUE(next_completion(sender).ok);
-    }
-    const UdpStatistics statistics = left_.carrier->statistics();
+    UdpEnds ends(GetParam());
+    ends.start();
+    ends.transfer(12);
+    const UdpStatistics statistics = ends.left().carrier->statistics();
     EXPECT_EQ(statistics.datagrams_refused, 0U);
+    EXPECT_EQ(statistics.datagrams_failed, 0U);
     EXPECT_GT(statistics.datagrams_sent, 0U);
     if (GetParam().drop_ppm > 0) {
         EXPECT_GT(statistics.datagrams_dropped, 0U);
@@ -136,6 +161,62 @@ INSTANTIATE_TEST_SUITE_P(
         UdpCase{"MdsJumbo", {SchemeKind::erasure_mds, 32, 4}, 8896, 1, 10'000}),
     [](const auto& one) { return one.param.name; });
 
+// Sets the MTU of the loopback interface, and switches it on. False: errno says why not.
+bool set_loopback_mtu(int mtu) {
+    ifreq request{};
+    std::strcpy(request.ifr_name, "lo");
+    const int descriptor = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    request.ifr_flags = IFF_UP;
+    bool is_set = ioctl(descriptor, SIOCSIFFLAGS, &request) == 0;
+    request.ifr_mtu = mtu;
+    is_set = is_set && ioctl(descriptor, SIOCSIFMTU, &request) == 0;
+    close(descriptor);
+    return is_set;
+}
+
+// In a network of this thread's own, in which the path becomes too narrow for segmentation offload.
+TEST(UdpCarrierPath, MayBecomeNarrower) {
+    std::thread([] {
+        if (unshare(CLONE_NEWNET) != 0 || !set_loopback_mtu(65536)) {
+            printf("not run: a narrower path: no network namespace (%s)\n", std::strerror(errno));
+            return;
+        }
+        UdpCase one{"Narrow", {SchemeKind::selective_repeat_nack, 0, 0}, 1408, 1, 0};
+        UdpEnds ends(one);
+        ends.start();
+        ends.transfer(2);
+        const UdpStatistics before = ends.right().carrier->statistics();
+        EXPECT_TRUE(set_loopback_mtu(1300));
+        ends.transfer(2);
+        const UdpStatistics after = ends.right().carrier->statistics();
+        EXPECT_EQ(after.datagrams_failed, 0U);
+        EXPECT_GE(after.send_calls - before.send_calls,
+                  after.datagrams_sent - before.datagrams_sent);  // one by one
+        // One that begins now is told.
+        UdpEnds late(one);
+        late.open();
+        EXPECT_EQ(late.left().carrier->start(late.right().carrier->info_get()).error(),
+                  Error::e2big);
+    }).join();
+}
+
+// A change that came before the wait does not get lost, whoever waits.
+TEST(UdpCarrierWait, ReturnsAtOnceForWhatWasNotSeen) {
+    UdpEnds ends({"Wait", {SchemeKind::selective_repeat_nack, 0, 0}, 1408, 1, 0});
+    ends.start();
+    ends.left().carrier->kick();
+    const uint64_t seen = ends.left().carrier->wait(0, 60'000'000);
+    EXPECT_GT(seen, 0U);
+    // As another thread that has seen nothing: would sleep for a minute if the first had taken the change.
+    EXPECT_GE(ends.left().carrier->wait(0, 600'000'000), seen);
+    // Nothing happens, so nothing is told.
+    uint64_t last = seen;
+    for (int round = 0; round < 3; round++) {
+        last = ends.left().carrier->wait(last, 120'000);
+    }
+    EXPECT_LE(last, seen + 1);
+}
+
 TEST(UdpCarrierOptions, AreChecked) {
     auto context = context_create().release_value();
     auto connection = reliable_connection_create(*context, {}, {}).release_value();
@@ -143,7 +224,11 @@ TEST(UdpCarrierOptions, AreChecked) {
     EXPECT_EQ(UdpCarrier::create(*connection, options).error(), Error::einval);
     options.packet_bytes = kMaxUdpPacketBytes + 1;
     EXPECT_EQ(UdpCarrier::create(*connection, options).error(), Error::einval);
-    options.packet_bytes = 1408;
+    options.packet_bytes = kDefaultPacketBytes - 1;  // not the queue pair's
+    EXPECT_EQ(UdpCarrier::create(*connection, options).error(), Error::einval);
+    options.packet_bytes = kDefaultPacketBytes;
+    options.channel_count = 2;  // neither
+    EXPECT_EQ(UdpCarrier::create(*connection, options).error(), Error::einval);
     options.channel_count = kMaxChannels + 1;
     EXPECT_EQ(UdpCarrier::create(*connection, options).error(), Error::einval);
     sockaddr_in6 loopback{};
