@@ -334,7 +334,8 @@ void VolumeSession::recover() {
         std::memcpy(&value, base + offset_bytes, sizeof(value));
         return value;
     };
-    table_->recover(place_.record->incarnation, word, this);
+    const bool has_mapped_data = __atomic_load_n(&place_.record->process_id, __ATOMIC_ACQUIRE) != 0;
+    table_->recover(place_.record->incarnation, word, this, has_mapped_data);
 }
 
 // ---- Small things ---------------------------------------------------------------------------------------

@@ -37,12 +37,20 @@ Result<UniqueDescriptor> open_volume_socket(const std::string& runtime_directory
     const auto* name = reinterpret_cast<const sockaddr*>(&address);
     (void)mkdir(runtime_directory.c_str(), kFolderMode);
     const UniqueDescriptor probe(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!probe.valid()) {
+        return static_cast<Error>(errno);
+    }
     if (connect(probe.get(), name, sizeof(address)) == 0 || errno == EAGAIN) {
         return Error::ebusy;
     }
-    (void)unlink(path.c_str());
+    // Only a socket that surely nobody listens at is removed.
+    if (errno == ECONNREFUSED) {
+        (void)unlink(path.c_str());
+    } else if (errno != ENOENT) {
+        return static_cast<Error>(errno);
+    }
     UniqueDescriptor listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (bind(listener.get(), name, sizeof(address)) != 0 ||
+    if (!listener.valid() || bind(listener.get(), name, sizeof(address)) != 0 ||
         chmod(path.c_str(), kEverybodyMode) != 0 || listen(listener.get(), kBacklog) != 0) {
         return static_cast<Error>(errno);
     }

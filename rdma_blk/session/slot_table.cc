@@ -50,19 +50,20 @@ Result<std::unique_ptr<SlotTable>> SlotTable::create(Span<wire::SlotEntry> entri
 
 void SlotTable::recover(uint32_t last_incarnation,
                         uint64_t (*word)(void* owner, AddressSpace space, uint64_t offset_bytes),
-                        void* owner) {
+                        void* owner, bool has_mapped_data) {
     incarnation_ = last_incarnation;
     was_recovered_ = true;
     for (wire::SlotEntry& entry : entries_) {
         if (entry.sequence == 0 || entry.state != kPrepared) {
             continue;
         }
-        const uint64_t now =
-            word(owner, static_cast<AddressSpace>(entry.space), entry.offset_bytes);
-        if (now == entry.new_value) {
+        const auto space = static_cast<AddressSpace>(entry.space);
+        const uint64_t now = word(owner, space, entry.offset_bytes);
+        const bool may_be_others = has_mapped_data && space == AddressSpace::data;
+        if (!may_be_others && now == entry.new_value) {
             entry.outcome = static_cast<uint8_t>(Outcome::executed);
             entry.error = 0;
-        } else if (now == entry.value) {
+        } else if (!may_be_others && now == entry.value) {
             entry.sequence = 0;  // as if it had never come
         } else {
             entry.outcome = static_cast<uint8_t>(Outcome::unknown);

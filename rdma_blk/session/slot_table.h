@@ -60,11 +60,12 @@ class SlotTable {
     SlotTable& operator=(const SlotTable&) = delete;
 
     // After the process ended: settles atomics that were being executed. `word` gives the present value
-    // of 8 bytes (space, offset). Before anybody else may change the region. `last_incarnation` is that of
-    // the wire::SessionRecord.
+    // of 8 bytes (space, offset). `last_incarnation` is that of
+    // the wire::SessionRecord. `has_mapped_data`: the client has changed words of the data by itself, too, and may
+    // still do: what is found in one says nothing then, and the atomic is unknown.
     void recover(uint32_t last_incarnation,
                  uint64_t (*word)(void* owner, AddressSpace space, uint64_t offset_bytes),
-                 void* owner);
+                 void* owner, bool has_mapped_data = false);
 
     // Opens an incarnation, the first one with no entries. Precondition: all paths of the one before are
     // destroyed, and nothing is being executed (executing_count() is 0); what waited is forgotten.

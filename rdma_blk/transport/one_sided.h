@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// What a transport adds to a session on a stream when its reads and writes do not travel on that stream: memory
-// that is mapped (shm), queue pairs (rc). The stream opens the session, keeps it, flushes, and takes all
-// that the other path cannot do; it asks for that path with a path_join each time the session becomes ready,
-// and again when a reader has become the writer.
+// What a transport adds to a session on a stream when its reads and writes do not travel on that stream, and its
+// path needs no more than one answer: memory that is mapped (shm). (rc exchanges parameters: OneSidedUser in
+// tcp_memory.h.) The stream opens the session, keeps it, flushes, and takes all that the other path cannot do; it
+// asks for that path with a path_join each time the session becomes ready, and again when a reader has become the
+// writer.
 #pragma once
 
 #include <cstddef>
@@ -42,8 +43,10 @@ class OneSidedPath {
     virtual const char* name() const = 0;  // as ConnectionInfo::transport_name
 
     // The server has answered a path_join: `parameters` and descriptors are what came with that. From here on
-    // operations may go this way. An error leaves everything to the stream.
-    virtual Result<void> joined(ByteSpan parameters, ReceivedDescriptors& descriptors) = 0;
+    // operations may go this way. `data_bytes`: what the session knows of the volume's size, which may have grown
+    // since. An error leaves everything to the stream.
+    virtual Result<void> joined(ByteSpan parameters, ReceivedDescriptors& descriptors,
+                                uint64_t data_bytes) = 0;
     // The connection is no more. Returns once nothing is under way on this path, and nothing begins before
     // joined() comes again: what the session knows of the server's memory then stays true.
     virtual void stop() = 0;

@@ -50,7 +50,8 @@ struct ServerStatus {
 
 // All functions may be called from any threads at once. Synchronous calls work in the calling thread:
 // one batch to each server, and the caller waits for the answers itself. The first open() starts a
-// thread, so fork() before it.
+// thread, so fork() before it: a child that goes on without exec may also keep memory of a server on this host,
+// beyond the lease, when it was made while that was being mapped.
 //
 // Once a server has fenced this device off, lost its memory, or could not be reached for the time that
 // its session allows, everything fails with eio, for good; the log has one line about it.

@@ -92,8 +92,9 @@ Result<void> MappedMemory::grow(uint64_t size_bytes) {
     if (!is_sealed(memfd_.get(), size_bytes)) {
         return Error::eproto;
     }
-    // The last huge page is mapped once more: a size need not be a multiple of it.
-    TRY(map_from(present / kHugePageBytes * kHugePageBytes, wanted));
+    // Nothing that is mapped already is touched: others are looking at it, and a mmap() that fails may have removed
+    // what was there. The kernel joins both parts. (Memory of hugetlb has sizes of whole huge pages.)
+    TRY(map_from(present, wanted));
     size_bytes_.store(wanted, std::memory_order_release);
     return {};
 }

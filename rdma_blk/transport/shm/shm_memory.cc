@@ -54,7 +54,8 @@ void ShmMemory::release() {
     control_.unmap();
 }
 
-Result<void> ShmMemory::joined(ByteSpan parameters, ReceivedDescriptors& descriptors) {
+Result<void> ShmMemory::joined(ByteSpan parameters, ReceivedDescriptors& descriptors,
+                               uint64_t data_bytes) {
     const wire::ShmParameters given = TRY(wire::parse_shm_parameters(parameters));
     if (descriptors.count != wire::kShmDescriptors) {
         return Error::eproto;
@@ -62,6 +63,9 @@ Result<void> ShmMemory::joined(ByteSpan parameters, ReceivedDescriptors& descrip
     gate_.close();
     TRY(data_.map(std::move(descriptors.descriptors[0]), given.data_bytes, given.is_writable != 0));
     TRY(control_.map(std::move(descriptors.descriptors[1]), given.control_bytes, false));
+    if (data_bytes > given.data_bytes) {  // the notice came before the answer; see resized()
+        [[maybe_unused]] const auto grown = data_.grow(data_bytes);
+    }
     gate_.open();
     return {};
 }

@@ -52,7 +52,8 @@ class ShmMemory final : public RemoteMemory, private OneSidedPath {
     // ---- OneSidedPath: from the stream's threads, one at a time
     wire::PathTransport transport() const override { return wire::PathTransport::shm; }
     const char* name() const override { return "shm"; }
-    Result<void> joined(ByteSpan parameters, ReceivedDescriptors& descriptors) override;
+    Result<void> joined(ByteSpan parameters, ReceivedDescriptors& descriptors,
+                        uint64_t data_bytes) override;
     void stop() override { gate_.close(); }
     void release() override;
     void resized(uint64_t data_bytes) override;

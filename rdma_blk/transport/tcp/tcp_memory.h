@@ -182,6 +182,7 @@ class TcpMemory final : public RemoteMemory, private Patience {
     void sleep(Waiter& waiter) REQUIRES(mutex_);
     void wake(Waiter& waiter) REQUIRES(mutex_);
     void wake_finished() REQUIRES(mutex_);
+    void wait_to_say_goodbye() REQUIRES(mutex_);
     void say_goodbye() REQUIRES(mutex_);
 
     // ---- tcp_messages.cc: the connection's side ----

@@ -8,7 +8,7 @@
 namespace tiffin::rdma_blk {
 
 void TcpMemory::want_join() {
-    if (extension_.one_sided != nullptr) {
+    if (extension_.one_sided != nullptr && !is_closing_) {
         join_.is_wanted = true;
         join_.is_sent = false;
         send_join();
@@ -74,14 +74,14 @@ Result<void> TcpMemory::handle_one_sided_joined() {
 
 // A path that is refused is no reason to give the session up: all goes over the stream then.
 void TcpMemory::finish_join() {
-    if (!join_.is_sent || join_.joined.path_id != join_.number) {
+    if (is_closing_ || !join_.is_sent || join_.joined.path_id != join_.number) {
         connection_->descriptors().clear();
         return;
     }
     const auto result =
         join_.joined.reason == 0
             ? extension_.one_sided->joined(ByteSpan(join_.parameters, join_.joined.parameter_bytes),
-                                           connection_->descriptors())
+                                           connection_->descriptors(), geometry_.data_bytes)
             : Result<void>(Error::eopnotsupp);
     connection_->descriptors().clear();
     join_.is_joined = result.ok();

@@ -12,6 +12,7 @@ namespace tiffin::rdma_blk {
 namespace {
 
 constexpr uint64_t kLeaseTimeoutNs = 90'000'000'000;
+constexpr uint64_t kGoodbyeNs = 3'000'000'000;
 // A server may have to register much memory first; that it lives, probes tell.
 constexpr uint64_t kPathTimeoutNs = 120'000'000'000;
 
@@ -258,9 +259,18 @@ Result<void> TcpMemory::local_address(uint8_t (&address)[16]) const {
 // ---- The end ------------------------------------------------------------------------------------------------
 
 void TcpMemory::close() {
+    {
+        MutexLock lock(mutex_);
+        is_closing_ = true;
+        stop_one_sided();
+        if (extension_.one_sided != nullptr) {
+            extension_.one_sided->release();
+        }
+    }
     if (thread_.running()) {
         {
             MutexLock lock(mutex_);
+            wait_to_say_goodbye();
             is_stopping_ = true;
         }
         poke();
@@ -268,16 +278,28 @@ void TcpMemory::close() {
     }
     MutexLock lock(mutex_);
     is_stopping_ = false;
-    is_closing_ = true;
-    stop_one_sided();
-    if (extension_.one_sided != nullptr) {
-        extension_.one_sided->release();
-    }
     if (state_ == ConnectionState::ready && !is_broken_) {
         say_goodbye();
     }
     if (state_ == ConnectionState::ready || state_ == ConnectionState::reconnecting) {
         end_session(ConnectionState::closed, Error::enodev);
+    }
+}
+
+// A server that believes this process to have its memory would kill it for the lease. One that is away is given a
+// moment to come back and be told.
+void TcpMemory::wait_to_say_goodbye() {
+    if (extension_.one_sided == nullptr || !facts_.is_writer) {
+        return;
+    }
+    const uint64_t deadline = host::monotonic_ns() + kGoodbyeNs;
+    attempts_ = 0;
+    next_attempt_ns_ = 0;
+    poke();
+    while ((state_ == ConnectionState::reconnecting ||
+            (state_ == ConnectionState::ready && is_broken_)) &&
+           host::monotonic_ns() < deadline) {
+        lease_changed_.wait_for(mutex_, uint64_t{kIntervalMs} * 1000);
     }
 }
 

@@ -267,6 +267,36 @@ TEST_F(SlotTableTest, SettlesAtomicsThatAProcessLeftBehind) {
     }
 }
 
+// It may have added directly what is found, or taken away what the server added.
+TEST_F(SlotTableTest, AnAtomicOnMemoryThatTheClientChangesItselfIsUnknown) {
+    for (uint64_t word : {uint64_t{15}, uint64_t{10}, uint64_t{99}}) {
+        for (const auto space : {AddressSpace::data, AddressSpace::control}) {
+            entries_.assign(3, wire::SlotEntry{});
+            start();
+            open();
+            wire::Request add = request(0, 1, OperationKind::fetch_add);
+            add.space = static_cast<uint8_t>(space);
+            add.offset_bytes = space == AddressSpace::data ? 0 : table_->access().words_offset;
+            ASSERT_EQ(action(add), RequestAction::execute);
+            table_->prepare_atomic(add, 10, 15);
+            start();  // another process
+            table_->recover(1, word_is, &word, true);
+            (void)reopen(2, 2, {{1, 0, 4, {}}});
+            add.incarnation = 2;
+            auto decided = table_->decide(add);
+            ASSERT_TRUE(decided.ok());
+            const bool is_unknown = space == AddressSpace::data || word == 99;
+            if (is_unknown) {
+                ASSERT_EQ(decided->action, RequestAction::reply);
+                EXPECT_EQ(decided->response.outcome, 3);
+            } else {
+                EXPECT_EQ(decided->action,
+                          word == 15 ? RequestAction::reply : RequestAction::execute);
+            }
+        }
+    }
+}
+
 TEST_F(SlotTableTest, CarriesOutAtomics) {
     open();
     uint64_t word = 10;

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // The shm client against a real server: what goes directly, what goes by requests, and who may do what.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
 #include <array>
+#include <cerrno>
+#include <fstream>
 #include <thread>
 #include <vector>
 
@@ -13,6 +16,23 @@
 
 namespace tiffin::rdma_blk::test {
 namespace {
+
+// As /proc/self/maps has it; empty: nothing is there.
+std::string protection_of(const void* address) {
+    const auto wanted = reinterpret_cast<uintptr_t>(address);
+    std::ifstream maps("/proc/self/maps");
+    uintptr_t begin = 0;
+    uintptr_t end = 0;
+    char dash = 0;
+    std::string protection;
+    std::string rest;
+    while (maps >> std::hex >> begin >> dash >> end >> protection && std::getline(maps, rest)) {
+        if (begin <= wanted && wanted < end) {
+            return protection;
+        }
+    }
+    return {};
+}
 
 class ShmMemoryTest : public ShmFixture {
   protected:
@@ -104,7 +124,10 @@ TEST_F(ShmMemoryTest, AReaderReadsAndCannotWrite) {
     EXPECT_EQ(client_.error, Error::erofs);
     const void* address = client_.memory->direct_address(0, 4096);
     ASSERT_NE(address, nullptr);
-    EXPECT_DEATH(*const_cast<unsigned char*>(static_cast<const unsigned char*>(address)) = 1, "");
+    // Not by the mapping, nor by the descriptor behind it.
+    EXPECT_EQ(mprotect(const_cast<void*>(address), 4096, PROT_READ | PROT_WRITE), -1);
+    EXPECT_EQ(errno, EACCES);
+    EXPECT_EQ(protection_of(address), "r--s");
 }
 
 TEST_F(ShmMemoryTest, AReaderThatGetsTheLeaseWritesDirectly) {
@@ -116,6 +139,7 @@ TEST_F(ShmMemoryTest, AReaderThatGetsTheLeaseWritesDirectly) {
     ASSERT_EQ(client_.write(0, &word, sizeof(word)), Outcome::executed);
     EXPECT_EQ(requests(OperationKind::write), 0U);
     EXPECT_EQ(client_.memory->direct_address(0, 4096), address) << "addresses stay";
+    EXPECT_EQ(protection_of(address), "rw-s");
     EXPECT_EQ(std::memcmp(address, &word, sizeof(word)), 0);
 }
 
@@ -231,6 +255,18 @@ TEST_F(ShmMemoryTest, AHolderOverTcpIsFencedByAForcedTakeover) {
     uint64_t word = 4;
     EXPECT_NE(client_.write(0, &word, sizeof(word)), Outcome::executed);
     EXPECT_EQ(second.write(0, &word, sizeof(word)), Outcome::executed);
+}
+
+TEST_F(ShmMemoryTest, AServerThatIsAwayAtTheEndIsToldWhenItComesBack) {
+    open(client_);
+    ASSERT_NE(volume().info(host::monotonic_ns()).holder, "");
+    server_.reset();
+    std::thread closer([this] { client_.close(); });
+    start();
+    closer.join();
+    EXPECT_TRUE(volume().was_memory_kept());
+    EXPECT_EQ(volume().info(host::monotonic_ns()).holder, "");
+    EXPECT_EQ(volume().info(host::monotonic_ns()).session_count, 0U);
 }
 
 TEST_F(ShmMemoryTest, TheLeaseIsFreeAfterClosing) {
