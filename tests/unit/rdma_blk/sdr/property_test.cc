@@ -109,6 +109,8 @@ class Transfer {
             sizes_.push_back(size);
             schemes_.push_back(random_scheme(random_));
         }
+        send_ok_.resize(message_count_);
+        is_delivered_.resize(message_count_);
     }
 
     NetworkOptions& network_options() { return network_options_; }
@@ -136,6 +138,10 @@ class Transfer {
         network.run(
             network.now_ns() + 60'000'000'000, [] {}, [] { return false; });
         check_memory();
+        for (size_t index = 0; index < message_count_; index++) {
+            EXPECT_TRUE(!send_ok_[index] || is_delivered_[index])
+                << "sent, not received: " << index;
+        }
     }
 
     bool has_failed() const { return left_->has_failed() || right_->has_failed(); }
@@ -231,8 +237,12 @@ class Transfer {
             const size_t index = completion.message_number;
             if (completion.is_send) {
                 sends_done_++;
+                send_ok_[index] = completion.ok;
                 if (!completion.ok && completion.error == Error::ecanceled) {
                     EXPECT_TRUE(discard_);
+                } else if (!completion.ok) {
+                    EXPECT_EQ(errno_value(completion.error), errno_value(Error::etimedout));
+                    EXPECT_TRUE(connection.has_failed());
                 }
                 give_back(*sends_[index]);
                 continue;
@@ -245,6 +255,7 @@ class Transfer {
                 EXPECT_EQ(std::memcmp(receives_[index]->data(), content.data(), content.size()), 0)
                     << "message " << index;
                 delivered_++;
+                is_delivered_[index] = true;
             } else {
                 EXPECT_TRUE(connection.has_failed());
             }
@@ -279,6 +290,8 @@ class Transfer {
     std::unique_ptr<Buffer> next_receive_;
     RegisteredMemory send_memory_;
     RegisteredMemory receive_memory_;
+    std::vector<bool> send_ok_;
+    std::vector<bool> is_delivered_;
     size_t sends_done_ = 0;
     size_t receives_done_ = 0;
     size_t delivered_ = 0;
@@ -305,16 +318,19 @@ TEST(ReliableProperty, DeliversExactlyOrFails) {
 }
 
 TEST(ReliableProperty, ADeadNetworkIsReported) {
+    int failed = 0;
     for (uint64_t seed = 1; seed <= 50; seed++) {
         SCOPED_TRACE(testing::Message() << "seed " << seed);
         Transfer transfer(seed);
         transfer.network_options().blackout_begin_ns = 1'000'000'000 + seed * 500'000;
         transfer.network_options().blackout_end_ns = ~uint64_t{0};
         transfer.run();
+        failed += transfer.has_failed() ? 1 : 0;
         if (HasFailure()) {
             return;
         }
     }
+    EXPECT_GT(failed, 25);  // few are faster than their network dies
 }
 
 TEST(ReliableProperty, SurvivesAnInterruption) {
