@@ -221,7 +221,8 @@ void FakeNetwork::break_pair(FakeQueuePair& pair) {
 }
 
 bool FakeNetwork::owns_pieces(const WorkRequest& work, const std::vector<Piece>& pieces) {
-    return work.is_inline || std::all_of(pieces.begin(), pieces.end(), [&](const Piece& piece) {
+    return work.is_inline ||
+           std::all_of(pieces.begin(), pieces.end(), [&](const Piece& piece) REQUIRES(mutex_) {
                const auto found = regions_.find(piece.local_key);
                const auto* begin = static_cast<unsigned char*>(piece.address);
                return found != regions_.end() && begin >= found->second.begin &&

@@ -3,6 +3,7 @@
 // not, and what is done when a queue pair breaks at any point.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 #include <thread>
 #include <vector>
@@ -174,6 +175,35 @@ TEST_F(RcTest, TheLargestTransferIsWhatTheDeviceTakesAtOnce) {
     EXPECT_EQ(std::memcmp(in.data(), out.data(), most), 0);
     EXPECT_EQ(client->write(0, out.data(), most + 1), Outcome::not_executed);
     EXPECT_EQ(client->error, Error::einval);
+    EXPECT_EQ(client->memory->statistics().reconnections, 0U);
+}
+
+TEST_F(RcTest, WhatFindsNoBounceBufferWaitsForOne) {
+    constexpr size_t kWrites = 100;  // of four pieces each, of which there are 256
+    configuration_.slots = 128;
+    start();
+    auto client = make_client();
+    client->options.slot_count = 128;
+    client->open();
+    ASSERT_GE(client->memory->limits().operations_in_flight, kWrites);
+    const uint32_t most = client->memory->limits().transfer_bytes;
+    std::vector<unsigned char> bytes(most, 9);
+    std::vector<Io> ios(kWrites);
+    network_.hold(true);
+    for (size_t i = 0; i < kWrites; i++) {
+        ios[i].set(OperationKind::write, i % 16 * most, bytes.data(), most);
+        ios[i].operation.next = i + 1 < kWrites ? &ios[i + 1].operation : nullptr;
+    }
+    client->memory->submit(ios[0].operation);
+    EXPECT_GE(network_.held_count(), 64U);
+    EXPECT_LE(network_.held_count(), 65U);  // and a heartbeat perhaps
+    network_.hold(false);
+    for (Io& io : ios) {
+        client->memory->wait(io.operation);
+        EXPECT_EQ(io.operation.outcome, Outcome::executed);
+    }
+    EXPECT_TRUE(std::all_of(memory(), memory() + kVolumeBytes,
+                            [](unsigned char byte) { return byte == 9; }));
     EXPECT_EQ(client->memory->statistics().reconnections, 0U);
 }
 
