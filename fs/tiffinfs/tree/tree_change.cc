@@ -326,18 +326,19 @@ void Tree::insert_into_parent(Path& path, uint32_t depth, Key separator, Node* r
     uint32_t count = parent->header().count;
     uint32_t first_moved = index == count ? count - 1 : count / 2;
     Node* new_right = new_node(parent->level, reservation);
-    Key new_separator;
     {
+        // Until the node above knows of the right side: whoever comes from there and reads this one in
+        // between would take its last child for that of all keys that have just left.
         const InnerChange change(parent);
-        new_separator = inner_split(parent->page, new_right->page, first_moved);
+        const Key new_separator = inner_split(parent->page, new_right->page, first_moved);
         if (index <= first_moved) {
             inner_insert(parent->page, index, entry);
         } else {
             inner_insert(new_right->page, index - first_moved, entry);
         }
+        publish_node(new_right);
+        insert_into_parent(path, depth - 1, new_separator, new_right, reservation);
     }
-    publish_node(new_right);
-    insert_into_parent(path, depth - 1, new_separator, new_right, reservation);
     new_right->lock.unlock();
     cache_.unpin(new_right);
 }
