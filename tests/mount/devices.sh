@@ -177,7 +177,7 @@ check_end "umount -l with an open file"
 say "damage at the root"
 superblocks=$("$bin/tiffin" dump "$image" superblock)
 generation=$(sed -n 's/.* generation: //p' <<<"$superblocks" | sort -n | tail -n 1)
-root=$(grep -A 5 " generation: $generation\$" <<<"$superblocks" | sed -n 's/.*root_block: //p' | head -n 1)
+root=$(grep -A 5 " generation: $generation\$" <<<"$superblocks" | sed -n '/root_block: /{s/.*root_block: //p;q}')
 cp "$image" "$work/damaged"
 printf '\377' | dd of="$work/damaged" bs=1 seek=$((root * 4096 + 600)) conv=notrunc status=none
 "$bin/mount.tiffin" "$work/damaged" "$second" -o "log=$log" || fail "the older generation is whole"

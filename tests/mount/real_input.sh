@@ -69,7 +69,7 @@ clone_a_repository() {
     export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1
     export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@localhost
     export GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@localhost
-    local origin=$work/origin clone=$mount_point/clone number tree=/usr/include/linux changes=20 moved
+    local origin=$work/origin clone=$mount_point/clone number tree=/usr/include/linux changes=20 headers
     if $tiny; then
         tree=/usr/include/linux/netfilter changes=12
     fi
@@ -87,8 +87,8 @@ clone_a_repository() {
         fail "the clone has another head"
     [[ -z $(git -C "$clone" status --porcelain) ]] || fail "the fresh clone has changes"
     git -C "$clone" checkout -q -b work HEAD~10
-    moved=$(cd "$clone" && printf '%s\n' linux/*.h | head -n 1)
-    git -C "$clone" mv "$moved" linux/moved.h
+    headers=("$clone"/linux/*.h)
+    git -C "$clone" mv "${headers[0]}" linux/moved.h
     git -C "$clone" commit -q -m "on the mount"
     git -C "$clone" rebase -q main >"$work/git" 2>&1 || fail "git rebase: $(<"$work/git")"
     git -C "$clone" gc -q --prune=now
