@@ -32,12 +32,12 @@ class FakeMemory final : public verbs::Memory {
   public:
     FakeMemory(FakeNetwork& network, unsigned char* begin, uint64_t size_bytes)
         : network_(network) {
-        MutexLock lock(network_.mutex_);
+        DeviceLock lock(network_.mutex_);
         key_ = network_.next_number_++;
         network_.regions_[key_] = {begin, size_bytes};
     }
     ~FakeMemory() override {
-        MutexLock lock(network_.mutex_);
+        DeviceLock lock(network_.mutex_);
         network_.regions_.erase(key_);
     }
     uint32_t local_key() const override { return key_; }
@@ -51,7 +51,7 @@ class FakeWindow final : public verbs::Window {
   public:
     explicit FakeWindow(FakeNetwork& network) : network_(network) {}
     ~FakeWindow() override {
-        MutexLock lock(network_.mutex_);
+        DeviceLock lock(network_.mutex_);
         network_.bindings_.erase(key_);
     }
     uint32_t key() const override { return key_; }
@@ -93,7 +93,7 @@ class FakeDevice final : public verbs::Device {
                                                                 bool) override {
         uint32_t number = 0;
         {
-            MutexLock lock(network_.mutex_);
+            DeviceLock lock(network_.mutex_);
             number = network_.next_number_++;
         }
         return std::unique_ptr<verbs::QueuePair>(
@@ -126,19 +126,19 @@ Result<std::unique_ptr<verbs::Device>> FakeNetwork::open(const uint8_t address[1
 }
 
 FakeNetwork::Counts FakeNetwork::counts() {
-    MutexLock lock(mutex_);
+    DeviceLock lock(mutex_);
     return counts_;
 }
 
 void FakeNetwork::break_after(uint64_t count, bool is_executed) {
-    MutexLock lock(mutex_);
+    DeviceLock lock(mutex_);
     breaks_ = true;
     breaks_executed_ = is_executed;
     breaks_after_ = count;
 }
 
 void FakeNetwork::hold(bool holds) {
-    MutexLock lock(mutex_);
+    DeviceLock lock(mutex_);
     for (auto& [number, pair] : pairs_) {
         pair->is_held_ = holds;
         while (!holds && !pair->held_.empty()) {
@@ -167,7 +167,7 @@ void FakeNetwork::leave_in_flight(const FakeQueuePair& pair, FakeQueuePair::Held
 }
 
 size_t FakeNetwork::held_count() {
-    MutexLock lock(mutex_);
+    DeviceLock lock(mutex_);
     size_t count = 0;
     for (const auto& [number, pair] : pairs_) {
         count += pair->held_.size();
@@ -176,17 +176,17 @@ size_t FakeNetwork::held_count() {
 }
 
 size_t FakeNetwork::queue_pair_count() {
-    MutexLock lock(mutex_);
+    DeviceLock lock(mutex_);
     return pairs_.size();
 }
 
 size_t FakeNetwork::window_count() {
-    MutexLock lock(mutex_);
+    DeviceLock lock(mutex_);
     return bindings_.size();
 }
 
 std::vector<FakeNetwork::OpenWindow> FakeNetwork::windows() {
-    MutexLock lock(mutex_);
+    DeviceLock lock(mutex_);
     std::vector<OpenWindow> found;
     for (const auto& [key, binding] : bindings_) {
         found.push_back({binding.queue_pair, binding.size_bytes, binding.allows_writes});
@@ -332,13 +332,13 @@ FakeQueuePair::FakeQueuePair(FakeNetwork& network, uint32_t number, uint32_t dep
     address_.queue_pair = number;
     address_.mtu = 5;
     address_.read_depth = 16;
-    MutexLock lock(network_.mutex_);
+    DeviceLock lock(network_.mutex_);
     network_.pairs_[number] = this;
 }
 
 FakeQueuePair::~FakeQueuePair() {
     {
-        MutexLock lock(network_.mutex_);
+        DeviceLock lock(network_.mutex_);
         network_.pairs_.erase(address_.queue_pair);
         for (auto place = network_.bindings_.begin(); place != network_.bindings_.end();) {
             place = place->second.queue_pair == address_.queue_pair
@@ -350,13 +350,13 @@ FakeQueuePair::~FakeQueuePair() {
 }
 
 Result<void> FakeQueuePair::connect(const wire::QueuePairAddress& peer) {
-    MutexLock lock(network_.mutex_);
+    DeviceLock lock(network_.mutex_);
     peer_ = peer.queue_pair;
     return {};
 }
 
 Result<void> FakeQueuePair::post(const WorkRequest* work, size_t count) {
-    MutexLock lock(network_.mutex_);
+    DeviceLock lock(network_.mutex_);
     network_.counts_.posts++;
     for (size_t i = 0; i < count; i++) {
         if (++unpolled_ > depth_ || work[i].piece_count > 4) {
@@ -390,7 +390,7 @@ size_t FakeQueuePair::poll(Completion* completions, size_t capacity) {
     if (has_data_.load()) {
         wait_while(network_.stalls_polls);
     }
-    MutexLock lock(network_.mutex_);
+    DeviceLock lock(network_.mutex_);
     size_t count = 0;
     while (count < capacity && !completions_.empty()) {
         completions[count++] = completions_.front().first;
@@ -401,7 +401,7 @@ size_t FakeQueuePair::poll(Completion* completions, size_t capacity) {
 }
 
 Result<void> FakeQueuePair::arm() {
-    MutexLock lock(network_.mutex_);
+    DeviceLock lock(network_.mutex_);
     is_armed_ = true;
     return {};
 }
@@ -412,7 +412,7 @@ void FakeQueuePair::disarm() {
 }
 
 void FakeQueuePair::stop() {
-    MutexLock lock(network_.mutex_);
+    DeviceLock lock(network_.mutex_);
     network_.break_pair(*this);
     if (std::exchange(is_armed_, false)) {
         const uint64_t one = 1;
