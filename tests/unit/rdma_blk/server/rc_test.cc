@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <random>
 #include <thread>
 #include <vector>
@@ -104,7 +105,7 @@ class Client {
     Holder holder;
     std::string problem;
     std::unique_ptr<RemoteMemory> memory;
-    Error error = Error::eio;
+    std::atomic<Error> error{Error::eio};  // of whatever was completed last
 };
 
 class RcTest : public ServerFixture {
