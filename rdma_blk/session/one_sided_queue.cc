@@ -9,18 +9,6 @@
 #include "rdma_blk/wire/format.h"
 
 namespace tiffin::rdma_blk {
-namespace {
-
-bool is_atomic(const Operation& operation) {
-    return operation.kind == OperationKind::compare_swap ||
-           operation.kind == OperationKind::fetch_add;
-}
-
-bool is_late(const Operation& operation, uint64_t now_ns) {
-    return operation.deadline_ns != 0 && operation.deadline_ns <= now_ns;
-}
-
-}  // namespace
 
 Result<std::unique_ptr<OneSidedQueue>> OneSidedQueue::create(uint16_t depth) {
     if (depth == 0 || depth > wire::kMaxSlots) {
@@ -59,9 +47,7 @@ void OneSidedQueue::submit(Operation& first) {
         if (failed_) {
             complete(*operation, Outcome::not_executed, failure_);
         } else {
-            (queue_tail_ == nullptr ? queue_head_ : queue_tail_->next) = operation;
-            queue_tail_ = operation;
-            queued_count_++;
+            queue_.push_back(*operation);
         }
         operation = next;
     }
@@ -71,16 +57,13 @@ uint64_t OneSidedQueue::next_deadline_ns() const {
     if (deadline_count_ == 0) {
         return 0;
     }
-    uint64_t earliest = ~uint64_t{0};
+    const uint64_t queued_ns = queue_.earliest_deadline_ns();
+    uint64_t earliest = queued_ns == 0 ? ~uint64_t{0} : queued_ns;
     const auto look = [&earliest](const Operation& operation) {
         if (operation.deadline_ns != 0) {
             earliest = std::min(earliest, operation.deadline_ns);
         }
     };
-    for (const Operation* operation = queue_head_; operation != nullptr;
-         operation = operation->next) {
-        look(*operation);
-    }
     for (uint64_t number = finished_ + 1; number <= started_; number++) {
         look(*posted(number));
     }
@@ -109,7 +92,7 @@ bool OneSidedQueue::goes_to_control(const Operation& operation) const {
 
 // In the order of submission throughout: an operation that has to wait holds up those behind it.
 Operation* OneSidedQueue::peek(bool& is_control) const {
-    Operation* operation = queue_head_;
+    Operation* operation = queue_.front();
     if (operation == nullptr || !connected_) {
         return nullptr;
     }
@@ -123,35 +106,24 @@ Operation* OneSidedQueue::peek(bool& is_control) const {
     return must_wait ? nullptr : operation;
 }
 
-void OneSidedQueue::take_front() {
-    Operation* operation = queue_head_;
-    queue_head_ = std::exchange(operation->next, nullptr);
-    if (queue_head_ == nullptr) {
-        queue_tail_ = nullptr;
-    }
-    queued_count_--;
-}
-
 uint64_t OneSidedQueue::start_device(bool& is_fenced) {
-    Operation* operation = queue_head_;
-    take_front();
+    Operation& operation = queue_.pop_front();
     started_++;
-    posted(started_) = operation;
-    is_fenced = operation->after_earlier && last_late_number_ > finished_;
-    if (operation->kind == OperationKind::read || is_atomic(*operation)) {
+    posted(started_) = &operation;
+    is_fenced = operation.after_earlier && last_late_number_ > finished_;
+    if (operation.kind == OperationKind::read || is_atomic(operation)) {
         last_late_number_ = started_;
     }
     return started_;
 }
 
 void OneSidedQueue::start_control() {
-    take_front();
+    queue_.pop_front();
     control_count_++;
 }
 
 void OneSidedQueue::refuse(Error error) {
-    Operation& operation = *queue_head_;
-    take_front();
+    Operation& operation = queue_.pop_front();
     const bool was_posted = operation.transport_data != nullptr;
     complete(operation, was_posted ? Outcome::unknown : Outcome::not_executed, error);
 }
@@ -176,8 +148,7 @@ void OneSidedQueue::finish_control(Operation& operation, Outcome outcome, Error 
 void OneSidedQueue::broken(uint64_t now_ns) {
     connected_ = false;
     last_late_number_ = 0;
-    Operation* again = nullptr;
-    Operation** again_end = &again;
+    OperationQueue again;
     uint64_t failed_submit_number = ~uint64_t{0};
     while (finished_ < started_) {
         Operation& operation = oldest();
@@ -193,18 +164,10 @@ void OneSidedQueue::broken(uint64_t now_ns) {
             continue;
         }
         operation.transport_data = this;  // it may have been executed: see complete_queued()
-        *again_end = &operation;
-        again_end = &operation.next;
-        queued_count_++;
+        again.push_back(operation);
         replayed_++;
     }
-    if (again != nullptr) {
-        *again_end = queue_head_;
-        queue_head_ = again;
-        for (queue_tail_ = queue_head_; queue_tail_->next != nullptr;) {
-            queue_tail_ = queue_tail_->next;
-        }
-    }
+    queue_.prepend(again);
 }
 
 void OneSidedQueue::fail_all(Error error) {
@@ -242,26 +205,11 @@ void OneSidedQueue::complete(Operation& operation, Outcome outcome, Error error)
 // They are taken out first, since each completion may cancel more of the queue.
 template <typename Condition>
 void OneSidedQueue::complete_queued(Condition condition, Error error) {
-    Operation* found = nullptr;
-    Operation** found_end = &found;
-    Operation** place = &queue_head_;
-    queue_tail_ = nullptr;
-    while (*place != nullptr) {
-        Operation* operation = *place;
-        if (condition(*operation)) {
-            *place = std::exchange(operation->next, nullptr);
-            *found_end = operation;
-            found_end = &operation->next;
-            queued_count_--;
-        } else {
-            queue_tail_ = operation;
-            place = &operation->next;
-        }
-    }
-    while (found != nullptr) {
-        Operation* operation = std::exchange(found, found->next);
-        const bool was_posted = operation->transport_data != nullptr;
-        complete(*operation, was_posted ? Outcome::unknown : Outcome::not_executed, error);
+    OperationQueue found = queue_.take_if(condition);
+    while (found.front() != nullptr) {
+        Operation& operation = found.pop_front();
+        const bool was_posted = operation.transport_data != nullptr;
+        complete(operation, was_posted ? Outcome::unknown : Outcome::not_executed, error);
     }
 }
 

@@ -19,6 +19,7 @@
 
 #include "fs/vfs/result.h"
 #include "rdma_blk/remote_memory.h"
+#include "rdma_blk/session/operation_queue.h"
 
 namespace tiffin::rdma_blk {
 
@@ -39,7 +40,7 @@ class OneSidedQueue {
     // complete at once.
     void submit(Operation& first);
     // Submitted and not complete; posted; given to the control connection; with a `complete` function.
-    size_t pending_count() const { return queued_count_ + posted_count() + control_count_; }
+    size_t pending_count() const { return queue_.size() + posted_count() + control_count_; }
     size_t posted_count() const { return static_cast<size_t>(started_ - finished_); }
     size_t control_count() const { return control_count_; }
     size_t pending_callbacks() const { return callback_count_; }
@@ -86,7 +87,6 @@ class OneSidedQueue {
     Operation*& posted(uint64_t number) const { return posted_[number % depth_]; }
     bool goes_to_control(const Operation& operation) const;
     void count_pending(const Operation& operation, size_t by);
-    void take_front();
     void complete(Operation& operation, Outcome outcome, Error error);
     template <typename Condition>
     void complete_queued(Condition condition, Error error);
@@ -100,13 +100,11 @@ class OneSidedQueue {
     uint64_t started_ = 0;
     uint64_t finished_ = 0;
     uint64_t last_late_number_ = 0;  // the greatest of a posted read or atomic
-    size_t queued_count_ = 0;
     size_t control_count_ = 0;
     size_t deadline_count_ = 0;
     size_t callback_count_ = 0;
     size_t follower_count_ = 0;
-    Operation* queue_head_ = nullptr;
-    Operation* queue_tail_ = nullptr;
+    OperationQueue queue_;
     uint64_t next_submit_number_ = 1;
     uint64_t completed_[4] = {};
     uint64_t replayed_ = 0;

@@ -8,26 +8,6 @@
 #include "fs/vfs/host.h"
 
 namespace tiffin::rdma_blk {
-namespace {
-
-bool is_atomic(const Operation& operation) {
-    return operation.kind == OperationKind::compare_swap ||
-           operation.kind == OperationKind::fetch_add;
-}
-
-uint64_t transfer_bytes(const Operation& operation) {
-    uint64_t total = 0;
-    for (size_t i = 0; i < operation.buffer_count; i++) {
-        total += operation.buffers[i].size_bytes;
-    }
-    return total;
-}
-
-bool is_expired(const Operation& operation, uint64_t now_ns) {
-    return operation.deadline_ns != 0 && operation.deadline_ns <= now_ns;
-}
-
-}  // namespace
 
 Result<std::unique_ptr<RequestSlots>> RequestSlots::create(uint16_t slot_count,
                                                            ExecutedBy executed_by) {
@@ -74,7 +54,7 @@ void RequestSlots::submit(Operation& first) {
 void RequestSlots::count_pending(const Operation& operation, size_t by) {
     deadline_count_ += operation.deadline_ns != 0 ? by : 0;
     follower_count_ += operation.after_earlier ? by : 0;
-    change_count_ += is_atomic(operation) || operation.kind == OperationKind::write ? by : 0;
+    change_count_ += is_change(operation) ? by : 0;
     callback_count_ += operation.complete != nullptr ? by : 0;
 }
 
@@ -86,26 +66,15 @@ void RequestSlots::queue(Operation& operation) {
         complete(operation, Outcome::not_executed, failure_);
         return;
     }
-    if (queue_tail_ == nullptr) {
-        queue_head_ = &operation;
-    } else {
-        queue_tail_->next = &operation;
-    }
-    queue_tail_ = &operation;
-    queued_count_++;
+    queue_.push_back(operation);
 }
 
 uint64_t RequestSlots::next_deadline_ns() const {
     if (deadline_count_ == 0) {
         return 0;
     }
-    uint64_t earliest = ~uint64_t{0};
-    for (const Operation* operation = queue_head_; operation != nullptr;
-         operation = operation->next) {
-        if (operation->deadline_ns != 0) {
-            earliest = std::min(earliest, operation->deadline_ns);
-        }
-    }
+    const uint64_t queued_ns = queue_.earliest_deadline_ns();
+    uint64_t earliest = queued_ns == 0 ? ~uint64_t{0} : queued_ns;
     for (uint16_t index = 0; index < slot_count_; index++) {
         if (is_used(index) && slots_[index].operation->deadline_ns != 0) {
             earliest = std::min(earliest, slots_[index].operation->deadline_ns);
@@ -118,14 +87,14 @@ bool RequestSlots::expire(uint64_t now_ns) {
     if (deadline_count_ == 0) {
         return false;
     }
-    complete_queued([now_ns](const Operation& operation) { return is_expired(operation, now_ns); },
+    complete_queued([now_ns](const Operation& operation) { return is_late(operation, now_ns); },
                     Error::etimedout);
     if (!connected_ && !opening_) {
         complete_expired(now_ns);
         return false;
     }
     for (uint16_t index = 0; index < slot_count_; index++) {
-        if (is_used(index) && is_expired(*slots_[index].operation, now_ns)) {
+        if (is_used(index) && is_late(*slots_[index].operation, now_ns)) {
             return true;
         }
     }
@@ -145,15 +114,10 @@ Operation* RequestSlots::take_next(wire::Request& request) {
         again_count_--;
         return slots_[index].operation;
     }
-    if (queue_head_ == nullptr || free_count_ == 0) {
+    if (queue_.front() == nullptr || free_count_ == 0) {
         return nullptr;
     }
-    Operation* operation = queue_head_;
-    queue_head_ = std::exchange(operation->next, nullptr);
-    if (queue_head_ == nullptr) {
-        queue_tail_ = nullptr;
-    }
-    queued_count_--;
+    Operation* operation = &queue_.pop_front();
     const uint16_t index = free_slots_[--free_count_];
     used_count_++;
     Slot& slot = slots_[index];
@@ -285,7 +249,7 @@ void RequestSlots::connection_lost(uint64_t now_ns) {
 
 void RequestSlots::complete_expired(uint64_t now_ns) {
     for (uint16_t index = 0; deadline_count_ > 0 && index < slot_count_; index++) {
-        if (is_used(index) && is_expired(*slots_[index].operation, now_ns)) {
+        if (is_used(index) && is_late(*slots_[index].operation, now_ns)) {
             complete_slot(index, Outcome::unknown, Error::etimedout);
         }
     }
@@ -395,12 +359,9 @@ void RequestSlots::restarted(uint16_t granted_slots) {
     }
     sort_by_sequence();
     for (uint16_t i = used_count_; i > 0; i--) {
-        Operation* operation = slots_[order_[i - 1]].operation;
+        Operation& operation = *slots_[order_[i - 1]].operation;
         release(order_[i - 1]);
-        operation->next = queue_head_;
-        queue_head_ = operation;
-        queue_tail_ = queue_tail_ == nullptr ? operation : queue_tail_;
-        queued_count_++;
+        queue_.push_front(operation);
         statistics_.replayed++;
     }
     next_sequence_ = 1;
@@ -473,25 +434,9 @@ void RequestSlots::cancel_followers(uint64_t submit_number) {
 // each completion may cancel more of the queue.
 template <typename Condition>
 void RequestSlots::complete_queued(Condition condition, Error error) {
-    Operation* found = nullptr;
-    Operation** found_end = &found;
-    Operation** place = &queue_head_;
-    queue_tail_ = nullptr;
-    while (*place != nullptr) {
-        Operation* operation = *place;
-        if (condition(*operation)) {
-            *place = std::exchange(operation->next, nullptr);
-            *found_end = operation;
-            found_end = &operation->next;
-            queued_count_--;
-        } else {
-            queue_tail_ = operation;
-            place = &operation->next;
-        }
-    }
-    while (found != nullptr) {
-        Operation* operation = std::exchange(found, found->next);
-        complete(*operation, Outcome::not_executed, error);
+    OperationQueue found = queue_.take_if(condition);
+    while (found.front() != nullptr) {
+        complete(found.pop_front(), Outcome::not_executed, error);
     }
 }
 

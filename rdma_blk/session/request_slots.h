@@ -21,6 +21,7 @@
 #include "fs/vfs/result.h"
 #include "fs/vfs/span.h"
 #include "rdma_blk/remote_memory.h"
+#include "rdma_blk/session/operation_queue.h"
 #include "rdma_blk/wire/format.h"
 
 namespace tiffin::rdma_blk {
@@ -54,7 +55,7 @@ class RequestSlots {
     void submit(Operation& first);
 
     // Submitted and not complete.
-    size_t pending_count() const { return queued_count_ + used_count_; }
+    size_t pending_count() const { return queue_.size() + used_count_; }
     // ... of which sent, in this incarnation or an earlier one.
     size_t sent_count() const { return used_count_; }
     // ... that change memory: writes and atomics.
@@ -159,13 +160,11 @@ class RequestSlots {
     uint16_t free_count_ = 0;
     uint16_t used_count_ = 0;
     uint16_t again_count_ = 0;  // slots that are to_send or to_fetch
-    size_t queued_count_ = 0;
     size_t deadline_count_ = 0;
     size_t follower_count_ = 0;  // pending operations with after_earlier
     size_t change_count_ = 0;
     size_t callback_count_ = 0;
-    Operation* queue_head_ = nullptr;
-    Operation* queue_tail_ = nullptr;
+    OperationQueue queue_;
     uint64_t next_sequence_ = 1;
     uint64_t next_submit_number_ = 1;
     bool connected_ = false;

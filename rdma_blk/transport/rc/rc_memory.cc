@@ -15,14 +15,6 @@ namespace {
 // Longer than a queue pair tries.
 constexpr uint64_t kTryNs = 3'000'000'000;
 
-uint64_t transfer_bytes(const Operation& operation) {
-    uint64_t total = 0;
-    for (size_t i = 0; i < operation.buffer_count; i++) {
-        total += operation.buffers[i].size_bytes;
-    }
-    return total;
-}
-
 }  // namespace
 
 // ---- Opening --------------------------------------------------------------------------------------------

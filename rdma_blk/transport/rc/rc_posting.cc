@@ -19,22 +19,6 @@ constexpr int kPollsPerLook = 32;
 constexpr uint64_t kMillisecondNs = 1'000'000;
 constexpr size_t kCompletionsAtOnce = 32;
 
-uint64_t transfer_bytes(const Operation& operation) {
-    if (operation.kind == OperationKind::compare_swap ||
-        operation.kind == OperationKind::fetch_add) {
-        return sizeof(uint64_t);
-    }
-    uint64_t total = 0;
-    for (size_t i = 0; i < operation.buffer_count; i++) {
-        total += operation.buffers[i].size_bytes;
-    }
-    return total;
-}
-
-bool is_change(const Operation& operation) {
-    return operation.kind != OperationKind::read && operation.kind != OperationKind::flush;
-}
-
 bool covers(const wire::RcWindow& window, uint64_t offset_bytes, uint64_t size_bytes) {
     return window.kind != static_cast<uint8_t>(wire::WindowKind::none) &&
            offset_bytes >= window.offset_bytes &&

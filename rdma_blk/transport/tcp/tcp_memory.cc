@@ -23,18 +23,6 @@ void set_word(Operation& operation, uint64_t word) {
     operation.transport_data = reinterpret_cast<void*>(word);
 }
 
-uint64_t transfer_bytes(const Operation& operation) {
-    uint64_t total = 0;
-    for (size_t i = 0; i < operation.buffer_count; i++) {
-        total += operation.buffers[i].size_bytes;
-    }
-    return total;
-}
-
-bool is_change(const Operation& operation) {
-    return operation.kind != OperationKind::read && operation.kind != OperationKind::flush;
-}
-
 }  // namespace
 
 // ---- Opening ----------------------------------------------------------------------------------------
