@@ -227,83 +227,13 @@ Result<void> RcMemory::add_arena(MutableByteSpan memory) {
 
 // ---- Submitting -----------------------------------------------------------------------------------------
 
-bool RcMemory::is_within_limits(const Operation& operation) const {
-    switch (operation.kind) {
-        case OperationKind::read:
-        case OperationKind::write: {
-            const uint64_t bytes = transfer_bytes(operation);
-            return operation.buffer_count <= limits_.buffer_count &&
-                   bytes <= limits_.transfer_bytes &&
-                   operation.offset_bytes <= wire::kMaxSpaceBytes - bytes;
-        }
-        case OperationKind::compare_swap:
-        case OperationKind::fetch_add:
-            return operation.offset_bytes % sizeof(uint64_t) == 0 &&
-                   operation.offset_bytes <= wire::kMaxSpaceBytes - sizeof(uint64_t);
-        case OperationKind::flush:
-            return true;  // control_ looks at it
-    }
-    return false;
-}
-
-void RcMemory::Batch::append(Operation& operation) {
-    (last == nullptr ? first : last->next) = &operation;
-    last = &operation;
-    operation.next = nullptr;
-    if (operation.deadline_ns != 0 &&
-        (earliest_deadline_ns == 0 || operation.deadline_ns < earliest_deadline_ns)) {
-        earliest_deadline_ns = operation.deadline_ns;
-    }
-}
-
-// Parts what can be posted from what cannot, outside of the lock.
-void RcMemory::sort_batch(Operation& first, Batch& accepted, Batch& rejected) const {
-    uint64_t now_ns = 0;
-    Operation* operation = &first;
-    while (operation != nullptr) {
-        Operation* next = operation->next;
-        if (operation->deadline_ns != 0 && now_ns == 0) {
-            now_ns = host::monotonic_ns();
-        }
-        if (!is_within_limits(*operation)) {
-            operation->error = Error::einval;
-            rejected.append(*operation);
-        } else if (operation->after_earlier && rejected.first != nullptr) {
-            operation->error = Error::ecanceled;
-            rejected.append(*operation);
-        } else if (operation->deadline_ns != 0 && operation->deadline_ns <= now_ns) {
-            operation->error = Error::etimedout;
-            rejected.append(*operation);
-        } else {
-            accepted.append(*operation);
-        }
-        operation = next;
-    }
-}
-
-void RcMemory::complete_rejected(Batch& rejected) {
-    Operation* operation = rejected.first;
-    while (operation != nullptr) {
-        Operation* next = operation->next;
-        statistics_.operations[static_cast<size_t>(operation->kind) % 6]++;
-        statistics_.outcomes[static_cast<size_t>(Outcome::not_executed)]++;
-        complete_operation(*operation, Outcome::not_executed);
-        operation = next;
-    }
-}
-
 void RcMemory::submit(Operation& first) {
-    Batch accepted;
-    Batch rejected;
-    sort_batch(first, accepted, rejected);
+    const auto [accepted, rejected] = sort_operations(first, limits_);
     Proxy* to_control = nullptr;
     {
         MutexLock lock(mutex_);
         if (accepted.first != nullptr) {
-            for (const Operation* operation = accepted.first; operation != nullptr;
-                 operation = operation->next) {
-                statistics_.operations[static_cast<size_t>(operation->kind)]++;
-            }
+            count_operations(accepted, statistics_);
             queue_->submit(*accepted.first);
             to_control = pump();
             const bool nobody_polls = !has_leader_ && queue_->pending_callbacks() > 0;
@@ -311,9 +241,9 @@ void RcMemory::submit(Operation& first) {
                                  accepted.earliest_deadline_ns < next_look_ns_)) {
                 poke();
             }
-            wake_finished();
+            waiters_.wake_finished();
         }
-        complete_rejected(rejected);
+        complete_rejected(rejected, statistics_);
     }
     submit_to_control(to_control);
 }

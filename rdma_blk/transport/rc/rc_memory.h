@@ -24,6 +24,8 @@
 #include "rdma_blk/remote_memory.h"
 #include "rdma_blk/session/one_sided_queue.h"
 #include "rdma_blk/transport/open.h"
+#include "rdma_blk/transport/operation_batch.h"
+#include "rdma_blk/transport/operation_waiters.h"
 #include "rdma_blk/transport/rc/bounce_pool.h"
 #include "rdma_blk/transport/tcp/tcp_memory.h"
 #include "rdma_blk/transport/verbs/verbs.h"
@@ -63,12 +65,6 @@ class RcMemory final : public RemoteMemory,
     static constexpr size_t kMaxArenas = 64;
     static constexpr uint32_t kMaxPieces = 16;
 
-    struct Waiter {
-        Operation* operation = nullptr;
-        Waiter* next = nullptr;
-        bool is_woken = false;
-        host::Semaphore wake;
-    };
     // What is kept beside a posted operation.
     struct Entry {
         uint64_t round = 0;
@@ -93,22 +89,12 @@ class RcMemory final : public RemoteMemory,
         wire::RcWindow windows[wire::kRcWindowCount] = {};
         uint32_t generation = 0;  // control_generation_ before it was asked for
     };
-    struct Batch {
-        Operation* first = nullptr;
-        Operation* last = nullptr;
-        uint64_t earliest_deadline_ns = 0;
-
-        void append(Operation& operation);
-    };
 
     RcMemory(const OpenOptions& options, const char* reason, ConnectionListener* listener);
 
     // ---- rc_memory.cc ----
     Result<void> prepare(std::string& problem) EXCLUDES(mutex_);
     Result<void> try_path(Path& path) EXCLUDES(mutex_);
-    bool is_within_limits(const Operation& operation) const;
-    void sort_batch(Operation& first, Batch& accepted, Batch& rejected) const;
-    void complete_rejected(Batch& rejected) REQUIRES(mutex_);
     ConnectionInfo present_info() const REQUIRES(mutex_);
     void set_state(ConnectionState state) REQUIRES(mutex_);
     uint64_t change_count() const override { return change_count_.load(); }
@@ -148,9 +134,6 @@ class RcMemory final : public RemoteMemory,
     void lead(const Operation& operation) REQUIRES(mutex_);
     void pass_lead() REQUIRES(mutex_);
     bool wake_next_leader() REQUIRES(mutex_);
-    void sleep(Waiter& waiter) REQUIRES(mutex_);
-    void wake(Waiter& waiter) REQUIRES(mutex_);
-    void wake_finished() REQUIRES(mutex_);
 
     // ---- rc_thread.cc ----
     static void run_thread(void* memory);
@@ -196,7 +179,7 @@ class RcMemory final : public RemoteMemory,
     std::atomic<Proxy*> done_proxies_{nullptr};  // a stack, pushed to by control_'s threads
 
     bool has_leader_ GUARDED_BY(mutex_) = false;
-    Waiter* waiters_ GUARDED_BY(mutex_) = nullptr;
+    OperationWaiters waiters_ GUARDED_BY(mutex_);
     uint64_t post_round_ GUARDED_BY(mutex_) = 0;
     uint64_t counted_round_ GUARDED_BY(mutex_) = 0;
     Statistics statistics_ GUARDED_BY(mutex_);

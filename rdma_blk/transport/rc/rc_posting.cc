@@ -420,7 +420,7 @@ void RcMemory::poll_round(uint64_t sleep_until_ns, bool is_thread) {
         break_path();
     }
     pump_all();
-    wake_finished();
+    waiters_.wake_finished();
 }
 
 // ---- The end of a path ---------------------------------------------------------------------------------------
@@ -462,7 +462,7 @@ void RcMemory::break_path() {
     if (!is_planned_ && state_ == ConnectionState::ready) {
         set_state(ConnectionState::reconnecting);
     }
-    wake_finished();
+    waiters_.wake_finished();
     poke();
 }
 

@@ -41,7 +41,7 @@ void RcMemory::run() {
         handle_control_done();
         look_at_control();
         pump_all();
-        wake_finished();
+        waiters_.wake_finished();
         const uint64_t now = host::monotonic_ns();
         if (path_.queue_pair != nullptr) {
             serve_path(now);
@@ -115,13 +115,13 @@ void RcMemory::serve_path(uint64_t now_ns) {
     if (now_ns >= next_beat_ns_) {
         beat();
     }
-    wake_finished();
+    waiters_.wake_finished();
     wake_next_leader();
     const uint64_t deadline = queue_->next_deadline_ns();
     const bool is_watching = queue_->posted_count() > 0;
     uint64_t look = std::min(next_beat_ns_, now_ns + (is_watching ? kLookNs : kSecondNs));
     look = deadline == 0 ? look : std::min(look, deadline);
-    const bool is_wanted = !has_leader_ && is_watching && waiters_ == nullptr;
+    const bool is_wanted = !has_leader_ && is_watching && waiters_.empty();
     if (!is_wanted) {
         sleep_until(look);
         return;
@@ -174,13 +174,13 @@ bool RcMemory::go_on() {
     handle_control_done();
     const uint64_t now = host::monotonic_ns();
     [[maybe_unused]] const bool is_posted_late = queue_->expire(now);  // nothing is posted
-    wake_finished();
+    waiters_.wake_finished();
     return !is_stopping_ && !is_late(now);
 }
 
 void RcMemory::rejoin(uint64_t now_ns) {
     [[maybe_unused]] const bool is_posted_late = queue_->expire(now_ns);  // nothing is posted
-    wake_finished();
+    waiters_.wake_finished();
     if (is_late(now_ns)) {
         end_session(ConnectionState::closed, Error::enodev);
         // It may be well, and would keep the lease from others.
@@ -261,7 +261,7 @@ bool RcMemory::adopt(Path& path) {
     }
     changed_.notify_all();
     pump_all();
-    wake_finished();
+    waiters_.wake_finished();
     pass_lead();
     return true;
 }
@@ -286,7 +286,7 @@ void RcMemory::end_session(ConnectionState state, Error error) {
     }
     set_state(state);
     queue_->fail_all(error);
-    wake_finished();
+    waiters_.wake_finished();
 }
 
 }  // namespace tiffin::rdma_blk

@@ -16,17 +16,19 @@ constexpr uint64_t kPathTimeoutNs = 90'000 * kMillisecondNs;
 }  // namespace
 
 void RcMemory::wait(Operation& operation) {
-    if (operation.finished.load(std::memory_order_acquire) != 0) {
+    if (is_finished(operation)) {
         return;
     }
     MutexLock lock(mutex_);
-    while (operation.finished.load(std::memory_order_acquire) == 0) {
+    while (!is_finished(operation)) {
         if (path_.queue_pair != nullptr && !has_leader_ && queue_->posted_count() > 0) {
             lead(operation);
         } else {
-            Waiter waiter;
-            waiter.operation = &operation;
-            sleep(waiter);
+            waiters_.sleep(operation, mutex_);
+            // It may have been woken to lead, and finds that it has nothing to wait for any more.
+            if (is_finished(operation)) {
+                pass_lead();
+            }
         }
     }
 }
@@ -34,8 +36,7 @@ void RcMemory::wait(Operation& operation) {
 // Polls for all until `operation` is complete, or nothing is posted.
 void RcMemory::lead(const Operation& operation) {
     has_leader_ = true;
-    while (operation.finished.load(std::memory_order_acquire) == 0 && path_.queue_pair != nullptr &&
-           queue_->posted_count() > 0) {
+    while (!is_finished(operation) && path_.queue_pair != nullptr && queue_->posted_count() > 0) {
         poll_round(host::monotonic_ns() + kLeadSleepNs, false);
     }
     has_leader_ = false;
@@ -56,45 +57,7 @@ bool RcMemory::wake_next_leader() {
     if (has_leader_ || path_.queue_pair == nullptr || queue_->posted_count() == 0) {
         return false;
     }
-    for (Waiter* waiter = waiters_; waiter != nullptr; waiter = waiter->next) {
-        if (waiter->operation->finished.load(std::memory_order_acquire) == 0) {
-            wake(*waiter);
-            return true;
-        }
-    }
-    return false;
-}
-
-void RcMemory::sleep(Waiter& waiter) {
-    waiter.next = waiters_;
-    waiters_ = &waiter;
-    mutex_.unlock();
-    waiter.wake.wait();
-    mutex_.lock();
-    Waiter** place = &waiters_;
-    while (*place != &waiter) {
-        place = &(*place)->next;
-    }
-    *place = waiter.next;
-    // It may have been woken to lead, and finds that it has nothing to wait for any more.
-    if (waiter.operation->finished.load(std::memory_order_acquire) != 0) {
-        pass_lead();
-    }
-}
-
-void RcMemory::wake(Waiter& waiter) {
-    if (!waiter.is_woken) {
-        waiter.is_woken = true;
-        waiter.wake.post();
-    }
-}
-
-void RcMemory::wake_finished() {
-    for (Waiter* waiter = waiters_; waiter != nullptr; waiter = waiter->next) {
-        if (waiter->operation->finished.load(std::memory_order_acquire) != 0) {
-            wake(*waiter);
-        }
-    }
+    return waiters_.wake_leader();
 }
 
 size_t RcMemory::progress() {
@@ -163,7 +126,7 @@ void RcMemory::close() {
         set_state(ConnectionState::closed);
     }
     queue_->fail_all(Error::enodev);
-    wake_finished();
+    waiters_.wake_finished();
 }
 
 }  // namespace tiffin::rdma_blk

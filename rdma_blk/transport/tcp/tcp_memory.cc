@@ -23,6 +23,19 @@ void set_word(Operation& operation, uint64_t word) {
     operation.transport_data = reinterpret_cast<void*>(word);
 }
 
+// Outside of the lock, as it takes time.
+void compute_checksums(const OperationBatch& batch) {
+    for (Operation* operation = batch.first; operation != nullptr; operation = operation->next) {
+        uint32_t checksum = 0;
+        for (size_t i = 0; operation->kind == OperationKind::write && i < operation->buffer_count;
+             i++) {
+            checksum = host::crc32c(checksum, operation->buffers[i].data,
+                                    operation->buffers[i].size_bytes);
+        }
+        set_word(*operation, checksum);
+    }
+}
+
 }  // namespace
 
 // ---- Opening ----------------------------------------------------------------------------------------
@@ -153,94 +166,24 @@ Result<void> TcpMemory::add_arena(MutableByteSpan memory) {
 
 // ---- Submitting ------------------------------------------------------------------------------------------
 
-// What a server would take for a broken peer must not get to it.
-bool TcpMemory::is_within_limits(const Operation& operation) const {
-    switch (operation.kind) {
-        case OperationKind::read:
-        case OperationKind::write: {
-            const uint64_t bytes = transfer_bytes(operation);
-            return operation.buffer_count <= limits_.buffer_count &&
-                   bytes <= limits_.transfer_bytes &&
-                   operation.offset_bytes <= wire::kMaxSpaceBytes - bytes;
+// Of a batch's flushes only the last one counts: it covers what the others do.
+void TcpMemory::note_flush(const OperationBatch& batch) {
+    Operation* last_flush = nullptr;
+    uint64_t changes = 0;
+    uint64_t changes_before = 0;
+    for (Operation* operation = batch.first; operation != nullptr; operation = operation->next) {
+        changes += is_change(*operation) ? 1 : 0;
+        if (operation->kind == OperationKind::flush) {
+            last_flush = operation;
+            changes_before = changes;
         }
-        case OperationKind::compare_swap:
-        case OperationKind::fetch_add:
-            return operation.offset_bytes % sizeof(uint64_t) == 0 &&
-                   operation.offset_bytes <= wire::kMaxSpaceBytes - sizeof(uint64_t);
-        case OperationKind::flush:
-            return operation.range_count <= limits_.flush_range_count &&
-                   std::all_of(operation.ranges, operation.ranges + operation.range_count,
-                               [](const ByteRange& range) {
-                                   return range.length_bytes <= wire::kMaxSpaceBytes &&
-                                          range.offset_bytes <=
-                                              wire::kMaxSpaceBytes - range.length_bytes;
-                               });
     }
-    return false;
-}
-
-void TcpMemory::Batch::append(Operation& operation) {
-    if (last == nullptr) {
-        first = &operation;
-    } else {
-        last->next = &operation;
+    if (last_flush == nullptr || last_flush->range_count != 0) {
+        return;  // see changes_flushed()
     }
-    last = &operation;
-    operation.next = nullptr;
-    if (operation.deadline_ns != 0 &&
-        (earliest_deadline_ns == 0 || operation.deadline_ns < earliest_deadline_ns)) {
-        earliest_deadline_ns = operation.deadline_ns;
-    }
-    if (operation.kind == OperationKind::flush) {
-        last_flush = &operation;
-        changes_before_flush = changes;
-    } else if (is_change(operation)) {
-        changes++;
-    }
-}
-
-// Parts what can be sent from what cannot, and computes checksums, all outside of the lock.
-void TcpMemory::sort_batch(Operation& first, uint64_t now_ns, Batch& accepted,
-                           Batch& rejected) const {
-    Operation* operation = &first;
-    while (operation != nullptr) {
-        Operation* next = operation->next;
-        const bool is_late = operation->deadline_ns != 0 && operation->deadline_ns <= now_ns;
-        if (!is_within_limits(*operation)) {
-            operation->error = Error::einval;
-            rejected.append(*operation);
-        } else if (operation->after_earlier && rejected.first != nullptr) {
-            operation->error = Error::ecanceled;
-            rejected.append(*operation);
-        } else if (is_late) {
-            operation->error = Error::etimedout;
-            rejected.append(*operation);
-        } else {
-            uint32_t checksum = 0;
-            for (size_t i = 0;
-                 operation->kind == OperationKind::write && i < operation->buffer_count; i++) {
-                checksum = host::crc32c(checksum, operation->buffers[i].data,
-                                        operation->buffers[i].size_bytes);
-            }
-            set_word(*operation, checksum);
-            accepted.append(*operation);
-        }
-        operation = next;
-    }
-}
-
-void TcpMemory::note_flush(const Batch& batch) {
-    if (batch.last_flush == nullptr) {
-        return;
-    }
-    if (batch.last_flush->range_count != 0) {
-        set_word(*batch.last_flush, 0);  // see changes_flushed()
-        return;
-    }
-    const uint64_t ordered = batch.last_flush->after_earlier
-                                 ? slots_->pending_changes() + batch.changes_before_flush
-                                 : 0;
-    set_word(*batch.last_flush, all_changes() + ordered);
+    const uint64_t ordered =
+        last_flush->after_earlier ? slots_->pending_changes() + changes_before : 0;
+    set_word(*last_flush, all_changes() + ordered);
 }
 
 // With the lease: what earlier writers have left is flushed, or lost, with what this session writes.
@@ -276,37 +219,18 @@ void TcpMemory::changes_flushed(uint64_t mark) {
     flushed_count_ = std::max(flushed_count_, mark);
 }
 
-void TcpMemory::complete_rejected(Batch& rejected) {
-    Operation* operation = rejected.first;
-    while (operation != nullptr) {
-        Operation* next = operation->next;
-        statistics_.operations[static_cast<size_t>(operation->kind) % 6]++;
-        statistics_.outcomes[static_cast<size_t>(Outcome::not_executed)]++;
-        complete_operation(*operation, Outcome::not_executed);
-        operation = next;
-    }
-}
-
 void TcpMemory::submit(Operation& first) {
-    bool has_deadline = false;
-    for (const Operation* operation = &first; operation != nullptr; operation = operation->next) {
-        has_deadline = has_deadline || operation->deadline_ns != 0;
-    }
-    Batch accepted;
-    Batch rejected;
-    sort_batch(first, has_deadline ? host::monotonic_ns() : 0, accepted, rejected);
+    const auto [accepted, rejected] = sort_operations(first, limits_);
+    compute_checksums(accepted);
     MutexLock lock(mutex_);
     if (accepted.first != nullptr) {
-        for (const Operation* operation = accepted.first; operation != nullptr;
-             operation = operation->next) {
-            statistics_.operations[static_cast<size_t>(operation->kind)]++;
-        }
+        count_operations(accepted, statistics_);
         note_flush(accepted);
         slots_->submit(*accepted.first);
         send_queued();
         poke_after_submit(accepted.earliest_deadline_ns);
     }
-    complete_rejected(rejected);
+    complete_rejected(rejected, statistics_);
 }
 
 // The thread is woken only if it is about to miss something.

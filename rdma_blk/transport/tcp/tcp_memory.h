@@ -25,6 +25,8 @@
 #include "rdma_blk/session/request_slots.h"
 #include "rdma_blk/transport/one_sided.h"
 #include "rdma_blk/transport/open.h"
+#include "rdma_blk/transport/operation_batch.h"
+#include "rdma_blk/transport/operation_waiters.h"
 #include "rdma_blk/transport/session_opening.h"
 #include "rdma_blk/transport/tcp/client_connection.h"
 
@@ -99,27 +101,10 @@ class TcpMemory final : public RemoteMemory, private Patience {
     uint32_t probe_interval_ms() const EXCLUDES(mutex_);
 
   private:
-    // Somebody in wait(), asleep.
-    struct Waiter {
-        Operation* operation = nullptr;
-        Waiter* next = nullptr;
-        bool is_woken = false;
-        host::Semaphore wake;
-    };
     // What this transport keeps beside a slot.
     struct SlotNote {
         uint64_t message = 0;  // MessageWriter::added_count() behind its request
         uint64_t round = 0;    // of sending
-    };
-    struct Batch {
-        Operation* first = nullptr;
-        Operation* last = nullptr;
-        Operation* last_flush = nullptr;
-        size_t changes_before_flush = 0;
-        size_t changes = 0;
-        uint64_t earliest_deadline_ns = 0;
-
-        void append(Operation& operation);
     };
     struct Lease {
         bool is_wanted = false;
@@ -162,11 +147,8 @@ class TcpMemory final : public RemoteMemory, private Patience {
     Result<void> prepare(uint16_t slot_count);
     Result<Socket> connect(uint64_t deadline_ns, std::string& problem);
     Result<void> open_first(Holder& holder, std::string& problem) EXCLUDES(mutex_);
-    bool is_within_limits(const Operation& operation) const;
-    void sort_batch(Operation& first, uint64_t now_ns, Batch& accepted, Batch& rejected) const;
-    void complete_rejected(Batch& rejected) REQUIRES(mutex_);
     ConnectionInfo present_info() const REQUIRES(mutex_);
-    void note_flush(const Batch& batch) REQUIRES(mutex_);
+    void note_flush(const OperationBatch& batch) REQUIRES(mutex_);
     void note_inherited(bool is_unflushed) REQUIRES(mutex_);
     bool has_flushed_all() const REQUIRES(mutex_);
     uint64_t all_changes() const REQUIRES(mutex_);
@@ -179,9 +161,6 @@ class TcpMemory final : public RemoteMemory, private Patience {
     void lead(const Operation& operation) REQUIRES(mutex_);
     void receive_round() REQUIRES(mutex_);
     void pass_lead() REQUIRES(mutex_);
-    void sleep(Waiter& waiter) REQUIRES(mutex_);
-    void wake(Waiter& waiter) REQUIRES(mutex_);
-    void wake_finished() REQUIRES(mutex_);
     void wait_to_say_goodbye() REQUIRES(mutex_);
     void say_goodbye() REQUIRES(mutex_);
 
@@ -263,7 +242,7 @@ class TcpMemory final : public RemoteMemory, private Patience {
 
     bool has_leader_ GUARDED_BY(mutex_) = false;
     uint64_t lead_count_ GUARDED_BY(mutex_) = 0;
-    Waiter* waiters_ GUARDED_BY(mutex_) = nullptr;
+    OperationWaiters waiters_ GUARDED_BY(mutex_);
     Operation* receiving_ = nullptr;                 // with the lead: whose payload is on its way
     wire::Response response_{};                      // with the lead: the answer it belongs to
     uint64_t receive_calls_ GUARDED_BY(mutex_) = 0;  // that received something

@@ -131,7 +131,7 @@ Result<void> TcpMemory::handle_messages() {
             case MessageReader::Event::need_bytes:
                 // What has completed made room for what waits.
                 send_queued();
-                wake_finished();
+                waiters_.wake_finished();
                 return {};
             case MessageReader::Event::message:
                 TRY(handle_message());
@@ -369,7 +369,7 @@ void TcpMemory::break_connection() {
     next_attempt_ns_ = now;
     set_state(ConnectionState::reconnecting);
     slots_->connection_lost(now);
-    wake_finished();
+    waiters_.wake_finished();
     poke();
 }
 
@@ -384,7 +384,7 @@ void TcpMemory::end_session(ConnectionState state, Error error) {
     slots_->connection_lost(host::monotonic_ns());
     slots_->fail_all(error);
     lease_changed_.notify_all();
-    wake_finished();
+    waiters_.wake_finished();
     poke();
 }
 

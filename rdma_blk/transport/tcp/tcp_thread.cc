@@ -114,7 +114,7 @@ void TcpMemory::watch_deadlines(uint64_t now_ns) {
         statistics_.aborts++;
         abort_connection();
     }
-    wake_finished();
+    waiters_.wake_finished();
 }
 
 // Silence is counted from the last message, or from when something became pending.
@@ -156,7 +156,7 @@ bool TcpMemory::go_on() {
     const uint64_t now = host::monotonic_ns();
     // Something the server was told of is late: this attempt must end before it can complete.
     const bool must_end = slots_->expire(now);
-    wake_finished();
+    waiters_.wake_finished();
     return !must_end && !is_stopping_ && !is_reconnection_late(now);
 }
 
@@ -181,7 +181,7 @@ bool TcpMemory::is_reconnection_late(uint64_t now_ns) const {
 void TcpMemory::reconnect(uint64_t now_ns) {
     slots_->connection_lost(now_ns);  // completes what is late
     [[maybe_unused]] const bool is_sent_late = slots_->expire(now_ns);
-    wake_finished();
+    waiters_.wake_finished();
     if (is_reconnection_late(now_ns)) {
         end_session(ConnectionState::closed, Error::enodev);
         return;
@@ -196,7 +196,7 @@ void TcpMemory::reconnect(uint64_t now_ns) {
         const uint64_t now = host::monotonic_ns();
         connection_->close();
         slots_->connection_lost(now);
-        wake_finished();
+        waiters_.wake_finished();
         next_attempt_ns_ = now + back_off_ns(attempts_);
         attempts_++;
     }
@@ -262,7 +262,7 @@ Result<void> TcpMemory::handle_refusal(const wire::SessionRefused& refused) {
             facts_.session_id = 0;
             connection_->close();
             slots_->connection_lost(host::monotonic_ns());
-            wake_finished();
+            waiters_.wake_finished();
             return {};
         default:
             return Error::eio;  // tried again later
@@ -320,7 +320,7 @@ Result<void> TcpMemory::adopt(const wire::SessionOpened& opened) {
     }
     want_join();
     send_queued();
-    wake_finished();
+    waiters_.wake_finished();
     lease_changed_.notify_all();
     pass_lead();
     return {};

@@ -21,17 +21,19 @@ constexpr uint64_t kPathTimeoutNs = 120'000'000'000;
 // ---- Waiting ----------------------------------------------------------------------------------------------
 
 void TcpMemory::wait(Operation& operation) {
-    if (operation.finished.load(std::memory_order_acquire) != 0) {
+    if (is_finished(operation)) {
         return;
     }
     MutexLock lock(mutex_);
-    while (operation.finished.load(std::memory_order_acquire) == 0) {
+    while (!is_finished(operation)) {
         if (state_ == ConnectionState::ready && !has_leader_) {
             lead(operation);
         } else {
-            Waiter waiter;
-            waiter.operation = &operation;
-            sleep(waiter);
+            waiters_.sleep(operation, mutex_);
+            // It may have been woken to lead, and finds that it has nothing to wait for any more.
+            if (is_finished(operation)) {
+                pass_lead();
+            }
         }
     }
 }
@@ -40,8 +42,7 @@ void TcpMemory::wait(Operation& operation) {
 void TcpMemory::lead(const Operation& operation) {
     has_leader_ = true;
     lead_count_++;
-    while (operation.finished.load(std::memory_order_acquire) == 0 &&
-           state_ == ConnectionState::ready) {
+    while (!is_finished(operation) && state_ == ConnectionState::ready) {
         receive_round();
     }
     has_leader_ = false;
@@ -71,46 +72,8 @@ void TcpMemory::pass_lead() {
     if (has_leader_ || state_ != ConnectionState::ready) {
         return;
     }
-    for (Waiter* waiter = waiters_; waiter != nullptr; waiter = waiter->next) {
-        if (waiter->operation->finished.load(std::memory_order_acquire) == 0) {
-            wake(*waiter);
-            return;
-        }
-    }
-    if (slots_->pending_callbacks() > 0 && !is_thread_receiving_) {
+    if (!waiters_.wake_leader() && slots_->pending_callbacks() > 0 && !is_thread_receiving_) {
         poke();
-    }
-}
-
-void TcpMemory::sleep(Waiter& waiter) {
-    waiter.next = waiters_;
-    waiters_ = &waiter;
-    mutex_.unlock();
-    waiter.wake.wait();
-    mutex_.lock();
-    Waiter** place = &waiters_;
-    while (*place != &waiter) {
-        place = &(*place)->next;
-    }
-    *place = waiter.next;
-    // It may have been woken to lead, and finds that it has nothing to wait for any more.
-    if (waiter.operation->finished.load(std::memory_order_acquire) != 0) {
-        pass_lead();
-    }
-}
-
-void TcpMemory::wake(Waiter& waiter) {
-    if (!waiter.is_woken) {
-        waiter.is_woken = true;
-        waiter.wake.post();
-    }
-}
-
-void TcpMemory::wake_finished() {
-    for (Waiter* waiter = waiters_; waiter != nullptr; waiter = waiter->next) {
-        if (waiter->operation->finished.load(std::memory_order_acquire) != 0) {
-            wake(*waiter);
-        }
     }
 }
 
