@@ -28,21 +28,24 @@ says() {
 # of KEY: what tiffin status says of the server.
 of() { "$bin/tiffin" status "$mount_point" | sed -n "s/^server [^ ]* $1: //p"; }
 
-# Files that are written one after the other, each synced and then named in `promised`.
+# write_files FOLDER KEPT: files that are written one after the other, each synced and then named in `promised`;
+# only the last KEPT of them stay, or the volume would be full before a stopped server is noticed over shm.
 write_files() {
     local number
     for ((number = 1; ; number++)); do
+        rm -f "$mount_point/$1/$((number - $2))" || return 0
         head -c $((100000 + RANDOM * 60)) /dev/urandom >"$work/part" || return 0
         cp "$work/part" "$mount_point/$1/$number" || return 0
         sync "$mount_point/$1/$number" || return 0
         echo "$(sha256sum <"$work/part") $number" >>"$work/promised-$1"
     done
 }
+# start_writing_files FOLDER [KEPT]
 start_writing_files() {
     mkdir "$mount_point/$1"
     : >"$work/promised-$1"
     set -m
-    write_files "$1" 2>"$work/writer-$1" &
+    write_files "$1" "${2:-1000000}" 2>"$work/writer-$1" &
     load_group=("$!")
     set +m
 }
@@ -55,6 +58,7 @@ stop_writing_files() {
 # check_files FOLDER [LIST]
 check_files() {
     local sum number count=0
+    [[ -s ${2:-$work/promised-$1} ]] || fail "nothing was promised in $1"
     while read -r sum _ number; do
         [[ $(sha256sum <"$mount_point/$1/$number") == "$sum  -" ]] || fail "$1/$number has another content"
         count=$((count + 1))
@@ -113,7 +117,7 @@ remount "after tiffind was killed"
 check_files killed
 
 say "tiffind stopped for a while"
-start_writing_files stopped
+start_writing_files stopped 40
 wait_until has_promised stopped 3
 stopped=$(worker)
 kill -STOP "$stopped"
@@ -125,9 +129,11 @@ sleep 2
 kill -CONT "$stopped"
 wait_until has_promised stopped $((before + 5))
 stop_writing_files
+# The one that was being written may have taken the place of the oldest.
+tail -n 39 "$work/promised-stopped" >"$work/last-stopped"
 remount "after tiffind was stopped"
 check_files killed
-check_files stopped
+check_files stopped "$work/last-stopped"
 
 say "a takeover while the old holder writes"
 start_writing_files taken
@@ -167,7 +173,7 @@ mount_device
 diff -r "$repository/docs" "$mount_point/mine/docs" >"$work/diff" || fail "the new holder's files differ"
 check_files taken "$work/before"
 check_files killed
-check_files stopped
+check_files stopped "$work/last-stopped"
 
 say "the server's memory is lost"
 start_writing_files lost
