@@ -7,9 +7,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 
 #include "rdma_blk/sdr/sdr.h"
 #include "rdma_blk/sdr/udp/udp_carrier.h"
@@ -40,20 +42,25 @@ inline void need(bool good, const char* what) {
     }
 }
 
-inline sockaddr_in6 loopback(uint16_t port) {
+// "192.0.2.1:7000", or "7000" for any address of this machine.
+inline sockaddr_in6 parse_address(const char* text) {
+    const char* colon = std::strchr(text, ':');
+    const std::string host =
+        colon == nullptr ? "::" : "::ffff:" + std::string(text, static_cast<size_t>(colon - text));
     sockaddr_in6 address{};
     address.sin6_family = AF_INET6;
-    inet_pton(AF_INET6, "::ffff:127.0.0.1", &address.sin6_addr);
-    address.sin6_port = htons(port);
+    address.sin6_port =
+        htons(static_cast<uint16_t>(std::atoi(colon == nullptr ? text : colon + 1)));
+    errno = EINVAL;
+    need(inet_pton(AF_INET6, host.c_str(), &address.sin6_addr) == 1, text);
     return address;
 }
 
-// A connection between the two programs: the receiver listens, the sender connects and tries again for 10 s.
-inline int meet(uint16_t port, bool listens) {
-    const sockaddr_in6 address = loopback(port);
+// A connection between the two programs: the receiver listens, the sender connects and tries again for a minute.
+inline int meet(const sockaddr_in6& address, bool listens) {
     const auto* generic = reinterpret_cast<const sockaddr*>(&address);
     if (!listens) {
-        for (int attempt = 0; attempt < 100; attempt++) {
+        for (int attempt = 0; attempt < 600; attempt++) {
             const int connection = socket(AF_INET6, SOCK_STREAM, 0);
             if (connect(connection, generic, sizeof(address)) == 0) {
                 return connection;
@@ -70,6 +77,7 @@ inline int meet(uint16_t port, bool listens) {
     setsockopt(listener, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
     need(bind(listener, generic, sizeof(address)) == 0 && listen(listener, 1) == 0, "listen");
     const int connection = accept(listener, nullptr, nullptr);
+    need(connection >= 0, "accept");
     close(listener);
     return connection;
 }
@@ -81,6 +89,21 @@ T exchange(int connection, const T& ours) {
     need(send(connection, &ours, sizeof(ours), 0) == sizeof(ours), "exchange");
     need(recv(connection, &theirs, sizeof(theirs), MSG_WAITALL) == sizeof(theirs), "exchange");
     return theirs;
+}
+
+// Tells the peer where our carrier is, which is behind the same address as this end of `connection`, and starts it.
+// `through`: an emulated link that our datagrams are to take (rdma_blk/simulation/program/link_emulator.cc), or nullptr.
+inline void start(sdr::UdpCarrier& carrier, int connection, const char* through) {
+    sdr::UdpInfo ours = carrier.info_get();
+    sockaddr_in6 local{};
+    socklen_t size = sizeof(local);
+    need(getsockname(connection, reinterpret_cast<sockaddr*>(&local), &size) == 0, "address");
+    ours.addresses[0].sin6_addr = local.sin6_addr;
+    sdr::UdpInfo peer = exchange(connection, ours);
+    if (through != nullptr) {
+        peer.addresses[0] = parse_address(through);
+    }
+    need(carrier.start(peer), "start");
 }
 
 }  // namespace example

@@ -23,7 +23,7 @@ End make_end(sdr::Context& context, unsigned char side) {
     sdr::QueuePairAttributes attributes;
     end.queue_pair = need(context.qp_create(attributes), "queue pair");
     sdr::UdpOptions options;
-    options.local = loopback(0);
+    options.local = parse_address("127.0.0.1:0");
     options.packet_bytes = attributes.packet_bytes;
     options.drop_ppm = 100'000;
     options.send_key[0] = side;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// Receives one message from the example "send" and writes it to standard output: receive PORT
+// Receives one message from the example "send" and writes it to standard output:
+// receive PORT [ADDRESS:PORT_OF_EMULATED_LINK]
 #include <vector>
 
 #include "docs/examples/sdr/exchange.h"
@@ -10,7 +11,7 @@ using namespace example;
 
 int main(int argument_count, char** arguments) {
     if (argument_count < 2) {
-        std::fprintf(stderr, "usage: receive PORT\n");
+        std::fprintf(stderr, "usage: receive PORT [ADDRESS:PORT_OF_EMULATED_LINK]\n");
         return 2;
     }
     std::vector<unsigned char> bytes(16 << 20);
@@ -20,15 +21,14 @@ int main(int argument_count, char** arguments) {
     auto connection = need(sdr::reliable_connection_create(*context, queue_pair, {}), "connection");
 
     sdr::UdpOptions options;
-    options.local = loopback(0);
     options.packet_bytes = queue_pair.packet_bytes;
     options.send_key[0] = 2;
     options.receive_key[0] = 1;
     auto carrier = need(sdr::UdpCarrier::create(*connection, options), "carrier");
 
-    const int peer = meet(static_cast<uint16_t>(std::atoi(arguments[1])), true);
+    const int peer = meet(parse_address(arguments[1]), true);
     need(connection->connect(exchange(peer, connection->info_get())), "connect");
-    need(carrier->start(exchange(peer, carrier->info_get())), "start");
+    start(*carrier, peer, argument_count > 2 ? arguments[2] : nullptr);
 
     // The receive that is posted first gets the message that is sent first.
     const auto memory =

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// Sends standard input as one message to the example "receive": send PORT [LOST_PACKETS_PER_MILLION]
+// Sends standard input as one message to the example "receive": send ADDRESS:PORT [ADDRESS:PORT_OF_EMULATED_LINK]
 #include <vector>
 
 #include "docs/examples/sdr/exchange.h"
@@ -10,7 +10,7 @@ using namespace example;
 
 int main(int argument_count, char** arguments) {
     if (argument_count < 2) {
-        std::fprintf(stderr, "usage: send PORT [LOST_PACKETS_PER_MILLION]\n");
+        std::fprintf(stderr, "usage: send ADDRESS:PORT [ADDRESS:PORT_OF_EMULATED_LINK]\n");
         return 2;
     }
     std::vector<unsigned char> bytes(16 << 20);
@@ -25,16 +25,14 @@ int main(int argument_count, char** arguments) {
         need(sdr::reliable_connection_create(*context, queue_pair, reliability), "connection");
 
     sdr::UdpOptions options;
-    options.local = loopback(0);
     options.packet_bytes = queue_pair.packet_bytes;
-    options.drop_ppm = argument_count > 2 ? static_cast<uint32_t>(std::atoi(arguments[2])) : 0;
     options.send_key[0] = 1;  // real programs agree on random keys
     options.receive_key[0] = 2;
     auto carrier = need(sdr::UdpCarrier::create(*connection, options), "carrier");
 
-    const int peer = meet(static_cast<uint16_t>(std::atoi(arguments[1])), false);
+    const int peer = meet(parse_address(arguments[1]), false);
     need(connection->connect(exchange(peer, connection->info_get())), "connect");
-    need(carrier->start(exchange(peer, carrier->info_get())), "start");
+    start(*carrier, peer, argument_count > 2 ? arguments[2] : nullptr);
 
     const auto memory =
         need(context->mr_reg(tiffin::MutableByteSpan(bytes.data(), bytes.size())), "registration");

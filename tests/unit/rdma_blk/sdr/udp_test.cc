@@ -13,6 +13,7 @@
 
 #include "fs/vfs/host.h"
 #include "rdma_blk/sdr/reliable_connection.h"
+#include "rdma_blk/sdr/simulated/emulated_path.h"
 #include "rdma_blk/sdr/udp/udp_carrier.h"
 #include "tests/unit/rdma_blk/sdr/bytes.h"
 
@@ -44,12 +45,19 @@ class UdpEnds {
         make(left_, 1);
         make(right_, 2);
     }
-    void start() {
+    // `detour`: of the left end.
+    void start(UdpDetour* detour = nullptr) {
         open();
         ASSERT_TRUE(left_.connection->connect(right_.connection->info_get()).ok());
         ASSERT_TRUE(right_.connection->connect(left_.connection->info_get()).ok());
-        ASSERT_TRUE(left_.carrier->start(right_.carrier->info_get()).ok());
-        ASSERT_TRUE(right_.carrier->start(left_.carrier->info_get()).ok());
+        UdpInfo left_info = left_.carrier->info_get();
+        UdpInfo right_info = right_.carrier->info_get();
+        if (detour != nullptr) {
+            detour->advertise(left_info);
+            detour->route(right_info);
+        }
+        ASSERT_TRUE(left_.carrier->start(right_info).ok());
+        ASSERT_TRUE(right_.carrier->start(left_info).ok());
     }
 
     void make(End& end, unsigned char side) {
@@ -160,6 +168,34 @@ INSTANTIATE_TEST_SUITE_P(
         UdpCase{"MdsLossy", {SchemeKind::erasure_mds, 32, 8}, 1408, 2, 50'000},
         UdpCase{"MdsJumbo", {SchemeKind::erasure_mds, 32, 4}, 8896, 1, 10'000}),
     [](const auto& one) { return one.param.name; });
+
+// Everything goes by way of the emulator, which loses, doubles and reorders it.
+TEST(UdpCarrierDetour, BytesArrive) {
+    simulation::EmulatorOptions options;
+    options.path_count = 2;
+    options.forward.bits_per_second = simulation::kUnlimitedBitsPerSecond;
+    options.forward.delay_ns = 500'000;
+    options.forward.loss = simulation::burst_loss(0.05, 3);
+    options.forward.duplicate_rate = 0.01;
+    options.forward.hold_rate = 0.02;
+    options.forward.held_ns = 1'000'000;
+    options.backward = options.forward;
+    auto path = EmulatedPath::create(options).release_value();
+    uint64_t received = 0;
+    {
+        UdpEnds ends({"Detour", {SchemeKind::erasure_mds, 32, 8}, 1408, 2, 0});
+        ends.start(path.get());
+        ends.transfer(6);
+        const UdpStatistics left = ends.left().carrier->statistics();
+        const UdpStatistics right = ends.right().carrier->statistics();
+        received = left.datagrams_received + right.datagrams_received;
+    }
+    const simulation::EmulatorCounters counters = path->emulator().counters();
+    EXPECT_GT(counters.lost, 0U);
+    EXPECT_GT(counters.duplicated, 0U);
+    EXPECT_GE(counters.forwarded, received);  // nothing went by
+    EXPECT_EQ(counters.overflowed + counters.undirected + counters.failed, 0U);
+}
 
 // Sets the MTU of the loopback interface, and switches it on. False: errno says why not.
 bool set_loopback_mtu(int mtu) {
