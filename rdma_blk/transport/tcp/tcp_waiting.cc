@@ -230,38 +230,50 @@ void TcpMemory::close() {
             extension_.one_sided->release();
         }
     }
-    if (thread_.running()) {
-        {
-            MutexLock lock(mutex_);
-            wait_to_say_goodbye();
-            is_stopping_ = true;
+    // A server that believes this process to have its memory would kill it for the lease. One that is away, even if
+    // that shows only when the goodbye is sent, is given a moment to come back and be told.
+    const uint64_t deadline_ns = host::monotonic_ns() + kGoodbyeNs;
+    bool is_open = false;
+    bool must_tell_again = false;
+    do {
+        if (thread_.running()) {
+            {
+                MutexLock lock(mutex_);
+                wait_to_say_goodbye(deadline_ns);
+                is_stopping_ = true;
+            }
+            poke();
+            thread_.join();
         }
-        poke();
-        thread_.join();
-    }
-    MutexLock lock(mutex_);
-    is_stopping_ = false;
-    if (state_ == ConnectionState::ready && !is_broken_) {
-        say_goodbye();
-    }
-    if (state_ == ConnectionState::ready || state_ == ConnectionState::reconnecting) {
+        MutexLock lock(mutex_);
+        is_stopping_ = false;
+        if (state_ == ConnectionState::ready && !is_broken_) {
+            say_goodbye();
+        }
+        is_open = state_ == ConnectionState::ready || state_ == ConnectionState::reconnecting;
+        must_tell_again = is_open && must_say_goodbye() && !is_closed_by_server_ &&
+                          host::monotonic_ns() < deadline_ns;
+    } while (must_tell_again && thread_.start("tiffin-tcp", run_thread, this).ok());
+    if (is_open) {
+        MutexLock lock(mutex_);
         end_session(ConnectionState::closed, Error::enodev);
     }
 }
 
-// A server that believes this process to have its memory would kill it for the lease. One that is away is given a
-// moment to come back and be told.
-void TcpMemory::wait_to_say_goodbye() {
-    if (extension_.one_sided == nullptr || !facts_.is_writer) {
+bool TcpMemory::must_say_goodbye() const {
+    return extension_.one_sided != nullptr && facts_.is_writer;
+}
+
+void TcpMemory::wait_to_say_goodbye(uint64_t deadline_ns) {
+    if (!must_say_goodbye()) {
         return;
     }
-    const uint64_t deadline = host::monotonic_ns() + kGoodbyeNs;
     attempts_ = 0;
     next_attempt_ns_ = 0;
     poke();
     while ((state_ == ConnectionState::reconnecting ||
             (state_ == ConnectionState::ready && is_broken_)) &&
-           host::monotonic_ns() < deadline) {
+           host::monotonic_ns() < deadline_ns) {
         lease_changed_.wait_for(mutex_, uint64_t{kIntervalMs} * 1000);
     }
 }
