@@ -100,11 +100,7 @@ start_load() {
     set +m
 }
 
-end_load() {
-    kill -KILL -- "-${load_group[0]}" 2>/dev/null || true
-    wait "${load_group[0]}" 2>/dev/null || true
-    load_group=()
-}
+end_load() { end_group KILL; }
 
 for ((round = 1; round <= rounds; round++)); do
     mount_device "commit=1"

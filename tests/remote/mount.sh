@@ -50,11 +50,7 @@ start_writing_files() {
     set +m
 }
 has_promised() { [[ $(wc -l <"$work/promised-$1") -ge $2 ]]; }
-stop_writing_files() {
-    kill -TERM -- "-${load_group[0]}" 2>/dev/null || true
-    wait "${load_group[0]}" 2>/dev/null || true
-    load_group=()
-}
+stop_writing_files() { end_group TERM; }
 # check_files FOLDER [LIST]
 check_files() {
     local sum number count=0

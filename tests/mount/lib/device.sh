@@ -118,6 +118,15 @@ mount_device() {
     [[ -n $server ]] || fail "tiffin status does not tell the process"
 }
 
+# end_group SIGNAL: ends the load. What its shell has started may hold the mount a little longer than the shell lives.
+group_has_ended() { ! pgrep -g "$1" --runstates RSDTt >/dev/null; }
+end_group() {
+    kill "-$1" -- "-${load_group[0]}" 2>/dev/null || true
+    wait "${load_group[0]}" 2>/dev/null || true
+    wait_until group_has_ended "${load_group[0]}"
+    load_group=()
+}
+
 unmount_device() {
     take_away || fail "cannot unmount"
     wait_until has_ended "$server"
