@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // Remote memory: the memory of one volume on one memory server, as its user sees it. Every transport
-// (shm, tcp, rc, later sdr) implements RemoteMemory; volume/ makes a vfs::BlockDevice of one or several.
+// (shm, tcp, rc, sdr) implements RemoteMemory; volume/ makes a vfs::BlockDevice of one or several.
 // docs/remote.md says why the contract is as it is; the words used here are explained there.
 //
 //     Operation data, journal;           // both OperationKind::write, with offset and buffers
@@ -161,7 +161,7 @@ enum class ConnectionState : uint8_t {
 // For `tiffin status`, and for the volume to decide what a reconnection means.
 struct ConnectionInfo {
     ConnectionState state = ConnectionState::connecting;
-    const char* transport_name = "";    // "shm", "tcp", "rc"; of static storage
+    const char* transport_name = "";    // "shm", "tcp", "rc", "sdr"; of static storage
     const char* transport_reason = "";  // why this one; likewise
     uint64_t session_id = 0;
     uint32_t incarnation = 0;  // of the session: raised by every reconnection
@@ -189,6 +189,16 @@ struct Statistics {
     uint64_t replayed_operations = 0;
     uint64_t aborts = 0;        // by deadlines
     uint64_t system_calls = 0;  // of the data path
+    // sdr: what docs/sdr.md calls datagrams, chunks (of them a message consists) and blocks (of an erasure code).
+    uint64_t datagrams_sent = 0;
+    uint64_t datagrams_received = 0;
+    uint64_t datagrams_refused = 0;  // with a wrong tag, not as they should be, or twice
+    uint64_t datagrams_dropped = 0;  // by this host
+    uint64_t chunks_lost = 0;        // that this end had to decode or to ask for
+    uint64_t chunks_repeated = 0;    // by this end
+    uint64_t blocks_decoded = 0;
+    uint64_t blocks_failed = 0;  // whose parity was not enough
+    uint32_t round_trip_us = 0;  // of the network, smoothed; 0: not measured
 };
 
 // How to open a region; the address and the choice of transport come with the transport's own open

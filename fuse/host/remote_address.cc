@@ -11,6 +11,7 @@ namespace {
 
 constexpr const char* kForm = "write tiffin://HOST[:PORT]/VOLUME";
 constexpr size_t kMaxHostBytes = 253;
+constexpr uint64_t kMaxDropPpm = 500'000;
 constexpr size_t kMaxVolumeNameBytes = 63;
 
 bool parse_number(std::string_view text, uint64_t greatest, uint64_t& number) {
@@ -85,10 +86,26 @@ std::optional<Problem> set_option(std::string_view name, std::string_view value,
     if (name == "transport") {
         rdma_blk::TransportChoice choice{};
         if (!rdma_blk::parse_transport_choice(text.c_str(), choice)) {
-            return Problem{"transport=" + text + " is unknown: auto, tcp, shm or rc"};
+            return Problem{"transport=" + text + " is unknown: auto, tcp, shm, rc or sdr"};
         }
         for (rdma_blk::RemoteAddress& server : address.servers) {
             server.transport = choice;
+        }
+    } else if (name == "sdr_scheme") {
+        rdma_blk::SdrScheme scheme{};
+        if (!rdma_blk::parse_sdr_scheme(text.c_str(), scheme)) {
+            return Problem{"sdr_scheme=" + text + " is unknown: auto, sr, nack, xor or mds"};
+        }
+        for (rdma_blk::RemoteAddress& server : address.servers) {
+            server.sdr.scheme = scheme;
+        }
+    } else if (name == "sdr_drop_ppm") {
+        uint64_t drop_ppm = 0;
+        if (!parse_number(value, kMaxDropPpm, drop_ppm)) {
+            return Problem{"sdr_drop_ppm=" + text + " is not a number up to 500000"};
+        }
+        for (rdma_blk::RemoteAddress& server : address.servers) {
+            server.sdr.drop_ppm = static_cast<uint32_t>(drop_ppm);
         }
     } else if (name == "runtime_directory") {
         if (!value.starts_with('/')) {
@@ -123,8 +140,8 @@ std::optional<Problem> set_option(std::string_view name, std::string_view value,
     } else {
         return Problem{
             "\"" + std::string(name) +
-            "\" is not an option of a remote volume: transport, runtime_directory, stripe, "
-            "key_file, timeout_s or encrypt"};
+            "\" is not an option of a remote volume: transport, sdr_scheme, sdr_drop_ppm, "
+            "runtime_directory, stripe, key_file, timeout_s or encrypt"};
     }
     return std::nullopt;
 }

@@ -2,7 +2,9 @@
 // tiffin://HOST[:PORT][,HOST[:PORT]...]/VOLUME[?OPTION=VALUE&...]: a volume in the memory of other
 // machines.
 //
-//     transport=auto|tcp|shm   how to reach the servers (default auto)
+//     transport=auto|tcp|shm|rc|sdr    how to reach the servers (default auto)
+//     sdr_scheme=auto|sr|nack|xor|mds  sdr: how losses are repaired (default auto)
+//     sdr_drop_ppm=N           sdr, for trials: of a million datagrams sent, so many are lost
 //     runtime_directory=PATH   shm: where a server of this host has its sockets (default /run/tiffind)
 //     stripe=SIZE              several servers, first opening: how much lies on one before the next
 //     key_file=PATH            the volume's key, instead of the usual place

@@ -182,6 +182,26 @@ OrProblem<std::unique_ptr<rdma_blk::RemoteMemory>> open_remote_session(
     return std::move(memory.value());
 }
 
+namespace {
+
+// What the network did to a path of sdr.
+std::string describe_datagrams(const std::string& prefix, const rdma_blk::Statistics& statistics) {
+    const auto line = [&](const char* name, uint64_t count) {
+        return prefix + name + ": " + std::to_string(count) + "\n";
+    };
+    return line("datagrams sent", statistics.datagrams_sent) +
+           line("datagrams received", statistics.datagrams_received) +
+           line("datagrams refused", statistics.datagrams_refused) +
+           line("datagrams dropped here", statistics.datagrams_dropped) +
+           line("chunks lost", statistics.chunks_lost) +
+           line("chunks repeated", statistics.chunks_repeated) +
+           line("blocks decoded", statistics.blocks_decoded) +
+           line("blocks failed", statistics.blocks_failed) +
+           line("round trip us", statistics.round_trip_us);
+}
+
+}  // namespace
+
 std::string describe_remote_device(const rdma_blk::RemoteBlockDevice& device) {
     std::string text;
     const std::vector<rdma_blk::ServerStatus> servers = device.status();
@@ -207,6 +227,9 @@ std::string describe_remote_device(const rdma_blk::RemoteBlockDevice& device) {
         text += prefix + "reconnections: " + std::to_string(statistics.reconnections) + "\n";
         text += prefix + "replayed operations: " + std::to_string(statistics.replayed_operations) +
                 "\n";
+        if (statistics.datagrams_sent > 0) {
+            text += describe_datagrams(prefix, statistics);
+        }
         text += prefix + "flushes to disk: " + (server.needs_flush ? "yes" : "no") + "\n";
         if (server.needs_flush) {
             text += prefix + "dirty: " + format_size(server.dirty_bytes) + "\n";

@@ -221,6 +221,12 @@ void read_key(Reader& reader, const std::string& key, const toml::node& node, Co
             reader.fail(node, "shm_fencing must be \"kill\" or \"refuse\"");
         }
         c.shm_kills = word != "refuse";
+    } else if (key == "sdr_port") {
+        reader.number(node, key, c.sdr_port, 0, 65535);
+    } else if (key == "max_sdr_sessions") {
+        reader.number(node, key, c.max_sdr_sessions, 0, 1024);
+    } else if (key == "sdr_landing_slots") {
+        reader.number(node, key, c.sdr_landing_slots, 1, 64);
     } else if (key == "metrics") {
         read_metrics(reader, node, c.metrics);
     } else if (key == "state_directory") {

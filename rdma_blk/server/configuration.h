@@ -41,6 +41,9 @@ struct Configuration {
     uint32_t lease_timeout_s = 60;
     uint32_t stall_timeout_s = 30;
     bool shm_kills = true;  // shm_fencing
+    uint16_t sdr_port = 4847;
+    uint32_t max_sdr_sessions = 64;
+    uint16_t sdr_landing_slots = 16;
     std::string metrics = "127.0.0.1:9847";
     std::string state_directory = "/var/lib/tiffind";
     std::string runtime_directory = "/run/tiffind";

@@ -76,7 +76,32 @@ bool Connection::serve(uint64_t now_ns) {
     serving = this;
     const bool goes_on = serve_turn(now_ns);
     serving = nullptr;
-    return goes_on;
+    return goes_on && (!datagrams_woken_.exchange(false) || serve_datagrams(now_ns));
+}
+
+uint64_t Connection::datagram_time_ns(uint64_t now_ns) const {
+    return datagrams_ ? datagrams_->next_time_ns(now_ns) : sdr::kNoTimer;
+}
+
+bool Connection::serve_datagrams(uint64_t now_ns) {
+    if (!datagrams_) {
+        return true;
+    }
+    serving = this;
+    const Result<void> result = datagrams_->serve(now_ns, *session_);
+    serving = nullptr;
+    if (datagrams_->has_heard()) {
+        session_->heard(now_ns);
+    }
+    if (!result.ok()) {
+        // The path has nothing more to say; a notice may still be on its way on the stream.
+        session_->path_lost(*datagrams_);
+        datagrams_->close();
+        datagrams_.reset();
+        count_failure(result.error());
+        return ending_.load();
+    }
+    return true;
 }
 
 bool Connection::serve_turn(uint64_t now_ns) {
@@ -230,6 +255,11 @@ bool Connection::tick(uint64_t now_ns) {
 
 void Connection::close() {
     ending_.store(true);
+    if (datagrams_) {
+        session_->path_lost(*datagrams_);
+        datagrams_->close();
+        datagrams_.reset();
+    }
     if (session_) {
         session_->path_lost(*this);
         session_.reset();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "rdma_blk/server/counters.h"
+#include "rdma_blk/server/datagram_path.h"
 #include "rdma_blk/server/output_queue.h"
 #include "rdma_blk/server/session_path.h"
 #include "rdma_blk/server/unique_descriptor.h"
@@ -27,6 +28,7 @@ struct ConnectionLimits {
     uint64_t stall_timeout_ns = 30'000'000'000;
     size_t staging_bytes = (1 << 20) + (64 << 10);
     size_t send_buffer_bytes = 4 << 20;
+    DatagramLimits datagrams;
 };
 
 // What connections need of the server. Any threads.
@@ -78,6 +80,11 @@ class Connection final : public SessionPath,
     bool wants_read() const;
     bool wants_write() const;
     bool has_more() const { return has_more_; }
+    // Its path of datagrams, if it has one: what to wait for (-1: nothing), until when (~0: for ever), and what to do
+    // then. False: it is over.
+    int datagram_socket() const { return datagrams_ ? datagrams_->socket() : -1; }
+    uint64_t datagram_time_ns(uint64_t now_ns) const;
+    [[nodiscard]] bool serve_datagrams(uint64_t now_ns);
     // Whether it belongs to a session, so that a data thread may have it.
     bool is_attached() const { return session_ != nullptr; }
     void set_runner(ConnectionRunner* runner) { runner_.store(runner); }
@@ -124,6 +131,7 @@ class Connection final : public SessionPath,
                         const std::shared_ptr<Volume>& volume,
                         const std::shared_ptr<VolumeSession>& session);
     Result<void> on_attached_path_join();
+    Result<void> on_datagram_join();
     Result<void> on_memory_request();
     Result<void> on_lease_request(uint64_t now_ns);
     void ask_for_lease(uint8_t flags, uint64_t now_ns, uint64_t deadline_ns,
@@ -165,6 +173,7 @@ class Connection final : public SessionPath,
     // Whose key the handshake uses: another volume may have the name before it is over.
     mutable std::shared_ptr<Volume> volume_;
     std::shared_ptr<VolumeSession> session_;
+    std::shared_ptr<DatagramPath> datagrams_;
     wire::Request request_{};     // whose payload is being received
     wire::PathJoin path_join_{};  // the same
     bool skips_payload_ = false;
@@ -189,6 +198,7 @@ class Connection final : public SessionPath,
     std::atomic<bool> lease_pending_{false};
     std::atomic<bool> path_pending_{false};
     std::atomic<bool> retry_deferred_{false};
+    std::atomic<bool> datagrams_woken_{false};
     std::atomic<size_t> queued_bytes_{0};
     std::atomic<size_t> held_payload_bytes_{0};
     std::atomic<size_t> held_answer_bytes_{0};

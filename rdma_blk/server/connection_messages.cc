@@ -6,6 +6,7 @@
 
 #include "fs/vfs/host.h"
 #include "rdma_blk/server/connection.h"
+#include "rdma_blk/transport/sdr/mapped_address.h"
 #include "rdma_blk/wire/parse.h"
 
 namespace tiffin::rdma_blk {
@@ -236,9 +237,63 @@ Result<void> Connection::on_attached_path_join() {
     if (path_join_.session_id != session_->id()) {
         return Error::eproto;
     }
-    return path_join_.transport == static_cast<uint8_t>(wire::PathTransport::rc)
-               ? on_rc_join()
-               : on_memory_request();
+    switch (static_cast<wire::PathTransport>(path_join_.transport)) {
+        case wire::PathTransport::rc:
+            return on_rc_join();
+        case wire::PathTransport::udp:
+            return on_datagram_join();
+        default:
+            return on_memory_request();
+    }
+}
+
+// ---- Datagrams beside this connection -----------------------------------------------------------------------
+
+// With the keys of this connection's handshake; a later one takes the place of an earlier one.
+Result<void> Connection::on_datagram_join() {
+    const wire::DatagramPathEnd offer = TRY(wire::parse_datagram_path_end(payload()));
+    wire::PathJoined joined{};
+    joined.session_id = path_join_.session_id;
+    joined.path_id = path_join_.path_id;
+    if (datagrams_) {
+        session_->path_lost(*datagrams_);
+        datagrams_->close();
+        datagrams_.reset();
+    }
+    const auto make = [&]() -> Result<std::shared_ptr<DatagramPath>> {
+        if (limits_.datagrams.max_paths == 0 ||
+            (handshake_->flags() & wire::hello_flag::encrypt) != 0) {
+            return Error::eopnotsupp;
+        }
+        const sockaddr_in6 local = TRY(mapped_address(socket_.get(), getsockname));
+        const sockaddr_in6 peer = TRY(mapped_address(socket_.get(), getpeername));
+        auto wake_connection = [self = weak_from_this()] {
+            if (const auto connection = self.lock()) {
+                connection->datagrams_woken_.store(true);
+                connection->wake();
+            }
+        };
+        return DatagramPath::create(limits_.datagrams, host_.counters(), local, peer,
+                                    handshake_->keys(), offer, std::move(wake_connection));
+    };
+    auto made = make();
+    wire::DatagramPathEnd end{};
+    if (!made.ok()) {
+        const bool is_full = made.error() == Error::enospc || made.error() == Error::enomem;
+        joined.reason = static_cast<uint8_t>(is_full ? wire::RefusalReason::no_room
+                                                     : wire::RefusalReason::no_transport);
+    } else if (!session_->join(path_join_.incarnation, *made)) {
+        joined.reason = static_cast<uint8_t>(wire::RefusalReason::stale_incarnation);
+    } else {
+        datagrams_ = made.release_value();
+        end = datagrams_->end();
+        joined.parameter_bytes = sizeof(end);
+    }
+    if (joined.reason != 0) {
+        count(volume_->counters().sessions_refused[joined.reason]);
+    }
+    return reply(wire::MessageType::path_joined, joined,
+                 ByteSpan(reinterpret_cast<const unsigned char*>(&end), joined.parameter_bytes));
 }
 
 // ---- The memory itself -----------------------------------------------------------------------------------

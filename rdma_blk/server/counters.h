@@ -49,6 +49,16 @@ struct ServerCounters {
     Counter stalled_connections{0};
     Counter silent_connections{0};
     Counter probes_sent{0};
+    // Paths of transport sdr: how many there are now, and what their datagrams met (MessagePathStatistics).
+    Counter sdr_paths{0};
+    Counter sdr_datagrams_sent{0};
+    Counter sdr_datagrams_received{0};
+    Counter sdr_datagrams_refused{0};
+    Counter sdr_datagrams_dropped{0};
+    Counter sdr_chunks_lost{0};
+    Counter sdr_chunks_repeated{0};
+    Counter sdr_blocks_decoded{0};
+    Counter sdr_blocks_failed{0};
     // System calls of the threads that serve connections: what a request costs beside its work.
     Counter wait_calls{0};
     Counter receive_calls{0};

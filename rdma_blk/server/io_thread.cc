@@ -20,6 +20,8 @@ constexpr uint64_t kEventId = 0;
 constexpr uint64_t kFirstListenerId = 1;
 // Listeners come and go with volumes; neither numbers run out.
 constexpr uint64_t kFirstConnectionId = uint64_t{1} << 32;
+// In an event: of the connection's path of datagrams.
+constexpr uint64_t kDatagramBit = uint64_t{1} << 63;
 constexpr int kMaxEvents = 64;
 constexpr int kAcceptsInATurn = 16;
 
@@ -163,13 +165,8 @@ void IoThread::run() {
 
 // The clock is read once: a turn is short, and a tick that is late by one does no harm.
 void IoThread::run_once() {
-    int timeout_ms = 0;
-    if (more_.empty() && now_ns_ < next_tick_ns_) {
-        timeout_ms = static_cast<int>((next_tick_ns_ - now_ns_) / 1'000'000 + 1);
-    }
     epoll_event events[kMaxEvents];
-    count(counters_.wait_calls);
-    const int event_count = epoll_wait(epoll_.get(), events, kMaxEvents, timeout_ms);
+    const int event_count = wait_for_events(events, kMaxEvents);
     now_ns_ = host::monotonic_ns();
     turn_.clear();
     turn_.swap(more_);
@@ -179,6 +176,8 @@ void IoThread::run_once() {
             take_inbox();
         } else if (id < kFirstConnectionId) {
             accept_from(id);
+        } else if ((id & kDatagramBit) != 0) {
+            serve_datagrams(id & ~kDatagramBit);
         } else {
             turn_.push_back(id);
             drop_when_gone(id, events[index].events);
@@ -189,9 +188,44 @@ void IoThread::run_once() {
     for (const uint64_t id : turn_) {
         serve(id);
     }
+    serve_late_datagrams();
     if (now_ns_ >= next_tick_ns_) {
         tick();
     }
+}
+
+int IoThread::wait_for_events(void* events, int capacity) {
+    uint64_t until_ns = more_.empty() ? next_tick_ns_ : 0;
+    for (const uint64_t id : datagram_ids_) {
+        until_ns = std::min(until_ns, entries_[id].connection->datagram_time_ns(now_ns_));
+    }
+    const uint64_t wait_ns = until_ns > now_ns_ ? until_ns - now_ns_ : 0;
+    const int timeout_ms = wait_ns == 0 ? 0 : static_cast<int>(wait_ns / 1'000'000 + 1);
+    count(counters_.wait_calls);
+    return epoll_wait(epoll_.get(), static_cast<epoll_event*>(events), capacity, timeout_ms);
+}
+
+// What is due although nothing came: repetitions, acknowledgements.
+void IoThread::serve_late_datagrams() {
+    for (size_t index = datagram_ids_.size(); index > 0;
+         index--) {  // the last one may take another's place
+        const uint64_t id = datagram_ids_[index - 1];
+        if (entries_[id].connection->datagram_time_ns(now_ns_) <= now_ns_) {
+            serve_datagrams(id);
+        }
+    }
+}
+
+void IoThread::serve_datagrams(uint64_t id) {
+    const auto found = entries_.find(id);
+    if (found == entries_.end()) {
+        return;
+    }
+    if (!found->second.connection->serve_datagrams(now_ns_)) {
+        drop(id);
+        return;
+    }
+    update(id, found->second);
 }
 
 void IoThread::take_inbox() {
@@ -295,6 +329,19 @@ void IoThread::update(uint64_t id, Entry& entry) {
     if (entry.connection->has_more()) {
         more_.push_back(id);
     }
+    if (entry.connection->datagram_socket() != entry.datagram_socket) {
+        // The earlier one, if any, is closed and so not watched any more.
+        entry.datagram_socket = entry.connection->datagram_socket();
+        datagram_ids_.erase(std::remove(datagram_ids_.begin(), datagram_ids_.end(), id),
+                            datagram_ids_.end());
+        epoll_event event{};
+        event.events = EPOLLIN;
+        event.data.u64 = id | kDatagramBit;
+        if (entry.datagram_socket >= 0) {
+            (void)epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, entry.datagram_socket, &event);
+            datagram_ids_.push_back(id);
+        }
+    }
     const uint32_t events = (entry.connection->wants_read() ? EPOLLIN : 0U) |
                             (entry.connection->wants_write() ? EPOLLOUT : 0U);
     if (events != entry.events) {
@@ -312,6 +359,8 @@ void IoThread::drop(uint64_t id) {
     (void)epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection->socket(), nullptr);
     ids_.erase(connection.get());
     entries_.erase(found);
+    datagram_ids_.erase(std::remove(datagram_ids_.begin(), datagram_ids_.end(), id),
+                        datagram_ids_.end());
     connection_count_.fetch_sub(1);
     connection->close();
 }

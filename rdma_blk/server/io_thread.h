@@ -50,6 +50,7 @@ class IoThread final : public ConnectionRunner {
     struct Entry {
         std::shared_ptr<Connection> connection;
         uint32_t events = 0;
+        int datagram_socket = -1;  // that is watched
     };
 
     IoThread(uint64_t tick_interval_ns, ServerCounters& counters)
@@ -60,6 +61,9 @@ class IoThread final : public ConnectionRunner {
     void accept_from(uint64_t listener_id);
     void watch_listener(int listener, uint64_t id, bool watch);
     void serve(uint64_t id);
+    void serve_datagrams(uint64_t id);
+    void serve_late_datagrams();
+    int wait_for_events(void* events, int capacity);
     void update(uint64_t id, Entry& entry);
     void drop(uint64_t id);
     void drop_when_gone(uint64_t id, uint32_t events);
@@ -78,7 +82,8 @@ class IoThread final : public ConnectionRunner {
     // Only the thread's. Ids are never used twice, so that a late event hits nobody else.
     std::unordered_map<uint64_t, Entry> entries_;
     std::unordered_map<const Connection*, uint64_t> ids_;
-    std::vector<uint64_t> more_;  // those that have more to do without an event
+    std::vector<uint64_t> datagram_ids_;  // of connections with a path of datagrams
+    std::vector<uint64_t> more_;          // those that have more to do without an event
     std::vector<uint64_t>
         turn_;             // those that are served now; kept, as memory for each turn costs time
     uint64_t now_ns_ = 0;  // when this turn began

@@ -143,6 +143,31 @@ void collect_volume_gauges(const std::vector<VolumeInfo>& volumes,
           [](const VolumeInfo& info) { return info.content_incarnation; });
 }
 
+// Of all paths of transport sdr.
+void collect_datagrams(const ServerCounters& counters, std::vector<MetricFamily>& families) {
+    const auto value = [](const Counter& counter) { return static_cast<double>(counter.load()); };
+    MetricFamily& datagrams = add_family(families, "tiffind_sdr_datagrams_total",
+                                         "Datagrams by what became of them", MetricType::Counter);
+    add_value(datagrams, {{"result", "sent"}}, value(counters.sdr_datagrams_sent));
+    add_value(datagrams, {{"result", "received"}}, value(counters.sdr_datagrams_received));
+    add_value(datagrams, {{"result", "refused"}}, value(counters.sdr_datagrams_refused));
+    add_value(datagrams, {{"result", "dropped"}}, value(counters.sdr_datagrams_dropped));
+    MetricFamily& chunks = add_family(families, "tiffind_sdr_chunks_total",
+                                      "Parts of messages that were lost on their way here, and "
+                                      "that were sent again from here",
+                                      MetricType::Counter);
+    add_value(chunks, {{"event", "lost"}}, value(counters.sdr_chunks_lost));
+    add_value(chunks, {{"event", "repeated"}}, value(counters.sdr_chunks_repeated));
+    MetricFamily& blocks =
+        add_family(families, "tiffind_sdr_blocks_total",
+                   "Blocks of an erasure code with losses, by result", MetricType::Counter);
+    add_value(blocks, {{"result", "decoded"}}, value(counters.sdr_blocks_decoded));
+    add_value(blocks, {{"result", "failed"}}, value(counters.sdr_blocks_failed));
+    add_value(add_family(families, "tiffind_sdr_sessions", "Sessions with a path of datagrams",
+                         MetricType::Gauge),
+              {}, value(counters.sdr_paths));
+}
+
 void collect_server(Server& server, std::vector<MetricFamily>& families) {
     const ServerCounters& counters = server.counters();
     const auto value = [](const Counter& counter) { return static_cast<double>(counter.load()); };
@@ -171,6 +196,7 @@ void collect_server(Server& server, std::vector<MetricFamily>& families) {
     add_value(calls, {{"call", "wait"}}, value(counters.wait_calls));
     add_value(calls, {{"call", "receive"}}, value(counters.receive_calls));
     add_value(calls, {{"call", "send"}}, value(counters.send_calls));
+    collect_datagrams(counters, families);
     one("tiffind_connections", "Connections now", MetricType::Gauge,
         static_cast<double>(server.connection_count()));
     one("tiffind_memory_bytes", "Memory of all volumes", MetricType::Gauge,

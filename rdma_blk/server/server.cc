@@ -268,6 +268,9 @@ ConnectionLimits Server::connection_limits() const {
     limits.stall_timeout_ns = uint64_t{configuration_.stall_timeout_s} * 1'000'000'000;
     limits.staging_bytes = configuration_.staging_bytes;
     limits.send_buffer_bytes = configuration_.send_buffer_bytes;
+    limits.datagrams.port = configuration_.sdr_port;
+    limits.datagrams.max_paths = configuration_.max_sdr_sessions;
+    limits.datagrams.landing_slots = configuration_.sdr_landing_slots;
     return limits;
 }
 

@@ -7,6 +7,7 @@
 
 #include "fs/vfs/host.h"
 #include "rdma_blk/transport/rc/rc_memory.h"
+#include "rdma_blk/transport/sdr/sdr_path.h"
 #include "rdma_blk/transport/shm/shm_memory.h"
 #include "rdma_blk/transport/tcp/tcp_memory.h"
 #include "rdma_blk/transport/this_host.h"
@@ -47,6 +48,33 @@ Opened open_tcp(const RemoteAddress& address, const OpenOptions& options, const 
         return opened.error();
     }
     return std::unique_ptr<RemoteMemory>(opened.release_value());
+}
+
+// The session is on a stream, as with tcp; its requests go as datagrams.
+Opened open_sdr(const RemoteAddress& address, const OpenOptions& options, const char* reason,
+                ConnectionListener* listener, Holder& holder, std::string& problem) {
+    constexpr uint64_t kUpTimeoutNs = 10'000'000'000;
+    if (options.encrypt) {
+        problem = "sdr does not encrypt";
+        return Error::einval;
+    }
+    StreamExtension extension;
+    extension.transport_reason = reason;
+    extension.requests = std::make_shared<SdrPath>(address.sdr);
+    auto opened = TcpMemory::open(address, options, listener, holder, problem, nullptr, extension);
+    if (!opened.ok()) {
+        return opened.error();
+    }
+    std::unique_ptr<TcpMemory> memory = opened.release_value();
+    const auto joined = memory->wait_until_joined(host::monotonic_ns() + kUpTimeoutNs);
+    if (!joined.ok()) {
+        problem = joined.error() == Error::etimedout
+                      ? "the server offers sdr, but no datagrams come through"
+                      : "the server does not offer sdr";
+        memory->close();
+        return joined.error() == Error::estale ? Error::estale : Error::eopnotsupp;
+    }
+    return std::unique_ptr<RemoteMemory>(memory.release());
 }
 
 // rc where this host has a device, the server offers it and it works, else tcp; what is encrypted goes over tcp. `why_not_shm`: of static storage.
@@ -106,10 +134,31 @@ bool parse_transport_choice(const char* text, TransportChoice& choice) {
         choice = TransportChoice::shm;
     } else if (std::strcmp(text, "rc") == 0) {
         choice = TransportChoice::rc;
+    } else if (std::strcmp(text, "sdr") == 0) {
+        choice = TransportChoice::sdr;
     } else {
         return false;
     }
     return true;
+}
+
+bool parse_sdr_scheme(const char* text, SdrScheme& scheme) {
+    struct Named {
+        const char* name;
+        SdrScheme scheme;
+    };
+    constexpr Named kSchemes[] = {{"auto", SdrScheme::automatic},
+                                  {"sr", SdrScheme::selective_repeat},
+                                  {"nack", SdrScheme::selective_repeat_nack},
+                                  {"xor", SdrScheme::erasure_xor},
+                                  {"mds", SdrScheme::erasure_mds}};
+    for (const Named& named : kSchemes) {
+        if (std::strcmp(text, named.name) == 0) {
+            scheme = named.scheme;
+            return true;
+        }
+    }
+    return false;
 }
 
 Result<std::unique_ptr<RemoteMemory>> open_remote_memory(const RemoteAddress& address,
@@ -124,6 +173,8 @@ Result<std::unique_ptr<RemoteMemory>> open_remote_memory(const RemoteAddress& ad
             return open_tcp(address, options, kAskedFor, listener, holder, problem);
         case TransportChoice::rc:
             return RcMemory::open(address, options, kAskedFor, listener, holder, problem);
+        case TransportChoice::sdr:
+            return open_sdr(address, options, kAskedFor, listener, holder, problem);
         case TransportChoice::automatic:
             break;
     }

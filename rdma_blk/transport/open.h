@@ -12,7 +12,24 @@
 
 namespace tiffin::rdma_blk {
 
-enum class TransportChoice : uint8_t { automatic, tcp, shm, rc };
+enum class TransportChoice : uint8_t { automatic, tcp, shm, rc, sdr };
+
+// How what is lost is repaired (docs/sdr.md); what this end sends only, as each end chooses for itself.
+enum class SdrScheme : uint8_t {
+    automatic,  // by what is measured
+    selective_repeat,
+    selective_repeat_nack,
+    erasure_xor,
+    erasure_mds,
+};
+
+struct SdrOptions {
+    SdrScheme scheme = SdrScheme::automatic;
+    // Answers that may be on their way here at once: each has memory for the largest.
+    uint16_t landing_slots = 16;
+    // For trials: this share of what is sent is lost, in parts of a million.
+    uint32_t drop_ppm = 0;
+};
 
 // One memory server. The volume is named by OpenOptions.
 struct RemoteAddress {
@@ -21,10 +38,13 @@ struct RemoteAddress {
     TransportChoice transport = TransportChoice::automatic;
     // shm: where a server on this host has its volumes' sockets.
     std::string runtime_directory = wire::kDefaultRuntimeDirectory;
+    SdrOptions sdr = {};
 };
 
-// "auto", "tcp", "shm", "rc". False: none of them.
+// "auto", "tcp", "shm", "rc", "sdr". False: none of them.
 bool parse_transport_choice(const char* text, TransportChoice& choice);
+// "auto", "sr", "nack", "xor", "mds". False: none of them.
+bool parse_sdr_scheme(const char* text, SdrScheme& scheme);
 
 // Opens a session and returns its memory. Automatic: shm when `host` is this one and the volume's socket serves it,
 // rc when both ends can, something comes through it, and OpenOptions::encrypt is not set, else tcp;

@@ -289,6 +289,29 @@ struct RcPathAnswer {
 };
 static_assert(sizeof(RcPathAnswer) == 160);
 static_assert(sizeof(RcPathAnswer) <= kMaxPathParametersBytes);
+
+// ---- Parameters of a path of transport udp, on a connection that has a session ------------------------
+
+inline constexpr uint32_t kMinDatagramPayloadBytes = 64;
+inline constexpr uint32_t kMaxDatagramPayloadBytes = 65443;
+inline constexpr uint16_t kMaxDatagramMessages = 1024;
+
+// One end of a reliable SDR connection over UDP (docs/sdr.md). In path_join the client's, and in path_joined the
+// server's, whose numbers may be smaller than those asked for, and hold for both then. Addresses are those of the
+// connection that the messages travel on; keys come from its handshake (k_5, k_6).
+struct DatagramPathEnd {
+    uint32_t connection_id;  // of datagrams to this end
+    uint16_t port;
+    uint16_t message_count;  // in flight in each direction: a power of two
+    uint32_t packet_bytes;   // payload of a datagram, without the headers of docs/sdr.md
+    uint32_t message_bytes;  // of the largest message, in whole; at least kDatagramMessageBytes
+    uint32_t receive_buffer_bytes;  // of this end's socket
+    uint16_t landing_slots;  // messages that may be on their way to this end, 1 to message_count
+    uint8_t reserved[2];
+};
+static_assert(sizeof(DatagramPathEnd) == 24);
+static_assert(sizeof(DatagramPathEnd) <= kMaxPathParametersBytes);
+
 // Parameters of a path_joined for shm; the path_join has none. With them come (SCM_RIGHTS) two descriptors:
 // the memory of the data, then that of the control space. Both are sealed against shrinking.
 struct ShmParameters {
@@ -420,5 +443,10 @@ struct Response {
     uint8_t reserved[5];
 };
 static_assert(sizeof(Response) == 56);
+
+// What a message in datagrams must have room for: the largest request, or response.
+inline constexpr uint32_t kDatagramMessageBytes =
+    sizeof(MessageHeader) + sizeof(Request) + kMaxTransferBytes;
+static_assert(sizeof(Response) <= sizeof(Request));
 
 }  // namespace tiffin::rdma_blk::wire

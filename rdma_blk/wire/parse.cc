@@ -384,4 +384,21 @@ Result<RcPathAnswer> parse_rc_path_answer(ByteSpan payload) {
     return is_good ? Result<RcPathAnswer>(answer) : Error::eproto;
 }
 
+Result<DatagramPathEnd> parse_datagram_path_end(ByteSpan payload) {
+    DatagramPathEnd end;
+    if (payload.size() != sizeof(end)) {
+        return Error::eproto;
+    }
+    std::memcpy(&end, payload.data(), sizeof(end));
+    const bool is_power_of_two =
+        end.message_count != 0 && (end.message_count & (end.message_count - 1)) == 0;
+    const bool is_good =
+        end.port != 0 && is_power_of_two && end.message_count <= kMaxDatagramMessages &&
+        end.packet_bytes >= kMinDatagramPayloadBytes &&
+        end.packet_bytes <= kMaxDatagramPayloadBytes &&
+        end.message_bytes >= kDatagramMessageBytes && end.receive_buffer_bytes != 0 &&
+        end.landing_slots != 0 && end.landing_slots <= end.message_count;
+    return is_good ? Result<DatagramPathEnd>(end) : Error::eproto;
+}
+
 }  // namespace tiffin::rdma_blk::wire

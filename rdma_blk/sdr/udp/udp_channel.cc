@@ -56,8 +56,14 @@ Result<void> UdpChannel::open() {
     // Best effort: buffers may be smaller than asked for, and an old kernel has no GRO for UDP.
     (void)setsockopt(socket_, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
     (void)setsockopt(socket_, SOL_UDP, UDP_GRO, &on, sizeof(on));
-    (void)setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &kSocketBufferBytes, sizeof(int));
+    if (setsockopt(socket_, SOL_SOCKET, SO_RCVBUFFORCE, &kSocketBufferBytes, sizeof(int)) != 0) {
+        (void)setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &kSocketBufferBytes, sizeof(int));
+    }
     (void)setsockopt(socket_, SOL_SOCKET, SO_SNDBUF, &kSocketBufferBytes, sizeof(int));
+    if (options_.shares_port &&
+        setsockopt(socket_, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on)) != 0) {
+        return last_error();
+    }
     sockaddr_in6 local = options_.local;
     local.sin6_family = AF_INET6;
     if (index_ > 0) {
@@ -78,6 +84,11 @@ Result<void> UdpChannel::open() {
 
 Result<void> UdpChannel::connect(const UdpInfo& peer) {
     peer_ = peer.addresses[index_];
+    // The kernel prefers a socket that has a peer over all others of its port.
+    if (options_.shares_port &&
+        ::connect(socket_, reinterpret_cast<const sockaddr*>(&peer_), sizeof(peer_)) != 0) {
+        return last_error();
+    }
     sealer_.reset(new (std::nothrow) DatagramSealer(options_.send_key, peer.connection_id, index_));
     feedback_sealer_.reset(new (std::nothrow) DatagramSealer(options_.send_key, peer.connection_id,
                                                              index_ | kFeedbackChannel));

@@ -40,6 +40,7 @@ class UdpChannel {
     bool is_blocked() const { return is_blocked_ || is_paced_; }
     uint64_t pace_ns() const { return is_paced_ ? pace_ns_ : 0; }
     uint64_t send_calls() const { return statistics_.send_calls; }
+    uint64_t datagrams_received() const { return statistics_.datagrams_received; }
     void add_statistics(UdpStatistics& sum) const;
 
   private:

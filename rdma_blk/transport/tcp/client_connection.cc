@@ -128,6 +128,7 @@ Result<void> ClientConnection::shake_hands(const OpenOptions& options, uint64_t 
     writer_->add(MessageType::client_proof, proof);
     TRY(send_all(deadline_ns, patience));
     problem.clear();
+    keys_ = handshake.keys();
     seal_out_.emplace(handshake.keys().seal_to_server);
     seal_in_.emplace(handshake.keys().seal_to_client);
     TRY(writer_->set_seal(&*seal_out_, options.encrypt));

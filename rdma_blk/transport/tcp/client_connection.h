@@ -38,6 +38,8 @@ class ClientConnection {
     // What came with messages on a Unix socket.
     ReceivedDescriptors& descriptors() { return descriptors_; }
     const unsigned char* server_uuid() const { return server_uuid_; }
+    // Of this connection; for what else belongs to it.
+    const TrafficKeys& keys() const { return keys_; }
 
     // Sends what was added to the writer and waits for the next message; its payload, if any, is not placed
     // yet. Errors: enodev (the peer has closed), and those of open().
@@ -62,6 +64,7 @@ class ClientConnection {
     std::optional<Seal> seal_out_;
     std::optional<Seal> seal_in_;
     unsigned char server_uuid_[16] = {};
+    TrafficKeys keys_;
 };
 
 }  // namespace tiffin::rdma_blk

@@ -140,6 +140,12 @@ ConnectionInfo TcpMemory::present_info() const {
     info.state = state_;
     info.transport_name = extension_.one_sided != nullptr ? extension_.one_sided->name() : "tcp";
     info.transport_reason = extension_.transport_reason;
+    if (extension_.requests != nullptr) {
+        const bool is_up = extension_.requests->is_up();
+        info.transport_name = is_up ? extension_.requests->name() : "tcp";
+        info.transport_reason =
+            is_up ? extension_.transport_reason : "no datagrams come through at present";
+    }
     info.session_id = facts_.session_id;
     info.incarnation = facts_.incarnation;
     info.epoch = facts_.epoch;
@@ -156,6 +162,9 @@ Statistics TcpMemory::statistics() const {
         result.outcomes[i] += slots_->statistics().completed[i];
     }
     result.replayed_operations = slots_->statistics().replayed;
+    if (extension_.requests != nullptr) {
+        extension_.requests->add_statistics(result);
+    }
     return result;
 }
 

@@ -27,6 +27,7 @@
 #include "rdma_blk/transport/open.h"
 #include "rdma_blk/transport/operation_batch.h"
 #include "rdma_blk/transport/operation_waiters.h"
+#include "rdma_blk/transport/request_path.h"
 #include "rdma_blk/transport/session_opening.h"
 #include "rdma_blk/transport/tcp/client_connection.h"
 
@@ -46,9 +47,10 @@ class OneSidedUser {
 
 // What makes it the stream of another transport.
 struct StreamExtension {
-    std::string socket_path;            // of a Unix socket; empty: TCP
-    OneSidedPath* one_sided = nullptr;  // must live until close()
-    const char* transport_reason = "";  // for ConnectionInfo; of static storage
+    std::string socket_path;                // of a Unix socket; empty: TCP
+    OneSidedPath* one_sided = nullptr;      // must live until close()
+    std::shared_ptr<RequestPath> requests;  // another way for them; not beside a one-sided path
+    const char* transport_reason = "";      // for ConnectionInfo; of static storage
 };
 
 class TcpMemory final : public RemoteMemory, private Patience {
@@ -123,7 +125,7 @@ class TcpMemory final : public RemoteMemory, private Patience {
         unsigned char parameters[wire::kMaxPathParametersBytes] = {};  // until they have been sent
         PathAnswer answer;
     };
-    // Of the one-sided path, in this incarnation.
+    // Of the one-sided path, or that of requests, in this incarnation.
     struct Join {
         bool is_wanted = false;
         bool is_sent = false;
@@ -157,7 +159,17 @@ class TcpMemory final : public RemoteMemory, private Patience {
     void want_join() REQUIRES(mutex_);
     void send_join() REQUIRES(mutex_);
     Result<void> wait_for_join(uint64_t deadline_ns) REQUIRES(mutex_);
-    void stop_one_sided() REQUIRES(mutex_);
+    void stop_paths() REQUIRES(mutex_);
+    // ---- tcp_requests.cc: requests on a path of their own; all need the lead ----
+    bool has_request_path() const {
+        return extension_.requests != nullptr && extension_.requests->socket() >= 0;
+    }
+    Result<size_t> offer_request_path(MutableByteSpan parameters) REQUIRES(mutex_);
+    void finish_request_join() REQUIRES(mutex_);
+    void receive_from_both() REQUIRES(mutex_);
+    void serve_request_path() REQUIRES(mutex_);
+    Result<void> handle_path_answers() REQUIRES(mutex_);
+    Result<void> handle_path_answer(const RequestPath::Answer& answer) REQUIRES(mutex_);
     void lead(const Operation& operation) REQUIRES(mutex_);
     void receive_round() REQUIRES(mutex_);
     void pass_lead() REQUIRES(mutex_);
@@ -199,7 +211,12 @@ class TcpMemory final : public RemoteMemory, private Patience {
     uint64_t next_look_after(uint64_t now_ns, bool receives) const REQUIRES(mutex_);
     void watch_deadlines(uint64_t now_ns) REQUIRES(mutex_);
     void watch_silence(uint64_t now_ns) REQUIRES(mutex_);
-    short sleep_until(uint64_t time_ns, short events) REQUIRES(mutex_);
+    // What came, on the stream and on the path of requests.
+    struct Events {
+        short stream = 0;
+        short path = 0;
+    };
+    Events sleep_until(uint64_t time_ns, Events wanted) REQUIRES(mutex_);
     void reconnect(uint64_t now_ns) REQUIRES(mutex_);
     Result<void> connect_again(uint64_t deadline_ns) EXCLUDES(mutex_);
     Result<void> try_session() REQUIRES(mutex_);

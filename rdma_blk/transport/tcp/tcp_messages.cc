@@ -26,9 +26,11 @@ void TcpMemory::send_queued() {
     if (state_ != ConnectionState::ready || is_broken_) {
         return;
     }
+    RequestPath* const path = extension_.requests.get();
+    const bool takes_path = path != nullptr && path->is_up();
     wire::Request request;
     bool has_added = false;
-    while (!connection_->writer().full()) {
+    while (takes_path ? path->has_room() : !connection_->writer().full()) {
         Operation* operation = slots_->take_next(request);
         if (operation == nullptr) {
             break;
@@ -37,7 +39,7 @@ void TcpMemory::send_queued() {
         has_added = true;
     }
     send_round_ += has_added ? 1 : 0;
-    if (has_added) {
+    if (has_added && !takes_path) {
         flush_output();
     }
 }
@@ -48,19 +50,28 @@ void TcpMemory::send_request(wire::Request& request, const Operation& operation)
     request.incarnation = facts_.incarnation;
     MessageWriter& writer = connection_->writer();
     const bool carries = (request.flags & wire::request_flag::reply_only) == 0;
+    ByteSpan ranges;
+    size_t buffer_count = 0;
     if (carries && operation.kind == OperationKind::write) {
         request.payload_checksum = static_cast<uint32_t>(word_of(operation));
         request.flags |= wire::request_flag::has_checksum;
-        writer.add(wire::MessageType::request, request, operation.buffers, operation.buffer_count);
+        buffer_count = operation.buffer_count;
     } else if (carries && operation.kind == OperationKind::flush) {
         static_assert(sizeof(ByteRange) == sizeof(wire::FlushRange));
-        const ByteSpan ranges(reinterpret_cast<const unsigned char*>(operation.ranges),
-                              operation.range_count * sizeof(ByteRange));
+        ranges = ByteSpan(reinterpret_cast<const unsigned char*>(operation.ranges),
+                          operation.range_count * sizeof(ByteRange));
         request.payload_checksum = host::crc32c(0, ranges.data(), ranges.size());
         request.flags |= wire::request_flag::has_checksum;
-        writer.add(wire::MessageType::request, request, ranges);
+    }
+    if (extension_.requests != nullptr && extension_.requests->is_up()) {
+        extension_.requests->send(request, ranges, operation.buffers, buffer_count);
+        notes_[request.slot] = SlotNote{writer.sent_count(), send_round_ + 1};
+        return;
+    }
+    if (buffer_count > 0) {
+        writer.add(wire::MessageType::request, request, operation.buffers, buffer_count);
     } else {
-        writer.add(wire::MessageType::request, request);
+        writer.add(wire::MessageType::request, request, ranges);
     }
     notes_[request.slot] = SlotNote{writer.added_count(), send_round_ + 1};
 }
@@ -209,7 +220,7 @@ Result<void> TcpMemory::handle_response() {
 }
 
 Result<void> TcpMemory::handle_payload() {
-    if (extension_.one_sided != nullptr &&
+    if ((extension_.one_sided != nullptr || extension_.requests != nullptr) &&
         connection_->reader().type() == wire::MessageType::path_joined) {
         finish_join();
         return {};
@@ -305,7 +316,7 @@ Result<void> TcpMemory::handle_notice() {
 }
 
 Result<void> TcpMemory::handle_path_joined() {
-    if (extension_.one_sided != nullptr) {
+    if (extension_.one_sided != nullptr || extension_.requests != nullptr) {
         return handle_one_sided_joined();
     }
     MessageReader& reader = connection_->reader();
@@ -355,7 +366,7 @@ void TcpMemory::set_state(ConnectionState state) {
 // With the lead: nothing of the old connection touches a buffer from here on.
 void TcpMemory::break_connection() {
     const uint64_t now = host::monotonic_ns();
-    stop_one_sided();
+    stop_paths();
     connection_->close();
     receiving_ = nullptr;
     is_broken_ = false;
@@ -375,7 +386,7 @@ void TcpMemory::break_connection() {
 
 // The last thing that happens. With the lead, or when there is no connection.
 void TcpMemory::end_session(ConnectionState state, Error error) {
-    stop_one_sided();
+    stop_paths();
     connection_->close();
     receiving_ = nullptr;
     is_broken_ = false;

@@ -8,7 +8,9 @@
 namespace tiffin::rdma_blk {
 
 void TcpMemory::want_join() {
-    if (extension_.one_sided != nullptr && !is_closing_) {
+    const bool is_missing = extension_.one_sided != nullptr ||
+                            (extension_.requests != nullptr && !join_.is_joined && !join_.is_sent);
+    if (is_missing && !is_closing_) {
         join_.is_wanted = true;
         join_.is_sent = false;
         send_join();
@@ -24,8 +26,21 @@ void TcpMemory::send_join() {
     join.session_id = facts_.session_id;
     join.incarnation = facts_.incarnation;
     join.path_id = ++join_.number;
-    join.transport = static_cast<uint8_t>(extension_.one_sided->transport());
-    join_.is_sent = send_control(wire::MessageType::path_join, join);
+    if (extension_.requests == nullptr) {
+        join.transport = static_cast<uint8_t>(extension_.one_sided->transport());
+        join_.is_sent = send_control(wire::MessageType::path_join, join);
+        return;
+    }
+    const MutableByteSpan parameters(join_.parameters, sizeof(join_.parameters));
+    auto offered = offer_request_path(parameters);
+    if (!offered.ok()) {
+        finish_request_join();
+        return;
+    }
+    join.transport = static_cast<uint8_t>(extension_.requests->transport());
+    join.parameter_bytes = static_cast<uint16_t>(*offered);
+    join_.is_sent =
+        send_control(wire::MessageType::path_join, join, ByteSpan(join_.parameters, *offered));
 }
 
 Result<void> TcpMemory::wait_for_join(uint64_t deadline_ns) {
@@ -39,7 +54,8 @@ Result<void> TcpMemory::wait_for_join(uint64_t deadline_ns) {
         send_join();
         lease_changed_.wait_for(mutex_, uint64_t{kIntervalMs} * 1000);
     }
-    return join_.is_joined || extension_.one_sided == nullptr ? Result<void>() : Error::eopnotsupp;
+    const bool is_plain = extension_.one_sided == nullptr && extension_.requests == nullptr;
+    return join_.is_joined || is_plain ? Result<void>() : Error::eopnotsupp;
 }
 
 Result<void> TcpMemory::wait_until_joined(uint64_t deadline_ns) {
@@ -47,10 +63,17 @@ Result<void> TcpMemory::wait_until_joined(uint64_t deadline_ns) {
     return wait_for_join(deadline_ns);
 }
 
-void TcpMemory::stop_one_sided() {
+void TcpMemory::stop_paths() {
     if (extension_.one_sided != nullptr) {
         extension_.one_sided->stop();
+    }
+    if (extension_.requests != nullptr) {
+        extension_.requests->stop();
+    }
+    if (extension_.one_sided != nullptr || extension_.requests != nullptr) {
+        const uint16_t number = join_.number;
         join_ = Join{};
+        join_.number = number;
         join_.is_wanted = true;  // whoever waits for it goes on waiting: it is asked for again
     }
 }
@@ -76,6 +99,10 @@ Result<void> TcpMemory::handle_one_sided_joined() {
 void TcpMemory::finish_join() {
     if (is_closing_ || !join_.is_sent || join_.joined.path_id != join_.number) {
         connection_->descriptors().clear();
+        return;
+    }
+    if (extension_.requests != nullptr) {
+        finish_request_join();
         return;
     }
     const auto result =

@@ -42,26 +42,28 @@ void TcpMemory::run() {
         } else if (state_ == ConnectionState::reconnecting) {
             reconnect(now);
         } else {
-            sleep_until(now + kSecondNs, 0);
+            sleep_until(now + kSecondNs, {});
         }
     }
 }
 
-// Sleeps until that time, or a poke, or one of `events` on the socket (0: not looked at); returns those that
+// Sleeps until that time, or a poke, or one of the events on the sockets (0: not looked at); returns those that
 // came.
-short TcpMemory::sleep_until(uint64_t time_ns, short events) {
+TcpMemory::Events TcpMemory::sleep_until(uint64_t time_ns, Events wanted) {
     next_look_ns_ = time_ns;
-    pollfd ready[2] = {{event_, POLLIN, 0}, {events == 0 ? -1 : connection_->socket(), events, 0}};
+    pollfd ready[3] = {{event_, POLLIN, 0},
+                       {wanted.stream == 0 ? -1 : connection_->socket(), wanted.stream, 0},
+                       {wanted.path == 0 ? -1 : extension_.requests->socket(), wanted.path, 0}};
     mutex_.unlock();
     const uint64_t now = host::monotonic_ns();
     const uint64_t wait_ns = time_ns > now ? time_ns - now : 0;
-    poll(ready, 2, static_cast<int>((wait_ns + kMillisecondNs - 1) / kMillisecondNs));
+    poll(ready, 3, static_cast<int>((wait_ns + kMillisecondNs - 1) / kMillisecondNs));
     if (ready[0].revents != 0) {
         uint64_t count = 0;
         [[maybe_unused]] const ssize_t size = read(event_, &count, sizeof(count));
     }
     mutex_.lock();
-    return ready[1].revents;
+    return Events{ready[1].revents, ready[2].revents};
 }
 
 // ---- While there is a connection --------------------------------------------------------------------
@@ -74,21 +76,26 @@ void TcpMemory::serve_ready(uint64_t now_ns) {
         return;
     }
     const bool receives = should_receive(now_ns);
-    const auto events =
+    Events events;
+    events.stream =
         static_cast<short>((receives ? POLLIN : 0) | (is_output_waiting_ ? POLLOUT : 0));
+    events.path = static_cast<short>(receives && has_request_path() ? POLLIN : 0);
     is_thread_receiving_ = receives;
     statistics_.system_calls += receives ? 1 : 0;
-    const short came = sleep_until(next_look_after(now_ns, receives), events);
+    const Events came = sleep_until(next_look_after(now_ns, receives), events);
     is_thread_receiving_ = false;
     if (state_ != ConnectionState::ready) {
         return;
     }
-    if ((came & POLLOUT) != 0) {
+    if ((came.stream & POLLOUT) != 0) {
         flush_output();
     }
-    if ((came & ~POLLOUT) != 0 && !has_leader_) {
+    if (((came.stream & ~POLLOUT) != 0 || (receives && has_request_path())) && !has_leader_) {
         has_leader_ = true;
-        handle_received(receive_once(MSG_DONTWAIT));
+        if ((came.stream & ~POLLOUT) != 0) {
+            handle_received(receive_once(MSG_DONTWAIT));
+        }
+        serve_request_path();
         has_leader_ = false;
         pass_lead();
     }
@@ -104,7 +111,10 @@ bool TcpMemory::should_receive(uint64_t now_ns) {
 }
 
 uint64_t TcpMemory::next_look_after(uint64_t now_ns, bool receives) const {
-    const uint64_t look = now_ns + (receives ? std::min(probe_interval_ns_, kSecondNs) : kLookNs);
+    uint64_t look = now_ns + (receives ? std::min(probe_interval_ns_, kSecondNs) : kLookNs);
+    if (receives && has_request_path()) {
+        look = std::min(look, extension_.requests->next_time_ns(now_ns));
+    }
     const uint64_t deadline = slots_->next_deadline_ns();
     return deadline == 0 ? look : std::min(look, deadline);
 }
@@ -188,7 +198,7 @@ void TcpMemory::reconnect(uint64_t now_ns) {
     }
     if (now_ns < next_attempt_ns_) {
         const uint64_t deadline = slots_->next_deadline_ns();
-        sleep_until(deadline == 0 ? next_attempt_ns_ : std::min(next_attempt_ns_, deadline), 0);
+        sleep_until(deadline == 0 ? next_attempt_ns_ : std::min(next_attempt_ns_, deadline), {});
         return;
     }
     const auto opened = try_session();

@@ -51,6 +51,10 @@ void TcpMemory::lead(const Operation& operation) {
 
 // Sleeps until something came, or for kIntervalMs, and looks at it.
 void TcpMemory::receive_round() {
+    if (has_request_path()) {
+        receive_from_both();
+        return;
+    }
     if (connection_->writer().empty()) {
         handle_received(receive_once(0));
         return;
@@ -90,6 +94,7 @@ size_t TcpMemory::progress() {
     has_leader_ = true;
     lead_count_++;
     handle_received(receive_once(MSG_DONTWAIT));
+    serve_request_path();
     has_leader_ = false;
     pass_lead();
     return completed() - before;
@@ -225,8 +230,8 @@ void TcpMemory::close() {
     {
         MutexLock lock(mutex_);
         is_closing_ = true;
-        stop_one_sided();
         if (extension_.one_sided != nullptr) {
+            stop_paths();
             extension_.one_sided->release();
         }
     }

@@ -9,7 +9,7 @@
 [[ -x $bin/tiffind ]] || fail "$bin/tiffind is missing; build it, or set TIFFIN_BIN"
 
 transport=${1:-tcp}
-[[ $transport == tcp || $transport == shm ]] || fail "the transport is tcp or shm, not $transport"
+[[ $transport == tcp || $transport == shm || $transport == sdr ]] || fail "the transport is tcp, shm or sdr, not $transport"
 keeper=""  # the process that was started; the worker is its child
 port=""
 admin=$work/run/admin.sock

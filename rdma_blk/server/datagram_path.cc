@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+#include "rdma_blk/server/datagram_path.h"
+
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "fs/vfs/host.h"
+#include "rdma_blk/transport/sdr/message_use.h"
+#include "rdma_blk/wire/parse.h"
+
+namespace tiffin::rdma_blk {
+namespace {
+
+constexpr uint16_t kMessageCount = 64;
+// What one path may do before the others of its thread have their turn.
+constexpr int kTakesInATurn = 4;
+
+// Whose turn this thread is in: what is queued meanwhile is sent at its end.
+thread_local const DatagramPath* serving = nullptr;
+
+}  // namespace
+
+Result<std::shared_ptr<DatagramPath>> DatagramPath::create(
+    const DatagramLimits& limits, ServerCounters& counters, const sockaddr_in6& local,
+    const sockaddr_in6& peer, const TrafficKeys& keys, const wire::DatagramPathEnd& offer,
+    std::function<void()> wake) {
+    std::shared_ptr<DatagramPath> path(new DatagramPath(limits, counters, std::move(wake)));
+    path->is_counted_ = true;
+    if (counters.sdr_paths.fetch_add(1) >= limits.max_paths) {
+        return Error::enospc;
+    }
+    MessagePathOptions options;
+    options.local = local;
+    options.local.sin6_port = htons(limits.port);
+    options.shares_port = true;
+    options.message_count = kMessageCount;
+    options.landing_slots = std::min(limits.landing_slots, kMessageCount);
+    std::memcpy(options.send_key, keys.tag_to_client.bytes, sizeof(options.send_key));
+    std::memcpy(options.receive_key, keys.tag_to_server.bytes, sizeof(options.receive_key));
+    sockaddr_in6 address = peer;
+    address.sin6_port = htons(offer.port);
+    options.packet_bytes = std::min(TRY(datagram_packet_bytes(address)), offer.packet_bytes);
+    MutexLock lock(path->mutex_);
+    path->messages_ = TRY(MessagePath::create(options));
+    path->end_ = MessagePath::common(path->messages_->end(), offer);
+    wire::DatagramPathEnd agreed = path->end_;
+    agreed.connection_id = offer.connection_id;
+    agreed.receive_buffer_bytes = offer.receive_buffer_bytes;
+    TRY(path->messages_->start(agreed, address));
+    path->socket_ = path->messages_->socket();
+    path->landed_.reserve(kMessageCount);
+    path->messages_->transmit(host::monotonic_ns());
+    return path;
+}
+
+DatagramPath::~DatagramPath() {
+    if (is_counted_) {
+        counters_.sdr_paths.fetch_sub(1);
+    }
+}
+
+void DatagramPath::close() {
+    MutexLock lock(mutex_);
+    if (!is_closed_) {
+        is_closed_ = true;
+        publish();
+        messages_.reset();
+        socket_ = -1;
+    }
+}
+
+uint64_t DatagramPath::next_time_ns(uint64_t now_ns) const {
+    MutexLock lock(mutex_);
+    return is_closed_ ? sdr::kNoTimer : messages_->next_time_ns(now_ns);
+}
+
+// ---- Requests ---------------------------------------------------------------------------------------------
+
+Result<void> DatagramPath::serve(uint64_t now_ns, VolumeSession& session) {
+    serving = this;
+    const auto result = serve_turn(now_ns, session);
+    serving = nullptr;
+    MutexLock lock(mutex_);
+    if (is_closed_) {
+        return Error::enodev;
+    }
+    release_landed(now_ns);
+    messages_->transmit(now_ns);
+    publish();
+    if (!result.ok()) {
+        return result;
+    }
+    return is_broken_ || is_ending_.load() || messages_->has_failed() ? Result<void>(Error::enodev)
+                                                                      : Result<void>();
+}
+
+Result<void> DatagramPath::serve_turn(uint64_t now_ns, VolumeSession& session) {
+    for (int turn = 0; turn < kTakesInATurn; turn++) {
+        bool has_more = false;
+        {
+            MutexLock lock(mutex_);
+            if (is_closed_) {
+                return {};
+            }
+            const uint64_t before = messages_->datagrams_received();
+            has_more = messages_->take(now_ns);
+            has_heard_ = has_heard_ || messages_->datagrams_received() != before;
+        }
+        MessagePath::Message message;
+        while (take_message(message)) {
+            const auto handled = handle(message, session);
+            MutexLock lock(mutex_);
+            landed_.push_back(message);
+            release_landed(now_ns);
+            TRY(handled);
+        }
+        if (!has_more) {
+            break;
+        }
+        MutexLock lock(mutex_);
+        messages_->transmit(now_ns);
+    }
+    return {};
+}
+
+// A request is taken when there is room for its answer.
+bool DatagramPath::take_message(MessagePath::Message& message) {
+    MutexLock lock(mutex_);
+    if (is_closed_ || is_ending_.load() || messages_->free_messages() <= expected_answers_) {
+        return false;
+    }
+    return messages_->next_message(message);
+}
+
+Result<void> DatagramPath::handle(const MessagePath::Message& message, VolumeSession& session) {
+    if (message.use == static_cast<uint32_t>(MessageUse::hello)) {
+        MutexLock lock(mutex_);
+        *messages_->begin_message() = 0;
+        return messages_->send_message(host::monotonic_ns(), 1, message.use);
+    }
+    const wire::MessageHeader header = TRY(wire::parse_header(message.bytes));
+    const size_t begin_bytes = sizeof(header) + wire::fixed_part_bytes(header);
+    if (message.bytes.size() != begin_bytes + wire::payload_bytes(header)) {
+        return Error::eproto;
+    }
+    const wire::Request request =
+        TRY(wire::parse_request(header, message.bytes.subspan(sizeof(header))));
+    const ByteSpan payload = message.bytes.subspan(begin_bytes);
+    if ((request.flags & wire::request_flag::has_checksum) != 0 && !payload.empty() &&
+        host::crc32c(0, payload.data(), payload.size()) != request.payload_checksum) {
+        return Error::eproto;
+    }
+    {
+        MutexLock lock(mutex_);
+        expected_answers_++;
+    }
+    return session.handle_request(shared_from_this(), request, payload);
+}
+
+// Requests that wait have been copied. While that is too much, their slots take nothing new; those that are posted
+// still do, so that the request that the others wait for, which was sent before them, arrives.
+void DatagramPath::release_landed(uint64_t now_ns) {
+    while (!landed_.empty() && held_bytes_.load() <= limits_.held_bytes) {
+        messages_->release(now_ns, landed_.back());
+        landed_.pop_back();
+    }
+}
+
+// ---- Answers: any thread ----------------------------------------------------------------------------------
+
+void DatagramPath::send_response(const wire::Response& response, ByteSpan payload) {
+    {
+        MutexLock lock(mutex_);
+        expected_answers_ -= expected_answers_ > 0 ? 1 : 0;
+        if (is_closed_ || is_broken_ || is_ending_.load()) {
+            return;
+        }
+        if (!messages_->has_room()) {
+            is_broken_ = true;
+        } else {
+            unsigned char* const begin = messages_->begin_message();
+            wire::Response sent = response;
+            constexpr size_t kHeadBytes = sizeof(wire::MessageHeader) + sizeof(sent);
+            if (!payload.empty()) {
+                std::memcpy(begin + kHeadBytes, payload.data(), payload.size());
+                sent.payload_checksum = host::crc32c(0, begin + kHeadBytes, payload.size());
+                sent.flags |= wire::response_flag::has_checksum;
+            }
+            (void)wire::encode(wire::MessageType::response, 0, sent, payload.size(), begin);
+            const auto queued =
+                messages_->send_message(host::monotonic_ns(), kHeadBytes + payload.size(),
+                                        static_cast<uint32_t>(MessageUse::wire));
+            is_broken_ = !queued.ok();
+        }
+    }
+    wake();
+}
+
+void DatagramPath::end(const wire::Notice* /*notice*/) {
+    is_ending_.store(true);
+    wake();
+}
+
+void DatagramPath::hold(size_t payload_bytes, size_t /*answer_bytes*/) {
+    held_bytes_.fetch_add(payload_bytes);
+}
+
+void DatagramPath::release_held(size_t payload_bytes, size_t /*answer_bytes*/) {
+    held_bytes_.fetch_sub(payload_bytes);
+    wake();
+}
+
+void DatagramPath::wake() {
+    if (serving != this) {
+        wake_();
+    }
+}
+
+// ---- Counters ---------------------------------------------------------------------------------------------
+
+void DatagramPath::publish() {
+    const MessagePathStatistics now = messages_->statistics();
+    count(counters_.sdr_datagrams_sent, now.datagrams_sent - published_.datagrams_sent);
+    count(counters_.sdr_datagrams_received, now.datagrams_received - published_.datagrams_received);
+    count(counters_.sdr_datagrams_refused, now.datagrams_refused - published_.datagrams_refused);
+    count(counters_.sdr_datagrams_dropped, now.datagrams_dropped - published_.datagrams_dropped);
+    count(counters_.sdr_chunks_lost, now.chunks_lost - published_.chunks_lost);
+    count(counters_.sdr_chunks_repeated, now.chunks_repeated - published_.chunks_repeated);
+    count(counters_.sdr_blocks_decoded, now.blocks_decoded - published_.blocks_decoded);
+    count(counters_.sdr_blocks_failed, now.blocks_failed - published_.blocks_failed);
+    published_ = now;
+}
+
+}  // namespace tiffin::rdma_blk

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// A session's requests and answers as reliable SDR messages over UDP, beside the TCP connection that asked for it and
+// with which it ends. Requests land in slots of this path, in whole, and are carried out from there with one copy;
+// what has not landed when the session is fenced, or lands later, changes nothing.
+//
+// The connection's thread calls serve(); answers and the end may come from any thread (SessionPath).
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "rdma_blk/server/counters.h"
+#include "rdma_blk/server/session_path.h"
+#include "rdma_blk/server/volume_session.h"
+#include "rdma_blk/session/handshake.h"
+#include "rdma_blk/transport/sdr/message_path.h"
+
+namespace tiffin::rdma_blk {
+
+struct DatagramLimits {
+    uint16_t port = wire::kDefaultPort;  // 0: any, another one for each path
+    uint32_t max_paths = 64;             // of the whole server; 0: none is offered
+    uint16_t landing_slots = 16;         // of each path: memory for so many of the largest requests
+    size_t held_bytes =
+        1 << 20;  // payloads that wait for earlier requests, before no more is taken
+};
+
+class DatagramPath final : public SessionPath, public std::enable_shared_from_this<DatagramPath> {
+  public:
+    // `local` and `peer` are the ends of the TCP connection, `keys` those of its handshake, `wake` makes its thread
+    // call serve(), from any thread, until close(). Errors: enospc (max_paths), enomem, those of sockets.
+    static Result<std::shared_ptr<DatagramPath>> create(
+        const DatagramLimits& limits, ServerCounters& counters, const sockaddr_in6& local,
+        const sockaddr_in6& peer, const TrafficKeys& keys, const wire::DatagramPathEnd& offer,
+        std::function<void()> wake);
+    ~DatagramPath() override;
+
+    // This end, for path_joined.
+    wire::DatagramPathEnd end() const { return end_; }
+
+    // ---- For its thread ----
+
+    int socket() const { return socket_; }
+    uint64_t next_time_ns(uint64_t now_ns) const;
+    // A bounded turn, without waiting. Errors: eproto (a malformed request; counted), estale (fenced), enodev (the
+    // network has failed): the connection ends.
+    Result<void> serve(uint64_t now_ns, VolumeSession& session);
+    bool has_heard() { return std::exchange(has_heard_, false); }
+    // Nothing is woken any more, and nothing goes out.
+    void close();
+
+    // ---- SessionPath: any thread ----
+
+    void send_response(const wire::Response& response, ByteSpan payload) override;
+    void end(const wire::Notice* notice) override;
+    void send_notice(const wire::Notice& /*notice*/) override {}  // the connection does
+    void hold(size_t payload_bytes, size_t answer_bytes) override;
+    void release_held(size_t payload_bytes, size_t answer_bytes) override;
+    void wake() override;
+
+  private:
+    DatagramPath(const DatagramLimits& limits, ServerCounters& counters, std::function<void()> wake)
+        : limits_(limits), counters_(counters), wake_(std::move(wake)) {}
+    Result<void> serve_turn(uint64_t now_ns, VolumeSession& session);
+    bool take_message(MessagePath::Message& message);
+    Result<void> handle(const MessagePath::Message& message, VolumeSession& session);
+    void release_landed(uint64_t now_ns) REQUIRES(mutex_);
+    void publish() REQUIRES(mutex_);
+
+    const DatagramLimits limits_;
+    ServerCounters& counters_;
+    wire::DatagramPathEnd end_{};
+    int socket_ = -1;
+    bool is_counted_ = false;
+    bool has_heard_ = false;
+
+    mutable host::Mutex mutex_{host::LockClass::leaf};
+    const std::function<void()> wake_;
+    std::unique_ptr<MessagePath> messages_ GUARDED_BY(mutex_);
+    // Slots of requests that were looked at and that take no further message yet: too much waits.
+    std::vector<MessagePath::Message> landed_ GUARDED_BY(mutex_);
+    size_t expected_answers_ GUARDED_BY(mutex_) = 0;
+    MessagePathStatistics published_ GUARDED_BY(mutex_);
+    bool is_broken_ GUARDED_BY(mutex_) = false;
+    bool is_closed_ GUARDED_BY(mutex_) = false;
+    std::atomic<bool> is_ending_{false};
+    std::atomic<size_t> held_bytes_{0};
+};
+
+}  // namespace tiffin::rdma_blk

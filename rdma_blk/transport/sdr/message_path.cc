@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+#include "rdma_blk/transport/sdr/message_path.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "fs/vfs/host.h"
+#include "rdma_blk/sdr/udp/udp_carrier.h"
+
+namespace tiffin::rdma_blk {
+namespace {
+
+// Larger packets save nothing, as the kernel takes and gives many of them in one call; but a small socket buffer
+// takes only a few.
+constexpr uint32_t kMostPacketBytes = 8192;
+// Of an erasure code's parity, for as many groups as a few messages of 1 MiB have in small packets.
+constexpr uint32_t kParityGroups = 64;
+constexpr uint32_t kInitialRoundTripUs = 1000;
+constexpr uint64_t kBlockedRetryNs = 1'000'000;
+
+static_assert(wire::kMinDatagramPayloadBytes == sdr::kMinPacketBytes);
+static_assert(wire::kMaxDatagramPayloadBytes == sdr::kMaxUdpPacketBytes);
+static_assert(wire::kMaxDatagramMessages == sdr::kMaxMessages);
+
+}  // namespace
+
+Result<uint32_t> datagram_packet_bytes(const sockaddr_in6& peer) {
+    return std::min(TRY(sdr::udp_path_packet_bytes(peer)), kMostPacketBytes);
+}
+
+Result<std::unique_ptr<MessagePath>> MessagePath::create(const MessagePathOptions& options) {
+    std::unique_ptr<MessagePath> path(new (std::nothrow) MessagePath(options));
+    if (!path) {
+        return Error::enomem;
+    }
+    do {
+        host::random_bytes(&path->connection_id_, sizeof(path->connection_id_));
+    } while (path->connection_id_ == 0);
+    TRY(path->open_channel());
+    return path;
+}
+
+MessagePath::~MessagePath() = default;
+
+Result<void> MessagePath::open_channel() {
+    sdr::UdpOptions options;
+    options.local = options_.local;
+    options.shares_port = options_.shares_port;
+    options.packet_bytes = options_.packet_bytes;
+    options.drop_ppm = options_.drop_ppm;
+    std::copy(std::begin(options_.send_key), std::end(options_.send_key), options.send_key);
+    std::copy(std::begin(options_.receive_key), std::end(options_.receive_key),
+              options.receive_key);
+    channel_.reset();  // before another one takes its port
+    channel_.reset(new (std::nothrow) sdr::UdpChannel(options, 0, connection_id_));
+    return channel_ == nullptr ? Result<void>(Error::enomem) : channel_->open();
+}
+
+wire::DatagramPathEnd MessagePath::end() const {
+    wire::DatagramPathEnd end{};
+    end.connection_id = connection_id_;
+    end.port = ntohs(channel_->address().sin6_port);
+    end.message_count = options_.message_count;
+    end.packet_bytes = options_.packet_bytes;
+    end.message_bytes = wire::kDatagramMessageBytes;
+    end.receive_buffer_bytes =
+        static_cast<uint32_t>(std::min<uint64_t>(channel_->receive_buffer_bytes(), UINT32_MAX));
+    end.landing_slots = options_.landing_slots;
+    return end;
+}
+
+wire::DatagramPathEnd MessagePath::common(wire::DatagramPathEnd own,
+                                          const wire::DatagramPathEnd& offer) {
+    own.message_count = std::min(own.message_count, offer.message_count);
+    own.packet_bytes = std::min(own.packet_bytes, offer.packet_bytes);
+    own.landing_slots = std::min(own.landing_slots, own.message_count);
+    return own;
+}
+
+Result<void> MessagePath::start(const wire::DatagramPathEnd& agreed, const sockaddr_in6& peer) {
+    if (agreed.packet_bytes > options_.packet_bytes ||
+        agreed.message_count > options_.message_count) {
+        return Error::einval;
+    }
+    if (agreed.packet_bytes < options_.packet_bytes) {
+        // Nobody has sent anything to this port yet.
+        options_.local.sin6_port = channel_->address().sin6_port;
+        options_.packet_bytes = agreed.packet_bytes;
+        TRY(open_channel());
+    }
+    options_.message_count = agreed.message_count;
+    options_.landing_slots = std::min(options_.landing_slots, agreed.message_count);
+    sdr::QueuePairAttributes queue_pair;
+    queue_pair.packet_bytes = agreed.packet_bytes;
+    queue_pair.max_messages = agreed.message_count;
+    queue_pair.max_message_bytes = wire::kDatagramMessageBytes;
+    sdr::ReliabilityAttributes reliability;
+    reliability.automatic = options_.automatic_scheme;
+    if (!options_.automatic_scheme) {
+        reliability.scheme = options_.scheme;
+    }
+    reliability.initial_round_trip_us = kInitialRoundTripUs;
+    reliability.give_up_ns = options_.give_up_ns;
+    reliability.parity_groups = kParityGroups;
+    const size_t count = agreed.message_count;
+    TRY(landing_.map(options_.landing_slots, wire::kDatagramMessageBytes));
+    TRY(sending_.map(count, wire::kDatagramMessageBytes));
+    context_ = TRY(sdr::context_create());
+    landing_memory_ = TRY(context_->mr_reg(landing_.all()));
+    sending_memory_ = TRY(context_->mr_reg(sending_.all()));
+    auto connection = TRY(sdr::reliable_connection_create(*context_, queue_pair, reliability));
+    sdr::QueuePairInfo info = connection->info_get();  // the peer's has the same numbers
+    TRY(connection->connect(info));
+    send_slot_.assign(count, 0);
+    landing_slot_.assign(count, 0);
+    arrived_.assign(count, Message());
+    free_sends_.clear();
+    for (size_t slot = count; slot > 0; slot--) {
+        free_sends_.push_back(static_cast<uint32_t>(slot - 1));
+    }
+    connection_ = std::move(connection);
+    free_landing_.clear();
+    for (uint32_t slot = options_.landing_slots; slot > 0; slot--) {
+        free_landing_.push_back(slot - 1);
+    }
+    post_landing(host::monotonic_ns());
+    sdr::UdpInfo other;
+    other.connection_id = agreed.connection_id;
+    other.channel_count = 1;
+    other.receive_buffer_bytes = agreed.receive_buffer_bytes;
+    other.addresses[0] = peer;
+    return channel_->connect(other);
+}
+
+bool MessagePath::take(uint64_t now_ns) {
+    const bool has_more = channel_->receive(now_ns);
+    (void)channel_->deliver(now_ns, *connection_);
+    if (connection_->next_timer_ns() <= now_ns) {
+        connection_->on_timer(now_ns);
+    }
+    take_completions();
+    post_landing(now_ns);
+    return has_more;
+}
+
+void MessagePath::transmit(uint64_t now_ns) {
+    (void)channel_->transmit(now_ns, *connection_);
+    take_completions();
+}
+
+uint64_t MessagePath::next_time_ns(uint64_t now_ns) const {
+    const uint64_t next_ns = std::min(channel_->next_time_ns(), connection_->next_timer_ns());
+    if (channel_->is_blocked() && next_ns <= now_ns) {
+        // What the connection wants to send cannot go before feedback has come, which wakes us.
+        return channel_->pace_ns() > now_ns ? channel_->pace_ns() : now_ns + kBlockedRetryNs;
+    }
+    return next_ns;
+}
+
+void MessagePath::take_completions() {
+    sdr::Completion completion;
+    while (connection_->next_completion(completion)) {
+        const size_t index = completion.message_number % options_.message_count;
+        if (completion.is_send) {
+            free_sends_.push_back(send_slot_[index]);
+        } else if (completion.ok) {
+            const uint32_t slot = landing_slot_[index];
+            arrived_[(arrived_first_ + arrived_count_) % arrived_.size()] = {
+                ByteSpan(landing_.at(slot), completion.message_bytes), completion.user_immediate,
+                slot};
+            arrived_count_++;
+        }
+    }
+}
+
+bool MessagePath::next_message(Message& message) {
+    if (arrived_count_ == 0) {
+        return false;
+    }
+    message = arrived_[arrived_first_];
+    arrived_first_ = (arrived_first_ + 1) % arrived_.size();
+    arrived_count_--;
+    return true;
+}
+
+void MessagePath::release(uint64_t now_ns, const Message& message) {
+    free_landing_.push_back(message.slot);
+    post_landing(now_ns);
+}
+
+// While an old message is still being repaired, there may be no number for a new one.
+void MessagePath::post_landing(uint64_t now_ns) {
+    while (!free_landing_.empty()) {
+        const uint32_t slot = free_landing_.back();
+        const auto posted = connection_->recv_post(
+            now_ns, landing_memory_.slice(uint64_t{slot} * landing_.stride_bytes(),
+                                          wire::kDatagramMessageBytes));
+        if (!posted.ok()) {
+            return;
+        }
+        landing_slot_[posted.value() % options_.message_count] = slot;
+        free_landing_.pop_back();
+    }
+}
+
+unsigned char* MessagePath::begin_message() { return sending_.at(free_sends_.back()); }
+
+Result<void> MessagePath::send_message(uint64_t now_ns, size_t size_bytes, uint32_t use) {
+    const uint32_t slot = free_sends_.back();
+    const uint64_t number = TRY(connection_->send_post(
+        now_ns, sending_memory_.slice(uint64_t{slot} * sending_.stride_bytes(), size_bytes), use));
+    free_sends_.pop_back();
+    send_slot_[number % options_.message_count] = slot;
+    return {};
+}
+
+MessagePathStatistics MessagePath::statistics() const {
+    sdr::UdpStatistics udp;
+    channel_->add_statistics(udp);
+    MessagePathStatistics result;
+    result.datagrams_sent = udp.datagrams_sent;
+    result.datagrams_received = udp.datagrams_received;
+    result.datagrams_refused = udp.datagrams_refused;
+    result.datagrams_dropped = udp.datagrams_dropped + udp.datagrams_failed;
+    result.system_calls = udp.send_calls + udp.receive_calls;
+    if (connection_ != nullptr) {
+        const sdr::ReliabilityStatistics& reliability = connection_->reliability_statistics();
+        const sdr::QueuePairStatistics& queue_pair = connection_->queue_pair_statistics();
+        result.datagrams_refused += queue_pair.packets_malformed + queue_pair.control_malformed +
+                                    queue_pair.packets_not_posted;
+        result.chunks_lost = reliability.chunks_asked_for + reliability.chunks_decoded;
+        result.chunks_repeated = reliability.chunks_repeated;
+        result.blocks_decoded = reliability.groups_decoded;
+        result.blocks_failed = reliability.groups_failed;
+        result.round_trip_us = reliability.round_trip_us;
+    }
+    return result;
+}
+
+}  // namespace tiffin::rdma_blk

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// Whole messages in both directions over one UDP socket: a reliable SDR connection with the memory that messages
+// land in and are sent from, for a client's and a server's end alike. It has no thread and no lock: whoever waits for
+// the socket drives it.
+//
+//     path = TRY(MessagePath::create(options));  path->end() -> peer;  path->start(peer's end, peer's address)
+//     poll(path->socket(), until path->next_time_ns(now_ns));
+//     path->take(now_ns);                          what has come
+//     while (path->next_message(message)) { ... message.bytes ...; path->release(now_ns, message); }
+//     bytes = path->begin_message(); ...; path->send_message(now_ns, size);
+//     path->transmit(now_ns);                      what is new, what is repeated, what is acknowledged
+//
+// A message that came lies in a landing slot until release(): from then on another one may land there, and never
+// a packet of the old one (sdr.h). A message that is sent lies in a slot of its own until the peer has it. All memory
+// is taken by create() and start(), pages of it when they are first used.
+#pragma once
+
+#include <netinet/in.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "fs/vfs/result.h"
+#include "fs/vfs/span.h"
+#include "rdma_blk/sdr/reliable_connection.h"
+#include "rdma_blk/sdr/udp/udp_channel.h"
+#include "rdma_blk/transport/sdr/mapped_slots.h"
+#include "rdma_blk/wire/format.h"
+
+namespace tiffin::rdma_blk {
+
+struct MessagePathOptions {
+    sockaddr_in6 local = {};  // port 0: any; IPv4 as ::ffff:a.b.c.d
+    bool shares_port =
+        false;  // several paths of this process have this port; peers tell them apart
+    uint32_t packet_bytes = 0;
+    uint16_t message_count = 64;  // a power of two: sent and not acknowledged, in each direction
+    uint16_t landing_slots = 16;  // 1 to message_count
+    unsigned char send_key[sdr::kTagKeyBytes] = {};
+    unsigned char receive_key[sdr::kTagKeyBytes] = {};
+    // What is sent: by measurement, or by one scheme.
+    bool automatic_scheme = true;
+    sdr::SchemeChoice scheme;
+    uint64_t give_up_ns = 10'000'000'000;
+    uint32_t drop_ppm = 0;  // for trials: this share of what is sent is lost, in parts of a million
+};
+
+// Counters since the creation.
+struct MessagePathStatistics {
+    uint64_t datagrams_sent = 0;
+    uint64_t datagrams_received = 0;
+    uint64_t datagrams_refused = 0;  // wrong connection, tag or number, or not as they should be
+    uint64_t datagrams_dropped = 0;  // by this host's kernel
+    uint64_t chunks_lost = 0;      // that had to be decoded or asked for, of what this end receives
+    uint64_t chunks_repeated = 0;  // by this end
+    uint64_t blocks_decoded = 0;   // groups of an erasure code
+    uint64_t blocks_failed = 0;    // that could not be decoded, and were repeated
+    uint64_t system_calls = 0;
+    uint32_t round_trip_us = 0;
+};
+
+class MessagePath {
+  public:
+    // Opens the socket. Errors: einval, enomem, those of sockets (eaddrinuse: the port is another's).
+    static Result<std::unique_ptr<MessagePath>> create(const MessagePathOptions& options);
+    ~MessagePath();
+    MessagePath(const MessagePath&) = delete;
+    MessagePath& operator=(const MessagePath&) = delete;
+
+    // For the peer.
+    wire::DatagramPathEnd end() const;
+    // What an end that was asked with `offer` can do: the smaller of both in each number.
+    static wire::DatagramPathEnd common(wire::DatagramPathEnd own,
+                                        const wire::DatagramPathEnd& offer);
+    // `agreed`: the peer's end with the numbers that hold for both; `peer`: its address, with port. Errors: einval,
+    // enomem, those of sockets.
+    Result<void> start(const wire::DatagramPathEnd& agreed, const sockaddr_in6& peer);
+
+    int socket() const { return channel_->socket(); }
+    // Takes what has come. True: there may be more. transmit() follows, at the latest when all is taken.
+    bool take(uint64_t now_ns);
+    // Sends what there is to send, as far as the network takes it; blocks for a millisecond at most.
+    void transmit(uint64_t now_ns);
+    // When to call both although nothing comes.
+    uint64_t next_time_ns(uint64_t now_ns) const;
+    // The peer has not been heard of for give_up_ns, or has given up itself: nothing comes or goes any more.
+    bool has_failed() const { return connection_->has_failed(); }
+    bool is_started() const { return connection_ != nullptr; }
+
+    struct Message {
+        ByteSpan bytes;
+        uint32_t use = 0;  // what the sender gave
+        uint32_t slot = 0;
+    };
+    // The oldest message that came whole; false: none.
+    bool next_message(Message& message);
+    // Its memory takes the next message.
+    void release(uint64_t now_ns, const Message& message);
+
+    bool has_room() const { return !free_sends_.empty(); }
+    size_t free_messages() const { return free_sends_.size(); }  // that begin_message() can give
+    // Memory for a message of at most kDatagramMessageBytes. Precondition: has_room().
+    unsigned char* begin_message();
+    // Sends what lies at its beginning. Errors: enodev (failed), eagain (too many on their way).
+    Result<void> send_message(uint64_t now_ns, size_t size_bytes, uint32_t use);
+
+    MessagePathStatistics statistics() const;
+    uint64_t datagrams_received() const { return channel_->datagrams_received(); }
+
+  private:
+    explicit MessagePath(const MessagePathOptions& options) : options_(options) {}
+    Result<void> open_channel();
+    void take_completions();
+    void post_landing(uint64_t now_ns);
+
+    MessagePathOptions options_;
+    uint32_t connection_id_ = 0;
+    std::unique_ptr<sdr::Context> context_;
+    std::unique_ptr<sdr::ReliableConnection> connection_;
+    std::unique_ptr<sdr::UdpChannel> channel_;
+    MappedSlots landing_;
+    MappedSlots sending_;
+    sdr::RegisteredMemory landing_memory_;
+    sdr::RegisteredMemory sending_memory_;
+    std::vector<uint32_t> free_sends_;    // a stack: what was used last is in the caches
+    std::vector<uint32_t> free_landing_;  // and not posted yet
+    std::vector<uint32_t> send_slot_;     // by message number modulo message_count
+    std::vector<uint32_t> landing_slot_;  // the same
+    std::vector<Message> arrived_;        // a ring of message_count
+    size_t arrived_first_ = 0;
+    size_t arrived_count_ = 0;
+};
+
+// The largest payload of a datagram that paths to `peer` use, as far as this host knows the path.
+Result<uint32_t> datagram_packet_bytes(const sockaddr_in6& peer);
+
+}  // namespace tiffin::rdma_blk

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+#include "rdma_blk/transport/sdr/sdr_path.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "fs/vfs/host.h"
+#include "rdma_blk/wire/parse.h"
+
+namespace tiffin::rdma_blk {
+namespace {
+
+sdr::SchemeChoice scheme_of(SdrScheme scheme) {
+    switch (scheme) {
+        case SdrScheme::selective_repeat:
+            return {sdr::SchemeKind::selective_repeat, 0, 0};
+        case SdrScheme::erasure_xor:
+            return {sdr::SchemeKind::erasure_xor, sdr::kDefaultDataChunks,
+                    sdr::kDefaultParityChunks};
+        case SdrScheme::erasure_mds:
+            return {sdr::SchemeKind::erasure_mds, sdr::kDefaultDataChunks,
+                    sdr::kDefaultParityChunks};
+        case SdrScheme::automatic:
+        case SdrScheme::selective_repeat_nack:
+            break;
+    }
+    return {sdr::SchemeKind::selective_repeat_nack, 0, 0};
+}
+
+}  // namespace
+
+// ---- Set-up -----------------------------------------------------------------------------------------------
+
+Result<size_t> SdrPath::offer(const sockaddr_in6& local, const sockaddr_in6& peer,
+                              const TrafficKeys& keys, MutableByteSpan parameters) {
+    peer_ = peer;
+    MessagePathOptions options;
+    options.local = local;
+    options.local.sin6_port = 0;
+    options.packet_bytes = TRY(datagram_packet_bytes(peer));
+    options.automatic_scheme = options_.scheme == SdrScheme::automatic;
+    options.scheme = scheme_of(options_.scheme);
+    options.drop_ppm = options_.drop_ppm;
+    options.landing_slots = options_.landing_slots;
+    static_assert(sizeof(options.send_key) <= sizeof(keys.tag_to_server.bytes));
+    std::memcpy(options.send_key, keys.tag_to_server.bytes, sizeof(options.send_key));
+    std::memcpy(options.receive_key, keys.tag_to_client.bytes, sizeof(options.receive_key));
+    messages_.reset();
+    messages_ = TRY(MessagePath::create(options));
+    const wire::DatagramPathEnd end = messages_->end();
+    TIFFIN_ASSERT(parameters.size() >= sizeof(end));
+    std::memcpy(parameters.data(), &end, sizeof(end));
+    return sizeof(end);
+}
+
+Result<void> SdrPath::joined(ByteSpan parameters) {
+    const wire::DatagramPathEnd agreed = TRY(wire::parse_datagram_path_end(parameters));
+    peer_.sin6_port = htons(agreed.port);
+    TRY(messages_->start(agreed, peer_));
+    const uint64_t now_ns = host::monotonic_ns();
+    *messages_->begin_message() = 0;
+    TRY(messages_->send_message(now_ns, 1, static_cast<uint32_t>(MessageUse::hello)));
+    messages_->transmit(now_ns);
+    return {};
+}
+
+void SdrPath::stop() {
+    count_ended(ended_);
+    messages_.reset();
+    taken_.reset();
+    is_up_ = false;
+}
+
+bool SdrPath::has_failed() const { return is_started() && messages_->has_failed(); }
+
+// ---- Requests ---------------------------------------------------------------------------------------------
+
+void SdrPath::send(const wire::Request& request, ByteSpan ranges, const vfs::IoVector* buffers,
+                   size_t buffer_count) {
+    unsigned char* const begin = messages_->begin_message();
+    size_t payload_bytes = ranges.size();
+    for (size_t index = 0; index < buffer_count; index++) {
+        payload_bytes += buffers[index].size_bytes;
+    }
+    size_t size = wire::encode(wire::MessageType::request, 0, request, payload_bytes, begin);
+    if (!ranges.empty()) {
+        std::memcpy(begin + size, ranges.data(), ranges.size());
+        size += ranges.size();
+    }
+    for (size_t index = 0; index < buffer_count; index++) {
+        std::memcpy(begin + size, buffers[index].data, buffers[index].size_bytes);
+        size += buffers[index].size_bytes;
+    }
+    const uint64_t now_ns = host::monotonic_ns();
+    // What cannot be sent because the path has failed is sent again on the next connection.
+    (void)messages_->send_message(now_ns, size, static_cast<uint32_t>(MessageUse::wire));
+    messages_->transmit(now_ns);
+}
+
+// ---- Answers ----------------------------------------------------------------------------------------------
+
+int SdrPath::socket() const { return is_started() ? messages_->socket() : -1; }
+
+uint64_t SdrPath::next_time_ns(uint64_t now_ns) const {
+    return is_started() ? messages_->next_time_ns(now_ns) : sdr::kNoTimer;
+}
+
+bool SdrPath::receive(uint64_t now_ns) {
+    if (!is_started()) {
+        return false;
+    }
+    const uint64_t before = messages_->datagrams_received();
+    constexpr int kTurns = 16;  // then whoever waits for the first of them has its turn
+    for (int turn = 0; turn < kTurns && messages_->take(now_ns); turn++) {
+        messages_->transmit(now_ns);  // feedback, so that the other end goes on
+    }
+    return messages_->datagrams_received() != before;
+}
+
+void SdrPath::transmit(uint64_t now_ns) {
+    if (is_started()) {
+        messages_->transmit(now_ns);
+    }
+}
+
+Result<bool> SdrPath::next_answer(Answer& answer) {
+    if (!is_started()) {
+        return false;
+    }
+    if (taken_) {
+        messages_->release(host::monotonic_ns(), *std::exchange(taken_, std::nullopt));
+    }
+    MessagePath::Message message;
+    while (messages_->next_message(message)) {
+        taken_ = message;
+        if (message.use == static_cast<uint32_t>(MessageUse::hello)) {
+            is_up_ = true;
+            messages_->release(host::monotonic_ns(), *std::exchange(taken_, std::nullopt));
+            continue;
+        }
+        const wire::MessageHeader header = TRY(wire::parse_header(message.bytes));
+        const size_t fixed_bytes = sizeof(header) + wire::fixed_part_bytes(header);
+        if (message.bytes.size() != fixed_bytes + wire::payload_bytes(header)) {
+            return Error::eproto;
+        }
+        answer.response = TRY(wire::parse_response(header, message.bytes.subspan(sizeof(header))));
+        answer.payload = message.bytes.subspan(fixed_bytes);
+        if (answer.payload.size() != answer.response.payload_bytes) {
+            return Error::eproto;
+        }
+        return true;
+    }
+    return false;
+}
+
+// ---- Counters ---------------------------------------------------------------------------------------------
+
+void SdrPath::count_ended(MessagePathStatistics& sum) const {
+    if (messages_ == nullptr) {
+        return;
+    }
+    const MessagePathStatistics now = messages_->statistics();
+    sum.datagrams_sent += now.datagrams_sent;
+    sum.datagrams_received += now.datagrams_received;
+    sum.datagrams_refused += now.datagrams_refused;
+    sum.datagrams_dropped += now.datagrams_dropped;
+    sum.chunks_lost += now.chunks_lost;
+    sum.chunks_repeated += now.chunks_repeated;
+    sum.blocks_decoded += now.blocks_decoded;
+    sum.blocks_failed += now.blocks_failed;
+    sum.system_calls += now.system_calls;
+    sum.round_trip_us = now.round_trip_us;
+}
+
+void SdrPath::add_statistics(Statistics& statistics) const {
+    MessagePathStatistics sum = ended_;
+    count_ended(sum);
+    statistics.datagrams_sent += sum.datagrams_sent;
+    statistics.datagrams_received += sum.datagrams_received;
+    statistics.datagrams_refused += sum.datagrams_refused;
+    statistics.datagrams_dropped += sum.datagrams_dropped;
+    statistics.chunks_lost += sum.chunks_lost;
+    statistics.chunks_repeated += sum.chunks_repeated;
+    statistics.blocks_decoded += sum.blocks_decoded;
+    statistics.blocks_failed += sum.blocks_failed;
+    statistics.round_trip_us = sum.round_trip_us;
+    statistics.system_calls += sum.system_calls;
+}
+
+}  // namespace tiffin::rdma_blk

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// A TcpMemory whose requests have a path of their own beside the stream (request_path.h): asking for it, and what
+// comes from it.
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "rdma_blk/transport/sdr/mapped_address.h"
+#include "rdma_blk/transport/tcp/tcp_memory.h"
+
+namespace tiffin::rdma_blk {
+namespace {
+
+// A thread that submits may set a timer of the path that the leader, asleep, does not know of: it looks this often.
+constexpr uint64_t kLongestSleepNs = 10'000'000;
+
+}  // namespace
+
+Result<size_t> TcpMemory::offer_request_path(MutableByteSpan parameters) {
+    const sockaddr_in6 local = TRY(mapped_address(connection_->socket(), getsockname));
+    const sockaddr_in6 peer = TRY(mapped_address(connection_->socket(), getpeername));
+    return extension_.requests->offer(local, peer, connection_->keys(), parameters);
+}
+
+// The server's answer is there, or there is nothing to ask for. Requests take the path when something has come
+// through it; until then, and if nothing ever does, they go over the stream.
+void TcpMemory::finish_request_join() {
+    Result<void> result = Error::eopnotsupp;
+    if (join_.is_sent && join_.joined.reason == 0) {
+        result =
+            extension_.requests->joined(ByteSpan(join_.parameters, join_.joined.parameter_bytes));
+    }
+    if (result.ok()) {
+        return;
+    }
+    extension_.requests->stop();
+    join_.is_wanted = false;
+    join_.is_sent = false;
+    host::log(host::LogLevel::warning,
+              ("remote memory: no sdr (" +
+               (join_.joined.reason != 0 ? "reason " + std::to_string(join_.joined.reason)
+                                         : "error " + std::to_string(errno_value(result.error()))) +
+               "): all goes over tcp")
+                  .c_str());
+    lease_changed_.notify_all();
+}
+
+// Sleeps until something came on one of the two, and looks at it.
+void TcpMemory::receive_from_both() {
+    const uint64_t now = host::monotonic_ns();
+    const uint64_t next = std::min(extension_.requests->next_time_ns(now), now + kLongestSleepNs);
+    const bool has_output = !connection_->writer().empty();
+    pollfd ready[2] = {
+        {extension_.requests->socket(), POLLIN, 0},
+        {connection_->socket(), static_cast<short>(POLLIN | (has_output ? POLLOUT : 0)), 0}};
+    const timespec sleep{0, static_cast<long>(next > now ? next - now : 0)};
+    statistics_.system_calls++;
+    mutex_.unlock();
+    (void)ppoll(ready, 2, &sleep, nullptr);
+    mutex_.lock();
+    if (has_output && state_ == ConnectionState::ready) {
+        flush_output();
+    }
+    if (is_broken_ || (ready[1].revents & ~POLLOUT) != 0) {
+        handle_received(receive_once(MSG_DONTWAIT));
+    }
+    serve_request_path();
+}
+
+void TcpMemory::serve_request_path() {
+    if (state_ != ConnectionState::ready || is_broken_ || !has_request_path()) {
+        return;
+    }
+    RequestPath& path = *extension_.requests;
+    const bool was_up = path.is_up();
+    if (path.receive(host::monotonic_ns())) {
+        receive_calls_++;
+    }
+    const auto handled = handle_path_answers();
+    if (!handled.ok()) {
+        abort_connection();
+    } else if (path.has_failed() && path.is_up()) {
+        host::log(host::LogLevel::warning,
+                  "remote memory: no datagrams come through any more; reconnecting");
+        abort_connection();
+    } else if (path.has_failed()) {
+        join_.joined.reason = 0;
+        join_.is_sent = false;
+        finish_request_join();
+    } else if (path.is_up() && !was_up) {
+        join_.is_wanted = false;
+        join_.is_joined = true;
+        lease_changed_.notify_all();
+        set_state(state_);
+    }
+    if (is_broken_) {
+        break_connection();
+        return;
+    }
+    send_queued();
+    path.transmit(host::monotonic_ns());
+    waiters_.wake_finished();
+}
+
+Result<void> TcpMemory::handle_path_answers() {
+    RequestPath::Answer answer;
+    while (TRY(extension_.requests->next_answer(answer))) {
+        TRY(handle_path_answer(answer));
+    }
+    return {};
+}
+
+Result<void> TcpMemory::handle_path_answer(const RequestPath::Answer& answer) {
+    if (answer.response.session_id != facts_.session_id ||
+        answer.response.incarnation != facts_.incarnation) {
+        return Error::eproto;
+    }
+    Operation* const operation = TRY(slots_->find(answer.response));
+    if (operation == nullptr) {
+        return {};  // an answer that came twice
+    }
+    if (notes_[answer.response.slot].message > connection_->writer().sent_count()) {
+        return Error::eproto;  // its request is still on its way into the stream
+    }
+    if ((answer.response.flags & wire::response_flag::has_checksum) != 0 &&
+        host::crc32c(0, answer.payload.data(), answer.payload.size()) !=
+            answer.response.payload_checksum) {
+        return Error::eproto;
+    }
+    size_t done = 0;
+    for (size_t index = 0; index < operation->buffer_count && done < answer.payload.size();
+         index++) {
+        const vfs::IoVector& piece = operation->buffers[index];
+        const size_t size = std::min<size_t>(piece.size_bytes, answer.payload.size() - done);
+        std::memcpy(piece.data, answer.payload.data() + done, size);
+        done += size;
+    }
+    response_ = answer.response;
+    finish_operation(*operation);
+    return {};
+}
+
+}  // namespace tiffin::rdma_blk
