@@ -187,8 +187,9 @@ struct Statistics {
     uint64_t copied_bytes = 0;  // through bounce buffers
     uint64_t reconnections = 0;
     uint64_t replayed_operations = 0;
-    uint64_t aborts = 0;        // by deadlines
-    uint64_t system_calls = 0;  // of the data path
+    uint64_t aborts = 0;  // by deadlines
+    // Of the data path. However often somebody looks before he sleeps, it is one.
+    uint64_t system_calls = 0;
     // sdr: what docs/sdr.md calls datagrams, chunks (of them a message consists) and blocks (of an erasure code).
     uint64_t datagrams_sent = 0;
     uint64_t datagrams_received = 0;
@@ -217,6 +218,8 @@ struct OpenOptions {
     const char* holder_text = "";  // what a second writer is told, such as "host7, process 4711"
     uint16_t slot_count = 64;      // 1 to 1024: how many operations may be in flight
     uint32_t reconnect_timeout_ms = 60000;  // 0: for ever. Then all operations fail, and `closed`
+    // How long who waits looks for an answer before he sleeps, while answers come that fast (tcp); 0: not at all.
+    uint32_t busy_poll_us = 50;
 };
 
 // Who has the write lease that was asked for; what that one gave as OpenOptions::holder_text.

@@ -132,6 +132,12 @@ std::optional<Problem> set_option(std::string_view name, std::string_view value,
         if (!parse_number(value, kMaxRemoteTimeoutSeconds, address.timeout_s)) {
             return Problem{"timeout_s=" + text + " is not a number of seconds up to 1000000"};
         }
+    } else if (name == "busy_poll_us") {
+        uint64_t limit_us = 0;
+        if (!parse_number(value, rdma_blk::BusyPoll::kMaxUs, limit_us)) {
+            return Problem{"busy_poll_us=" + text + " is not a number of microseconds up to 1000"};
+        }
+        address.busy_poll_us = static_cast<uint32_t>(limit_us);
     } else if (name == "encrypt") {
         if (value != "yes" && value != "no") {
             return Problem{"encrypt=" + text + " is unknown: yes or no"};
@@ -141,7 +147,7 @@ std::optional<Problem> set_option(std::string_view name, std::string_view value,
         return Problem{
             "\"" + std::string(name) +
             "\" is not an option of a remote volume: transport, sdr_scheme, sdr_drop_ppm, "
-            "runtime_directory, stripe, key_file, timeout_s or encrypt"};
+            "runtime_directory, stripe, key_file, timeout_s, busy_poll_us or encrypt"};
     }
     return std::nullopt;
 }

@@ -9,6 +9,8 @@
 //     stripe=SIZE              several servers, first opening: how much lies on one before the next
 //     key_file=PATH            the volume's key, instead of the usual place
 //     timeout_s=N              how long to try to reach a server again before all fails; 0: for ever
+//     busy_poll_us=N           how long who waits looks for an answer before he sleeps, while they come that
+//                              fast (tcp; default 50); 0: not at all
 //     encrypt=yes|no           seal everything on the network, not only what sets sessions up
 #pragma once
 
@@ -18,6 +20,7 @@
 #include <vector>
 
 #include "fuse/host/problem.h"
+#include "rdma_blk/transport/busy_poll.h"
 #include "rdma_blk/transport/open.h"
 
 namespace tiffin::fuse {
@@ -32,6 +35,7 @@ struct RemoteVolumeAddress {
     uint64_t stripe_bytes = 0;  // 0: as the volume was made
     std::string key_file;       // absolute; empty: the usual place
     uint64_t timeout_s = kDefaultRemoteTimeoutSeconds;
+    uint32_t busy_poll_us = rdma_blk::BusyPoll::kDefaultUs;
     bool encrypt = false;
 };
 

@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "rdma_blk/server/volume_state.h"
+#include "rdma_blk/transport/busy_poll.h"
 
 // With exceptions the parser stops at the first mistake; without, damaged texts lead it into its own assertions.
 // What it still asserts is a mistake in the file as well, not a reason to abort.
@@ -197,6 +198,8 @@ void read_key(Reader& reader, const std::string& key, const toml::node& node, Co
         reader.wish(node, key, c.lock_memory);
     } else if (key == "max_connections") {
         reader.number(node, key, c.max_connections, 1, 16384);
+    } else if (key == "busy_poll_us") {
+        reader.number(node, key, c.busy_poll_us, 0, BusyPoll::kMaxUs);
     } else if (key == "max_sessions") {
         reader.number(node, key, c.max_sessions, 1, 4096);
     } else if (key == "slots") {
@@ -352,6 +355,7 @@ bool parse_listen_address(const std::string& text, ListenAddress& address) {
 Configuration reloaded_configuration(const Configuration& running, Configuration fresh) {
     fresh.listen = running.listen;
     fresh.threads = running.threads;
+    fresh.busy_poll_us = running.busy_poll_us;
     fresh.state_directory = running.state_directory;
     fresh.runtime_directory = running.runtime_directory;
     fresh.metrics = running.metrics;
@@ -360,6 +364,7 @@ Configuration reloaded_configuration(const Configuration& running, Configuration
 
 bool needs_restart(const Configuration& running, const Configuration& fresh) {
     return fresh.listen != running.listen || fresh.threads != running.threads ||
+           fresh.busy_poll_us != running.busy_poll_us ||
            fresh.state_directory != running.state_directory ||
            fresh.runtime_directory != running.runtime_directory || fresh.metrics != running.metrics;
 }

@@ -27,6 +27,7 @@ struct VolumeConfiguration {
 struct Configuration {
     std::vector<ListenAddress> listen = {{"::", 4847}};
     uint32_t threads = 2;
+    uint32_t busy_poll_us = 50;
     uint64_t memory_limit_bytes = 0;  // 0: half of the machine's
     Wish huge_pages = Wish::try_it;
     Wish lock_memory = Wish::try_it;

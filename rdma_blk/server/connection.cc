@@ -15,6 +15,8 @@ namespace {
 
 // What one connection may do before the others of its thread have their turn.
 constexpr size_t kTurnBytes = size_t{256} * 1024;
+// Answers of a turn that are more are not sent together.
+constexpr size_t kSendAtBytes = size_t{256} * 1024;
 constexpr size_t kReaderBytes = size_t{64} * 1024;
 constexpr size_t kSmallStagingBytes = size_t{64} * 1024;
 constexpr size_t kHandshakeSendBytes = 4096;  // of a peer that has not shown the key
@@ -118,14 +120,12 @@ bool Connection::serve_turn(uint64_t now_ns) {
     const bool was_stopped = !may_read();
     // What was answered before the failure is still sent, as far as the socket takes it.
     MutexLock lock(mutex_);
-    const size_t before = output_.queued_bytes();
-    const Result<bool> sent = output_.send(socket_.get(), host_.counters().send_calls);
-    sent_bytes_ += before - output_.queued_bytes();
+    send_output();
     queued_bytes_.store(output_.queued_bytes());
     const bool is_done = ending_.load() && output_.empty();
     // What has been received already is looked at when the answers that stopped it are gone.
     has_more_ = has_more_ || (was_stopped && may_read());
-    return result.ok() && sent.ok() && !broken_ && !is_done;
+    return result.ok() && !broken_ && !is_done;
 }
 
 Result<void> Connection::read_turn(uint64_t now_ns) {
@@ -287,9 +287,21 @@ void Connection::send_response(const wire::Response& response, ByteSpan payload)
         if (!output_.add_response(response, payload).ok()) {
             broken_ = true;
         }
+        // The peer receives one large answer while the next one is made.
+        if (serving == this && output_.queued_bytes() >= kSendAtBytes) {
+            send_output();
+        }
         queued_bytes_.store(output_.queued_bytes());
     }
     wake();
+}
+
+// As far as the socket takes it. What fails shows at the end of the turn.
+void Connection::send_output() {
+    const size_t before = output_.queued_bytes();
+    const Result<bool> sent = output_.send(socket_.get(), host_.counters().send_calls);
+    sent_bytes_ += before - output_.queued_bytes();
+    broken_ = broken_ || !sent.ok();
 }
 
 void Connection::send_notice(const wire::Notice& notice) {

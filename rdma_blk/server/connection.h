@@ -144,6 +144,7 @@ class Connection final : public SessionPath,
     Result<void> close_session();
     bool find_key(const char* volume_name, Secret<kVolumeKeyBytes>& key) const override;
     void count_failure(Error error);
+    void send_output() REQUIRES(mutex_);
     bool may_read() const;
     ByteSpan payload() const { return ByteSpan(staging_.get(), payload_bytes_); }
 

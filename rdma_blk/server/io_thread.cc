@@ -46,9 +46,9 @@ std::vector<unsigned char> address_bytes(const sockaddr_storage& address) {
 
 }  // namespace
 
-Result<std::unique_ptr<IoThread>> IoThread::create(uint64_t tick_interval_ns,
+Result<std::unique_ptr<IoThread>> IoThread::create(uint64_t tick_interval_ns, uint32_t busy_poll_us,
                                                    ServerCounters& counters) {
-    std::unique_ptr<IoThread> thread(new IoThread(tick_interval_ns, counters));
+    std::unique_ptr<IoThread> thread(new IoThread(tick_interval_ns, busy_poll_us, counters));
     thread->next_id_ = kFirstConnectionId;
     {
         MutexLock lock(thread->mutex_);
@@ -163,10 +163,31 @@ void IoThread::run() {
     }
 }
 
+int IoThread::wait_for_events(epoll_event* events) {
+    uint64_t until_ns = more_.empty() ? next_tick_ns_ : 0;
+    for (const uint64_t id : datagram_ids_) {
+        until_ns = std::min(until_ns, entries_[id].connection->datagram_time_ns(now_ns_));
+    }
+    count(counters_.wait_calls);
+    const auto look = [&](int timeout_ms) {
+        return epoll_wait(epoll_.get(), events, kMaxEvents, timeout_ms);
+    };
+    if (until_ns <= now_ns_) {
+        return look(0);
+    }
+    int event_count = 0;
+    if (busy_poll_.meets([&] { return (event_count = look(0)) > 0; })) {
+        return event_count;
+    }
+    event_count = look(static_cast<int>((until_ns - now_ns_) / 1'000'000 + 1));
+    busy_poll_.slept();
+    return event_count;
+}
+
 // The clock is read once: a turn is short, and a tick that is late by one does no harm.
 void IoThread::run_once() {
     epoll_event events[kMaxEvents];
-    const int event_count = wait_for_events(events, kMaxEvents);
+    const int event_count = wait_for_events(events);
     now_ns_ = host::monotonic_ns();
     turn_.clear();
     turn_.swap(more_);
@@ -192,17 +213,6 @@ void IoThread::run_once() {
     if (now_ns_ >= next_tick_ns_) {
         tick();
     }
-}
-
-int IoThread::wait_for_events(void* events, int capacity) {
-    uint64_t until_ns = more_.empty() ? next_tick_ns_ : 0;
-    for (const uint64_t id : datagram_ids_) {
-        until_ns = std::min(until_ns, entries_[id].connection->datagram_time_ns(now_ns_));
-    }
-    const uint64_t wait_ns = until_ns > now_ns_ ? until_ns - now_ns_ : 0;
-    const int timeout_ms = wait_ns == 0 ? 0 : static_cast<int>(wait_ns / 1'000'000 + 1);
-    count(counters_.wait_calls);
-    return epoll_wait(epoll_.get(), static_cast<epoll_event*>(events), capacity, timeout_ms);
 }
 
 // What is due although nothing came: repetitions, acknowledgements.

@@ -3,6 +3,8 @@
 // connections on once they belong to a session.
 #pragma once
 
+#include <sys/epoll.h>
+
 #include <atomic>
 #include <functional>
 #include <map>
@@ -11,6 +13,7 @@
 #include <vector>
 
 #include "rdma_blk/server/connection.h"
+#include "rdma_blk/transport/busy_poll.h"
 
 namespace tiffin::rdma_blk {
 
@@ -28,7 +31,9 @@ class IoThread final : public ConnectionRunner {
     };
 
     // Errors: those of the system.
+    // `busy_poll_us`: how long it looks for more before it sleeps, while requests come that fast.
     static Result<std::unique_ptr<IoThread>> create(uint64_t tick_interval_ns,
+                                                    uint32_t busy_poll_us,
                                                     ServerCounters& counters);
     ~IoThread();
 
@@ -53,17 +58,17 @@ class IoThread final : public ConnectionRunner {
         int datagram_socket = -1;  // that is watched
     };
 
-    IoThread(uint64_t tick_interval_ns, ServerCounters& counters)
-        : tick_interval_ns_(tick_interval_ns), counters_(counters) {}
+    IoThread(uint64_t tick_interval_ns, uint32_t busy_poll_us, ServerCounters& counters)
+        : tick_interval_ns_(tick_interval_ns), counters_(counters), busy_poll_(busy_poll_us) {}
     void run();
     void run_once();
+    int wait_for_events(epoll_event* events);
     void take_inbox();
     void accept_from(uint64_t listener_id);
     void watch_listener(int listener, uint64_t id, bool watch);
     void serve(uint64_t id);
     void serve_datagrams(uint64_t id);
     void serve_late_datagrams();
-    int wait_for_events(void* events, int capacity);
     void update(uint64_t id, Entry& entry);
     void drop(uint64_t id);
     void drop_when_gone(uint64_t id, uint32_t events);
@@ -73,6 +78,7 @@ class IoThread final : public ConnectionRunner {
 
     const uint64_t tick_interval_ns_;
     ServerCounters& counters_;
+    BusyPoll busy_poll_;
     UniqueDescriptor epoll_;
     UniqueDescriptor event_;
     Acceptor acceptor_;

@@ -17,6 +17,7 @@ namespace {
 
 constexpr size_t kLeastCapacity = size_t{16} * 1024;
 constexpr size_t kMostAttached = 4;
+constexpr size_t kChecksumPieceBytes = size_t{16} * 1024;
 constexpr size_t kHeaderBytes = sizeof(wire::MessageHeader);
 
 }  // namespace
@@ -111,12 +112,14 @@ Result<void> OutputQueue::add_message(wire::MessageType type, ByteSpan fixed, By
 Result<void> OutputQueue::add_response(wire::Response response, ByteSpan payload) {
     const auto type = wire::MessageType::response;
     const Frame frame = TRY(begin_message(type, sizeof(response), payload.size()));
-    put_payload(frame, sizeof(response), payload);
     if (!payload.empty()) {
         uint32_t checksum = 0;
+        // Each piece is summed up while a cache still has it.
         for (size_t done = 0; done < payload.size();) {
             const size_t offset = sizeof(response) + done;
-            const size_t piece = piece_at(frame, offset, payload.size() - done);
+            const size_t piece =
+                std::min(piece_at(frame, offset, payload.size() - done), kChecksumPieceBytes);
+            std::memcpy(place_of(frame, offset), payload.data() + done, piece);
             checksum = host::crc32c(checksum, place_of(frame, offset), piece);
             done += piece;
         }

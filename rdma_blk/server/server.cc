@@ -210,10 +210,11 @@ Result<void> Server::start_threads() {
     started_ = true;
     TRY(work_.start("tiffind-work", interval_ns, [this] { tick(); }));
     for (uint32_t index = 0; index < count; index++) {
-        data_threads_.push_back(TRY(IoThread::create(tick_ns, counters_)));
+        data_threads_.push_back(
+            TRY(IoThread::create(tick_ns, configuration_.busy_poll_us, counters_)));
         TRY(data_threads_.back()->start(("tiffind-data" + std::to_string(index % 100)).c_str()));
     }
-    acceptor_ = TRY(IoThread::create(tick_ns, counters_));
+    acceptor_ = TRY(IoThread::create(tick_ns, 0, counters_));
     IoThread::Acceptor acceptor;
     acceptor.accept = [this](UniqueDescriptor socket, std::vector<unsigned char> peer_address,
                              size_t handshake_count) {

@@ -49,7 +49,8 @@ TcpMemory::TcpMemory(const RemoteAddress& address, const OpenOptions& options,
       options_(options),
       listener_(listener),
       user_(user),
-      extension_(extension) {
+      extension_(extension),
+      busy_poll_(options.busy_poll_us) {
     options_.volume_name = volume_name_.c_str();
     options_.holder_text = holder_text_.c_str();
 }
@@ -182,7 +183,7 @@ void TcpMemory::note_flush(const OperationBatch& batch) {
     uint64_t changes_before = 0;
     for (Operation* operation = batch.first; operation != nullptr; operation = operation->next) {
         changes += is_change(*operation) ? 1 : 0;
-        if (operation->kind == OperationKind::flush) {
+        if (operation->kind == OperationKind::flush && operation->space == AddressSpace::data) {
             last_flush = operation;
             changes_before = changes;
         }

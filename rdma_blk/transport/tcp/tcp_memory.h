@@ -23,6 +23,7 @@
 #include "fs/vfs/host.h"
 #include "rdma_blk/remote_memory.h"
 #include "rdma_blk/session/request_slots.h"
+#include "rdma_blk/transport/busy_poll.h"
 #include "rdma_blk/transport/one_sided.h"
 #include "rdma_blk/transport/open.h"
 #include "rdma_blk/transport/operation_batch.h"
@@ -186,6 +187,7 @@ class TcpMemory final : public RemoteMemory, private Patience {
         REQUIRES(mutex_);
     // These need the lead.
     Result<size_t> receive_once(int flags) REQUIRES(mutex_);
+    Result<size_t> receive_patiently() REQUIRES(mutex_);
     void handle_received(const Result<size_t>& received) REQUIRES(mutex_);
     Result<void> handle_messages() REQUIRES(mutex_);
     Result<void> handle_message() REQUIRES(mutex_);
@@ -261,6 +263,7 @@ class TcpMemory final : public RemoteMemory, private Patience {
     bool has_leader_ GUARDED_BY(mutex_) = false;
     uint64_t lead_count_ GUARDED_BY(mutex_) = 0;
     OperationWaiters waiters_ GUARDED_BY(mutex_);
+    BusyPoll busy_poll_;                             // with the lead
     Operation* receiving_ = nullptr;                 // with the lead: whose payload is on its way
     wire::Response response_{};                      // with the lead: the answer it belongs to
     uint64_t receive_calls_ GUARDED_BY(mutex_) = 0;  // that received something

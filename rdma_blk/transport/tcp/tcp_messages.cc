@@ -121,6 +121,28 @@ Result<size_t> TcpMemory::receive_once(int flags) {
     return received;
 }
 
+// Sleeps for as long as the socket's time-out if it has to.
+Result<size_t> TcpMemory::receive_patiently() {
+    statistics_.system_calls++;
+    const int socket = connection_->socket();
+    mutex_.unlock();
+    MessageReader& reader = connection_->reader();
+    size_t bytes = 0;
+    Error error = Error::eagain;
+    const auto receive = [&](int flags) {
+        auto received = reader.receive(socket, flags);
+        bytes = received.ok() ? *received : 0;
+        error = received.ok() ? Error::eagain : received.error();
+        return bytes > 0 || error != Error::eagain;
+    };
+    if (!busy_poll_.meets([&] { return receive(MSG_DONTWAIT); })) {
+        receive(0);
+        busy_poll_.slept();
+    }
+    mutex_.lock();
+    return bytes > 0 ? Result<size_t>(bytes) : Result<size_t>(error);
+}
+
 void TcpMemory::handle_received(const Result<size_t>& received) {
     if (received.ok()) {
         receive_calls_++;

@@ -56,7 +56,7 @@ void TcpMemory::receive_round() {
         return;
     }
     if (connection_->writer().empty()) {
-        handle_received(receive_once(0));
+        handle_received(receive_patiently());
         return;
     }
     // The socket was full: both directions are waited for.

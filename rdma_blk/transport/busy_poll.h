@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// Looking again and again for a short time before sleeping. Waking a thread on another processor takes longer than a
+// request on a fast network, so whoever is about to wait looks for an answer himself first; as KVM does before it
+// halts a virtual processor, and fuse/session/request_loop.h. Only while that pays: each sleep tells whether what came
+// would have been met, and who has looked in vain sleeps for some time.
+//
+// Of one thread at a time; no lock.
+#pragma once
+
+#include <cstdint>
+
+namespace tiffin::rdma_blk {
+
+class BusyPoll {
+  public:
+    static constexpr uint32_t kDefaultUs = 50;
+    static constexpr uint32_t kMaxUs = 1000;
+
+    // 0: sleeps at once; so does a process that may use a single processor.
+    explicit BusyPoll(uint32_t limit_us);
+
+    // Whether `is_there` said so within the limit. False: the caller sleeps now, and calls slept() after it.
+    template <typename IsThere>
+    bool meets(IsThere is_there) {
+        if (!begin()) {
+            return false;
+        }
+        do {
+            if (is_there()) {
+                return true;
+            }
+        } while (yield());
+        return false;
+    }
+    void slept();
+
+  private:
+    bool begin();
+    // Lets others have the processor: perhaps one of them is who will answer. False: it has been long enough.
+    bool yield();
+
+    uint64_t limit_ns_;
+    uint64_t began_ns_ = 0;
+    uint64_t rests_until_ns_ = 0;  // it has looked in vain
+    bool pays_ = false;
+};
+
+}  // namespace tiffin::rdma_blk
