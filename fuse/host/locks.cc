@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <new>
 
+#include "fs/base/processor_pause.h"
 #include "fs/vfs/host.h"
 #include "fuse/host/build_checks.h"
 #include "fuse/host/lock_order.h"
@@ -66,14 +67,6 @@ constexpr bool is_held_briefly(host::LockClass lock_class) {
 // on processors of today. (For a Mutex the C library has a measure of its own.)
 constexpr uint32_t kPausesAtMost = 128;
 
-void pause() {
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    asm volatile("isb" ::: "memory");
-#endif
-}
-
 // Calls try_once() with growing pauses in between, until it returns something else than EBUSY or it has been
 // tried long enough. Returns what it returned last.
 template <typename TryOnce>
@@ -82,7 +75,7 @@ int try_for_a_while(TryOnce try_once) {
     for (uint32_t pauses = 1, paused = 0; error == EBUSY && paused < kPausesAtMost;
          paused += pauses, pauses = pauses < 8 ? 2 * pauses : pauses) {
         for (uint32_t i = 0; i < pauses; ++i) {
-            pause();
+            pause_processor();
         }
         error = try_once();
     }

@@ -71,15 +71,18 @@ class PlanBuilder final : public ExtentVisitor {
 };
 
 // Behind the extent that ends where the range begins; else where the object wrote last.
-uint64_t choose_goal(const Object& object, uint64_t first_block, const KeyAndValue& at_or_before,
-                     uint64_t total_blocks) {
+void choose_goal(const Object& object, const KeyAndValue& at_or_before, uint64_t total_blocks,
+                 WritePlan& plan) {
     MappedExtent extent;
     if (at_or_before.value_bytes > 0 &&
         parse_extent(at_or_before.key, at_or_before.bytes(), total_blocks, extent) &&
-        extent.end_block() == first_block) {
-        return extent.physical_block + extent.block_count;
+        extent.end_block() == plan.first_block) {
+        plan.goal_block = extent.physical_block + extent.block_count;
+        plan.goal_use = GoalUse::continues;
+    } else {
+        plan.goal_block = object.goal_block.load(std::memory_order_relaxed);
+        plan.goal_use = GoalUse::anywhere;
     }
-    return object.goal_block.load(std::memory_order_relaxed);
 }
 
 }  // namespace
@@ -101,7 +104,7 @@ Result<void> look_at_range(Volume& volume, const Object& object, uint64_t first_
     TRY(walk_extents(volume, object.node, first_block, end_block, scratch, builder));
     builder.finish();
     plan.all_mapped = plan.usage.mapped_blocks == plan.wanted_blocks;
-    plan.goal_block = choose_goal(object, first_block, scratch, volume.superblock().total_blocks);
+    choose_goal(object, scratch, volume.superblock().total_blocks, plan);
     return {};
 }
 
@@ -113,7 +116,8 @@ Result<void> allocate_runs(Volume& volume, WritePlan& plan) {
         while (left > 0 && plan.run_count < WritePlan::kMaximumRuns) {
             WriteRun run = wanted;
             if (!wanted.in_place) {
-                Result<BlockRange> range = volume.allocator().allocate(goal, left, plan.priority());
+                Result<BlockRange> range =
+                    volume.allocator().allocate(goal, left, plan.priority(), plan.goal_use);
                 if (!range.ok()) {
                     if (range.error() == Error::enospc && plan.block_count > 0) {
                         return {};

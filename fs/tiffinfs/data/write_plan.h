@@ -54,7 +54,8 @@ struct WritePlan {
     uint32_t mapped_prefix_blocks = 0;  // so many blocks at the beginning are mapped
     bool all_mapped = false;            // every block of the wanted range is mapped
     uint64_t goal_block = 0;            // where new blocks should be; 0: anywhere
-    OldBlock first_old;                 // the first and the last block of what was asked for
+    GoalUse goal_use = GoalUse::continues;
+    OldBlock first_old;  // the first and the last block of what was asked for
     OldBlock last_old;
 
     // What was allocated for it.

@@ -4,6 +4,7 @@
 
 #include <new>
 
+#include "fs/base/processor_pause.h"
 #include "fs/base/text.h"
 
 namespace tiffin::tiffinfs {
@@ -17,6 +18,8 @@ constexpr bool is_power_of_two(uint64_t value) { return value != 0 && (value & (
 // A frame is at most this part of the ring: the end of the ring that a wrap may waste is always
 // kept free, and must not be most of a small journal.
 constexpr uint64_t kFramesPerRing = 8;
+// Room that a processor keeps for its next reservations, which are given back for the most part.
+constexpr uint64_t kBytesAtHand = 16U << 10;
 static_assert(kMinimumJournalBytes / kFramesPerRing >= kBlockBytes);
 
 }  // namespace
@@ -44,6 +47,7 @@ Result<void> Journal::start(const Superblock& superblock, const JournalPosition&
     }
 
     const uint64_t share = capacity / kFramesPerRing / kBlockBytes * kBlockBytes;
+    volatile_cache_ = geometry.volatile_cache;
     maximum_frame_bytes_ = static_cast<uint32_t>(
         share < kMaximumFramePayloadBytes ? share : kMaximumFramePayloadBytes);
     const uint32_t maximum_payload_bytes = maximum_frame_bytes_ - sizeof(FrameHeader);
@@ -66,9 +70,12 @@ Result<void> Journal::start(const Superblock& superblock, const JournalPosition&
     sealed_position_ = head_;
     const uint64_t taken = distance_to_head(tail_);
     taken_.store(taken, std::memory_order_relaxed);
-    available_.store(static_cast<int64_t>(capacity_) - static_cast<int64_t>(taken) -
+    // Processors keep room at hand as long as a quarter of the ring is left, and then all of them together not
+    // more than a part of that.
+    const uint64_t batch = capacity_ / 512 < kBytesAtHand ? 0 : kBytesAtHand;
+    available_.start(static_cast<int64_t>(capacity_) - static_cast<int64_t>(taken) -
                          static_cast<int64_t>(maximum_frame_bytes_),
-                     std::memory_order_relaxed);
+                     static_cast<int64_t>(batch), static_cast<int64_t>(capacity_ / 4));
     return {};
 }
 
@@ -115,23 +122,15 @@ bool Journal::try_reserve(uint32_t size_bytes) {
     if (size_bytes > maximum_transaction_bytes_) {
         return false;
     }
-    const auto promise = static_cast<int64_t>(promise_of(size_bytes));
-    int64_t available = available_.load(std::memory_order_relaxed);
-    while (available >= promise) {
-        if (available_.compare_exchange_weak(available, available - promise,
-                                             std::memory_order_relaxed)) {
-            return true;
-        }
-    }
-    return false;
+    return available_.take(static_cast<int64_t>(promise_of(size_bytes)));
 }
 
 void Journal::unreserve(uint32_t size_bytes) {
-    available_.fetch_add(static_cast<int64_t>(promise_of(size_bytes)), std::memory_order_relaxed);
+    available_.give(static_cast<int64_t>(promise_of(size_bytes)));
 }
 
 uint64_t Journal::available_bytes() const {
-    const int64_t available = available_.load(std::memory_order_relaxed);
+    const int64_t available = available_.sum();
     return available > 0 ? static_cast<uint64_t>(available) : 0;
 }
 
@@ -151,7 +150,7 @@ void Journal::release_before(const JournalPosition& tail) {
     const uint64_t taken = distance_to_head(tail);
     const uint64_t before = taken_.exchange(taken, std::memory_order_relaxed);
     TIFFIN_ASSERT(taken <= before);
-    available_.fetch_add(static_cast<int64_t>(before - taken), std::memory_order_relaxed);
+    available_.give(static_cast<int64_t>(before - taken));
 }
 
 bool Journal::fuller_than(uint32_t percent) const {
@@ -167,41 +166,76 @@ uint64_t Journal::append(ByteSpan records, uint32_t record_count, uint32_t reser
                   reserved_bytes <= maximum_transaction_bytes_);
     const auto size_bytes = static_cast<uint32_t>(sizeof(TransactionHeader) + records.size());
 
-    MutexLock lock(buffer_mutex_);
-    while (!dead() &&
-           sizeof(FrameHeader) + open_buffer().payload_bytes + size_bytes > maximum_frame_bytes_) {
-        if (!close_open_buffer()) {
-            wait_for_free_buffer();
+    const TransactionHeader header{static_cast<uint32_t>(records.size()), record_count};
+    unsigned char* place = nullptr;
+    uint32_t slot = 0;
+    uint64_t ticket = 0;
+    {
+        MutexLock lock(buffer_mutex_);
+        while (!dead() && sizeof(FrameHeader) + open_buffer().payload_bytes + size_bytes >
+                              maximum_frame_bytes_) {
+            if (!close_open_buffer()) {
+                wait_for_free_buffer();
+            }
+        }
+        ticket = last_ticket_.load(std::memory_order_relaxed) + 1;
+        last_ticket_.store(ticket, std::memory_order_release);
+        if (!dead()) {
+            slot = static_cast<uint32_t>(open_index_ % kBufferCount);
+            place = take_place(size_bytes);
         }
     }
-    const uint64_t ticket = last_ticket_.load(std::memory_order_relaxed) + 1;
-    last_ticket_.store(ticket, std::memory_order_release);
-    if (dead()) {
+    if (place == nullptr) {
         unreserve(reserved_bytes);
         return ticket;
     }
-    copy_transaction(records, record_count);
-    Buffer& buffer = open_buffer();
-    buffer.last_ticket = ticket;
-    buffer.promised_bytes += promise_of(size_bytes);
-    pending_bytes_.fetch_add(size_bytes, std::memory_order_relaxed);
+    __builtin_memcpy(place, &header, sizeof(header));
+    __builtin_memcpy(place + sizeof(header), records.data(), records.size());
+    // Releasing: who writes the frame waits for this.
+    ended_copies_[host::concurrency_hint() % kCopyStripes].count[slot].fetch_add(
+        1, std::memory_order_release);
     // The reservation shrinks to what the transaction really needs.
-    available_.fetch_add(static_cast<int64_t>(reserved_bytes - size_bytes),
-                         std::memory_order_relaxed);
+    available_.give(static_cast<int64_t>(reserved_bytes - size_bytes));
     return ticket;
 }
 
-void Journal::copy_transaction(ByteSpan records, uint32_t record_count) {
+unsigned char* Journal::take_place(uint32_t size_bytes) {
     Buffer& buffer = open_buffer();
     if (buffer.transaction_count == 0) {
         buffer.generation = generation_;
     }
-    unsigned char* destination = buffer.memory + sizeof(FrameHeader) + buffer.payload_bytes;
-    const TransactionHeader header{static_cast<uint32_t>(records.size()), record_count};
-    __builtin_memcpy(destination, &header, sizeof(header));
-    __builtin_memcpy(destination + sizeof(header), records.data(), records.size());
-    buffer.payload_bytes += static_cast<uint32_t>(sizeof(header) + records.size());
+    unsigned char* place = buffer.memory + sizeof(FrameHeader) + buffer.payload_bytes;
+    buffer.payload_bytes += size_bytes;
+    buffer.last_ticket = last_ticket_.load(std::memory_order_relaxed);
+    buffer.promised_bytes += promise_of(size_bytes);
     ++buffer.transaction_count;
+    ++buffer.copies_begun;
+    // Changed under the lock only; a store is cheaper than an addition in one step.
+    pending_bytes_.store(pending_bytes_.load(std::memory_order_relaxed) + size_bytes,
+                         std::memory_order_relaxed);
+    return place;
+}
+
+// A copy takes less than a microsecond, unless the thread has lost its processor.
+void Journal::wait_for_copies(const Buffer& closed, uint32_t slot) {
+    constexpr uint32_t kLooks = 100;
+    constexpr uint64_t kPauseUs = 50;
+    host::Condition nobody_notifies;
+    for (uint32_t look = 0;; ++look) {
+        uint64_t ended = 0;
+        for (const EndedCopies& stripe : ended_copies_) {
+            ended += stripe.count[slot].load(std::memory_order_acquire);
+        }
+        if (ended == closed.copies_begun) {
+            return;
+        }
+        if (look < kLooks) {
+            pause_processor();
+            continue;
+        }
+        MutexLock lock(buffer_mutex_);
+        (void)nobody_notifies.wait_for(buffer_mutex_, kPauseUs);
+    }
 }
 
 bool Journal::close_open_buffer() {
@@ -210,7 +244,7 @@ bool Journal::close_open_buffer() {
     }
     ++open_index_;
     Buffer& buffer = open_buffer();
-    buffer = Buffer{.memory = buffer.memory};
+    buffer = Buffer{.memory = buffer.memory, .copies_begun = buffer.copies_begun};
     return true;
 }
 
@@ -259,6 +293,7 @@ void Journal::write_next_frame() {
     if (!take_frame(frame)) {
         return;
     }
+    wait_for_copies(frame.contents, frame.slot);
     finish_header(frame);
     Result<void> written = write_frame(frame);
     if (written.ok()) {
@@ -283,7 +318,8 @@ bool Journal::take_frame(Frame& frame) {
         const bool closed = close_open_buffer();
         TIFFIN_ASSERT(closed);
     }
-    frame.contents = buffers_[write_index_ % kBufferCount];
+    frame.slot = static_cast<uint32_t>(write_index_ % kBufferCount);
+    frame.contents = buffers_[frame.slot];
     frame.frame_bytes =
         static_cast<uint32_t>(round_up(sizeof(FrameHeader) + frame.contents.payload_bytes, unit_));
     frame.position = head_;
@@ -379,10 +415,11 @@ void Journal::publish_frame(const Frame& frame) {
     ++counters_.frames;
     counters_.bytes += frame.frame_bytes;
     taken_.fetch_add(advance, std::memory_order_relaxed);
-    available_.fetch_add(
-        static_cast<int64_t>(frame.contents.promised_bytes) - static_cast<int64_t>(advance),
+    available_.give(static_cast<int64_t>(frame.contents.promised_bytes) -
+                    static_cast<int64_t>(advance));
+    pending_bytes_.store(
+        pending_bytes_.load(std::memory_order_relaxed) - frame.contents.payload_bytes,
         std::memory_order_relaxed);
-    pending_bytes_.fetch_sub(frame.contents.payload_bytes, std::memory_order_relaxed);
     durable_ticket_.store(frame.contents.last_ticket, std::memory_order_release);
 }
 

@@ -20,6 +20,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "fs/base/striped_budget.h"
 #include "fs/tiffinfs/format.h"
 #include "fs/vfs/block_device.h"
 #include "fs/vfs/host.h"
@@ -79,7 +80,11 @@ class Journal {
     uint64_t pending_bytes() const { return pending_bytes_.load(std::memory_order_relaxed); }
     // Somebody outside wants the device's cache flushed with the next commit (data was written, and
     // those writes have completed).
-    void data_written() { data_unflushed_.store(true, std::memory_order_release); }
+    void data_written() {
+        if (volatile_cache_) {
+            data_unflushed_.store(true, std::memory_order_release);
+        }
+    }
 
     // With no transaction open: all appended so far belongs to the sealed generation, all that
     // comes belongs to `next_generation`. Returns the last ticket of the sealed generation; once
@@ -124,11 +129,20 @@ class Journal {
         uint64_t generation = 0;
         uint64_t last_ticket = 0;
         uint64_t promised_bytes = 0;  // what its transactions count for in available_
+        uint64_t copies_begun = 0;    // into this memory, since start()
     };
+
+    // Transactions get their places in a buffer under the lock and are copied there without it. Each processor
+    // counts the copies that have ended, by buffer.
+    struct alignas(64) EndedCopies {
+        std::atomic<uint64_t> count[kBufferCount]{};
+    };
+    static constexpr uint32_t kCopyStripes = 8;
 
     // What the leader of a group commit carries from taking a buffer to publishing its frame.
     struct Frame {
         Buffer contents;             // a copy; the memory belongs to the leader while it writes
+        uint32_t slot = 0;           // which of the buffers it is
         JournalPosition position;    // of this frame, once it has been placed
         uint64_t skipped_bytes = 0;  // at the end of the ring, because the frame did not fit there
         uint32_t frame_bytes = 0;    // with header and padding
@@ -145,7 +159,10 @@ class Journal {
     bool close_open_buffer() REQUIRES(buffer_mutex_);
     // Has a buffer written, so that one becomes free; gives up the mutex meanwhile.
     void wait_for_free_buffer() REQUIRES(buffer_mutex_);
-    void copy_transaction(ByteSpan records, uint32_t record_count) REQUIRES(buffer_mutex_);
+    // Room for a transaction of `size_bytes`, with its header, in the open buffer.
+    unsigned char* take_place(uint32_t size_bytes) REQUIRES(buffer_mutex_);
+    // Until all copies to the memory of a closed buffer have ended.
+    void wait_for_copies(const Buffer& closed, uint32_t slot) EXCLUDES(buffer_mutex_);
 
     // The leader's steps. Only the thread that has set `writing_` calls them.
     void write_next_frame();
@@ -166,6 +183,7 @@ class Journal {
     uint32_t unit_ = 0;  // frames start and end at multiples of it
     uint32_t maximum_frame_bytes_ = 0;
     uint32_t maximum_transaction_bytes_ = 0;
+    bool volatile_cache_ = false;
 
     mutable host::Mutex commit_mutex_{host::LockClass::journal_commit};
     host::Condition frame_done_;
@@ -184,8 +202,6 @@ class Journal {
     // Changed under buffer_mutex_, read without it.
     std::atomic<uint64_t> last_ticket_{0};
     std::atomic<uint64_t> pending_bytes_{0};
-    // capacity - taken - promised - one frame for the wrap; see try_reserve(). May be negative.
-    std::atomic<int64_t> available_{0};
     Buffer buffers_[kBufferCount] GUARDED_BY(buffer_mutex_);
 
     JournalPosition head_ GUARDED_BY(buffer_mutex_);  // where the next frame goes
@@ -194,6 +210,9 @@ class Journal {
     JournalPosition sealed_position_ GUARDED_BY(buffer_mutex_);
     Counters counters_ GUARDED_BY(buffer_mutex_);
 
+    // capacity - taken - promised - one frame for the wrap; see try_reserve(). May be negative.
+    StripedBudget available_;
+    EndedCopies ended_copies_[kCopyStripes];
     // Changed under buffer_mutex_, read without it.
     std::atomic<uint64_t> taken_{0};  // from the tail to the head
     std::atomic<uint64_t> durable_ticket_{0};

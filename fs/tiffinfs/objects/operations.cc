@@ -113,7 +113,7 @@ void touch_access_time(TiffinFileSystem& file_system, Object& object) {
         return;
     }
     const Allocator& allocator = file_system.volume().allocator();
-    if (allocator.free_blocks() <= allocator.kept_blocks(SpacePriority::overwriting)) {
+    if (!allocator.has_more_free_than(allocator.kept_blocks(SpacePriority::overwriting))) {
         return;  // not worth making room for
     }
     const vfs::Timestamp now = Volume::now();

@@ -64,8 +64,7 @@ Result<void> Allocator::start(const Superblock& superblock) {
     reserve_blocks_ = total_blocks_ / kReserveDivisor;
     reserve_blocks_ = reserve_blocks_ < kReserveMinimum ? kReserveMinimum
                                                         : smaller(reserve_blocks_, kReserveMaximum);
-    used_blocks_ = superblock.used_blocks;
-    free_blocks_ = static_cast<int64_t>(total_blocks_ - superblock.used_blocks);
+    start_counts(superblock.used_blocks);
     open_groups_ = superblock.initialized_groups;
     sealed_groups_ = superblock.initialized_groups;
     sealed_used_blocks_ = superblock.used_blocks;
@@ -82,9 +81,14 @@ Result<void> Allocator::format_fixed_blocks(const Superblock& superblock) {
     TIFFIN_ASSERT(open_groups_ == 0 && superblock.total_blocks == total_blocks_);
     TRY(open_groups(1, 1));
     const uint64_t fixed = layout_.fixed_blocks(0, group_count_);
-    used_blocks_ = fixed;
-    free_blocks_ = static_cast<int64_t>(total_blocks_ - fixed);
+    start_counts(fixed);
     return {};
+}
+
+void Allocator::start_counts(uint64_t used_blocks) {
+    used_blocks_.reset(static_cast<int64_t>(used_blocks));
+    free_blocks_.start(static_cast<int64_t>(total_blocks_ - used_blocks), kBlocksAtHand,
+                       static_cast<int64_t>(reserve_blocks_) + kPlentyBlocks);
 }
 
 Result<void> Allocator::begin_timeline(Superblock& superblock) {
@@ -108,12 +112,12 @@ Result<void> Allocator::begin_timeline(Superblock& superblock) {
 }
 
 uint64_t Allocator::free_blocks() const {
-    const int64_t count = free_blocks_.load(std::memory_order_relaxed);
+    const int64_t count = free_blocks_.sum();
     return count > 0 ? static_cast<uint64_t>(count) : 0;
 }
 
 uint64_t Allocator::deferred_blocks() const {
-    const int64_t count = deferred_blocks_.load(std::memory_order_relaxed);
+    const int64_t count = deferred_blocks_.sum();
     return count > 0 ? static_cast<uint64_t>(count) : 0;
 }
 
@@ -311,14 +315,13 @@ void Allocator::set_changed(BlockGroup& group) {
 
 void Allocator::apply(const SpaceChange& change) {
     if (change.used_blocks != 0) {
-        used_blocks_.fetch_add(static_cast<uint64_t>(change.used_blocks),
-                               std::memory_order_relaxed);
+        used_blocks_.add(change.used_blocks);
     }
     if (change.deferred_blocks != 0) {
-        deferred_blocks_.fetch_add(change.deferred_blocks, std::memory_order_relaxed);
+        deferred_blocks_.add(change.deferred_blocks);
     }
     if (change.free_blocks != 0) {
-        free_blocks_.fetch_add(change.free_blocks, std::memory_order_relaxed);
+        free_blocks_.give(change.free_blocks);
     }
 }
 

@@ -29,6 +29,8 @@
 #include <cstdint>
 
 #include "fs/base/reader_epochs.h"
+#include "fs/base/striped_budget.h"
+#include "fs/base/striped_counter.h"
 #include "fs/tiffinfs/format.h"
 #include "fs/tiffinfs/space/bitmap_block.h"
 #include "fs/tiffinfs/space/block_group.h"
@@ -51,6 +53,12 @@ enum class SpacePriority : uint8_t {
     normal,       // new data, new names: fails with enospc when only the reserve is left
     overwriting,  // overwrites, attributes: may use the upper half of the reserve
     privileged,   // deletes, truncation, replay: may use all of it
+};
+
+// What a goal is good for.
+enum class GoalUse : uint8_t {
+    continues,  // blocks there continue what is there: worth waiting for another thread
+    anywhere,  // it is as good as others: when another thread works there, a place elsewhere is better
 };
 
 class Allocator {
@@ -80,7 +88,8 @@ class Allocator {
     // (try again after a commit and a checkpoint: deferred frees may be waiting); eio, euclean and
     // enomem when bitmaps that might have had room could not be used. When the volume is as good as
     // full, enospc may also mean that other threads are just taking the last blocks.
-    Result<BlockRange> allocate(uint64_t goal_block, uint64_t wanted, SpacePriority priority);
+    Result<BlockRange> allocate(uint64_t goal_block, uint64_t wanted, SpacePriority priority,
+                                GoalUse goal_use = GoalUse::continues);
     // Gives back what was allocated and not mapped.
     void cancel(BlockRange range);
 
@@ -135,13 +144,20 @@ class Allocator {
     uint64_t total_blocks() const { return total_blocks_; }
     uint64_t used_blocks() const {
         // On a damaged volume more can be freed than was counted.
-        const uint64_t used = used_blocks_.load(std::memory_order_relaxed);
-        return used <= total_blocks_ ? used : 0;
+        const int64_t used = used_blocks_.sum();
+        return used > 0 && static_cast<uint64_t>(used) <= total_blocks_
+                   ? static_cast<uint64_t>(used)
+                   : 0;
     }
     // Blocks that may be handed out now (the reserve among them), and those that will be after
     // commit and checkpoint.
     uint64_t free_blocks() const;
     uint64_t deferred_blocks() const;
+    // free_blocks() > blocks; much cheaper while there is plenty.
+    bool has_more_free_than(uint64_t blocks) const {
+        const auto limit = static_cast<int64_t>(blocks);
+        return free_blocks_.at_least() > limit || free_blocks_.sum() > limit;
+    }
     // What normal callers do not get, and what callers with `priority` do not get.
     uint64_t reserve_blocks() const { return reserve_blocks_; }
     uint64_t kept_blocks(SpacePriority priority) const {
@@ -172,6 +188,7 @@ class Allocator {
     struct SealedBitmap;
     struct Piece;
 
+    void start_counts(uint64_t used_blocks);
     // Takes up to `wanted` from the count of free blocks, before blocks are looked for.
     uint64_t claim(uint64_t wanted, SpacePriority priority);
     Result<BlockRange> find_space(Search& search);
@@ -226,13 +243,18 @@ class Allocator {
     DamageListener* listener_;
     GroupTable table_;
 
-    // Signed: on a damaged volume counts may be wrong.
-    alignas(64) std::atomic<int64_t> free_blocks_{0};
-    alignas(64) std::atomic<uint64_t> used_blocks_{0};
-    std::atomic<int64_t> deferred_blocks_{0};
-    std::atomic<uint64_t> damaged_blocks_{0};
+    // While more than this is free beyond the reserve, processors keep up to 4 * kBlocksAtHand for themselves.
+    static constexpr int64_t kBlocksAtHand = 64;
+    static constexpr int64_t kPlentyBlocks = 8192;
+
+    // What every write changes is split by processor. Signed: on a damaged volume counts may be wrong.
+    StripedBudget free_blocks_;
+    StripedCounter used_blocks_;
+    StripedCounter deferred_blocks_;
+    alignas(64) std::atomic<uint64_t> damaged_blocks_{0};
     std::atomic<uint64_t> changed_groups_{0};
-    std::atomic<uint64_t> mapped_blocks_{0};  // since the last seal, freed again or not
+    // Since the last seal, freed again or not; each group adds several at once (BlockGroup::count_mapped).
+    std::atomic<uint64_t> mapped_blocks_{0};
     std::atomic<uint64_t> data_deferred_groups_{0};
     std::atomic<bool> replaying_{false};
     Cursor cursors_[kCursors];

@@ -33,14 +33,18 @@ void Allocator::mark_used(BlockRange range) {
         }
         BlockGroup& group = *marked;
         SpaceChange change;
+        uint32_t mapped_blocks = 0;
         {
             MutexLock lock(group.mutex);
             change = group.mark_used(piece.run, replay);
+            mapped_blocks = group.count_mapped(piece.run.count);
             set_changed(group);
             update_bits(group);
         }
         apply(change);
-        mapped_blocks_.fetch_add(piece.run.count, std::memory_order_relaxed);
+        if (mapped_blocks != 0) {
+            mapped_blocks_.fetch_add(mapped_blocks, std::memory_order_relaxed);
+        }
         if (change.wrong_blocks != 0) [[unlikely]] {
             report_wrong_blocks("are mapped twice", piece, change.wrong_blocks);
         }
@@ -298,7 +302,7 @@ Result<uint64_t> Allocator::trim_group(BlockGroup& group, GroupRun within, uint3
             // Held like blocks that were allocated, and like them not taken from the reserve.
             const auto claimed = static_cast<uint32_t>(claim(run.count, SpacePriority::normal));
             if (claimed < run.count) {
-                free_blocks_.fetch_add(claimed, std::memory_order_relaxed);
+                free_blocks_.give(claimed);
                 return discarded;
             }
             (void)group.take(run);

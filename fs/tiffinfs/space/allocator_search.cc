@@ -26,6 +26,7 @@ constexpr uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
 // One call of allocate() on its way through the groups.
 struct Allocator::Search {
     uint64_t goal_block = 0;
+    GoalUse goal_use = GoalUse::continues;
     uint32_t wanted = 0;
     BlockRange found;
     // The best of those that had less than wanted.
@@ -43,22 +44,12 @@ struct Allocator::Search {
 };
 
 uint64_t Allocator::claim(uint64_t wanted, SpacePriority priority) {
-    const auto kept = static_cast<int64_t>(kept_blocks(priority));
-    int64_t free = free_blocks_.load(std::memory_order_relaxed);
-    for (;;) {
-        if (free <= kept) {
-            return 0;
-        }
-        const uint64_t count = smaller(wanted, static_cast<uint64_t>(free - kept));
-        if (free_blocks_.compare_exchange_weak(free, free - static_cast<int64_t>(count),
-                                               std::memory_order_relaxed)) {
-            return count;
-        }
-    }
+    return static_cast<uint64_t>(free_blocks_.take_up_to(
+        static_cast<int64_t>(wanted), 1, static_cast<int64_t>(kept_blocks(priority))));
 }
 
-Result<BlockRange> Allocator::allocate(uint64_t goal_block, uint64_t wanted,
-                                       SpacePriority priority) {
+Result<BlockRange> Allocator::allocate(uint64_t goal_block, uint64_t wanted, SpacePriority priority,
+                                       GoalUse goal_use) {
     TIFFIN_ASSERT(wanted > 0);
     const uint64_t claimed = claim(smaller(wanted, kBlocksPerGroup), priority);
     if (claimed == 0) {
@@ -66,10 +57,11 @@ Result<BlockRange> Allocator::allocate(uint64_t goal_block, uint64_t wanted,
     }
     Search search;
     search.goal_block = goal_block < total_blocks_ ? goal_block : 0;
+    search.goal_use = goal_use;
     search.wanted = static_cast<uint32_t>(claimed);
     Result<BlockRange> result = find_space(search);
     if (const uint64_t rest = claimed - search.found.block_count; rest != 0) {
-        free_blocks_.fetch_add(static_cast<int64_t>(rest), std::memory_order_relaxed);
+        free_blocks_.give(static_cast<int64_t>(rest));
     }
     return result;
 }
@@ -152,7 +144,8 @@ bool Allocator::search_near(Search& search, uint64_t start) {
     const uint64_t open = open_groups_.load(std::memory_order_acquire);
     if (start >= open) {
         start = 0;
-    } else if (search.goal_block != 0 && visit(search, start, search.wanted, true)) {
+    } else if (search.goal_block != 0 &&
+               visit(search, start, search.wanted, search.goal_use == GoalUse::continues)) {
         return true;
     }
     uint32_t looked_at = 0;

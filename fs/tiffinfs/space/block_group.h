@@ -19,6 +19,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <utility>
 
 #include "fs/tiffinfs/format.h"
 #include "fs/tiffinfs/space/bitmap_block.h"
@@ -44,6 +45,10 @@ struct GroupRun {
 };
 
 class BlockGroup {
+    // What is read without the lock lies apart from what changes under it.
+    const uint64_t index_;
+    std::atomic<uint32_t> longest_bound_{kBlocksPerGroup};
+
   public:
     enum class Load : uint8_t {
         none,  // the bitmap has not been read yet
@@ -51,6 +56,10 @@ class BlockGroup {
         damaged,  // it was read and is of no use
     };
 
+  private:
+    std::atomic<Load> load_{Load::none};
+
+  public:
     // nullptr when there is no memory. No state before fill().
     static BlockGroup* create(uint64_t index);
     // nullptr is allowed.
@@ -61,7 +70,7 @@ class BlockGroup {
     // The longest free run is at most this; no lock needed, for skipping a group.
     uint32_t longest_run_bound() const { return longest_bound_.load(std::memory_order_relaxed); }
 
-    host::Mutex mutex{host::LockClass::allocator_group};
+    alignas(64) host::Mutex mutex{host::LockClass::allocator_group};
 
     // The group becomes `loaded` with these blocks used (kBitmapWords words).
     void fill(const uint64_t* used_words, uint32_t blocks_in_volume, bool on_device)
@@ -95,6 +104,13 @@ class BlockGroup {
     // -> used. Asserts that the blocks are held or free; during `replay` deferred ones are taken as
     // well, and used ones are left alone and reported.
     SpaceChange mark_used(GroupRun run, bool replay) REQUIRES(mutex);
+    // Counts blocks that were mapped; returns how many to add to the count of all groups, which are several at
+    // once, or none.
+    uint32_t count_mapped(uint32_t count) REQUIRES(mutex) {
+        constexpr uint32_t kTogether = 16;
+        mapped_blocks_ += count;
+        return mapped_blocks_ >= kTogether ? std::exchange(mapped_blocks_, 0) : 0;
+    }
     // used -> waiting until `ticket` is durable and the readers of `epoch` have left.
     SpaceChange free_data(GroupRun run, uint64_t ticket, uint64_t epoch) REQUIRES(mutex);
     // used -> waiting until a superblock of a later generation than `generation` is durable.
@@ -184,15 +200,15 @@ class BlockGroup {
     // Empties the queue into the open set.
     void spill_queue() REQUIRES(mutex);
     void grow_bound() REQUIRES(mutex) {
-        longest_bound_.store(kBlocksPerGroup, std::memory_order_relaxed);
+        if (longest_bound_.load(std::memory_order_relaxed) != kBlocksPerGroup) {
+            longest_bound_.store(kBlocksPerGroup, std::memory_order_relaxed);
+        }
     }
 
-    const uint64_t index_;
-    std::atomic<Load> load_{Load::none};
-    std::atomic<uint32_t> longest_bound_{kBlocksPerGroup};
     uint32_t free_blocks_ GUARDED_BY(mutex) = 0;  // those that may be handed out
     uint32_t used_blocks_ GUARDED_BY(mutex) = 0;  // without those beyond the end of the volume
     uint32_t next_start_ GUARDED_BY(mutex) = 0;
+    uint32_t mapped_blocks_ GUARDED_BY(mutex) = 0;         // see count_mapped()
     uint32_t set_blocks_[kStates] GUARDED_BY(mutex) = {};  // of the deferred states
     DataSet open_ GUARDED_BY(mutex);
     DataSet closed_ GUARDED_BY(mutex);

@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include "fs/base/reader_epochs.h"
+#include "fs/base/striped_budget.h"
 #include "fs/base/striped_counter.h"
 #include "fs/tiffinfs/format.h"
 #include "fs/tiffinfs/space/allocator.h"
@@ -170,7 +171,7 @@ class NodeCache {
     uint32_t bucket_count_ = 0;  // a power of two
     // Changed under the locks of the shards; a bucket's nodes all belong to one.
     std::atomic<Node*>* buckets_ = nullptr;
-    std::atomic<uint64_t> nodes_{0};  // in memory, spare ones included
+    alignas(64) std::atomic<uint64_t> nodes_{0};  // in memory, spare ones included
     std::atomic<uint64_t> dirty_nodes_{0};
     std::atomic<uint32_t> evict_cursor_{0};
     std::atomic<uint64_t> last_failed_block_{0};
@@ -212,9 +213,12 @@ class NodePool {
     }
     // Gives all spare blocks that are not reserved back (unmount; before enospc is final).
     void drain();
-    uint64_t spare_blocks() const { return counts().spare; }
+    uint64_t spare_blocks() const { return spare_count_.load(std::memory_order_relaxed); }
     // What open transactions may still take.
-    uint64_t reserved_nodes() const { return counts().reserved; }
+    uint64_t reserved_nodes() const {
+        const int64_t reserved = static_cast<int64_t>(spare_blocks()) - unreserved_.sum();
+        return reserved > 0 ? static_cast<uint64_t>(reserved) : 0;
+    }
     // How many were taken beyond a reservation: 0, as tests assert.
     uint64_t overdrawn_nodes();
     Allocator& allocator() { return allocator_; }
@@ -222,27 +226,27 @@ class NodePool {
   private:
     // Spare nodes beyond what is reserved, so that refilling is rare.
     static constexpr uint32_t kMarginNodes = 64;
+    // What a processor keeps for its next reservations, unless the cache is small.
+    static constexpr int64_t kNodesAtHand = 32;
+    static constexpr uint64_t kSmallCacheBytes = 16U << 20;
+    // With more spare nodes than that, some are fetched from other processors rather than made.
+    static constexpr int64_t kLotOfNodes = 512;
     // Adds `count` spare nodes; `made` says how many, also on failure. Errors: enospc, enomem, eio.
     Result<void> refill(uint32_t count, SpacePriority priority, uint32_t& made);
 
-    // Both numbers change in one step, so that a reservation needs neither the lock nor a second line of
-    // the processor's cache.
-    struct alignas(8) Counts {
-        uint32_t spare = 0;
-        uint32_t reserved = 0;
-    };
-    Counts counts() const { return counts_.load(std::memory_order_relaxed); }
-    template <typename Change>
-    Counts change_counts(Change change);
+    // Whether as many as that can be left to `priority` when all spare nodes were given back.
+    bool leaves_reserve(uint32_t count, SpacePriority priority) const;
 
     NodeCache& cache_;
     Allocator& allocator_;
+    const bool keeps_at_hand_;
     host::Mutex lock_{host::LockClass::node_pool};
-    // At least counts_.spare nodes: who adds some counts them afterwards, who takes one before.
     Node* spare_ GUARDED_BY(lock_) = nullptr;  // linked by clock_next
     uint64_t overdrawn_ GUARDED_BY(lock_) = 0;
-    alignas(64) std::atomic<Counts> counts_{};
-    static_assert(std::atomic<Counts>::is_always_lock_free);
+    std::atomic<uint64_t> spare_count_{0};  // changed under the lock
+    // Those of them that no reservation has: who adds nodes counts them here afterwards, who takes any away
+    // has counted them off before.
+    StripedBudget unreserved_;
 };
 
 }  // namespace tiffin::tiffinfs

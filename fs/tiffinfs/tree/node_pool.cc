@@ -5,7 +5,12 @@
 
 namespace tiffin::tiffinfs {
 
-NodePool::NodePool(NodeCache& cache, Allocator& allocator) : cache_(cache), allocator_(allocator) {}
+NodePool::NodePool(NodeCache& cache, Allocator& allocator)
+    : cache_(cache),
+      allocator_(allocator),
+      keeps_at_hand_(cache.budget_bytes() > kSmallCacheBytes) {
+    unreserved_.start(0, keeps_at_hand_ ? kNodesAtHand : 0, 0);
+}
 
 NodePool::~NodePool() {
     MutexLock lock(lock_);
@@ -16,38 +21,35 @@ NodePool::~NodePool() {
     }
 }
 
-// Replaces the counts by change(counts) in one step, and returns what they are then.
-template <typename Change>
-NodePool::Counts NodePool::change_counts(Change change) {
-    Counts before = counts();
-    Counts after = change(before);
-    while (!counts_.compare_exchange_weak(before, after, std::memory_order_relaxed)) {
-        after = change(before);
+bool NodePool::leaves_reserve(uint32_t count, SpacePriority priority) const {
+    const uint64_t needed = count + allocator_.kept_blocks(priority);
+    if (allocator_.has_more_free_than(needed)) {
+        return true;
     }
-    return after;
+    // Spare nodes that others took from the reserve still count as part of it.
+    const int64_t spare = unreserved_.sum();
+    return allocator_.free_blocks() + static_cast<uint64_t>(spare > 0 ? spare : 0) >= needed;
 }
 
 Result<void> NodePool::reserve(uint32_t count, SpacePriority priority,
                                NodeReservation& reservation) {
     // Bounded: others may take what we refill, but each round adds what we need.
     for (uint32_t attempt = 0; attempt < 16; ++attempt) {
-        Counts before = counts();
-        do {
-            // Spare nodes that others took from the reserve still count as part of it.
-            const uint64_t left = allocator_.free_blocks() + before.spare - before.reserved;
-            if (left < count + allocator_.kept_blocks(priority)) {
-                return Error::enospc;
-            }
-            if (before.spare < before.reserved + count) {
-                break;
-            }
-        } while (!counts_.compare_exchange_weak(before, {before.spare, before.reserved + count},
-                                                std::memory_order_relaxed));
-        if (before.spare >= before.reserved + count) {
+        if (!leaves_reserve(count, priority)) {
+            return Error::enospc;
+        }
+        if (unreserved_.take_at_hand(count)) {
             reservation.nodes += count;
             return {};
         }
-        const uint32_t missing = before.reserved + count - before.spare;
+        const int64_t unreserved = unreserved_.sum();
+        // What other processors have at hand is left to them, unless there is a lot of it, or no more.
+        const bool takes_all = attempt > 0 || !keeps_at_hand_ || unreserved > count + kLotOfNodes;
+        if (takes_all && unreserved_.take(count)) {
+            reservation.nodes += count;
+            return {};
+        }
+        const auto missing = unreserved < count ? static_cast<uint32_t>(count - unreserved) : 0;
         uint32_t made = 0;
         Result<void> refilled = refill(missing + kMarginNodes, priority, made);
         if (!refilled.ok() && made < missing) {
@@ -98,7 +100,8 @@ Result<void> NodePool::refill(uint32_t count, SpacePriority priority, uint32_t& 
         MutexLock lock(lock_);
         last->clock_next = spare_;
         spare_ = first;
-        change_counts([&](Counts now) { return Counts{now.spare + made, now.reserved}; });
+        spare_count_.fetch_add(made, std::memory_order_relaxed);
+        unreserved_.give(made);
     }
     if (made < count) {
         return error;
@@ -108,22 +111,20 @@ Result<void> NodePool::refill(uint32_t count, SpacePriority priority, uint32_t& 
 
 void NodePool::unreserve(NodeReservation& reservation) {
     if (reservation.nodes > 0) {
-        change_counts([&](Counts now) {
-            TIFFIN_ASSERT(now.reserved >= reservation.nodes);
-            return Counts{now.spare, now.reserved - reservation.nodes};
-        });
+        unreserved_.give(reservation.nodes);
     }
     reservation = {};
 }
 
 Node* NodePool::take(NodeReservation& reservation) {
-    MutexLock lock(lock_);
     // More than was thought to be needed at most: a mistake that the margin may cover.
     const bool overdrawn = reservation.nodes == 0;
-    change_counts([&](Counts now) {
-        TIFFIN_ASSERT(now.spare > 0 && (!overdrawn || now.spare > now.reserved));
-        return Counts{now.spare - 1, now.reserved - (overdrawn ? 0 : 1)};
-    });
+    if (overdrawn) {
+        const bool spare = unreserved_.take(1);
+        TIFFIN_ASSERT(spare);
+    }
+    MutexLock lock(lock_);
+    spare_count_.fetch_sub(1, std::memory_order_relaxed);
     overdrawn_ += overdrawn ? 1 : 0;
     reservation.nodes -= overdrawn ? 0 : 1;
     if (reservation.kept > 0) {
@@ -138,18 +139,11 @@ Node* NodePool::take(NodeReservation& reservation) {
 }
 
 void NodePool::drain() {
-    while (true) {
+    while (unreserved_.take(1)) {
         Node* node = nullptr;
         {
             MutexLock lock(lock_);
-            bool taken = false;
-            change_counts([&](Counts now) {
-                taken = now.spare > now.reserved;
-                return Counts{now.spare - (taken ? 1 : 0), now.reserved};
-            });
-            if (!taken) {
-                return;
-            }
+            spare_count_.fetch_sub(1, std::memory_order_relaxed);
             node = spare_;
             spare_ = node->clock_next;
         }

@@ -200,19 +200,21 @@ class Tree {
     void set_root(const TreeRoot& root) REQUIRES(root_lock_);
     uint8_t root_level() const { return shown_root_.level.load(std::memory_order_relaxed); }
 
-    NodeCache& cache_;
-    NodePool& pool_;
-    mutable host::SharedMutex root_lock_{host::LockClass::tree_root};
-    TreeRoot root_ GUARDED_BY(root_lock_);
-    // The same for those who come without the lock; `version` is odd while it changes.
+    // root_ for those who come without its lock; `version` is odd while it changes.
     struct ShownRoot {
         std::atomic<uint32_t> version{0};
         std::atomic<uint64_t> block{0};
         std::atomic<uint64_t> generation{0};
         std::atomic<uint8_t> level{0};
     };
+
+    // Read by every descent; the lock, which splits write to, lies apart.
+    NodeCache& cache_;
+    NodePool& pool_;
     ShownRoot shown_root_;
     uint64_t generation_ = 0;  // changes only while no transaction is open
+    alignas(64) mutable host::SharedMutex root_lock_{host::LockClass::tree_root};
+    TreeRoot root_ GUARDED_BY(root_lock_);
 };
 
 }  // namespace tiffin::tiffinfs

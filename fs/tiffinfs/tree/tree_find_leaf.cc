@@ -7,14 +7,16 @@
 // the way are only looked at: the epoch keeps their memory from being used for anything else.
 //
 // The analysis of locks cannot follow the leaf's lock out of the function; see tree.cc.
+#include "fs/base/processor_pause.h"
 #include "fs/tiffinfs/tree/tree.h"
 #include "fs/vfs/host.h"
 
 namespace tiffin::tiffinfs {
 namespace {
 
-// So often a way is tried that others have changed meanwhile.
-constexpr uint32_t kAttempts = 4;
+// So often a way is tried that others have changed meanwhile, with pauses that double in between: a change takes
+// less than a microsecond, the way with locks longer, and it holds up others.
+constexpr uint32_t kAttempts = 8;
 
 // The stay of one descent among the readers of the cache.
 class Epoch {
@@ -47,13 +49,18 @@ class Look {
 }  // namespace
 
 Node* Tree::find_leaf(Key key, LeafUse use, Bounds& bounds) {
+    uint32_t pauses = 0;
     for (uint32_t attempt = 0; attempt < kAttempts; ++attempt) {
+        for (; pauses > 0; --pauses) {
+            pause_processor();
+        }
         const Epoch epoch(cache_.readers());
         Node* leaf = nullptr;
         switch (try_find_leaf(key, use, bounds, leaf)) {
             case Attempt::found:
                 return leaf;
             case Attempt::again:
+                pauses = 1U << attempt;
                 break;
             case Attempt::give_up:
                 return nullptr;

@@ -180,7 +180,8 @@ void Volume::after_commit() {
 }
 
 void Volume::wake_maintenance() {
-    if (maintenance_requested_.exchange(true, std::memory_order_relaxed)) {
+    if (maintenance_requested_.load(std::memory_order_relaxed) ||
+        maintenance_requested_.exchange(true, std::memory_order_relaxed)) {
         return;
     }
     MutexLock lock(maintenance_lock_);
