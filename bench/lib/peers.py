@@ -101,22 +101,29 @@ def fuse2fs(work: Path, image_folder: Path, size_mib: int) -> Iterator[Path]:
         yield folder
 
 
+ALWAYS_PEERS = ("tiffin-file", "tmpfs", "ext4")
+
+
 @contextmanager
-def peers(work: Path, volume_mib: int, also: dict[str, str]) -> Iterator[dict[str, Path]]:
+def peers(work: Path, volume_mib: int, also: dict[str, str],
+          only: list[str] | None = None) -> Iterator[dict[str, Path]]:
     """Mounts "tiffin" (mem:), "tiffin-file" (an image in tmpfs), "tmpfs" and "ext4" (a loop device over an
     image in tmpfs), and of `also` what is given: "zram" (ext4 there), "passthrough" (the program), "fuse2fs".
+    With `only`, "tiffin", those of the others that it names, and `also`.
     """
+    named = ALWAYS_PEERS if only is None else only
     with ExitStack() as stack:
         tmpfs = stack.enter_context(
             mounted(work / "tmpfs", "mount", "-t", "tmpfs", "-o", f"size={5 * volume_mib}m", "none"))
-        image = tmpfs / "tiffin.img"
-        run(BIN / "mkfs.tiffin", image, f"{volume_mib}M")
-        folders = {
-            "tiffin": stack.enter_context(tiffin(work / "tiffin", f"mem:{volume_mib}M")),
-            "tiffin-file": stack.enter_context(tiffin(work / "tiffin-file", image)),
-            "tmpfs": tmpfs,
-            "ext4": stack.enter_context(ext4_on_a_loop(work, tmpfs, volume_mib)),
-        }
+        folders = {"tiffin": stack.enter_context(tiffin(work / "tiffin", f"mem:{volume_mib}M"))}
+        if "tiffin-file" in named:
+            image = tmpfs / "tiffin.img"
+            run(BIN / "mkfs.tiffin", image, f"{volume_mib}M")
+            folders["tiffin-file"] = stack.enter_context(tiffin(work / "tiffin-file", image))
+        if "tmpfs" in named:
+            folders["tmpfs"] = tmpfs
+        if "ext4" in named or also.get("passthrough"):
+            folders["ext4"] = stack.enter_context(ext4_on_a_loop(work, tmpfs, volume_mib))
         if also.get("zram"):
             folders["ext4-zram"] = stack.enter_context(ext4_on_zram(work, volume_mib))
         if also.get("passthrough"):

@@ -144,16 +144,9 @@ TEST_P(Crash, ScriptAtEveryWrite) {
 }
 
 TEST_P(Crash, LongOperations) {
-    // When the commits fall is up to the scheduler: some runs may not cut any operation in two.
-    const int runs = is_reduced() ? 2 : 20;
-    for (int run = 0; run < runs && (met_.orphans == 0 || met_.intents == 0); ++run) {
-        fail_power_everywhere(run_long_operations(GetParam().geometry()), is_reduced() ? 15 : 3);
-        if (HasFatalFailure()) {
-            return;
-        }
-    }
-    if (is_reduced()) {
-        return;  // every 15th change is too few to meet both for sure
+    fail_power_everywhere(run_long_operations(GetParam().geometry()), is_reduced() ? 40 : 10);
+    if (HasFatalFailure() || is_reduced()) {
+        return;  // every 40th change is too few to meet both for sure
     }
     EXPECT_GT(met_.orphans, 0U);
     EXPECT_GT(met_.intents, 0U);

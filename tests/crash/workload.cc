@@ -54,8 +54,9 @@ AllowedSteps allowed_steps(const std::vector<Step>& steps, size_t changes) {
 }
 
 WorkloadRunner::WorkloadRunner(const vfs::DeviceGeometry& geometry,
-                               void (*prepare)(TestVolume& volume))
-    : device_(geometry), volume_(device_) {
+                               void (*prepare)(TestVolume& volume),
+                               const tiffinfs::MountOptions& options)
+    : options_(options), device_(geometry), volume_(device_) {
     MUST(volume_.make());
     if (prepare != nullptr) {
         MUST(volume_.mount());
@@ -64,7 +65,7 @@ WorkloadRunner::WorkloadRunner(const vfs::DeviceGeometry& geometry,
     }
     device_.start_recording();
     device_.reset_counts();
-    MUST(volume_.mount());
+    MUST(volume_.mount(options_));
     steps_.push_back({"start", MUST(volume_.see()), 0, 0, 0});
 }
 
@@ -169,7 +170,7 @@ void WorkloadRunner::remount() {
     step("remount", [&]() -> Result<void> {
         durable_step_ = steps_.size() - 1;
         TRY(volume_.unmount());
-        return volume_.mount();
+        return volume_.mount(options_);
     });
 }
 
@@ -242,7 +243,11 @@ RecordedWorkload run_script(const vfs::DeviceGeometry& geometry) {
 }
 
 RecordedWorkload run_long_operations(const vfs::DeviceGeometry& geometry) {
-    WorkloadRunner run(geometry, [](TestVolume& volume) {
+    // No step begins while changed nodes fill most of the cache, and one step or two are enough for that: so
+    // checkpoints cut each operation, however seldom the other thread comes to commit.
+    tiffinfs::MountOptions options = TestVolume::quiet_options();
+    options.volume.cache_bytes = 5 * kBlock;
+    const auto prepare = [](TestVolume& volume) {
         // Every other block is a hole: each block is an extent of its own.
         constexpr uint32_t kExtents = 400;
         for (const char* path : {"/fragments", "/victim"}) {
@@ -250,7 +255,8 @@ RecordedWorkload run_long_operations(const vfs::DeviceGeometry& geometry) {
                 MUST(volume.write(path, uint64_t{2} * i * kBlock, test_content(i, kBlock)));
             }
         }
-    });
+    };
+    WorkloadRunner run(geometry, prepare, options);
     run.commit_meanwhile();
     run.allocate("/fragments", vfs::allocate_flag::collapse_range, 8 * kBlock, 6 * kBlock);
     run.fsync("/fragments");

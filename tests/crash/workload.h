@@ -42,7 +42,8 @@ class WorkloadRunner {
   public:
     // `prepare` fills the volume before the recording begins; nullptr: it stays empty.
     explicit WorkloadRunner(const vfs::DeviceGeometry& geometry,
-                            void (*prepare)(TestVolume& volume) = nullptr);
+                            void (*prepare)(TestVolume& volume) = nullptr,
+                            const tiffinfs::MountOptions& options = TestVolume::quiet_options());
 
     // From now on another thread commits all the time, so that operations of several transactions are
     // cut in between. The recording then differs from run to run.
@@ -76,6 +77,7 @@ class WorkloadRunner {
     void touched(const std::string& path) { last_change_[path] = steps_.size(); }
     size_t changes() const;
 
+    const tiffinfs::MountOptions options_;
     CrashDevice device_;
     TestVolume volume_;
     std::vector<Step> steps_;
