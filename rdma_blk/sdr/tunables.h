@@ -97,6 +97,20 @@ inline constexpr uint64_t kMinWindowPackets = 4;
 // What may wait in queues: a quarter of the round trip, but at least this.
 inline constexpr uint64_t kMinQueueTargetNs = 1'000'000;
 inline constexpr uint32_t kCongestionLossPercent = 20;
+// A queue that stays above that for so many round trips is kept full by a competitor; one that stays below it is not.
+inline constexpr uint32_t kCompetitorRounds = 8;
+inline constexpr uint32_t kAloneRounds = 8;
+// Rounds with losses after which a flow yields even if its competitor does not.
+inline constexpr uint32_t kLossRounds = 16;
+// After a probe, until the window shows in the round trips again.
+inline constexpr uint64_t kSettlingRounds = 2;
+// Probes in a row that agree on a longer round trip before it is believed.
+inline constexpr uint32_t kLongerPathProbes = 3;
+// A competitor that is met within so many round trips was there before.
+inline constexpr uint64_t kEarlyRounds = 64;
+// The smallest round trip is looked for again when it has not been seen for that long, and so many round trips.
+inline constexpr uint64_t kRoundTripMemoryNs = 10'000'000'000;
+inline constexpr uint64_t kRoundTripMemoryRounds = 100;
 inline constexpr uint64_t kMinFeedbackTimeoutNs = 20'000'000;
 inline constexpr uint64_t kInitialFeedbackTimeoutNs =
     1'000'000'000;  // before anything was measured
