@@ -45,6 +45,7 @@ void QueuePair::on_clear_to_send(const ControlView& message) {
         }
         slot.granted_number = number;
         slot.granted_bytes = capacity_bytes;
+        peer_capacity_ = capacity_bytes != 0 ? capacity_bytes : peer_capacity_;
         if (wants_grant_ && wanted_number_ == number) {
             wants_grant_ = false;
             request_time_ns_ = kNoTimer;
@@ -65,19 +66,74 @@ void QueuePair::on_clear_to_send_request(const ControlView& message) {
         announce_from_ = wanted;
         announce_end_ = usable_end;
     }
+    is_asked_ = true;
     must_announce_ = true;  // an empty answer, too, tells the sender that somebody is there
 }
 
-bool QueuePair::make_clear_to_send(Transmit& out) {
+// With data: what they tell needs no message of its own.
+void QueuePair::tell(DataRun& run) {
+    if (hold_ns_ == 0) {
+        return;
+    }
+    run.flags |= data_flag::tells_delivered;
+    run.delivered_until = static_cast<uint16_t>(delivered_until_);
+    if (!has_one_capacity_ || told_capacity_ == 0) {
+        return;  // the sender would not know the capacity
+    }
+    run.flags |= data_flag::tells_posted;
+    run.posted_until = static_cast<uint16_t>(next_receive_);
+    if (!is_asked_ && announce_end_ == next_receive_) {
+        must_announce_ = false;
+        announce_since_ns_ = 0;
+    }
+}
+
+void QueuePair::on_posted_until(uint16_t number) {
+    const uint64_t end = std::min(near_next_send(number), next_send_ + attributes_.max_messages);
+    const uint64_t begin = end - std::min<uint64_t>(end, attributes_.max_messages);
+    // Those before the last one that is known are known, too: only the new ones are looked at.
+    for (uint64_t place = end; peer_capacity_ != 0 && place > begin; place--) {
+        const uint64_t granted = place - 1;
+        SendSlot& slot = send_slot(granted);
+        if (slot.granted_number == granted) {
+            break;
+        }
+        const bool is_ours =
+            slot.state != SendState::free ? slot.message_number == granted : granted >= next_send_;
+        if (!is_ours) {
+            continue;
+        }
+        slot.granted_number = granted;
+        slot.granted_bytes = peer_capacity_;
+        if (wants_grant_ && wanted_number_ == granted) {
+            wants_grant_ = false;
+            request_time_ns_ = kNoTimer;
+        }
+    }
+}
+
+bool QueuePair::make_clear_to_send(uint64_t now_ns, Transmit& out) {
     if (!must_announce_) {
         return false;
     }
+    if (hold_ns_ != 0 && told_capacity_ != 0 && !is_asked_) {
+        announce_since_ns_ = announce_since_ns_ == 0 ? now_ns : announce_since_ns_;
+        if (now_ns < announce_since_ns_ + hold_ns_) {
+            return false;
+        }
+    }
+    is_asked_ = false;
+    announce_since_ns_ = 0;
     make_control(ControlKind::clear_to_send, 0, announce_from_, out);
     for (; announce_from_ < announce_end_; announce_from_++) {
         const ReceiveSlot* slot = receive_slot(announce_from_);
-        if (!add_clear_to_send({slot == nullptr ? 0 : slot->memory.size_bytes()}, out)) {
+        const uint64_t capacity_bytes = slot == nullptr ? 0 : slot->memory.size_bytes();
+        if (!add_clear_to_send({capacity_bytes}, out)) {
             break;
         }
+        told_capacity_ = told_capacity_ == 0 ? capacity_bytes : told_capacity_;
+        has_one_capacity_ =
+            has_one_capacity_ && (capacity_bytes == 0 || capacity_bytes == told_capacity_);
     }
     must_announce_ = announce_from_ < announce_end_;
     return true;
@@ -112,7 +168,10 @@ bool QueuePair::make_clear_to_send_request(uint64_t now_ns, Transmit& out) {
     return true;
 }
 
-uint64_t QueuePair::next_timer_ns() const { return request_time_ns_; }
+uint64_t QueuePair::next_timer_ns() const {
+    const bool waits = must_announce_ && announce_since_ns_ != 0;
+    return waits ? std::min(request_time_ns_, announce_since_ns_ + hold_ns_) : request_time_ns_;
+}
 
 // The request is made by next_transmit(), which the carrier calls after every timer.
 void QueuePair::on_timer(uint64_t /*now_ns*/) {}

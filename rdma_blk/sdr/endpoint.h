@@ -50,6 +50,8 @@ struct DataRun {
     uint32_t user_immediate = 0;
     uint32_t send_time_us = 0;  // of the first packet
     uint32_t round_trip_us = 0;
+    uint16_t delivered_until = 0;  // with data_flag::tells_delivered
+    uint16_t posted_until = 0;     // with data_flag::tells_posted
     // The bytes of all packets, one behind the other; nullptr where only the protocol is simulated: the
     // receiving side then keeps its books and touches no memory.
     const unsigned char* payload = nullptr;

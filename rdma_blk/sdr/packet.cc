@@ -100,6 +100,8 @@ Result<DataRun> parse_data(PacketKind kind, ByteSpan bytes) {
     run.user_immediate = header.user_immediate;
     run.send_time_us = header.send_time_us;
     run.round_trip_us = header.round_trip_us;
+    run.delivered_until = header.delivered_until;
+    run.posted_until = header.posted_until;
     run.payload = bytes.data() + sizeof(header);
     run.payload_bytes = bytes.size() - sizeof(header);
     if (!is_known(header.scheme) || !is_consistent(run.scheme) ||
@@ -119,6 +121,8 @@ DataHeader make_data_header(const DataRun& run, uint32_t index) {
     header.user_immediate = run.user_immediate;
     header.send_time_us = run.send_time_us;
     header.round_trip_us = run.round_trip_us;
+    header.delivered_until = run.delivered_until;
+    header.posted_until = run.posted_until;
     header.scheme = static_cast<uint8_t>(run.scheme.kind);
     header.data_chunks = run.scheme.data_chunks;
     header.parity_chunks = run.scheme.parity_chunks;

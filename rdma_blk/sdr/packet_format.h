@@ -52,7 +52,10 @@ enum class SchemeKind : uint8_t {
 namespace data_flag {
 // The sender wants to hear at once what has arrived of this message.
 inline constexpr uint8_t acknowledge_now = 1;
-inline constexpr uint8_t all = acknowledge_now;
+// delivered_until and posted_until of the header mean something.
+inline constexpr uint8_t tells_delivered = 2;
+inline constexpr uint8_t tells_posted = 4;
+inline constexpr uint8_t all = acknowledge_now | tells_delivered | tells_posted;
 }  // namespace data_flag
 
 struct DataHeader {
@@ -67,7 +70,10 @@ struct DataHeader {
     uint8_t data_chunks;      // k of an erasure code, else 0
     uint8_t parity_chunks;    // m of an erasure code, else 0
     uint8_t flags;            // data_flag
-    uint32_t reserved;
+    // What the sender of this packet has received, modulo 2^16: all messages before this have been delivered; receives
+    // before this are posted, each with the capacity of the clear-to-send that came last.
+    uint16_t delivered_until;
+    uint16_t posted_until;
 };
 static_assert(sizeof(DataHeader) == 40);
 

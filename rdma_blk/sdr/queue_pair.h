@@ -119,6 +119,18 @@ class QueuePair final : public Endpoint {
     // Flags the packets that are queued from now on for a message.
     void set_data_flags(uint64_t message_number, uint8_t flags);
     void set_round_trip_us(uint32_t round_trip_us) { round_trip_us_ = round_trip_us; }
+    // Clear-to-send may wait for so long for data that tell it; data tell from here on.
+    void set_hold_ns(uint64_t hold_ns) { hold_ns_ = hold_ns; }
+    // What data tell: messages before this one have been delivered.
+    void set_delivered_until(uint64_t number) { delivered_until_ = number; }
+    // What came with data: the peer's receives before this number are posted.
+    void on_posted_until(uint16_t number);
+    // The number that its last 16 bits stand for, near the next one to be sent.
+    uint64_t near_next_send(uint16_t number) const {
+        const auto ahead = static_cast<int16_t>(number - static_cast<uint16_t>(next_send_));
+        const int64_t near = static_cast<int64_t>(next_send_) + ahead;
+        return near < 0 ? 0 : static_cast<uint64_t>(near);
+    }
 
   private:
     friend class Context;
@@ -168,6 +180,7 @@ class QueuePair final : public Endpoint {
     SendSlot* open_send(uint64_t number);
     Result<void> queue_range(SendSlot& slot, const SendRange& range);
     void drop_front_range();
+    void tell(DataRun& run);
     bool bring_sendable_to_front(uint64_t now_ns);
     bool transmit_range(uint64_t now_ns, uint32_t max_packets, Transmit& out);
     void fill_run(uint64_t now_ns, const SendSlot& slot, const SendRange& range,
@@ -180,7 +193,7 @@ class QueuePair final : public Endpoint {
 
     void on_clear_to_send(const ControlView& message);
     void on_clear_to_send_request(const ControlView& message);
-    bool make_clear_to_send(Transmit& out);
+    bool make_clear_to_send(uint64_t now_ns, Transmit& out);
     bool make_clear_to_send_request(uint64_t now_ns, Transmit& out);
     bool make_user_control(Transmit& out);
 
@@ -206,6 +219,16 @@ class QueuePair final : public Endpoint {
     uint64_t announce_from_ = 0;
     uint64_t announce_end_ = 0;
     bool must_announce_ = false;
+    // With hold_ns_: since when it waits (0: not yet); whether the sender has asked; whether it has heard of a capacity
+    // that all receives have.
+    uint64_t hold_ns_ = 0;
+    uint64_t announce_since_ns_ = 0;
+    bool is_asked_ = false;
+    uint64_t told_capacity_ = 0;
+    bool has_one_capacity_ = true;
+    uint64_t delivered_until_ = 0;
+    // Sender: of the clear-to-send that came last.
+    uint64_t peer_capacity_ = 0;
     // Sender: the message whose clear-to-send is missing.
     bool wants_grant_ = false;
     uint64_t wanted_number_ = 0;

@@ -17,6 +17,8 @@ Result<uint64_t> QueuePair::recv_post(const RegisteredMemory& memory) {
     if (slot.posted || capacity_bytes > attributes_.bytes_in_flight - posted_bytes_) {
         return Error::eagain;
     }
+    has_one_capacity_ =
+        has_one_capacity_ && (told_capacity_ == 0 || capacity_bytes == told_capacity_);
     slot.posted = true;
     slot.message_number = next_receive_;
     slot.memory = memory;

@@ -215,6 +215,7 @@ bool QueuePair::transmit_range(uint64_t now_ns, uint32_t max_packets, Transmit& 
         fill_run(now_ns, slot, range, count, out.run);
         out.is_control = false;
         out.control_bytes = 0;
+        tell(out.run);
         statistics_.packets_sent += count;
         if (count == range.packet_count) {
             drop_front_range();
@@ -230,7 +231,7 @@ bool QueuePair::transmit_range(uint64_t now_ns, uint32_t max_packets, Transmit& 
 }
 
 bool QueuePair::next_control(uint64_t now_ns, Transmit& out) {
-    return make_clear_to_send(out) || make_clear_to_send_request(now_ns, out) ||
+    return make_clear_to_send(now_ns, out) || make_clear_to_send_request(now_ns, out) ||
            make_user_control(out);
 }
 

@@ -44,6 +44,10 @@ struct ReliabilityAttributes {
     // After this long without a word of the peer while something is expected of it, or without progress of a message
     // that is repeated, the connection has failed. 1 to kMaxGiveUpNs.
     uint64_t give_up_ns = kDefaultGiveUpNs;
+    // For traffic in both directions (requests and answers): acknowledgements of small messages that came without a
+    // loss, and clear-to-send, may wait for so long for a packet of data that tells them by the way; 0: they go at
+    // once. Less than kMinTimeoutNs. Receives should have one capacity then.
+    uint32_t hold_us = 0;
     // Groups of an erasure code whose parity is kept at the same time, by a receiver; each takes up to
     // parity_buffer_chunks chunks of memory. 0: no parity is kept, everything that is lost is repeated.
     uint32_t parity_groups = kDefaultParityGroups;

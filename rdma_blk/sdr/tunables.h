@@ -55,6 +55,11 @@ inline constexpr uint32_t kReorderChunks = 3;
 // A gap that was asked for is asked for again after this share of a round trip, in which its variation is contained.
 inline constexpr uint32_t kRepeatNackPercent = 102;
 
+// Messages of at most this many chunks can be acknowledged by packets of the other direction; but for one of so many,
+// so that round trips are measured.
+inline constexpr uint32_t kHeldChunks = 4;
+inline constexpr uint64_t kMeasuredMessages = 64;
+
 // An acknowledgement is sent after this many new chunks, or this share of a round trip.
 inline constexpr uint32_t kAcknowledgeChunks = 256;
 inline constexpr uint32_t kAcknowledgePercent = 12;

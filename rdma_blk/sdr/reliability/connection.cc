@@ -29,7 +29,8 @@ Result<std::unique_ptr<ReliableConnection>> reliable_connection_create(
     if (!is_known_scheme(attributes.scheme) || attributes.initial_round_trip_us == 0 ||
         attributes.timeout_percent <= 100 || attributes.give_up_ns == 0 ||
         attributes.give_up_ns > kMaxGiveUpNs || attributes.initial_loss < 0 ||
-        attributes.initial_loss > 1 || attributes.parity_buffer_chunks > kMaxParityChunks) {
+        attributes.initial_loss > 1 || uint64_t{attributes.hold_us} * 1000 >= kMinTimeoutNs ||
+        attributes.parity_buffer_chunks > kMaxParityChunks) {
         return Error::einval;
     }
     std::unique_ptr<QueuePair> queue_pair = TRY(context.qp_create(queue_pair_attributes));
@@ -68,9 +69,11 @@ Result<void> Connection::allocate() {
     words_.reset(new (std::nothrow) uint64_t[kBitmaps * count * words]());
     ended_.reset(new (std::nothrow) Ended[2 * count]);
     answers_.reset(new (std::nothrow) uint64_t[2 * count]);
+    held_.reset(new (std::nothrow) uint64_t[count]);
+    queue_pair_->set_hold_ns(uint64_t{attributes_.hold_us} * 1000);
     completions_.reset(new (std::nothrow) Completion[2 * count]);
     if (sending_ == nullptr || receiving_ == nullptr || words_ == nullptr || ended_ == nullptr ||
-        answers_ == nullptr || completions_ == nullptr) {
+        answers_ == nullptr || held_ == nullptr || completions_ == nullptr) {
         return Error::enomem;
     }
     uint64_t* next = words_.get();
@@ -258,6 +261,7 @@ void Connection::complete_send(Sending& sending, bool ok, Error error) {
 void Connection::close_receive(Receiving& receiving, bool delivered) {
     const uint64_t number = receiving.message_number;
     const QueuePair::ReceiveSlot* slot = queue_pair_->receive_slot(number);
+    const bool is_held = delivered && may_hold(receiving, *slot);
     Completion completion;
     completion.message_number = number;
     completion.ok = delivered;
@@ -273,7 +277,11 @@ void Connection::close_receive(Receiving& receiving, bool delivered) {
     open_receives_--;
     begun_receives_ -= receiving.round_trip_us == 0 ? 0 : 1;
     note_end(receiving, delivered);
-    answer_late(number);
+    if (is_held) {
+        hold_answer(receiving);
+    } else {
+        answer_late(number);
+    }
     while (oldest_receive_ < next_receive_ && !this->receiving(oldest_receive_).open) {
         oldest_receive_++;
     }

@@ -120,6 +120,11 @@ class Connection final : public ReliableConnection {
     void ask_silent(uint64_t now_ns, const QueuePair::ReceiveSlot& slot, Receiving& receiving);
     void set_asks_tail(Receiving& receiving, bool asks);
     void answer_late(uint64_t number);
+    bool may_hold(const Receiving& receiving, const QueuePair::ReceiveSlot& slot) const;
+    void hold_answer(const Receiving& receiving);
+    void release_held(uint64_t now_ns);
+    void forget_held();
+    void on_told(const DataRun& run);
 
     // ---- connection_answers.cc ----
     bool make_answer(uint64_t now_ns, Transmit& out);
@@ -157,6 +162,11 @@ class Connection final : public ReliableConnection {
     std::unique_ptr<uint64_t[]> answers_;  // ring of message numbers whose end is to be told
     uint32_t answers_first_ = 0;
     uint32_t answers_count_ = 0;
+    // Messages whose end will be told by data, or at held_ns_ by acknowledgements.
+    std::unique_ptr<uint64_t[]> held_;
+    uint32_t held_count_ = 0;
+    uint64_t held_ns_ = 0;
+    bool peer_knows_round_trip_ = false;
     std::unique_ptr<Completion[]> completions_;
     uint32_t completions_first_ = 0;
     uint32_t completions_count_ = 0;

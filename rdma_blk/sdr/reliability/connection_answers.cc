@@ -6,7 +6,69 @@
 
 namespace tiffin::rdma_blk::sdr {
 
+// ---- Ends that data tell by the way -----------------------------------------------------------------------
+
+// What had losses is told at once, with their number; and a sender that knows no round trip must learn it.
+bool Connection::may_hold(const Receiving& receiving, const QueuePair::ReceiveSlot& slot) const {
+    return attributes_.hold_us != 0 && slot.chunk_count <= kHeldChunks &&
+           receiving.missed_chunks == 0 && peer_knows_round_trip_ &&
+           receiving.message_number % kMeasuredMessages != 0 &&
+           held_count_ < queue_attributes_.max_messages;
+}
+
+void Connection::hold_answer(const Receiving& receiving) {
+    if (held_count_ == 0) {
+        held_ns_ = receiving.echo_arrival_ns + uint64_t{attributes_.hold_us} * 1000;
+    }
+    held_[held_count_++] = receiving.message_number;
+}
+
+void Connection::release_held(uint64_t now_ns) {
+    if (held_count_ == 0 || now_ns < held_ns_) {
+        return;
+    }
+    for (uint32_t index = 0; index < held_count_; index++) {
+        answer_late(held_[index]);
+    }
+    held_count_ = 0;
+}
+
+// Data have been sent that tell of all messages before the oldest open one.
+void Connection::forget_held() {
+    uint32_t kept = 0;
+    for (uint32_t index = 0; index < held_count_; index++) {
+        if (held_[index] >= oldest_receive_) {
+            held_[kept++] = held_[index];
+        }
+    }
+    held_count_ = kept;
+}
+
+// What came with data of the other direction. Only what was sent can have been delivered.
+void Connection::on_told(const DataRun& run) {
+    if ((run.flags & data_flag::tells_delivered) != 0) {
+        const uint64_t until =
+            std::min(queue_pair_->near_next_send(run.delivered_until), first_pass_);
+        for (uint64_t number = oldest_send_; number < until; number++) {
+            const Sending* told = active_sending(number);
+            if (told == nullptr || told->chunk_count > kHeldChunks) {
+                continue;  // larger ones have an acknowledgement of their own
+            }
+            loss_.add(std::min<double>(told->repeated_count, told->chunk_count), told->chunk_count);
+            statistics_.loss = loss_.loss();
+            complete_send(sending(number), true, Error::eio);
+        }
+        trim_sent_log();
+    }
+    if ((run.flags & data_flag::tells_posted) != 0) {
+        queue_pair_->on_posted_until(run.posted_until);
+    }
+}
+
+// ---- Answers ----------------------------------------------------------------------------------------------
+
 bool Connection::make_answer(uint64_t now_ns, Transmit& out) {
+    release_held(now_ns);
     return make_ended_answer(now_ns, out) || make_request(now_ns, out) ||
            make_progress_answer(now_ns, out);
 }

@@ -13,6 +13,7 @@ void Connection::on_data(uint64_t now_ns, const DataRun& run) {
         must_tell_failure_ = true;  // whoever still sends has not heard
         return;
     }
+    on_told(run);
     const Arrival arrival = queue_pair_->place(run);
     if (arrival.kind != Arrival::Kind::not_posted && arrival.kind != Arrival::Kind::malformed) {
         senders_next_ = std::max(senders_next_, run.message_number + 1);
@@ -56,6 +57,7 @@ void Connection::on_data(uint64_t now_ns, const DataRun& run) {
 
 void Connection::note_arrival(uint64_t now_ns, const DataRun& run,
                               const QueuePair::ReceiveSlot& slot, Receiving& receiving) {
+    peer_knows_round_trip_ = run.round_trip_us != 0;
     if (run.round_trip_us != 0) {
         peer_round_trip_us_ = std::min(run.round_trip_us, kMaxRoundTripUs);
     }

@@ -60,6 +60,7 @@ uint64_t Connection::next_timer_ns() const {
     }
     uint64_t next_ns = queue_pair_->next_timer_ns();
     next_ns = std::min({next_ns, sender_timer_ns(), receiver_timer_ns()});
+    next_ns = held_count_ > 0 ? std::min(next_ns, held_ns_) : next_ns;
     if (waits_for_peer()) {
         next_ns = std::min(next_ns, last_heard_ns_ + attributes_.give_up_ns);
     }

@@ -30,6 +30,7 @@ bool Connection::next_transmit(uint64_t now_ns, uint32_t max_packets, Transmit& 
         }
     }
     queue_next(now_ns, max_packets);
+    queue_pair_->set_delivered_until(oldest_receive_);
     if (!queue_pair_->next_transmit(now_ns, max_packets, out)) {
         return false;
     }
@@ -164,6 +165,7 @@ void Connection::encode_group(const Sending& sending, const GroupShape& shape) {
 void Connection::note_transmitted(uint64_t now_ns, const DataRun& run) {
     Sending& message = sending(run.message_number);
     message.last_event_ns = now_ns;
+    forget_held();
     if (run.kind != PacketKind::data) {
         return;
     }

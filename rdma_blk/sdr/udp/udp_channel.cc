@@ -222,10 +222,20 @@ uint32_t UdpChannel::packets_allowed(uint64_t now_ns) {
 }
 
 bool UdpChannel::transmit(uint64_t now_ns, Endpoint& endpoint) {
-    if (now_ns >= feedback_ns_) {
+    const bool is_feedback_due = now_ns >= feedback_ns_;
+    if (is_feedback_due && unreported_ >= kFeedbackPackets) {
+        send_feedback(now_ns);  // the peer may wait for it to go on
+    }
+    const bool has_more = transmit_data(now_ns, endpoint);
+    // Behind data it wakes nobody.
+    if (is_feedback_due && feedback_ns_ != kNoTimer) {
         send_feedback(now_ns);
     }
     published_ = statistics_;
+    return has_more;
+}
+
+bool UdpChannel::transmit_data(uint64_t now_ns, Endpoint& endpoint) {
     is_full_ = false;
     for (uint32_t sent = 0; sent < kReceiveBatch && !is_full_; sent++) {
         const uint32_t packets = packets_allowed(now_ns);

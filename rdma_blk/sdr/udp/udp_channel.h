@@ -53,6 +53,7 @@ class UdpChannel {
 
     void take_datagram(uint64_t now_ns, ByteSpan datagram);
     void on_feedback(uint64_t now_ns, ByteSpan body);
+    bool transmit_data(uint64_t now_ns, Endpoint& endpoint);
     void send_run(uint64_t now_ns, const DataRun& run);
     void send_control(uint64_t now_ns, const Transmit& out);
     void send_small(DatagramHeader header, const void* bytes, size_t size_bytes);

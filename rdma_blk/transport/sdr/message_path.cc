@@ -17,6 +17,8 @@ constexpr uint32_t kMostPacketBytes = 8192;
 // Of an erasure code's parity, for as many groups as a few messages of 1 MiB have in small packets.
 constexpr uint32_t kParityGroups = 64;
 constexpr uint32_t kInitialRoundTripUs = 1000;
+// An answer acknowledges its request, and the next request that answer.
+constexpr uint32_t kHoldUs = 1000;
 constexpr uint64_t kBlockedRetryNs = 1'000'000;
 
 static_assert(wire::kMinDatagramPayloadBytes == sdr::kMinPacketBytes);
@@ -101,6 +103,7 @@ Result<void> MessagePath::start(const wire::DatagramPathEnd& agreed, const socka
         reliability.scheme = options_.scheme;
     }
     reliability.initial_round_trip_us = kInitialRoundTripUs;
+    reliability.hold_us = kHoldUs;
     reliability.give_up_ns = options_.give_up_ns;
     reliability.parity_groups = kParityGroups;
     const size_t count = agreed.message_count;
@@ -145,7 +148,9 @@ bool MessagePath::take(uint64_t now_ns) {
 }
 
 void MessagePath::transmit(uint64_t now_ns) {
-    (void)channel_->transmit(now_ns, *connection_);
+    constexpr int kTurns = 4;  // a message of the largest size takes two
+    for (int turn = 0; turn < kTurns && channel_->transmit(now_ns, *connection_); turn++) {
+    }
     take_completions();
 }
 

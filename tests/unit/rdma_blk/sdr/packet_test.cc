@@ -70,7 +70,7 @@ TEST(Packet, BrokenDataIsRefused) {
     EXPECT_TRUE(refused([](DataHeader& header) { header.parity_chunks = kMaxParityChunks + 1; }));
     EXPECT_TRUE(refused([](DataHeader& header) { header.data_chunks = 7; }));
     EXPECT_TRUE(refused([](DataHeader& header) { header.scheme = 1; }));  // and k, m
-    EXPECT_TRUE(refused([](DataHeader& header) { header.flags = 2; }));
+    EXPECT_TRUE(refused([](DataHeader& header) { header.flags = 8; }));
     EXPECT_TRUE(refused([](DataHeader& header) { header.message_bytes = 0; }));
     EXPECT_TRUE(refused([](DataHeader& header) { header.packet_index = kMaxPacketsPerMessage; }));
     EXPECT_FALSE(parsed(datagram_of(make_data_header(sample_run(), 0), 0)).ok());

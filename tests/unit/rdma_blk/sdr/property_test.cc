@@ -94,6 +94,7 @@ class Transfer {
         attributes_.parity_groups = random_() % 4 == 0 ? 1 : 64;
         attributes_.parity_buffer_chunks = random_() % 8 == 0 ? 2 : kMaxParityChunks;
         attributes_.automatic = random_() % 5 == 0;
+        attributes_.hold_us = seed % 3 == 0 ? 0 : static_cast<uint32_t>(seed % 2000);
         left_ = make();
         right_ = make();
         EXPECT_TRUE(left_->connect(right_->info_get()).ok());
