@@ -168,7 +168,10 @@ class TcpMemory final : public RemoteMemory, private Patience {
     Result<size_t> offer_request_path(MutableByteSpan parameters) REQUIRES(mutex_);
     void finish_request_join() REQUIRES(mutex_);
     void receive_from_both() REQUIRES(mutex_);
+    bool meets_answer() REQUIRES(mutex_);
+    bool receive_from_path() REQUIRES(mutex_);
     void serve_request_path() REQUIRES(mutex_);
+    void look_at_answers() REQUIRES(mutex_);
     Result<void> handle_path_answers() REQUIRES(mutex_);
     Result<void> handle_path_answer(const RequestPath::Answer& answer) REQUIRES(mutex_);
     void lead(const Operation& operation) REQUIRES(mutex_);
@@ -263,6 +266,7 @@ class TcpMemory final : public RemoteMemory, private Patience {
     bool has_leader_ GUARDED_BY(mutex_) = false;
     uint64_t lead_count_ GUARDED_BY(mutex_) = 0;
     OperationWaiters waiters_ GUARDED_BY(mutex_);
+    uint32_t looks_ GUARDED_BY(mutex_) = 0;          // at answers, since the stream was looked at
     BusyPoll busy_poll_;                             // with the lead
     Operation* receiving_ = nullptr;                 // with the lead: whose payload is on its way
     wire::Response response_{};                      // with the lead: the answer it belongs to

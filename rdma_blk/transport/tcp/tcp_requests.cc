@@ -17,6 +17,8 @@ namespace {
 
 // A thread that submits may set a timer of the path that the leader, asleep, does not know of: it looks this often.
 constexpr uint64_t kLongestSleepNs = 10'000'000;
+// Who meets answers without sleeping looks at the stream after so many.
+constexpr uint32_t kLooksForStream = 64;
 
 }  // namespace
 
@@ -51,9 +53,15 @@ void TcpMemory::finish_request_join() {
 
 // Sleeps until something came on one of the two, and looks at it.
 void TcpMemory::receive_from_both() {
+    const bool has_output = !connection_->writer().empty();
+    if (!has_output && looks_ % kLooksForStream != 0 && meets_answer()) {
+        looks_++;
+        look_at_answers();
+        return;
+    }
+    looks_ = 1;
     const uint64_t now = host::monotonic_ns();
     const uint64_t next = std::min(extension_.requests->next_time_ns(now), now + kLongestSleepNs);
-    const bool has_output = !connection_->writer().empty();
     pollfd ready[2] = {
         {extension_.requests->socket(), POLLIN, 0},
         {connection_->socket(), static_cast<short>(POLLIN | (has_output ? POLLOUT : 0)), 0}};
@@ -61,6 +69,7 @@ void TcpMemory::receive_from_both() {
     statistics_.system_calls++;
     mutex_.unlock();
     (void)ppoll(ready, 2, &sleep, nullptr);
+    busy_poll_.slept();
     mutex_.lock();
     if (has_output && state_ == ConnectionState::ready) {
         flush_output();
@@ -71,15 +80,41 @@ void TcpMemory::receive_from_both() {
     serve_request_path();
 }
 
+// Whether something comes on the path before it is time to sleep.
+bool TcpMemory::meets_answer() {
+    mutex_.unlock();
+    const bool meets = busy_poll_.meets([this] {
+        MutexLock lock(mutex_);
+        // Another thread may have ended the connection.
+        return is_broken_ || state_ != ConnectionState::ready || receive_from_path();
+    });
+    mutex_.lock();
+    return meets;
+}
+
+bool TcpMemory::receive_from_path() {
+    const bool has_come = extension_.requests->receive(host::monotonic_ns());
+    receive_calls_ += has_come ? 1 : 0;
+    return has_come;
+}
+
 void TcpMemory::serve_request_path() {
-    if (state_ != ConnectionState::ready || is_broken_ || !has_request_path()) {
+    if (state_ == ConnectionState::ready && !is_broken_ && has_request_path()) {
+        receive_from_path();
+        look_at_answers();
+    }
+}
+
+void TcpMemory::look_at_answers() {
+    if (state_ != ConnectionState::ready || !has_request_path()) {
+        return;
+    }
+    if (is_broken_) {
+        break_connection();
         return;
     }
     RequestPath& path = *extension_.requests;
     const bool was_up = path.is_up();
-    if (path.receive(host::monotonic_ns())) {
-        receive_calls_++;
-    }
     const auto handled = handle_path_answers();
     if (!handled.ok()) {
         abort_connection();
