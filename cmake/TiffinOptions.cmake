@@ -27,13 +27,17 @@ option(TIFFIN_WARNINGS_AS_ERRORS "Stop at the first compiler warning" ON)
 if(TIFFIN_SANITIZE MATCHES "address")
     set(TIFFIN_TEST_OPTIONS -O0)
     set(TIFFIN_TOOL_OPTIONS -O0)
+elseif(TIFFIN_SANITIZE)
+    set(TIFFIN_TEST_OPTIONS -O0)
 elseif(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
     set(TIFFIN_TEST_OPTIONS -O1 -g1)
 endif()
 
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-    set(CMAKE_CXX_COMPILER_LAUNCHER "${CCACHE_PROGRAM}")
+    # Without this it passes by what is compiled with a precompiled header (tests, under sanitizers).
+    set(CMAKE_CXX_COMPILER_LAUNCHER
+        "${CMAKE_COMMAND}" -E env CCACHE_SLOPPINESS=pch_defines,time_macros "${CCACHE_PROGRAM}")
 endif()
 
 # Warnings are separate from the rest, since the freestanding build wants them and nothing else.

@@ -8,6 +8,23 @@ if(TIFFIN_SANITIZE)
     set(TIFFIN_TEST_TIMEOUT_SECONDS 600)
 endif()
 
+# The headers that nearly every test includes are read once. Only where continuous integration compiles everything and
+# nobody edits: elsewhere, a file that forgets an include is to be noticed.
+function(tiffin_precompile_for_tests name)
+    get_property(first GLOBAL PROPERTY TIFFIN_PRECOMPILED_BY)
+    if(first)
+        target_precompile_headers(${name} REUSE_FROM ${first})
+        return()
+    endif()
+    set_property(GLOBAL PROPERTY TIFFIN_PRECOMPILED_BY ${name})
+    target_precompile_headers(${name} PRIVATE
+        <gmock/gmock.h> <gtest/gtest.h> <algorithm> <atomic> <chrono> <functional> <map> <memory>
+        <random> <string> <thread> <vector>)
+    if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+        target_compile_options(${name} PRIVATE "SHELL:-Xclang -fno-pch-timestamp")
+    endif()
+endfunction()
+
 # tiffin_test(NAME LABEL label SOURCES source... [LINK library...])
 function(tiffin_test name)
     cmake_parse_arguments(PARSE_ARGV 1 arg "" "LABEL" "SOURCES;LINK")
@@ -16,6 +33,7 @@ function(tiffin_test name)
     tiffin_link(${name} PRIVATE ${arg_LINK} tiffin_test_support tiffin_check tiffin_tools_common
                 tiffin_fuse tiffin_server tiffin_simulation tiffin_host GTest::gmock GTest::gtest GTest::gtest_main)
     if(TIFFIN_SANITIZE)
+        tiffin_precompile_for_tests(${name})
         set(shares 4)
         math(EXPR last "${shares} - 1")
         foreach(share RANGE ${last})
