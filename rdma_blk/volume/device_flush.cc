@@ -47,19 +47,30 @@ bool RemoteBlockDevice::take_dirty_ranges() {
     return any;
 }
 
-// Lets go of the writers that were held back.
 void RemoteBlockDevice::end_flush() {
     {
         MutexLock lock(mutex_);
         flushing_ = false;
-        ++flush_count_;
+    }
+    release_writers();
+}
+
+// Lets those that were held back try again: what they write to may have been flushed.
+void RemoteBlockDevice::release_writers() {
+    bool were_held = false;
+    {
+        MutexLock lock(mutex_);
+        ++flush_step_;
         while (Transfer* transfer = held_.pop()) {
             waiting_.push(*transfer);
             waiting_count_.fetch_add(1);
+            were_held = true;
         }
-        flush_ended_.notify_all();
+        flush_stepped_.notify_all();
     }
-    wake_worker();
+    if (were_held) {
+        wake_worker();
+    }
 }
 
 // Rounds, in each of which every server gets one operation with as many ranges as it takes.
@@ -100,18 +111,19 @@ bool RemoteBlockDevice::flush_round() {
         server->memory->wait(server->flush_operation);
         const bool flushed = server->flush_operation.outcome == Outcome::executed;
         server->dirty.put(server->ranges, server->range_count, flushed);
+        release_writers();
         all_flushed = all_flushed && flushed;
     }
     return all_flushed;
 }
 
-// A writer that was held back. It tries again at the end of the flush; when that has ended meanwhile, at
+// A writer that was held back. It tries again when a part of the flush has ended; when all of it has meanwhile, at
 // once.
 void RemoteBlockDevice::wait_for_flush() {
     MutexLock lock(mutex_);
-    const uint64_t seen = flush_count_;
-    while (flushing_ && flush_count_ == seen) {
-        flush_ended_.wait(mutex_);
+    const uint64_t seen = flush_step_;
+    while (flushing_ && flush_step_ == seen) {
+        flush_stepped_.wait(mutex_);
     }
 }
 

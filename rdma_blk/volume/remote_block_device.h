@@ -126,6 +126,7 @@ class RemoteBlockDevice final : public vfs::BlockDevice {
     void begin_flush();
     bool take_dirty_ranges();
     void end_flush();
+    void release_writers();
     bool flush_round();
 
     // ---- Ordered writes: device_ordered.cc
@@ -164,11 +165,11 @@ class RemoteBlockDevice final : public vfs::BlockDevice {
     host::Semaphore flush_permit_{1};
 
     mutable host::Mutex mutex_{host::LockClass::leaf};
-    host::Condition flush_ended_;
+    host::Condition flush_stepped_;
     bool flushing_ GUARDED_BY(mutex_) = false;
-    uint64_t flush_count_ GUARDED_BY(mutex_) = 0;
+    uint64_t flush_step_ GUARDED_BY(mutex_) = 0;
     TransferQueue waiting_ GUARDED_BY(mutex_);  // for a free operation
-    TransferQueue held_ GUARDED_BY(mutex_);     // for the end of the flush
+    TransferQueue held_ GUARDED_BY(mutex_);     // for the end of a part of the flush
     RequestQueue requests_ GUARDED_BY(mutex_);  // for a free transfer
     RequestQueue flushes_ GUARDED_BY(mutex_);
     std::atomic<uint32_t> waiting_count_{0};  // in waiting_ and requests_

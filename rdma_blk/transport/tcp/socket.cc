@@ -2,7 +2,6 @@
 #include "rdma_blk/transport/tcp/socket.h"
 
 #include <fcntl.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -14,6 +13,7 @@
 #include <cstring>
 
 #include "fs/vfs/host.h"
+#include "rdma_blk/transport/tcp/name_lookup.h"
 
 namespace tiffin::rdma_blk {
 
@@ -94,23 +94,13 @@ Result<Socket> connect_to(const addrinfo& target, uint64_t deadline_ns, Patience
 
 Result<Socket> connect_tcp(const RemoteAddress& address, uint64_t deadline_ns, Patience& patience,
                            std::string& problem) {
-    addrinfo hints{};
-    hints.ai_family = AF_UNSPEC;
-    hints.ai_socktype = SOCK_STREAM;
-    hints.ai_flags = AI_NUMERICSERV;
-    addrinfo* found = nullptr;
-    const std::string port = std::to_string(address.port);
-    const int status = getaddrinfo(address.host.c_str(), port.c_str(), &hints, &found);
-    if (status != 0) {
-        problem = gai_strerror(status);
-        return status == EAI_AGAIN ? Error::eio : Error::enxio;
-    }
+    const Addresses found = TRY(look_up(address, deadline_ns, patience, problem));
     uint64_t left = 0;
-    for (const addrinfo* target = found; target != nullptr; target = target->ai_next) {
+    for (const addrinfo* target = found.get(); target != nullptr; target = target->ai_next) {
         left++;
     }
     Error error = Error::eio;
-    for (const addrinfo* target = found; target != nullptr && error != Error::ecanceled;
+    for (const addrinfo* target = found.get(); target != nullptr && error != Error::ecanceled;
          target = target->ai_next) {
         // A dead address must not use up the time of those behind it.
         const uint64_t now = host::monotonic_ns();
@@ -118,12 +108,10 @@ Result<Socket> connect_tcp(const RemoteAddress& address, uint64_t deadline_ns, P
         left--;
         auto connected = connect_to(*target, now + share, patience, problem);
         if (connected.ok()) {
-            freeaddrinfo(found);
             return connected;
         }
         error = connected.error();
     }
-    freeaddrinfo(found);
     return error;
 }
 

@@ -202,6 +202,7 @@ class TcpMemory final : public RemoteMemory, private Patience {
     void finish_path_question(bool is_lost) REQUIRES(mutex_);
     Result<void> handle_one_sided_joined() REQUIRES(mutex_);
     void finish_join() REQUIRES(mutex_);
+    uint32_t sum_up(const Operation& operation) REQUIRES(mutex_);
     void finish_operation(Operation& operation) REQUIRES(mutex_);
     void abort_connection() REQUIRES(mutex_);
     void break_connection() REQUIRES(mutex_);

@@ -255,21 +255,27 @@ Result<void> TcpMemory::handle_payload() {
         return {};
     }
     Operation& operation = *std::exchange(receiving_, nullptr);
-    if ((response_.flags & wire::response_flag::has_checksum) != 0) {
-        uint32_t checksum = 0;
-        for (size_t i = 0; i < operation.buffer_count; i++) {
-            checksum =
-                host::crc32c(checksum, operation.buffers[i].data, operation.buffers[i].size_bytes);
-        }
-        if (checksum != response_.payload_checksum) {
-            host::log(
-                host::LogLevel::warning,
-                "remote memory: the data of an answer were damaged on their way; reconnecting");
-            return Error::eproto;
-        }
+    if ((response_.flags & wire::response_flag::has_checksum) != 0 &&
+        sum_up(operation) != response_.payload_checksum) {
+        host::log(host::LogLevel::warning,
+                  "remote memory: the data of an answer were damaged on their way; reconnecting");
+        return Error::eproto;
     }
     finish_operation(operation);
     return {};
+}
+
+// The checksum of what was received. Others may submit meanwhile: with the lead nobody else ends the connection, and
+// nothing completes the operation.
+uint32_t TcpMemory::sum_up(const Operation& operation) {
+    mutex_.unlock();
+    uint32_t checksum = 0;
+    for (size_t i = 0; i < operation.buffer_count; i++) {
+        checksum =
+            host::crc32c(checksum, operation.buffers[i].data, operation.buffers[i].size_bytes);
+    }
+    mutex_.lock();
+    return checksum;
 }
 
 void TcpMemory::finish_operation(Operation& operation) {

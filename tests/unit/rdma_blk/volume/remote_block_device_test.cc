@@ -421,6 +421,32 @@ TEST(RemoteBlockDevice, WritesWaitForTheFlushOfTheirPlaceOnly) {
     EXPECT_EQ(volume.servers[0]->durable, volume.servers[0]->data);
 }
 
+TEST(RemoteBlockDevice, WritesDoNotWaitForWhatIsFlushedElsewhere) {
+    constexpr uint64_t kStripe = 65536;
+    TestVolume volume(2, 4 * kMiB, Durability::power);
+    auto device = volume.open({.write = true, .stripe_bytes = kStripe});
+    ASSERT_NE(device, nullptr);
+    ASSERT_TRUE(write_bytes(*device, 0, pattern(4096, 1)).ok());
+    ASSERT_TRUE(write_bytes(*device, kStripe, pattern(4096, 1)).ok());
+    for (LocalMemory* memory : volume.memories) {
+        memory->hold();
+    }
+    std::thread flusher([&] { EXPECT_TRUE(device->flush().ok()); });
+    for (LocalMemory* memory : volume.memories) {
+        memory->wait_until_pending(1);
+    }
+    Bytes bytes = pattern(4096, 2);
+    Waited write(vfs::IoOperation::write, 0, bytes);
+    device->submit(write.request);
+    std::thread synchronous([&] { EXPECT_TRUE(write_bytes(*device, 8192, bytes).ok()); });
+    volume.memories[0]->let_go();
+    EXPECT_EQ(write.wait(), 0);
+    synchronous.join();
+    EXPECT_EQ(volume.memories[1]->pending(), 1U) << "its flush";
+    volume.memories[1]->let_go();
+    flusher.join();
+}
+
 TEST(RemoteBlockDevice, FlushThroughSubmit) {
     TestVolume volume(1, 4 * kMiB, Durability::power);
     auto device = volume.open();
