@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 namespace tiffin::rdma_blk {
@@ -13,6 +14,27 @@ using Counter = std::atomic<uint64_t>;
 inline void count(Counter& counter, uint64_t by = 1) {
     counter.fetch_add(by, std::memory_order_relaxed);
 }
+
+// How long something took that may take long, by powers of four of a millisecond. Not for what is done within a
+// request's turn.
+struct DurationCounters {
+    static constexpr uint64_t kFirstBoundNs = 250'000;
+    static constexpr size_t kBounds = 8;  // 0.25 ms to 4.1 s
+
+    static constexpr uint64_t bound_ns(size_t index) { return kFirstBoundNs << (2 * index); }
+    void note(uint64_t duration_ns) {
+        size_t index = 0;
+        while (index < kBounds && duration_ns > bound_ns(index)) {
+            index++;
+        }
+        count(buckets[index]);
+        count(sum_ns, duration_ns);
+    }
+
+    Counter buckets[kBounds +
+                    1]{};  // each up to its bound and above the one before; the last one: the rest
+    Counter sum_ns{0};
+};
 
 // Of one volume, since its start in this process.
 struct VolumeCounters {
@@ -35,6 +57,7 @@ struct VolumeCounters {
     Counter flushes{0};
     Counter flush_errors{0};
     Counter flushed_bytes{0};
+    DurationCounters flush_durations;  // from the turn of a request to its answer, with a backing
 };
 
 // Of the whole server.

@@ -7,6 +7,7 @@
 #include <prometheus/text_serializer.h>
 
 #include <exception>
+#include <limits>
 
 namespace tiffin::rdma_blk {
 namespace {
@@ -83,6 +84,22 @@ const std::vector<VolumeCounter>& volume_counters() {
     return counters;
 }
 
+void add_durations(MetricFamily& family, const Labels& labels, const DurationCounters& durations) {
+    prometheus::ClientMetric metric;
+    metric.label = labels;
+    uint64_t total = 0;
+    for (size_t index = 0; index <= DurationCounters::kBounds; index++) {
+        total += durations.buckets[index].load();
+        const double bound_s = index < DurationCounters::kBounds
+                                   ? static_cast<double>(DurationCounters::bound_ns(index)) / 1e9
+                                   : std::numeric_limits<double>::infinity();
+        metric.histogram.bucket.push_back({total, bound_s});
+    }
+    metric.histogram.sample_count = total;
+    metric.histogram.sample_sum = static_cast<double>(durations.sum_ns.load()) / 1e9;
+    family.metric.push_back(std::move(metric));
+}
+
 void collect_volume_counters(Server& server, const std::vector<VolumeInfo>& volumes,
                              std::vector<MetricFamily>& families) {
     for (const VolumeCounter& counter : volume_counters()) {
@@ -109,6 +126,13 @@ void collect_volume_counters(Server& server, const std::vector<VolumeInfo>& volu
         for (size_t kind = 1; volume && kind < std::size(kOperations); kind++) {
             add_value(requests, {{"volume", info.name}, {"operation", kOperations[kind]}},
                       static_cast<double>(volume->counters().requests[kind].load()));
+        }
+    }
+    MetricFamily& flushes = add_family(families, "tiffind_flush_seconds",
+                                       "How long flushes to backings took", MetricType::Histogram);
+    for (const VolumeInfo& info : volumes) {
+        if (const auto volume = server.find_volume(info.name.c_str())) {
+            add_durations(flushes, {{"volume", info.name}}, volume->counters().flush_durations);
         }
     }
     MetricFamily& refused =

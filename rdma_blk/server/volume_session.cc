@@ -5,6 +5,8 @@
 #include <cstring>
 #include <new>
 
+#include "fs/vfs/host.h"
+#include "rdma_blk/transport/shm/unit_copy.h"
 #include "rdma_blk/wire/parse.h"
 
 namespace tiffin::rdma_blk {
@@ -17,6 +19,15 @@ OperationKind kind_of(const wire::Request& request) {
 size_t answer_bytes(const wire::Request& request) {
     return sizeof(wire::MessageHeader) + sizeof(wire::Response) +
            (kind_of(request) == OperationKind::read ? request.length_bytes : 0);
+}
+
+void write_memory(unsigned char* place, ByteSpan payload) {
+    if (payload.size() >= kStreamedBytes && can_copy_units()) {
+        const vfs::IoVector piece{const_cast<unsigned char*>(payload.data()), payload.size()};
+        copy_units(place, &piece, 1);
+    } else if (!payload.empty()) {
+        std::memcpy(place, payload.data(), payload.size());
+    }
 }
 
 }  // namespace
@@ -87,9 +98,7 @@ void VolumeSession::execute(const std::shared_ptr<SessionPath>& path, const wire
             count(place_.counters->bytes_read, request.length_bytes);
             break;
         case OperationKind::write:
-            if (!payload.empty()) {
-                std::memcpy(address(request), payload.data(), payload.size());
-            }
+            write_memory(address(request), payload);
             response = table_->finish(request, Outcome::executed, Error::eio, 0);
             count(place_.counters->bytes_written, payload.size());
             break;
@@ -108,7 +117,7 @@ void VolumeSession::execute(const std::shared_ptr<SessionPath>& path, const wire
 
 void VolumeSession::start_flush(const std::shared_ptr<SessionPath>& path,
                                 const wire::Request& request, ByteSpan payload) {
-    FlushJob job{shared_from_this(), path, request, {}};
+    FlushJob job{shared_from_this(), path, request, {}, host::monotonic_ns()};
     count(place_.counters->flushes);
     for (size_t index = 0; index < payload.size() / sizeof(wire::FlushRange); index++) {
         // Both were checked by nobody yet: what a parser says about the bytes, and the volume's bounds.
@@ -145,6 +154,7 @@ void VolumeSession::finish_flush(const FlushJob& job, Result<void> result) {
     if (!result.ok() && result.error() != Error::estale) {
         count(place_.counters->flush_errors);
     }
+    place_.counters->flush_durations.note(host::monotonic_ns() - job.began_ns);
     count_response(response);
     if (std::find(paths_.begin(), paths_.end(), job.path) != paths_.end()) {
         job.path->send_response(response, ByteSpan());

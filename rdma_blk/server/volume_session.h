@@ -32,6 +32,7 @@ struct FlushJob {
     std::shared_ptr<SessionPath> path;
     wire::Request request{};
     std::vector<wire::FlushRange> ranges;  // of the request's space; empty: all of it
+    uint64_t began_ns = 0;
 };
 
 // Makes things durable. start() only queues; finish_flush() of the session is called later, by another thread.

@@ -11,6 +11,8 @@
 namespace tiffin::rdma_blk {
 
 inline constexpr size_t kCopyUnitBytes = 64;
+// From here on the caches are left out: who writes that much does not read it at once, nor write it again.
+inline constexpr size_t kStreamedBytes = size_t{16} * 1024;
 
 // Whether this processor has such stores.
 bool can_copy_units();

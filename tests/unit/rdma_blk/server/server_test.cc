@@ -375,6 +375,12 @@ TEST_F(ServerTest, AFlushedBackingComesBackWithoutMemory) {
         client->call(client->make_request(OperationKind::flush, 0, sizeof(ranges)), payload);
     EXPECT_EQ(flushed.outcome, kExecuted);
     EXPECT_EQ(flushed.value, client->opened().content_incarnation);
+    const std::string metrics = metrics_text(*server_);
+    EXPECT_NE(metrics.find("tiffind_flush_seconds_count{volume=\"volume\"} 1\n"), std::string::npos)
+        << metrics;
+    EXPECT_NE(metrics.find("tiffind_flush_seconds_bucket{volume=\"volume\",le=\"+Inf\"} 1\n"),
+              std::string::npos)
+        << metrics;
     EXPECT_EQ(client->write(1 << 20, "not flushed").outcome, kExecuted);
     keeper_.keeps = false;
     restart();

@@ -57,6 +57,10 @@ TEST(UnitCopy, IsThatOfMemcpyWithinItsEnds) {
             }
         }
     }
+    for (const size_t size : {kStreamedBytes - 1, kStreamedBytes, kStreamedBytes + 77}) {
+        expect_copied({size});
+        expect_copied({100, size - 100 - 4096, 3, 4093});
+    }
 }
 
 }  // namespace
