@@ -102,9 +102,8 @@ inline constexpr uint64_t kMinWindowPackets = 4;
 // What may wait in queues: a quarter of the round trip, but at least this.
 inline constexpr uint64_t kMinQueueTargetNs = 1'000'000;
 inline constexpr uint32_t kCongestionLossPercent = 20;
-// A queue that stays above that for so many round trips is kept full by a competitor; one that stays below it is not.
+// A queue that stays above that for so many round trips is kept full by a competitor.
 inline constexpr uint32_t kCompetitorRounds = 8;
-inline constexpr uint32_t kAloneRounds = 8;
 // Rounds with losses after which a flow yields even if its competitor does not.
 inline constexpr uint32_t kLossRounds = 16;
 // After a probe, until the window shows in the round trips again.
@@ -122,6 +121,15 @@ inline constexpr uint64_t kInitialFeedbackTimeoutNs =
 // Feedback is sent after this many packets, or this long after one.
 inline constexpr uint32_t kFeedbackPackets = 32;
 inline constexpr uint64_t kFeedbackDelayNs = 250'000;
+// Probes of the path's greatest datagram (RFC 8899): how many of a size are sent before it does not fit, how long each is
+// waited for, how exactly the size is to be known, and when a larger one is looked for again.
+inline constexpr uint32_t kPathProbeAttempts = 3;
+inline constexpr uint64_t kPathProbeTimeoutNs = 1'000'000'000;
+inline constexpr uint32_t kPathProbeStepBytes = 16;
+inline constexpr uint64_t kPathRaiseNs = 600'000'000'000;
+inline constexpr uint32_t kPathBaseBytes = 1200;
+// Timeouts of a window in a row, after which the path may have become too narrow.
+inline constexpr uint32_t kBlackHoleTimeouts = 3;
 // Asked of the kernel for each socket; what it gives is what counts.
 inline constexpr int kSocketBufferBytes = 4 << 20;
 inline constexpr uint32_t kMaxSegments = 64;          // of one send with segmentation offload

@@ -43,6 +43,7 @@ uint64_t Congestion::open_bytes() const {
 uint64_t Congestion::room_bytes(uint64_t now_ns) {
     if (now_ns >= timeout_at_ns()) {
         settled_ = next_number_;
+        timeouts_++;
         window_bytes_ = std::max(window_bytes_ / 2, kMinWindowPackets * packet_bytes_);
         starting_ = false;
         cubic_.start(now_ns, window_bytes_, window_bytes_);
@@ -58,6 +59,7 @@ void Congestion::on_feedback(uint64_t now_ns, uint64_t highest, uint64_t receive
     }
     // Also when the packet was given up by then: else a path that is longer than the timeout would never be measured.
     last_event_ns_ = now_ns;
+    timeouts_ = 0;
     smoothed_ns_ = smoothed_ns_ == 0 ? round_trip_ns : (smoothed_ns_ * 7 + round_trip_ns) / 8;
     if (round_trip_ns <= smallest_ns_) {
         smallest_ns_ = round_trip_ns;

@@ -9,8 +9,9 @@
 //
 // Against a competitor that goes by loss (as Copa, Arun and Balakrishnan, NSDI 2018): a queue that stays above the target
 // for kCompetitorRounds although the window shrinks is somebody else's. The window is then CUBIC's, and a loss reduces it
-// if the queue is at least half as long as it has been lately: with a short queue, loss is chance. When the queue stays
-// below the target for kAloneRounds, or a probe shows that nobody else fills it, it goes by delay again.
+// once the queue gets shorter after it (the other has lost something, too) or it has happened in kLossRounds, if the queue
+// is at least half as long as it has been lately: with a short queue, loss is chance. When a probe shows that nobody else
+// fills the queue, it goes by delay again.
 //
 // The smallest round trip is forgotten when it has not come back for kRoundTripMemoryNs; then the window is closed to a
 // few packets for two round trips, as BBR does, so that what this flow has put into queues is not measured.
@@ -41,6 +42,8 @@ class Congestion {
 
     uint64_t window_bytes() const { return window_bytes_; }
     uint64_t round_trip_ns() const { return smoothed_ns_; }
+    // How often nothing was heard for a timeout since something was.
+    uint32_t timeouts_in_a_row() const { return timeouts_; }
     // Whether somebody who goes by loss shares the path, as far as can be seen.
     bool is_competing() const { return is_competing_; }
 
@@ -73,6 +76,7 @@ class Congestion {
     uint64_t next_number_ = 0;
     uint64_t settled_ = 0;  // packets before this have come, or are lost
     uint64_t last_event_ns_ = 0;
+    uint32_t timeouts_ = 0;
     uint64_t smallest_ns_ = ~uint64_t{0};
     uint64_t smallest_at_ns_ = 0;  // when it was seen last
     uint64_t smoothed_ns_ = 0;

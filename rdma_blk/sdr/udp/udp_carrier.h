@@ -61,6 +61,11 @@ struct UdpStatistics {
     uint64_t datagrams_failed = 0;    // that the kernel would never take: too large, no route
     uint64_t send_calls = 0;
     uint64_t receive_calls = 0;
+    // What probes have found (RFC 8899): the largest packet_bytes whose datagrams get through whole, as far as this end's
+    // route could take them; 0: not known (yet). And whether those of this carrier are known not to: then they may go in
+    // fragments, or not at all, and only a new connection with smaller packets is better.
+    uint64_t path_packet_bytes = 0;
+    bool path_is_too_narrow = false;
 };
 
 class UdpCarrier {

@@ -15,6 +15,7 @@
 namespace tiffin::rdma_blk::sdr {
 namespace {
 
+constexpr uint32_t kDataDatagramBytes = sizeof(DatagramHeader) + sizeof(DataHeader);
 constexpr uint64_t kSentTimes = 65536;  // a power of two; more than a window has packets
 
 Result<void> last_error() { return static_cast<Error>(errno); }
@@ -94,8 +95,15 @@ Result<void> UdpChannel::connect(const UdpInfo& peer) {
                                                              index_ | kFeedbackChannel));
     congestion_.reset(new (std::nothrow)
                           Congestion(options_.packet_bytes, peer.receive_buffer_bytes));
-    const bool is_made =
-        sealer_ != nullptr && feedback_sealer_ != nullptr && congestion_ != nullptr;
+    bool is_made = sealer_ != nullptr && feedback_sealer_ != nullptr && congestion_ != nullptr;
+    if (index_ == 0) {
+        Result<uint32_t> known = udp_path_packet_bytes(peer_);
+        const uint32_t used = kDataDatagramBytes + options_.packet_bytes;
+        const uint32_t most = kDataDatagramBytes + (known.ok() ? *known : options_.packet_bytes);
+        path_probe_.reset(new (std::nothrow) PathProbe(std::min(kPathBaseBytes, used), used,
+                                                       std::max(used, most)));
+        is_made = is_made && path_probe_ != nullptr;
+    }
     return is_made ? Result<void>() : Result<void>(Error::enomem);
 }
 
@@ -141,13 +149,7 @@ void UdpChannel::take_datagram(uint64_t now_ns, ByteSpan datagram) {
     if (datagram.size() > sizeof(header)) {
         std::memcpy(&header, datagram.data(), sizeof(header));
         if ((header.channel & kFeedbackChannel) != 0) {
-            Result<OpenedDatagram> feedback = feedback_opener_.open(datagram);
-            if (!feedback.ok() || feedback->kind != PacketKind::feedback) {
-                statistics_.datagrams_refused++;
-                return;
-            }
-            statistics_.datagrams_received++;
-            on_feedback(now_ns, feedback->body);
+            take_report(now_ns, datagram);
             return;  // not reported: that would never end
         }
     }
@@ -167,6 +169,41 @@ void UdpChannel::take_datagram(uint64_t now_ns, ByteSpan datagram) {
     feedback_ns_ = std::min(feedback_ns_,
                             unreported_ >= kFeedbackPackets ? now_ns : now_ns + kFeedbackDelayNs);
     received_[received_count_++] = {opened->kind, opened->body};
+}
+
+// Feedback and probes, with numbers of their own.
+void UdpChannel::take_report(uint64_t now_ns, ByteSpan datagram) {
+    Result<OpenedDatagram> opened = feedback_opener_.open(datagram);
+    if (!opened.ok()) {
+        statistics_.datagrams_refused++;
+        return;
+    }
+    statistics_.datagrams_received++;
+    if (opened->kind == PacketKind::feedback) {
+        on_feedback(now_ns, opened->body);
+    } else if (opened->kind == PacketKind::probe || opened->kind == PacketKind::probe_reply) {
+        on_probe(now_ns, opened->kind, opened->body, datagram.size());
+    } else {
+        statistics_.datagrams_refused++;
+    }
+}
+
+void UdpChannel::on_probe(uint64_t now_ns, PacketKind kind, ByteSpan body, size_t datagram_bytes) {
+    ProbeHeader probe;
+    if (body.size() < sizeof(probe)) {
+        statistics_.datagrams_refused++;
+        return;
+    }
+    std::memcpy(&probe, body.data(), sizeof(probe));
+    if (kind == PacketKind::probe_reply) {
+        if (path_probe_ != nullptr) {
+            path_probe_->on_reply(now_ns, {probe.datagram_bytes, probe.probe_number});
+        }
+    } else if (probe.datagram_bytes == datagram_bytes) {
+        // One at a time: a peer that sends more of them before it is answered gets one answer.
+        answered_bytes_ = probe.datagram_bytes;
+        answered_number_ = probe.probe_number;
+    }
 }
 
 void UdpChannel::on_feedback(uint64_t now_ns, ByteSpan body) {
@@ -231,6 +268,7 @@ bool UdpChannel::transmit(uint64_t now_ns, Endpoint& endpoint) {
     if (is_feedback_due && feedback_ns_ != kNoTimer) {
         send_feedback(now_ns);
     }
+    serve_probes(now_ns);
     published_ = statistics_;
     return has_more;
 }
@@ -333,6 +371,56 @@ void UdpChannel::send_feedback(uint64_t now_ns) {
     send_small(feedback_sealer_->seal(PacketKind::feedback, checksum), &feedback, sizeof(feedback));
 }
 
+// Answers the peer's probe, sends the next one of this end's, and does what they have shown.
+void UdpChannel::serve_probes(uint64_t now_ns) {
+    if (answered_bytes_ != 0) {
+        send_probe(PacketKind::probe_reply, answered_bytes_, answered_number_);
+        answered_bytes_ = 0;
+    }
+    if (path_probe_ == nullptr) {
+        return;
+    }
+    if (congestion_->timeouts_in_a_row() >= kBlackHoleTimeouts && !path_probe_->is_too_narrow()) {
+        path_probe_->on_black_hole(now_ns);
+    }
+    PathProbe::Probe probe;
+    if (path_probe_->next_probe(now_ns, probe)) {
+        set_fragmentation(IP_PMTUDISC_PROBE);  // it must not be cut in pieces
+        send_probe(PacketKind::probe, probe.datagram_bytes, probe.number);
+        // Data may be, where it does not fit: better than not at all (RFC 8899, 4.5).
+        set_fragmentation(path_probe_->is_too_narrow() ? IP_PMTUDISC_DONT : IP_PMTUDISC_WANT);
+    }
+    statistics_.path_is_too_narrow = path_probe_->is_too_narrow();
+    const uint32_t confirmed = path_probe_->confirmed_bytes();
+    statistics_.path_packet_bytes =
+        confirmed > kDataDatagramBytes ? confirmed - kDataDatagramBytes : 0;
+}
+
+// A reply is as small as can be; a probe has the size that it asks for.
+void UdpChannel::send_probe(PacketKind kind, uint32_t datagram_bytes, uint32_t number) {
+    const size_t body_bytes =
+        kind == PacketKind::probe ? datagram_bytes - sizeof(DatagramHeader) : sizeof(ProbeHeader);
+    // What was received has been handed over: its memory is free.
+    unsigned char* const body = buffers_.get();
+    std::memset(body, 0, body_bytes);
+    const ProbeHeader header{datagram_bytes, number};
+    std::memcpy(body, &header, sizeof(header));
+    const uint64_t calls = statistics_.send_calls;
+    const uint64_t failed = statistics_.datagrams_failed;
+    send_small(feedback_sealer_->seal(kind, host::crc32c(0, body, body_bytes)), body, body_bytes);
+    statistics_.send_calls = calls;         // nothing that anybody waits for
+    statistics_.datagrams_failed = failed;  // too large is an answer, too
+}
+
+// IP_PMTUDISC_WANT, _PROBE or _DONT; IPv6 has the same numbers. Best effort.
+void UdpChannel::set_fragmentation(int how) const {
+    static_assert(IP_PMTUDISC_WANT == IPV6_PMTUDISC_WANT &&
+                  IP_PMTUDISC_DONT == IPV6_PMTUDISC_DONT &&
+                  IP_PMTUDISC_PROBE == IPV6_PMTUDISC_PROBE);
+    (void)setsockopt(socket_, IPPROTO_IP, IP_MTU_DISCOVER, &how, sizeof(how));
+    (void)setsockopt(socket_, IPPROTO_IPV6, IPV6_MTU_DISCOVER, &how, sizeof(how));
+}
+
 // What the socket does not take is lost, as on any link: the protocol sends it again. But a path that does not take
 // segments, because its MTU has become smaller or its device cannot make them, takes them one by one (and fragments).
 void UdpChannel::send_message(msghdr& message, uint32_t datagrams, uint32_t segment_bytes) {
@@ -405,6 +493,9 @@ uint64_t UdpChannel::next_time_ns() const {
     if (is_blocked_) {
         next_ns = std::min(next_ns, congestion_->timeout_at_ns());
     }
+    if (path_probe_ != nullptr) {
+        next_ns = std::min(next_ns, path_probe_->next_ns());
+    }
     if (is_paced_) {
         next_ns = std::min(next_ns, pace_ns_);
     }
@@ -419,6 +510,8 @@ void UdpChannel::add_statistics(UdpStatistics& sum) const {
     sum.datagrams_failed += published_.datagrams_failed;
     sum.send_calls += published_.send_calls;
     sum.receive_calls += published_.receive_calls;
+    sum.path_packet_bytes = std::max(sum.path_packet_bytes, published_.path_packet_bytes);
+    sum.path_is_too_narrow = sum.path_is_too_narrow || published_.path_is_too_narrow;
 }
 
 }  // namespace tiffin::rdma_blk::sdr

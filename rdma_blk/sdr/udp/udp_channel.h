@@ -11,6 +11,7 @@
 
 #include "rdma_blk/sdr/packet.h"
 #include "rdma_blk/sdr/udp/congestion.h"
+#include "rdma_blk/sdr/udp/path_probe.h"
 #include "rdma_blk/sdr/udp/udp_carrier.h"
 
 namespace tiffin::rdma_blk::sdr {
@@ -52,12 +53,17 @@ class UdpChannel {
     static constexpr uint32_t kMaxReceived = kReceiveBatch * kMaxSegments;
 
     void take_datagram(uint64_t now_ns, ByteSpan datagram);
+    void take_report(uint64_t now_ns, ByteSpan datagram);
     void on_feedback(uint64_t now_ns, ByteSpan body);
     bool transmit_data(uint64_t now_ns, Endpoint& endpoint);
+    void on_probe(uint64_t now_ns, PacketKind kind, ByteSpan body, size_t datagram_bytes);
     void send_run(uint64_t now_ns, const DataRun& run);
     void send_control(uint64_t now_ns, const Transmit& out);
     void send_small(DatagramHeader header, const void* bytes, size_t size_bytes);
     void send_feedback(uint64_t now_ns);
+    void serve_probes(uint64_t now_ns);
+    void send_probe(PacketKind kind, uint32_t datagram_bytes, uint32_t number);
+    void set_fragmentation(int how) const;
     void send_message(msghdr& message, uint32_t datagrams, uint32_t segment_bytes);
     // Whether it is done with, sent or not.
     bool send_at_once(msghdr& message, uint32_t datagrams, uint32_t segment_bytes);
@@ -76,6 +82,7 @@ class UdpChannel {
     std::unique_ptr<DatagramSealer> sealer_;
     std::unique_ptr<DatagramSealer> feedback_sealer_;
     std::unique_ptr<Congestion> congestion_;
+    std::unique_ptr<PathProbe> path_probe_;  // of the first channel only: all take one path
     std::unique_ptr<unsigned char[]> buffers_;
     std::unique_ptr<Received[]> received_;
     uint32_t received_count_ = 0;
@@ -89,6 +96,9 @@ class UdpChannel {
     uint64_t feedback_ns_ = kNoTimer;
     uint64_t highest_arrival_ns_ = 0;
     uint64_t bytes_received_ = 0;
+    // The peer's probe that is to be answered; 0: none.
+    uint32_t answered_bytes_ = 0;
+    uint32_t answered_number_ = 0;
     // Rate limit: when the next packet may go.
     uint64_t pace_ns_ = 0;
     bool is_paced_ = false;    // waits for pace_ns_

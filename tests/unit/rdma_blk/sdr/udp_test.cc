@@ -39,6 +39,7 @@ class UdpEnds {
     explicit UdpEnds(const UdpCase& options) : case_(options) {}
     End& left() { return left_; }
     End& right() { return right_; }
+    Context& context() { return *context_; }
 
     void open() {
         context_ = context_create().release_value();
@@ -163,7 +164,7 @@ INSTANTIATE_TEST_SUITE_P(
         UdpCase{"TimerLossy", {SchemeKind::selective_repeat, 0, 0}, 1408, 1, 10'000},
         UdpCase{"Nack", {SchemeKind::selective_repeat_nack, 0, 0}, 1408, 1, 0},
         UdpCase{"NackLossy", {SchemeKind::selective_repeat_nack, 0, 0}, 1408, 2, 10'000},
-        UdpCase{"NackLarge", {SchemeKind::selective_repeat_nack, 0, 0}, 60000, 1, 10'000},
+        UdpCase{"NackLarge", {SchemeKind::selective_repeat_nack, 0, 0}, 60000, 1, 100'000},
         UdpCase{"XorLossy", {SchemeKind::erasure_xor, 32, 8}, 1408, 1, 10'000},
         UdpCase{"MdsLossy", {SchemeKind::erasure_mds, 32, 8}, 1408, 2, 50'000},
         UdpCase{"MdsJumbo", {SchemeKind::erasure_mds, 32, 4}, 8896, 1, 10'000}),
@@ -195,6 +196,34 @@ TEST(UdpCarrierDetour, BytesArrive) {
     EXPECT_GT(counters.duplicated, 0U);
     EXPECT_GE(counters.forwarded, received);  // nothing went by
     EXPECT_EQ(counters.overflowed + counters.undirected + counters.failed, 0U);
+}
+
+// Probes find how wide the path is; when it becomes narrower without a word, they find that, too.
+TEST(UdpCarrierPath, MayBecomeABlackHole) {
+    simulation::EmulatorOptions options;
+    options.forward.bits_per_second = simulation::kUnlimitedBitsPerSecond;
+    options.backward = options.forward;
+    auto path = EmulatedPath::create(options).release_value();
+    UdpEnds ends({"Hole", {SchemeKind::selective_repeat_nack, 0, 0}, 8896, 1, 0});
+    ends.start(path.get());
+    ends.transfer(2);
+    UdpCarrier& carrier = *ends.left().carrier;
+    // The test's own timeout ends a hang.
+    while (carrier.statistics().path_packet_bytes < 8896) {
+        usleep(1000);
+    }
+    EXPECT_FALSE(carrier.statistics().path_is_too_narrow);
+    path->emulator().set_longest_datagram(1472);
+    std::vector<unsigned char> bytes(1 << 20);
+    const auto memory =
+        ends.context().mr_reg(MutableByteSpan(bytes.data(), bytes.size())).release_value();
+    UdpEnds::post(ends.right(), memory, false, 0);
+    UdpEnds::post(ends.left(), memory, true, 0);
+    while (!carrier.statistics().path_is_too_narrow) {
+        usleep(1000);
+    }
+    EXPECT_LE(carrier.statistics().path_packet_bytes, 1472U - 64);
+    EXPECT_GE(carrier.statistics().path_packet_bytes, kPathBaseBytes - 64);
 }
 
 // Sets the MTU of the loopback interface, and switches it on. False: errno says why not.
