@@ -83,6 +83,8 @@ class Connection final : public SessionPath,
     // Its path of datagrams, if it has one: what to wait for (-1: nothing), until when (~0: for ever), and what to do
     // then. False: it is over.
     int datagram_socket() const { return datagrams_ ? datagrams_->socket() : -1; }
+    // Of the present path: another one may have the same socket's number.
+    uint32_t datagram_path_number() const { return datagrams_ ? datagram_path_number_ : 0; }
     uint64_t datagram_time_ns(uint64_t now_ns) const;
     [[nodiscard]] bool serve_datagrams(uint64_t now_ns);
     // Whether it belongs to a session, so that a data thread may have it.
@@ -175,6 +177,7 @@ class Connection final : public SessionPath,
     mutable std::shared_ptr<Volume> volume_;
     std::shared_ptr<VolumeSession> session_;
     std::shared_ptr<DatagramPath> datagrams_;
+    uint32_t datagram_path_number_ = 0;
     wire::Request request_{};     // whose payload is being received
     wire::PathJoin path_join_{};  // the same
     bool skips_payload_ = false;

@@ -286,6 +286,7 @@ Result<void> Connection::on_datagram_join() {
         joined.reason = static_cast<uint8_t>(wire::RefusalReason::stale_incarnation);
     } else {
         datagrams_ = made.release_value();
+        datagram_path_number_++;
         end = datagrams_->end();
         joined.parameter_bytes = sizeof(end);
     }

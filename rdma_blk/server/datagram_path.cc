@@ -139,6 +139,9 @@ Result<void> DatagramPath::handle(const MessagePath::Message& message, VolumeSes
         *messages_->begin_message() = 0;
         return messages_->send_message(host::monotonic_ns(), 1, message.use);
     }
+    if (message.use != static_cast<uint32_t>(MessageUse::wire)) {
+        return Error::eproto;
+    }
     const wire::MessageHeader header = TRY(wire::parse_header(message.bytes));
     const size_t begin_bytes = sizeof(header) + wire::fixed_part_bytes(header);
     if (message.bytes.size() != begin_bytes + wire::payload_bytes(header)) {

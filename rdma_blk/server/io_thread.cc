@@ -339,16 +339,17 @@ void IoThread::update(uint64_t id, Entry& entry) {
     if (entry.connection->has_more()) {
         more_.push_back(id);
     }
-    if (entry.connection->datagram_socket() != entry.datagram_socket) {
+    if (entry.connection->datagram_path_number() != entry.datagram_path_number) {
         // The earlier one, if any, is closed and so not watched any more.
-        entry.datagram_socket = entry.connection->datagram_socket();
+        entry.datagram_path_number = entry.connection->datagram_path_number();
         datagram_ids_.erase(std::remove(datagram_ids_.begin(), datagram_ids_.end(), id),
                             datagram_ids_.end());
         epoll_event event{};
         event.events = EPOLLIN;
         event.data.u64 = id | kDatagramBit;
-        if (entry.datagram_socket >= 0) {
-            (void)epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, entry.datagram_socket, &event);
+        if (entry.datagram_path_number != 0) {
+            (void)epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, entry.connection->datagram_socket(),
+                            &event);
             datagram_ids_.push_back(id);
         }
     }

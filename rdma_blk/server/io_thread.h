@@ -55,7 +55,7 @@ class IoThread final : public ConnectionRunner {
     struct Entry {
         std::shared_ptr<Connection> connection;
         uint32_t events = 0;
-        int datagram_socket = -1;  // that is watched
+        uint32_t datagram_path_number = 0;  // of the path whose socket is watched; 0: none
     };
 
     IoThread(uint64_t tick_interval_ns, uint32_t busy_poll_us, ServerCounters& counters)

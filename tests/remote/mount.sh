@@ -3,7 +3,7 @@
 # A file system on the memory of a server: mounting, a server that is killed, stopped or started
 # again, and writers that compete. After each, fsck.tiffin finds nothing and the content is there.
 #
-# usage: mount.sh [tcp|shm]
+# usage: mount.sh [tcp|shm|sdr]
 # shellcheck disable=SC2119  # the options of mount_device are not this script's
 set -euo pipefail
 # shellcheck source=tests/mount/lib/device.sh

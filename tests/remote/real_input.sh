@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT OR GPL-2.0-only
 # tests/mount/real_input.sh on a remote volume.
 #
-# usage: real_input.sh [tcp|shm]
+# usage: real_input.sh [tcp|shm|sdr]
 set -euo pipefail
 # shellcheck source=tests/mount/lib/device.sh
 source "$(dirname "$0")/../mount/lib/device.sh"

@@ -139,6 +139,9 @@ Result<bool> SdrPath::next_answer(Answer& answer) {
             messages_->release(host::monotonic_ns(), *std::exchange(taken_, std::nullopt));
             continue;
         }
+        if (message.use != static_cast<uint32_t>(MessageUse::wire)) {
+            return Error::eproto;
+        }
         const wire::MessageHeader header = TRY(wire::parse_header(message.bytes));
         const size_t fixed_bytes = sizeof(header) + wire::fixed_part_bytes(header);
         if (message.bytes.size() != fixed_bytes + wire::payload_bytes(header)) {

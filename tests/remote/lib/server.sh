@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR GPL-2.0-only
 # What the scripts with a memory server share: starting one on the loopback, volumes, ending it. Sourced after
 # tests/mount/lib/device.sh, whose $work it uses. The script's own first argument is the transport: tcp (the
-# default) or shm.
+# default), shm or sdr.
 # shellcheck shell=bash
 
 # Set by device.sh, which a script sources before this.

@@ -57,6 +57,7 @@ Result<void> TestClient::finish_handshake(const HandshakeClient& client,
                                           const wire::ClientProof& proof) {
     TRY(send(wire::MessageType::client_proof, proof));
     const bool seals = (client.flags() & wire::hello_flag::encrypt) != 0;
+    keys = client.keys();
     send_seal_ = std::make_unique<Seal>(client.keys().seal_to_server);
     receive_seal_ = std::make_unique<Seal>(client.keys().seal_to_client);
     reader_->set_seal(receive_seal_.get(), seals);

@@ -70,6 +70,7 @@ class TestClient {
 
     unsigned char uuid[16] = {};
     uint64_t next_sequence = 1;
+    TrafficKeys keys;  // of the handshake
     bool answers_probes = true;
 
   private:
