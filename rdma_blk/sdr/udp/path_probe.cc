@@ -43,6 +43,14 @@ void PathProbe::on_reply(uint64_t now_ns, const Probe& probe) {
     }
 }
 
+void PathProbe::on_used_size_came(uint64_t now_ns) {
+    const bool is_new = confirmed_bytes_ < used_bytes_ && narrow_bytes_ > used_bytes_;
+    if (is_new && state_ != State::complete) {
+        confirmed_bytes_ = used_bytes_;
+        choose(now_ns);
+    }
+}
+
 void PathProbe::on_black_hole(uint64_t now_ns) {
     if (state_ == State::complete) {
         confirmed_bytes_ = 0;

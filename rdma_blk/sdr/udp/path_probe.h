@@ -33,6 +33,9 @@ class PathProbe {
     bool next_probe(uint64_t now_ns, Probe& probe);
     // The peer has answered that probe. Others than the last one's size are late, and not believed.
     void on_reply(uint64_t now_ns, const Probe& probe);
+    // Datagrams of the size in use have come without having been cut in pieces, which proves as much as an answer does, and
+    // more surely where much is lost. Not believed when it is known not to fit: they are cut then.
+    void on_used_size_came(uint64_t now_ns);
     // Nothing gets through that did before: starts from the beginning. Not more often than it can find out.
     void on_black_hole(uint64_t now_ns);
     // When next_probe() has one; ~0 does not occur.

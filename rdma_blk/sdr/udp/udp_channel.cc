@@ -217,6 +217,16 @@ void UdpChannel::on_feedback(uint64_t now_ns, ByteSpan body) {
         next - feedback.highest_packet_number > kSentTimes) {
         return;
     }
+    if (path_probe_ != nullptr && feedback.packets_received > peer_packets_) {
+        const uint64_t packets = feedback.packets_received - peer_packets_;
+        const uint64_t used = kDataDatagramBytes + options_.packet_bytes;
+        // All of them were that long.
+        if (packets <= kSentTimes && feedback.bytes_received - peer_bytes_ == packets * used) {
+            path_probe_->on_used_size_came(now_ns);
+        }
+        peer_packets_ = feedback.packets_received;
+        peer_bytes_ = feedback.bytes_received;
+    }
     const uint64_t sent_ns = sent_times_[feedback.highest_packet_number % kSentTimes];
     const uint64_t elapsed_ns = now_ns - std::min(now_ns, sent_ns);
     const uint64_t held_ns = std::min(elapsed_ns, uint64_t{feedback.delay_us} * 1000);

@@ -96,6 +96,9 @@ class UdpChannel {
     uint64_t feedback_ns_ = kNoTimer;
     uint64_t highest_arrival_ns_ = 0;
     uint64_t bytes_received_ = 0;
+    // What the peer had counted at its last feedback.
+    uint64_t peer_packets_ = 0;
+    uint64_t peer_bytes_ = 0;
     // The peer's probe that is to be answered; 0: none.
     uint32_t answered_bytes_ = 0;
     uint32_t answered_number_ = 0;

@@ -99,6 +99,31 @@ TEST(PathProbe, LooksForAWiderPathNowAndThen) {
     EXPECT_EQ(probe.confirmed_bytes(), 8972U);
 }
 
+// At a loss of half of all, three probes in a row are soon lost; data that comes says otherwise.
+TEST(PathProbe, DataThatComesIsAnAnswer) {
+    PathProbe probe(1200, 1472, 1472);
+    PathProbe::Probe one;
+    uint64_t now_ns = 1000;
+    ASSERT_TRUE(probe.next_probe(now_ns, one));
+    probe.on_reply(now_ns, one);
+    for (int lost = 0; lost < 2; lost++) {
+        now_ns = probe.next_ns();
+        ASSERT_TRUE(probe.next_probe(now_ns, one));
+        EXPECT_EQ(one.datagram_bytes, 1472U);
+    }
+    probe.on_used_size_came(now_ns);
+    EXPECT_EQ(probe.state(), PathProbe::State::complete);
+    EXPECT_EQ(probe.confirmed_bytes(), 1472U);
+    probe.on_used_size_came(now_ns);
+    EXPECT_EQ(probe.confirmed_bytes(), 1472U);
+    // What is known not to fit is cut, and comes for that reason.
+    probe.on_black_hole(now_ns);
+    run(probe, now_ns, 1300, 60'000'000'000);
+    ASSERT_TRUE(probe.is_too_narrow());
+    probe.on_used_size_came(now_ns);
+    EXPECT_TRUE(probe.is_too_narrow());
+}
+
 TEST(PathProbe, BelievesOnlyWhatItAskedFor) {
     PathProbe probe(1200, 1472, 8972);
     PathProbe::Probe one;
