@@ -8,7 +8,10 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <string_view>
 #include <vector>
+
+#include "rdma_blk/wire/hexadecimal.h"
 
 namespace tiffin::fuse {
 namespace {
@@ -30,34 +33,14 @@ std::vector<std::string> usual_places(const std::string& volume) {
     return places;
 }
 
-int digit_value(char digit) {
-    if (digit >= '0' && digit <= '9') {
-        return digit - '0';
-    }
-    if (digit >= 'a' && digit <= 'f') {
-        return digit - 'a' + 10;
-    }
-    return digit >= 'A' && digit <= 'F' ? digit - 'A' + 10 : -1;
-}
-
-bool understand_line(const char* text, VolumeKey& key) {
-    for (size_t i = 0; i < sizeof(key.bytes); ++i) {
-        const int high = digit_value(text[2 * i]);
-        const int low = digit_value(text[2 * i + 1]);
-        if (high < 0 || low < 0) {
-            return false;
-        }
-        key.bytes[i] = static_cast<uint8_t>(high * 16 + low);
-    }
-    return true;
-}
-
 // Keys, each on a line of its own; the last newline may be missing. Empty: not understood.
 std::vector<VolumeKey> understand(const char* text, size_t size_bytes) {
     std::vector<VolumeKey> keys;
     for (size_t at = 0; at < size_bytes; at += kDigits + 1) {
         VolumeKey key;
-        if (size_bytes - at < kDigits || !understand_line(text + at, key) ||
+        if (size_bytes - at < kDigits ||
+            !rdma_blk::from_hexadecimal(std::string_view(text + at, kDigits),
+                                        MutableByteSpan(key.bytes)) ||
             (size_bytes - at > kDigits && text[at + kDigits] != '\n')) {
             return {};
         }

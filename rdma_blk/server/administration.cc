@@ -12,7 +12,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "rdma_blk/server/hexadecimal.h"
+#include "rdma_blk/wire/hexadecimal.h"
 
 namespace tiffin::rdma_blk {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <new>
 
-#include "rdma_blk/server/hexadecimal.h"
+#include "rdma_blk/wire/hexadecimal.h"
 
 namespace tiffin::rdma_blk {
 namespace {

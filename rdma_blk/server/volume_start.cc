@@ -3,8 +3,8 @@
 #include <cstring>
 #include <new>
 
-#include "rdma_blk/server/hexadecimal.h"
 #include "rdma_blk/server/volume.h"
+#include "rdma_blk/wire/hexadecimal.h"
 
 namespace tiffin::rdma_blk {
 namespace {

@@ -14,7 +14,7 @@
 #include <map>
 
 #include "fs/vfs/host.h"
-#include "rdma_blk/server/hexadecimal.h"
+#include "rdma_blk/wire/hexadecimal.h"
 
 namespace tiffin::rdma_blk {
 namespace {

@@ -40,7 +40,7 @@ TEST(RemoteAddress, UnderstandsEverything) {
     auto address = parse_remote_address(
         "//a:1,10.0.0.2,[fe80::1]:65535,[::1]/v?transport=tcp&runtime_directory=/"
         "r&stripe=64K&key_file=/k&timeout_s=0&"
-        "encrypt=yes");
+        "busy_poll_us=1000&encrypt=yes");
     ASSERT_TRUE(address.ok()) << address.problem().text;
     ASSERT_EQ(address->servers.size(), 4U);
     EXPECT_EQ(address->servers[0].port, 1);
@@ -53,12 +53,15 @@ TEST(RemoteAddress, UnderstandsEverything) {
     EXPECT_EQ(address->stripe_bytes, 65536U);
     EXPECT_EQ(address->key_file, "/k");
     EXPECT_EQ(address->timeout_s, 0U);
+    EXPECT_EQ(address->busy_poll_us, 1000U);
     EXPECT_TRUE(address->encrypt);
     EXPECT_EQ(server_name(address->servers[0]), "a:1");
     EXPECT_EQ(server_name(address->servers[2]), "[fe80::1]:65535");
 }
 
 TEST(RemoteAddress, SaysWhatIsWrong) {
+    expect_problem("//host/volume?busy_poll_us=1001", "is not a number of microseconds up to 1000");
+    expect_problem("//host/volume?busy_poll_us=1001", "is not a number of microseconds up to 1000");
     expect_problem("host/volume", "begins with tiffin://");
     expect_problem("//host", "name of the volume is missing");
     expect_problem("//host/", "name of the volume is missing");
@@ -79,7 +82,7 @@ TEST(RemoteAddress, SaysWhatIsWrong) {
     expect_problem("//[::1]4847/volume", "is not HOST or HOST:PORT");
     expect_problem("//a:1,a:1/volume", "a:1 is named twice");
     expect_problem("//a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q/volume", "at most 16 servers");
-    expect_problem("//host/volume?transport=pigeon", "auto, tcp, shm or rc");
+    expect_problem("//host/volume?transport=pigeon", "auto, tcp, shm, rc or sdr");
     expect_problem("//host/volume?stripe=64K", "stripe= is for several servers");
     expect_problem("//a,b/volume?stripe=5000", "a power of two from 4K to 1G");
     expect_problem("//a,b/volume?stripe=2G", "a power of two from 4K to 1G");

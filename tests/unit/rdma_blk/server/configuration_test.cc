@@ -29,6 +29,7 @@ lock_memory = "require"
 max_connections = 16384
 max_sessions = 4096
 slots = 1024
+busy_poll_us = 1000
 staging_bytes = "2M"
 send_buffer_bytes = 65536
 handshake_timeout_ms = 100
@@ -55,6 +56,7 @@ words_bytes = 8192
     EXPECT_EQ(c.memory_limit_bytes, uint64_t{1} << 30);
     EXPECT_EQ(c.lock_memory, Wish::require);
     EXPECT_EQ(c.slots, 1024);
+    EXPECT_EQ(c.busy_poll_us, 1000U);
     EXPECT_FALSE(c.shm_kills);
     EXPECT_EQ(c.volumes["first"].size_bytes, 64U << 20);
     EXPECT_EQ(c.volumes["second.one"].backing, "/dev/sdx");

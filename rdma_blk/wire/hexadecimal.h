@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "fs/vfs/span.h"
 
@@ -10,6 +11,6 @@ namespace tiffin::rdma_blk {
 
 std::string to_hexadecimal(ByteSpan bytes);
 // False unless `text` has exactly two digits for each byte.
-bool from_hexadecimal(const std::string& text, MutableByteSpan bytes);
+bool from_hexadecimal(std::string_view text, MutableByteSpan bytes);
 
 }  // namespace tiffin::rdma_blk

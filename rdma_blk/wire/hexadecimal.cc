@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-#include "rdma_blk/server/hexadecimal.h"
+#include "rdma_blk/wire/hexadecimal.h"
 
 namespace tiffin::rdma_blk {
 namespace {
@@ -27,7 +27,7 @@ std::string to_hexadecimal(ByteSpan bytes) {
     return text;
 }
 
-bool from_hexadecimal(const std::string& text, MutableByteSpan bytes) {
+bool from_hexadecimal(std::string_view text, MutableByteSpan bytes) {
     if (text.size() != bytes.size() * 2) {
         return false;
     }
