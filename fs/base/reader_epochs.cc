@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 #include "fs/base/reader_epochs.h"
 
+#include "fs/base/race_point.h"
+
 namespace tiffin {
 namespace {
 
@@ -14,6 +16,7 @@ constexpr uint64_t kLongestPause_us = 1000;
 uint32_t ReaderEpochs::enter() {
     const uint32_t stripe = host::concurrency_hint() % kStripes;
     const auto parity = static_cast<uint32_t>(flips_.load(std::memory_order_acquire) & 1);
+    race_point();
     // Sequentially consistent: ordered before everything the reader looks up.
     stripes_[stripe].entered[parity].fetch_add(1, std::memory_order_seq_cst);
     return stripe << 1 | parity;
@@ -32,6 +35,7 @@ bool ReaderEpochs::drained(uint32_t parity) const {
     for (const Stripe& stripe : stripes_) {
         left += stripe.left[parity].load(std::memory_order_seq_cst);
     }
+    race_point();
     uint64_t entered = 0;
     for (const Stripe& stripe : stripes_) {
         entered += stripe.entered[parity].load(std::memory_order_seq_cst);
@@ -48,6 +52,7 @@ bool ReaderEpochs::advance(uint64_t grace_period) {
         if (!drained(static_cast<uint32_t>((flips + 1) & 1))) {
             return false;
         }
+        race_point();
         flips_.store(++flips, std::memory_order_seq_cst);
     }
     return true;

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "fs/base/race_point.h"
 #include "fs/vfs/host.h"
 
 namespace tiffin {
@@ -30,6 +31,7 @@ class SlotPool {
             if (slot.load(std::memory_order_relaxed) == nullptr) {
                 continue;
             }
+            race_point();
             if (T* object = slot.exchange(nullptr, std::memory_order_acquire); object != nullptr) {
                 return object;
             }

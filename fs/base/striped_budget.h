@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "fs/base/race_point.h"
 #include "fs/vfs/host.h"
 
 namespace tiffin {
@@ -66,6 +67,7 @@ class StripedBudget {
         while (common - amount - fetched >= plenty_) {
             if (common_.compare_exchange_weak(common, common - amount - fetched,
                                               std::memory_order_relaxed)) {
+                race_point();
                 mine.fetch_add(fetched, std::memory_order_relaxed);
                 return true;
             }
@@ -79,6 +81,7 @@ class StripedBudget {
             common_.fetch_add(amount, std::memory_order_relaxed);
             return;
         }
+        race_point();
         std::atomic<int64_t>& mine = my_stripe();
         int64_t at_hand = mine.fetch_add(amount, std::memory_order_relaxed) + amount;
         if (at_hand >= 4 * batch_ &&
@@ -112,8 +115,9 @@ class StripedBudget {
     void gather() {
         for (Stripe& stripe : stripes_) {
             if (stripe.at_hand.load(std::memory_order_relaxed) != 0) {
-                common_.fetch_add(stripe.at_hand.exchange(0, std::memory_order_relaxed),
-                                  std::memory_order_relaxed);
+                const int64_t at_hand = stripe.at_hand.exchange(0, std::memory_order_relaxed);
+                race_point();
+                common_.fetch_add(at_hand, std::memory_order_relaxed);
             }
         }
     }

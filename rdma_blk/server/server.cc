@@ -200,18 +200,19 @@ Result<void> Server::open_listeners(std::string& problem) {
 Result<void> Server::start_threads() {
     uint32_t count = 0;
     uint64_t interval_ns = 0;
+    uint32_t busy_poll_us = 0;
     {
         MutexLock lock(configuration_mutex_);
         count = configuration_.threads;
         interval_ns = uint64_t{configuration_.probe_interval_ms} * 1'000'000;
+        busy_poll_us = configuration_.busy_poll_us;
     }
     // Often enough that a silent connection is noticed a quarter of an interval late.
     const uint64_t tick_ns = std::clamp<uint64_t>(interval_ns / 4, 10'000'000, 250'000'000);
     started_ = true;
     TRY(work_.start("tiffind-work", interval_ns, [this] { tick(); }));
     for (uint32_t index = 0; index < count; index++) {
-        data_threads_.push_back(
-            TRY(IoThread::create(tick_ns, configuration_.busy_poll_us, counters_)));
+        data_threads_.push_back(TRY(IoThread::create(tick_ns, busy_poll_us, counters_)));
         TRY(data_threads_.back()->start(("tiffind-data" + std::to_string(index % 100)).c_str()));
     }
     acceptor_ = TRY(IoThread::create(tick_ns, 0, counters_));

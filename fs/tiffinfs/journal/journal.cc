@@ -5,6 +5,7 @@
 #include <new>
 
 #include "fs/base/processor_pause.h"
+#include "fs/base/race_point.h"
 #include "fs/base/text.h"
 
 namespace tiffin::tiffinfs {
@@ -189,8 +190,10 @@ uint64_t Journal::append(ByteSpan records, uint32_t record_count, uint32_t reser
         unreserve(reserved_bytes);
         return ticket;
     }
+    race_point();
     __builtin_memcpy(place, &header, sizeof(header));
     __builtin_memcpy(place + sizeof(header), records.data(), records.size());
+    race_point();
     // Releasing: who writes the frame waits for this.
     ended_copies_[host::concurrency_hint() % kCopyStripes].count[slot].fetch_add(
         1, std::memory_order_release);

@@ -4,6 +4,7 @@
 
 #include <new>
 
+#include "fs/base/race_point.h"
 #include "fs/base/text.h"
 #include "fs/vfs/host.h"
 
@@ -221,6 +222,7 @@ Result<Node*> NodeCache::load(uint64_t block, uint64_t generation, uint8_t level
         }
         return present;
     }
+    race_point();
     misses_.fetch_add(1, std::memory_order_relaxed);
     Result<void> read = device_.read(block * kBlockBytes, node->page, kBlockBytes);
     const char* reason = "a failed read";
@@ -309,7 +311,9 @@ Node* NodeCache::evict_from(Shard& shard, uint32_t& looked_at) {
         if (node->pins.load(std::memory_order_relaxed) == 0 &&
             !node->referenced.exchange(false, std::memory_order_relaxed) &&
             node->pins.compare_exchange_strong(pins, Node::kDropped, std::memory_order_acq_rel)) {
+            race_point();
             node->version.store(Node::kUnreadable, std::memory_order_release);
+            race_point();
             unlink(shard, node);
             return node;
         }

@@ -6,6 +6,7 @@
 // All of this runs after prepare(): a node that is needed is in memory (pinned, or dirty in a
 // generation that cannot be sealed before our transaction ends), and spare nodes are reserved.
 // The lock analysis cannot follow paths of locks; see tree.cc.
+#include "fs/base/race_point.h"
 #include "fs/tiffinfs/tree/tree.h"
 #include "fs/vfs/host.h"
 
@@ -85,7 +86,9 @@ void Tree::drop_node(Node* node) NO_THREAD_SAFETY_ANALYSIS {
     // For ever: who is on his way through it begins again.
     node->version.store(node->version.load(std::memory_order_relaxed) | Node::kUnreadable,
                         std::memory_order_release);
+    race_point();
     cache_.drop(node, node->generation == generation_);
+    race_point();
     node->lock.unlock();
     cache_.unpin(node);
     pool_.free_block(block, generation_);
@@ -276,6 +279,7 @@ void Tree::descend_exclusive(Key key, uint32_t needed_bytes, bool erasing,
         TIFFIN_ASSERT(!child->failed);
         if (child->generation != generation_) {
             child = copy_node(child, reservation);
+            race_point();
             const InnerChange change(node);
             inner_set_child(node->page, index, child->block, generation_);
         }
@@ -292,6 +296,7 @@ void Tree::split_leaf(Path& path, Key key, ByteSpan value,
     Node* target = key < separator ? leaf : right;
     leaf_put(target->page, leaf_lower_bound(target->page, key), key, value);
     publish_node(right);
+    race_point();
     insert_into_parent(path, path.count - 1, separator, right, reservation);
     right->lock.unlock();
     cache_.unpin(right);
@@ -337,6 +342,7 @@ void Tree::insert_into_parent(Path& path, uint32_t depth, Key separator, Node* r
             inner_insert(new_right->page, index - first_moved, entry);
         }
         publish_node(new_right);
+        race_point();
         insert_into_parent(path, depth - 1, new_separator, new_right, reservation);
     }
     new_right->lock.unlock();

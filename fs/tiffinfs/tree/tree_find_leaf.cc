@@ -8,6 +8,7 @@
 //
 // The analysis of locks cannot follow the leaf's lock out of the function; see tree.cc.
 #include "fs/base/processor_pause.h"
+#include "fs/base/race_point.h"
 #include "fs/tiffinfs/tree/tree.h"
 #include "fs/vfs/host.h"
 
@@ -99,6 +100,7 @@ Tree::Attempt Tree::try_find_leaf(Key key, LeafUse use, Bounds& bounds,
     bounds = {kMinimumKey, kMaximumKey, false};
     Node* node = nullptr;
     for (uint32_t visited = 1;; ++visited) {
+        race_point();
         node = cache_.peek(next.child_block);
         if (node == nullptr || node->generation != next.child_generation || node->level != level) {
             // It is not in memory, or the tree is damaged; or what was read is not so any more.
@@ -109,6 +111,7 @@ Tree::Attempt Tree::try_find_leaf(Key key, LeafUse use, Bounds& bounds,
             cache_.count_hits(visited);
             break;
         }
+        race_point();
         const Look here(node->version);
         if (!here.possible() || !above.holds()) {
             return Attempt::again;
@@ -116,16 +119,20 @@ Tree::Attempt Tree::try_find_leaf(Key key, LeafUse use, Bounds& bounds,
         if (use == LeafUse::prepare && node->generation != generation_) {
             return Attempt::give_up;
         }
+        race_point();
         if (!look_up_child(node, key, bounds, next)) {
             return here.holds() ? Attempt::give_up : Attempt::again;
         }
         level--;
         above = here;
     }
+    race_point();
     if (!NodeCache::try_pin(node)) {
         return Attempt::again;
     }
+    race_point();
     lock_leaf(node, use);
+    race_point();
     const bool is_right =
         (node->pins.load(std::memory_order_relaxed) & Node::kDropped) == 0 && above.holds();
     if (is_right && !node->failed && keys_are_within(node->page, 0, bounds.lower, bounds.upper)) {

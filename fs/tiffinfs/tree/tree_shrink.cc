@@ -2,6 +2,7 @@
 // Where keys have gone: leaves that are empty or sparse leave the tree, their ranges to neighbours.
 //
 // As in tree_change.cc nothing may wait or fail: what is not at hand stays as it is, which does no harm.
+#include "fs/base/race_point.h"
 #include "fs/tiffinfs/tree/tree.h"
 #include "fs/vfs/host.h"
 
@@ -65,6 +66,7 @@ bool Tree::leave_to_heir(Path& path, uint32_t survivor,
     for (uint32_t i = survivor; i <= leaf; ++i) {
         path.steps[i].node->lock.unlock();
     }
+    race_point();
     const Step& above = path.steps[survivor - 1];
     const bool has_heir = make_heir(above.node, above.child, reservation);
     for (uint32_t i = survivor; i <= leaf; ++i) {
@@ -203,6 +205,7 @@ void Tree::merge_with_right(Path& path) NO_THREAD_SAFETY_ANALYSIS {
         return;
     }
     leaf_merge(leaf->page, right->page);
+    race_point();
     {
         const InnerChange change(parent);
         inner_erase(parent->page, index + 1);

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "fs/base/race_point.h"
 #include "fs/vfs/host.h"
 
 namespace tiffin::tiffinfs {
@@ -23,7 +24,9 @@ class CAPABILITY("gate") TransactionGate {
     // who is inside already.
     [[nodiscard]] uint32_t enter() NO_THREAD_SAFETY_ANALYSIS {
         const uint32_t part = host::concurrency_hint() % kParts;
+        race_point();
         parts_[part].mutex.lock_shared(part);
+        race_point();
         return part;
     }
     void leave(uint32_t part) NO_THREAD_SAFETY_ANALYSIS { parts_[part].mutex.unlock_shared(); }
@@ -32,6 +35,7 @@ class CAPABILITY("gate") TransactionGate {
     void close() ACQUIRE() NO_THREAD_SAFETY_ANALYSIS {
         for (uint32_t part = 0; part < kParts; ++part) {
             parts_[part].mutex.lock(part);
+            race_point();
         }
     }
     void open() RELEASE() NO_THREAD_SAFETY_ANALYSIS {

@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/race_pauses.h"
+
 namespace tiffin {
 namespace {
 
@@ -87,6 +89,7 @@ TEST(ReaderEpochs, NobodyReadsWhatWasFreed) {
     struct Object {
         std::atomic<uint64_t> alive{1};
     };
+    const test::RacePauses pauses;
     ReaderEpochs epochs;
     // Freed objects are kept until the end, marked dead.
     std::vector<std::unique_ptr<Object>> objects;

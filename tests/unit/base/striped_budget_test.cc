@@ -7,6 +7,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/race_pauses.h"
+
 namespace tiffin {
 namespace {
 
@@ -67,6 +69,7 @@ TEST(StripedBudget, WhatIsAtHandIsBounded) {
 // Never more is out than there was, whatever the threads do, and at the end nothing has been lost.
 TEST(StripedBudget, HoldsBetweenThreads) {
     constexpr int64_t kAmount = 200;
+    const test::RacePauses pauses;
     StripedBudget budget;
     budget.start(kAmount, 4, 60);
     std::atomic<int64_t> out{0};

@@ -10,6 +10,7 @@
 
 #include "fs/tiffinfs/journal/journal.h"
 #include "fuse/host/log_sink.h"
+#include "tests/support/race_pauses.h"
 #include "tests/unit/tiffinfs/journal_fixture.h"
 
 namespace tiffin::tiffinfs::test {
@@ -106,12 +107,16 @@ TEST(JournalCommit, WaitersShareAFrame) {
 TEST(JournalCommit, ManyThreadsKeepTheirOrder) {
     constexpr int kThreads = 4;
     constexpr uint64_t kTransactions = 400;
+    const tiffin::test::RacePauses pauses;
     JournalVolume volume(kMinimumJournalBytes);
     auto journal = volume.start();
     std::shared_mutex gate;                  // held shared while a transaction is open
     std::map<uint64_t, uint64_t> committed;  // by thread: what a checkpoint has seen
     std::vector<std::atomic<uint64_t>> appended(kThreads);
 
+    const auto transaction_of = [](uint64_t thread, uint64_t i) {
+        return make_transaction((thread << 32) | i, static_cast<uint32_t>(28 + i % 50 * 40));
+    };
     const auto checkpoint = [&] {
         std::unique_lock lock(gate);
         ++volume.superblock.generation;
@@ -125,8 +130,7 @@ TEST(JournalCommit, ManyThreadsKeepTheirOrder) {
     };
     const auto work = [&](uint64_t thread) {
         for (uint64_t i = 1; i <= kTransactions; ++i) {
-            const Transaction transaction =
-                make_transaction((thread << 32) | i, static_cast<uint32_t>(28 + i % 50 * 40));
+            const Transaction transaction = transaction_of(thread, i);
             uint64_t ticket = 0;
             for (;;) {
                 {
@@ -163,7 +167,10 @@ TEST(JournalCommit, ManyThreadsKeepTheirOrder) {
     for (const Bytes& records : replay.transactions) {
         RecordHeader header{};
         memcpy(&header, records.data(), sizeof(header));
-        EXPECT_EQ(++committed[header.key.node >> 32], header.key.node & 0xffffffff);
+        const uint64_t thread = header.key.node >> 32;
+        const uint64_t i = header.key.node & 0xffffffff;
+        EXPECT_EQ(++committed[thread], i);
+        EXPECT_EQ(records, transaction_of(thread, i).records);
     }
     for (uint64_t thread = 0; thread < kThreads; ++thread) {
         EXPECT_EQ(committed[thread], kTransactions);

@@ -14,6 +14,7 @@
 #include "fuse/check/check.h"
 #include "fuse/host/log_sink.h"
 #include "fuse/host/memory_device.h"
+#include "tests/support/race_pauses.h"
 #include "tests/support/test_size.h"
 #include "tests/support/test_volume.h"
 
@@ -136,6 +137,7 @@ class Worker {
 class ParallelLoad : public testing::TestWithParam<Load> {};
 
 TEST_P(ParallelLoad, GivesEachThreadWhatItDid) {
+    const RacePauses pauses;
     fuse::CapturedLog log;
     const auto device = std::move(fuse::MemoryDevice::create(256U << 20).value());
     TestVolume volume(*device);

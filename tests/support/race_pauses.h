@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// Makes threads wait for random times at the places that fs/base/race_point.h marks, as long as it lives. In builds
+// without a sanitizer it does nothing: what a test checks must hold either way.
+#pragma once
+
+namespace tiffin::test {
+
+// One at a time.
+class RacePauses {
+  public:
+    RacePauses();
+    ~RacePauses();
+    RacePauses(const RacePauses&) = delete;
+    RacePauses& operator=(const RacePauses&) = delete;
+};
+
+}  // namespace tiffin::test
