@@ -38,6 +38,9 @@ probe_interval_ms = 50
 lease_timeout_s = 3600
 stall_timeout_s = 1
 shm_fencing = "refuse"
+sdr_port = 65535
+max_sdr_sessions = 0
+sdr_landing_slots = 64
 metrics = ""
 state_directory = "/s"
 runtime_directory = "/r"
@@ -58,6 +61,9 @@ words_bytes = 8192
     EXPECT_EQ(c.slots, 1024);
     EXPECT_EQ(c.busy_poll_us, 1000U);
     EXPECT_FALSE(c.shm_kills);
+    EXPECT_EQ(c.sdr_port, 65535);
+    EXPECT_EQ(c.max_sdr_sessions, 0U);
+    EXPECT_EQ(c.sdr_landing_slots, 64);
     EXPECT_EQ(c.volumes["first"].size_bytes, 64U << 20);
     EXPECT_EQ(c.volumes["second.one"].backing, "/dev/sdx");
 }
@@ -72,6 +78,8 @@ TEST(Configuration, MistakesAreNamedWithTheirLine) {
     EXPECT_EQ(problem_with("huge_pages = \"yes\"\n"),
               "file:1: huge_pages must be \"no\", \"try\" or \"require\"");
     EXPECT_EQ(problem_with("listen = \"host:4847\"\n").rfind("file:1: listen", 0), 0U);
+    EXPECT_EQ(problem_with("sdr_landing_slots = 65\n"),
+              "file:1: sdr_landing_slots must be a number from 1 to 64");
     EXPECT_EQ(problem_with("listen = []\n"), "file:1: listen must have 1 to 16 addresses");
     EXPECT_EQ(problem_with("state_directory = \"x\"\n"),
               "file:1: state_directory must be an absolute path");

@@ -54,6 +54,37 @@ TEST(Parse, OnlyTheWindowOnTheWordsMayBeMissing) {
     }
 }
 
+TEST(Parse, EndsOfDatagramPathsHaveTheirBounds) {
+    DatagramPathEnd good{};
+    good.port = 1;
+    good.message_count = 64;
+    good.packet_bytes = 1408;
+    good.message_bytes = kDatagramMessageBytes;
+    good.receive_buffer_bytes = 65536;
+    good.landing_slots = 64;
+    const auto is_taken = [](const DatagramPathEnd& end, size_t size = sizeof(DatagramPathEnd)) {
+        return parse_datagram_path_end(ByteSpan(reinterpret_cast<const unsigned char*>(&end), size))
+            .ok();
+    };
+    EXPECT_TRUE(is_taken(good));
+    EXPECT_FALSE(is_taken(good, sizeof(good) - 1));
+    const auto is_taken_with = [&](auto change) {
+        DatagramPathEnd end = good;
+        change(end);
+        return is_taken(end);
+    };
+    EXPECT_FALSE(is_taken_with([](DatagramPathEnd& end) { end.port = 0; }));
+    EXPECT_FALSE(is_taken_with([](DatagramPathEnd& end) { end.message_count = 0; }));
+    EXPECT_FALSE(is_taken_with([](DatagramPathEnd& end) { end.message_count = 96; }));
+    EXPECT_FALSE(is_taken_with([](DatagramPathEnd& end) { end.message_count = 2048; }));
+    EXPECT_FALSE(is_taken_with([](DatagramPathEnd& end) { end.packet_bytes = 63; }));
+    EXPECT_FALSE(is_taken_with([](DatagramPathEnd& end) { end.packet_bytes = 65444; }));
+    EXPECT_FALSE(is_taken_with([](DatagramPathEnd& end) { end.message_bytes--; }));
+    EXPECT_FALSE(is_taken_with([](DatagramPathEnd& end) { end.receive_buffer_bytes = 0; }));
+    EXPECT_FALSE(is_taken_with([](DatagramPathEnd& end) { end.landing_slots = 0; }));
+    EXPECT_FALSE(is_taken_with([](DatagramPathEnd& end) { end.landing_slots = 65; }));
+}
+
 TEST(Parse, RefusesShortMessages) {
     for (const Sample& message : sample_messages()) {
         for (size_t size = 0; size < message.bytes.size(); size++) {
