@@ -19,7 +19,6 @@ constexpr uint32_t kParityGroups = 64;
 constexpr uint32_t kInitialRoundTripUs = 1000;
 // An answer acknowledges its request, and the next request that answer.
 constexpr uint32_t kHoldUs = 1000;
-constexpr uint64_t kBlockedRetryNs = 1'000'000;
 
 static_assert(wire::kMinDatagramPayloadBytes == sdr::kMinPacketBytes);
 static_assert(wire::kMaxDatagramPayloadBytes == sdr::kMaxUdpPacketBytes);
@@ -154,13 +153,14 @@ void MessagePath::transmit(uint64_t now_ns) {
     take_completions();
 }
 
+// A time that stays the same until something happens, however often and late it is asked for: who compares it with his
+// clock only after his sleep must find it due.
 uint64_t MessagePath::next_time_ns(uint64_t now_ns) const {
-    const uint64_t next_ns = std::min(channel_->next_time_ns(), connection_->next_timer_ns());
-    if (channel_->is_blocked() && next_ns <= now_ns) {
-        // What the connection wants to send cannot go before feedback has come, which wakes us.
-        return channel_->pace_ns() > now_ns ? channel_->pace_ns() : now_ns + kBlockedRetryNs;
-    }
-    return next_ns;
+    const uint64_t channel_ns = channel_->next_time_ns();
+    const uint64_t timer_ns = connection_->next_timer_ns();
+    // What the connection wants to send goes when feedback has come, which wakes us, or when it is late.
+    return channel_->is_blocked() && timer_ns <= now_ns ? channel_ns
+                                                        : std::min(channel_ns, timer_ns);
 }
 
 void MessagePath::take_completions() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // A path of datagrams whose client does what it should not: what is malformed ends the connection and is counted, and
 // nothing of it takes effect.
+#include "rdma_blk/sdr/tunables.h"
 #include "rdma_blk/transport/sdr/mapped_address.h"
 #include "rdma_blk/transport/sdr/message_path.h"
 #include "rdma_blk/transport/sdr/message_use.h"
@@ -185,6 +186,28 @@ TEST_F(DatagramPathTest, ImpossibleParametersEndTheConnection) {
                     .ok());
     EXPECT_FALSE(client_->receive().ok());
     EXPECT_EQ(server_->counters().malformed_messages.load(), before + 1);
+}
+
+// With nothing that comes from the client: only the time can tell the server to send again.
+TEST_F(DatagramPathTest, AnswersAreRepeatedToAClientThatSaysNothing) {
+    open_path();
+    send("", 1, static_cast<uint32_t>(MessageUse::hello));
+    MessagePath::Message message;
+    ASSERT_TRUE(receive(message));
+    path_->release(host::monotonic_ns(), message);
+    turn();
+    // The first window, feedback, and some of what comes when that is given up.
+    const auto& sent = server_->counters().sdr_datagrams_sent;
+    const uint64_t most = sent.load() + sdr::kInitialWindowPackets + 12;
+    for (int request = 0; request < 4; request++) {
+        send_request(client_->make_request(OperationKind::read, 0, 200'000), "");
+    }
+    path_->transmit(host::monotonic_ns());
+    const uint64_t end_ns = host::monotonic_ns() + kPatienceNs;
+    while (sent.load() <= most && host::monotonic_ns() < end_ns) {
+        usleep(1000);
+    }
+    EXPECT_GT(sent.load(), most);
 }
 
 TEST_F(DatagramPathTest, ASecondPathTakesThePlaceOfTheFirst) {
