@@ -101,6 +101,10 @@ class ReliableConnection : public Endpoint {
     // With a scheme of its own.
     virtual Result<uint64_t> send_post(uint64_t now_ns, const RegisteredMemory& memory,
                                        uint32_t user_immediate, SchemeChoice scheme) = 0;
+    // So many messages send_post() takes now without eagain. Numbers are given in order, so a message that is not
+    // acknowledged yet keeps the number max_messages after its own from being used, however many later ones have
+    // arrived. Once the connection has failed: none.
+    virtual uint32_t free_sends() const = 0;
     // The next message goes to `memory`. Errors: eagain, einval, enodev.
     virtual Result<uint64_t> recv_post(uint64_t now_ns, const RegisteredMemory& memory) = 0;
     // Which chunks are there already, while the message is on its way. Errors: einval.

@@ -45,6 +45,7 @@ struct Configuration {
     uint16_t sdr_port = 4847;
     uint32_t max_sdr_sessions = 64;
     uint16_t sdr_landing_slots = 16;
+    uint32_t sdr_drop_ppm = 0;  // for trials, not in files: as MessagePathOptions::drop_ppm
     std::string metrics = "127.0.0.1:9847";
     std::string state_directory = "/var/lib/tiffind";
     std::string runtime_directory = "/run/tiffind";

@@ -35,6 +35,7 @@ Result<std::shared_ptr<DatagramPath>> DatagramPath::create(
     options.local.sin6_port = htons(limits.port);
     options.shares_port = true;
     options.message_count = kMessageCount;
+    options.drop_ppm = limits.drop_ppm;
     options.landing_slots = std::min(limits.landing_slots, kMessageCount);
     std::memcpy(options.send_key, keys.tag_to_client.bytes, sizeof(options.send_key));
     std::memcpy(options.receive_key, keys.tag_to_server.bytes, sizeof(options.receive_key));
@@ -124,7 +125,7 @@ Result<void> DatagramPath::serve_turn(uint64_t now_ns, VolumeSession& session) {
     return {};
 }
 
-// A request is taken when there is room for its answer.
+// A request is taken when there is room for its answer, behind those of the requests that were taken before.
 bool DatagramPath::take_message(MessagePath::Message& message) {
     MutexLock lock(mutex_);
     if (is_closed_ || is_ending_.load() || messages_->free_messages() <= expected_answers_) {
@@ -136,6 +137,9 @@ bool DatagramPath::take_message(MessagePath::Message& message) {
 Result<void> DatagramPath::handle(const MessagePath::Message& message, VolumeSession& session) {
     if (message.use == static_cast<uint32_t>(MessageUse::hello)) {
         MutexLock lock(mutex_);
+        if (!messages_->has_room()) {
+            return Error::enodev;
+        }
         *messages_->begin_message() = 0;
         return messages_->send_message(host::monotonic_ns(), 1, message.use);
     }
@@ -180,7 +184,7 @@ void DatagramPath::send_response(const wire::Response& response, ByteSpan payloa
             return;
         }
         if (!messages_->has_room()) {
-            is_broken_ = true;
+            is_broken_ = true;  // has failed, or an answer that take_message() did not expect
         } else {
             unsigned char* const begin = messages_->begin_message();
             wire::Response sent = response;
@@ -198,6 +202,11 @@ void DatagramPath::send_response(const wire::Response& response, ByteSpan payloa
         }
     }
     wake();
+}
+
+void DatagramPath::request_ignored() {
+    MutexLock lock(mutex_);
+    expected_answers_ -= expected_answers_ > 0 ? 1 : 0;
 }
 
 void DatagramPath::end(const wire::Notice* /*notice*/) {

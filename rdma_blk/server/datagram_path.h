@@ -24,7 +24,8 @@ struct DatagramLimits {
     uint32_t max_paths = 64;             // of the whole server; 0: none is offered
     uint16_t landing_slots = 16;         // of each path: memory for so many of the largest requests
     size_t held_bytes =
-        1 << 20;  // payloads that wait for earlier requests, before no more is taken
+        1 << 20;            // payloads that wait for earlier requests, before no more is taken
+    uint32_t drop_ppm = 0;  // for trials: see MessagePathOptions
 };
 
 class DatagramPath final : public SessionPath, public std::enable_shared_from_this<DatagramPath> {
@@ -54,6 +55,7 @@ class DatagramPath final : public SessionPath, public std::enable_shared_from_th
     // ---- SessionPath: any thread ----
 
     void send_response(const wire::Response& response, ByteSpan payload) override;
+    void request_ignored() override;
     void end(const wire::Notice* notice) override;
     void send_notice(const wire::Notice& /*notice*/) override {}  // the connection does
     void hold(size_t payload_bytes, size_t answer_bytes) override;

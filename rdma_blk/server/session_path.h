@@ -18,6 +18,8 @@ class SessionPath {
     // `payload` (a read's) is memory that others may be writing: it is copied once, and the checksum is
     // that of the copy.
     virtual void send_response(const wire::Response& response, ByteSpan payload) = 0;
+    // The request that handle_request() was given last gets no answer: it came twice, or too late.
+    virtual void request_ignored() {}
     // The connection ends once what is queued has been sent. `notice` goes before; nullptr: nothing is said.
     virtual void end(const wire::Notice* notice) = 0;
     virtual void send_notice(const wire::Notice& notice) = 0;

@@ -82,6 +82,7 @@ void VolumeSession::act(const std::shared_ptr<SessionPath>& path, const wire::Re
             break;
         case RequestAction::ignore:
             count(place_.counters->ignored);
+            path->request_ignored();
             break;
     }
 }

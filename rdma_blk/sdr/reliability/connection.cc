@@ -116,9 +116,17 @@ SchemeChoice Connection::fit_scheme(SchemeChoice scheme, uint64_t message_bytes)
 }
 
 // The queue of completions has one place for each message that can be in flight.
-bool Connection::has_room_for_completion() const {
-    return completions_count_ + active_sends_ + open_receives_ <
-           2 * uint32_t{queue_attributes_.max_messages};
+uint32_t Connection::free_completions() const {
+    return 2 * uint32_t{queue_attributes_.max_messages} - completions_count_ - active_sends_ -
+           open_receives_;
+}
+
+uint32_t Connection::free_sends() const {
+    if (failed_) {
+        return 0;
+    }
+    const uint64_t numbers = oldest_send_ + queue_attributes_.max_messages - next_send_;
+    return std::min(static_cast<uint32_t>(numbers), free_completions());
 }
 
 // From here on the peer's silence counts.

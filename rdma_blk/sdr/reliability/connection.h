@@ -36,6 +36,7 @@ class Connection final : public ReliableConnection {
                                uint32_t user_immediate) override;
     Result<uint64_t> send_post(uint64_t now_ns, const RegisteredMemory& memory,
                                uint32_t user_immediate, SchemeChoice scheme) override;
+    uint32_t free_sends() const override;
     Result<uint64_t> recv_post(uint64_t now_ns, const RegisteredMemory& memory) override;
     Result<BitmapView> recv_bitmap_get(uint64_t message_number) const override {
         return queue_pair_->recv_bitmap_get(message_number);
@@ -72,7 +73,8 @@ class Connection final : public ReliableConnection {
     Ended& ended(uint64_t number) { return ended_[number & (2 * slot_mask_ + 1)]; }
     bool is_usable(const SchemeChoice& scheme) const;
     SchemeChoice fit_scheme(SchemeChoice scheme, uint64_t message_bytes) const;
-    bool has_room_for_completion() const;
+    uint32_t free_completions() const;
+    bool has_room_for_completion() const { return free_completions() > 0; }
     void complete_send(Sending& sending, bool ok, Error error);
     void close_receive(Receiving& receiving, bool delivered);
     void note_end(const Receiving& receiving, bool delivered);

@@ -17,6 +17,7 @@
 
 #include <netinet/in.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -98,11 +99,15 @@ class MessagePath {
     // Its memory takes the next message.
     void release(uint64_t now_ns, const Message& message);
 
-    bool has_room() const { return !free_sends_.empty(); }
-    size_t free_messages() const { return free_sends_.size(); }  // that begin_message() can give
+    bool has_room() const { return free_messages() > 0; }
+    // So many messages can be sent now. One that is lost keeps later numbers from being used until it has come after
+    // all, though their memory is free.
+    size_t free_messages() const {
+        return std::min<size_t>(free_sends_.size(), connection_->free_sends());
+    }
     // Memory for a message of at most kDatagramMessageBytes. Precondition: has_room().
     unsigned char* begin_message();
-    // Sends what lies at its beginning. Errors: enodev (failed), eagain (too many on their way).
+    // Sends what lies at its beginning. With room it fails only for a size that does not fit (einval).
     Result<void> send_message(uint64_t now_ns, size_t size_bytes, uint32_t use);
 
     MessagePathStatistics statistics() const;

@@ -70,9 +70,10 @@ void SdrPath::stop() {
     messages_.reset();
     taken_.reset();
     is_up_ = false;
+    is_broken_ = false;
 }
 
-bool SdrPath::has_failed() const { return is_started() && messages_->has_failed(); }
+bool SdrPath::has_failed() const { return is_started() && (is_broken_ || messages_->has_failed()); }
 
 // ---- Requests ---------------------------------------------------------------------------------------------
 
@@ -93,8 +94,10 @@ void SdrPath::send(const wire::Request& request, ByteSpan ranges, const vfs::IoV
         size += buffers[index].size_bytes;
     }
     const uint64_t now_ns = host::monotonic_ns();
-    // What cannot be sent because the path has failed is sent again on the next connection.
-    (void)messages_->send_message(now_ns, size, static_cast<uint32_t>(MessageUse::wire));
+    const auto sent =
+        messages_->send_message(now_ns, size, static_cast<uint32_t>(MessageUse::wire));
+    // Nobody would send it again on this connection: it ends, and all is sent again on the next one.
+    is_broken_ = is_broken_ || !sent.ok();
     messages_->transmit(now_ns);
 }
 

@@ -44,6 +44,7 @@ class SdrPath final : public RequestPath {
     std::optional<MessagePath::Message> taken_;  // the answer that was given last
     sockaddr_in6 peer_ = {};
     bool is_up_ = false;
+    bool is_broken_ = false;       // a request was not taken
     MessagePathStatistics ended_;  // of earlier connections
 };
 

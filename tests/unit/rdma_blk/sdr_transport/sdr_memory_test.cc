@@ -163,8 +163,45 @@ TEST_F(SdrMemoryTest, ManyThreadsShareThePath) {
     EXPECT_EQ(failures.load(), 0);
 }
 
-// Each scheme on a network that loses packets in both directions.
-class SdrLossTest : public SdrMemoryTest, public ::testing::WithParamInterface<SdrScheme> {};
+// A network that loses packets in both directions.
+class SdrLossyTest : public SdrFixture {
+  protected:
+    void start_losing(uint32_t drop_ppm) {
+        sdr_.drop_ppm = drop_ppm;
+        configuration_.sdr_drop_ppm = drop_ppm;
+        start();
+    }
+};
+
+// A message that is lost keeps later ones waiting for their numbers while their memory is free: requests wait in their
+// queue then, and answers in their requests, and neither is lost or costs the connection.
+TEST_F(SdrLossyTest, WithManyOperationsOnTheirWayNoneIsForgotten) {
+    start_losing(10'000);
+    ClientFixture client;
+    client.options.slot_count = 32;
+    open_client(client);
+    constexpr unsigned kThreads = 8;
+    constexpr uint64_t kRounds = 400;
+    std::atomic<int> failures{0};
+    std::vector<std::thread> threads;
+    for (unsigned number = 0; number < kThreads; number++) {
+        threads.emplace_back([&, number] {
+            for (uint64_t round = 0; round < kRounds; round++) {
+                failures += client.add(uint64_t{number} * 64, 1) != round ? 1 : 0;
+            }
+        });
+    }
+    for (std::thread& thread : threads) {
+        thread.join();
+    }
+    EXPECT_EQ(failures.load(), 0);
+    const Statistics statistics = client.memory->statistics();
+    EXPECT_EQ(statistics.reconnections, 0U);
+    EXPECT_GT(statistics.datagrams_dropped, 0U);
+}
+
+// Each scheme for requests; answers have the one that the server chooses.
+class SdrLossTest : public SdrLossyTest, public ::testing::WithParamInterface<SdrScheme> {};
 
 INSTANTIATE_TEST_SUITE_P(Schemes, SdrLossTest,
                          ::testing::Values(SdrScheme::automatic, SdrScheme::selective_repeat,
@@ -173,7 +210,7 @@ INSTANTIATE_TEST_SUITE_P(Schemes, SdrLossTest,
 
 TEST_P(SdrLossTest, WhatIsLostComesAgain) {
     sdr_.scheme = GetParam();
-    sdr_.drop_ppm = 30'000;
+    start_losing(30'000);
     ClientFixture client;
     open_client(client);
     for (unsigned round = 0; round < 20; round++) {
