@@ -209,6 +209,7 @@ Result<Operation*> RequestSlots::find(const wire::Response& response) {
 }
 
 void RequestSlots::finish(const wire::Response& response) {
+    TIFFIN_ASSERT(is_used(response.slot) && slots_[response.slot].sequence == response.sequence);
     Operation& operation = *slots_[response.slot].operation;
     operation.old_value = response.value;
     if (operation.kind == OperationKind::flush) {

@@ -203,7 +203,7 @@ class TcpMemory final : public RemoteMemory, private Patience {
     Result<void> handle_one_sided_joined() REQUIRES(mutex_);
     void finish_join() REQUIRES(mutex_);
     uint32_t sum_up(const Operation& operation) REQUIRES(mutex_);
-    void finish_operation(Operation& operation) REQUIRES(mutex_);
+    void finish_operation(Operation& operation, const wire::Response& response) REQUIRES(mutex_);
     void abort_connection() REQUIRES(mutex_);
     void break_connection() REQUIRES(mutex_);
     void end_session(ConnectionState state, Error error) REQUIRES(mutex_);
@@ -270,7 +270,7 @@ class TcpMemory final : public RemoteMemory, private Patience {
     uint32_t looks_ GUARDED_BY(mutex_) = 0;          // at answers, since the stream was looked at
     BusyPoll busy_poll_;                             // with the lead
     Operation* receiving_ = nullptr;                 // with the lead: whose payload is on its way
-    wire::Response response_{};                      // with the lead: the answer it belongs to
+    wire::Response response_{};                      // with the lead: the last answer on the stream
     uint64_t receive_calls_ GUARDED_BY(mutex_) = 0;  // that received something
 
     // A change is a write or atomic that was executed. A flush of everything covers the changes that were

@@ -237,7 +237,7 @@ Result<void> TcpMemory::handle_response() {
         reader.place_payload(receiving_->buffers, receiving_->buffer_count);
         return {};
     }
-    finish_operation(*std::exchange(receiving_, nullptr));
+    finish_operation(*std::exchange(receiving_, nullptr), response_);
     return {};
 }
 
@@ -261,7 +261,7 @@ Result<void> TcpMemory::handle_payload() {
                   "remote memory: the data of an answer were damaged on their way; reconnecting");
         return Error::eproto;
     }
-    finish_operation(operation);
+    finish_operation(operation, response_);
     return {};
 }
 
@@ -278,11 +278,11 @@ uint32_t TcpMemory::sum_up(const Operation& operation) {
     return checksum;
 }
 
-void TcpMemory::finish_operation(Operation& operation) {
-    const bool is_executed = response_.outcome == static_cast<uint8_t>(Outcome::executed);
+void TcpMemory::finish_operation(Operation& operation, const wire::Response& response) {
+    const bool is_executed = response.outcome == static_cast<uint8_t>(Outcome::executed);
     switch (operation.kind) {
         case OperationKind::read:
-            statistics_.bytes_read += response_.payload_bytes;
+            statistics_.bytes_read += response.payload_bytes;
             break;
         case OperationKind::write:
             for (size_t i = 0; i < operation.buffer_count; i++) {
@@ -296,16 +296,16 @@ void TcpMemory::finish_operation(Operation& operation) {
         case OperationKind::flush:
             if (is_executed) {
                 flushed_count_ = std::max(flushed_count_, word_of(operation));
-                facts_.content_incarnation = std::max(facts_.content_incarnation, response_.value);
+                facts_.content_incarnation = std::max(facts_.content_incarnation, response.value);
             }
             break;
     }
-    const uint64_t round = notes_[response_.slot].round;
+    const uint64_t round = notes_[response.slot].round;
     if (round > counted_round_) {
         statistics_.round_trips++;
         counted_round_ = send_round_;
     }
-    slots_->finish(response_);
+    slots_->finish(response);
 }
 
 Result<void> TcpMemory::handle_probe() {

@@ -158,6 +158,9 @@ Result<void> TcpMemory::handle_path_answer(const RequestPath::Answer& answer) {
     if (operation == nullptr) {
         return {};  // an answer that came twice
     }
+    if (operation == receiving_) {
+        return Error::eproto;  // its data are just being received from the stream
+    }
     if (notes_[answer.response.slot].message > connection_->writer().sent_count()) {
         return Error::eproto;  // its request is still on its way into the stream
     }
@@ -174,8 +177,7 @@ Result<void> TcpMemory::handle_path_answer(const RequestPath::Answer& answer) {
         std::memcpy(piece.data, answer.payload.data() + done, size);
         done += size;
     }
-    response_ = answer.response;
-    finish_operation(*operation);
+    finish_operation(*operation, answer.response);
     return {};
 }
 

@@ -38,16 +38,22 @@ void FaultyLink::accept_one() {
 }
 
 // False: the pair is to be closed.
-bool FaultyLink::forward(int from, int to, std::atomic<int64_t>& left,
-                         std::atomic<uint64_t>& total) {
+bool FaultyLink::forward(int from, int to, std::atomic<int64_t>& left, std::atomic<uint64_t>& total,
+                         std::atomic<int64_t>* credit) {
     unsigned char buffer[65536];
+    // Both may be set meanwhile; that counts from the next time on.
     const int64_t allowed = left;
+    const int64_t credit_left = credit == nullptr ? -1 : credit->load();
     if (allowed == 0) {
         return false;
     }
-    const size_t wanted = allowed < 0
-                              ? sizeof(buffer)
-                              : std::min<size_t>(sizeof(buffer), static_cast<size_t>(allowed));
+    if (credit_left == 0) {
+        return true;
+    }
+    size_t wanted = sizeof(buffer);
+    for (const int64_t bound : {allowed, credit_left}) {
+        wanted = bound < 0 ? wanted : std::min(wanted, static_cast<size_t>(bound));
+    }
     const ssize_t size = recv(from, buffer, wanted, 0);
     if (size <= 0) {
         return false;
@@ -60,6 +66,9 @@ bool FaultyLink::forward(int from, int to, std::atomic<int64_t>& left,
     if (allowed > 0) {
         left = allowed - size;
     }
+    if (credit_left > 0) {
+        *credit = credit_left - size;
+    }
     return true;
 }
 
@@ -68,7 +77,7 @@ void FaultyLink::run() {
         std::vector<pollfd> ready{{listener_, POLLIN, 0}};
         for (const Pair& pair : pairs_) {
             ready.push_back({stalls_ ? -1 : pair.client, POLLIN, 0});
-            ready.push_back({stalls_ ? -1 : pair.server, POLLIN, 0});
+            ready.push_back({stalls_ || is_stalled_to_client() ? -1 : pair.server, POLLIN, 0});
         }
         poll(ready.data(), ready.size(), 1);
         for (size_t i = pairs_.size(); i > 0; i--) {
@@ -78,7 +87,8 @@ void FaultyLink::run() {
                 lives = forward(pair.client, pair.server, to_server_left_, to_server_);
             }
             if (lives && ready[2 * i].revents != 0) {
-                lives = forward(pair.server, pair.client, to_client_left_, to_client_);
+                lives = forward(pair.server, pair.client, to_client_left_, to_client_,
+                                &to_client_credit_);
             }
             for (auto* left : {&to_server_left_, &to_client_left_}) {
                 if (*left == 0) {

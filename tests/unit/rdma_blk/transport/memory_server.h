@@ -131,6 +131,11 @@ class FaultyLink {
     // The connection is cut right behind that many more bytes to the server (or to the client); once.
     void cut_to_server_after(int64_t bytes) { to_server_left_ = bytes; }
     void cut_to_client_after(int64_t bytes) { to_client_left_ = bytes; }
+    // No more than so many bytes pass to clients from here on, until thaw_to_client().
+    void stall_to_client_after(int64_t bytes) { to_client_credit_ = bytes; }
+    // They are all in the client's socket.
+    bool is_stalled_to_client() const { return to_client_credit_ == 0; }
+    void thaw_to_client() { to_client_credit_ = -1; }
     uint64_t bytes_to_server() const { return to_server_; }
     uint64_t bytes_to_client() const { return to_client_; }
     uint64_t connections() const { return connections_; }
@@ -144,7 +149,8 @@ class FaultyLink {
         int server = -1;
     };
     void run();
-    bool forward(int from, int to, std::atomic<int64_t>& left, std::atomic<uint64_t>& total);
+    bool forward(int from, int to, std::atomic<int64_t>& left, std::atomic<uint64_t>& total,
+                 std::atomic<int64_t>* credit = nullptr);
     void accept_one();
 
     uint16_t server_port_;
@@ -155,6 +161,7 @@ class FaultyLink {
     std::atomic<bool> stalls_{false};
     std::atomic<int64_t> to_server_left_{-1};
     std::atomic<int64_t> to_client_left_{-1};
+    std::atomic<int64_t> to_client_credit_{-1};  // negative: no bound
     std::atomic<uint64_t> to_server_{0};
     std::atomic<uint64_t> to_client_{0};
     std::atomic<uint64_t> connections_{0};
