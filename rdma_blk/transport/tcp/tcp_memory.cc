@@ -246,7 +246,11 @@ void TcpMemory::submit(Operation& first) {
 // The thread is woken only if it is about to miss something.
 void TcpMemory::poke_after_submit(uint64_t earliest_deadline_ns) {
     const bool nobody_receives = !has_leader_ && !is_thread_receiving_;
-    if ((nobody_receives && slots_->pending_callbacks() > 0) ||
+    // The path repeats what is lost after milliseconds; the thread may have thought it idle.
+    const bool sleeps_too_long = is_thread_receiving_ && has_request_path() &&
+                                 slots_->pending_count() > 0 &&
+                                 next_look_ns_ > host::monotonic_ns() + 2 * kLongestPathSleepNs;
+    if ((nobody_receives && slots_->pending_callbacks() > 0) || sleeps_too_long ||
         (earliest_deadline_ns != 0 && earliest_deadline_ns < next_look_ns_)) {
         poke();
     }

@@ -104,6 +104,10 @@ class TcpMemory final : public RemoteMemory, private Patience {
     uint32_t probe_interval_ms() const EXCLUDES(mutex_);
 
   private:
+    // A thread that submits may set a timer of the path of requests that who receives, asleep, does not know of: so long
+    // he sleeps at most.
+    static constexpr uint64_t kLongestPathSleepNs = 10'000'000;
+
     // What this transport keeps beside a slot.
     struct SlotNote {
         uint64_t message = 0;  // MessageWriter::added_count() behind its request
@@ -214,6 +218,7 @@ class TcpMemory final : public RemoteMemory, private Patience {
     void run() EXCLUDES(mutex_);
     void serve_ready(uint64_t now_ns) REQUIRES(mutex_);
     bool should_receive(uint64_t now_ns) REQUIRES(mutex_);
+    bool is_path_idle(uint64_t now_ns) const REQUIRES(mutex_);
     uint64_t next_look_after(uint64_t now_ns, bool receives) const REQUIRES(mutex_);
     void watch_deadlines(uint64_t now_ns) REQUIRES(mutex_);
     void watch_silence(uint64_t now_ns) REQUIRES(mutex_);

@@ -15,8 +15,6 @@
 namespace tiffin::rdma_blk {
 namespace {
 
-// A thread that submits may set a timer of the path that the leader, asleep, does not know of: it looks this often.
-constexpr uint64_t kLongestSleepNs = 10'000'000;
 // Who meets answers without sleeping looks at the stream after so many.
 constexpr uint32_t kLooksForStream = 64;
 
@@ -61,7 +59,8 @@ void TcpMemory::receive_from_both() {
     }
     looks_ = 1;
     const uint64_t now = host::monotonic_ns();
-    const uint64_t next = std::min(extension_.requests->next_time_ns(now), now + kLongestSleepNs);
+    const uint64_t next =
+        std::min(extension_.requests->next_time_ns(now), now + kLongestPathSleepNs);
     pollfd ready[2] = {
         {extension_.requests->socket(), POLLIN, 0},
         {connection_->socket(), static_cast<short>(POLLIN | (has_output ? POLLOUT : 0)), 0}};

@@ -114,9 +114,16 @@ uint64_t TcpMemory::next_look_after(uint64_t now_ns, bool receives) const {
     uint64_t look = now_ns + (receives ? std::min(probe_interval_ns_, kSecondNs) : kLookNs);
     if (receives && has_request_path()) {
         look = std::min(look, extension_.requests->next_time_ns(now_ns));
+        look = is_path_idle(now_ns) ? look : std::min(look, now_ns + kLongestPathSleepNs);
     }
     const uint64_t deadline = slots_->next_deadline_ns();
     return deadline == 0 ? look : std::min(look, deadline);
+}
+
+// Who submits after a second without anything wakes the thread, see poke_after_submit(); one wake-up for each operation
+// would be dear.
+bool TcpMemory::is_path_idle(uint64_t now_ns) const {
+    return slots_->pending_count() == 0 && now_ns - liveness_.heard_ns >= kSecondNs;
 }
 
 void TcpMemory::watch_deadlines(uint64_t now_ns) {
