@@ -96,12 +96,15 @@ bool Connection::serve_datagrams(uint64_t now_ns) {
         session_->heard(now_ns);
     }
     if (!result.ok()) {
+        const bool may_go_on =
+            (result.error() == Error::enodev || result.error() == Error::estale) &&
+            datagrams_->is_dispensable();
         // The path has nothing more to say; a notice may still be on its way on the stream.
         session_->path_lost(*datagrams_);
         datagrams_->close();
         datagrams_.reset();
         count_failure(result.error());
-        return ending_.load();
+        return may_go_on || ending_.load();
     }
     return true;
 }

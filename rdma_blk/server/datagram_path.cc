@@ -158,6 +158,7 @@ Result<void> DatagramPath::handle(const MessagePath::Message& message, VolumeSes
         host::crc32c(0, payload.data(), payload.size()) != request.payload_checksum) {
         return Error::eproto;
     }
+    has_taken_request_ = true;
     {
         MutexLock lock(mutex_);
         expected_answers_++;

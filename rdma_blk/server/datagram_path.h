@@ -46,9 +46,13 @@ class DatagramPath final : public SessionPath, public std::enable_shared_from_th
     int socket() const { return socket_; }
     uint64_t next_time_ns(uint64_t now_ns) const;
     // A bounded turn, without waiting. Errors: eproto (a malformed request; counted), estale (fenced), enodev (the
-    // network has failed): the connection ends.
+    // network has failed): the path ends, and the connection with it unless is_dispensable().
     Result<void> serve(uint64_t now_ns, VolumeSession& session);
     bool has_heard() { return std::exchange(has_heard_, false); }
+    // After serve() has failed with enodev or estale: whether only the path ends. The session has ended it, and the
+    // connection hears of its own end by itself; or no request has ever come this way, so that the client has them on
+    // the stream (its network may carry datagrams in one direction only).
+    bool is_dispensable() const { return is_ending_.load() || !has_taken_request_; }
     // Nothing is woken any more, and nothing goes out.
     void close();
 
@@ -77,6 +81,7 @@ class DatagramPath final : public SessionPath, public std::enable_shared_from_th
     int socket_ = -1;
     bool is_counted_ = false;
     bool has_heard_ = false;
+    bool has_taken_request_ = false;
 
     mutable host::Mutex mutex_{host::LockClass::leaf};
     const std::function<void()> wake_;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // A path of datagrams whose client does what it should not: what is malformed ends the connection and is counted, and
 // nothing of it takes effect.
+#include <functional>
+
 #include "rdma_blk/sdr/tunables.h"
 #include "rdma_blk/transport/sdr/mapped_address.h"
 #include "rdma_blk/transport/sdr/message_path.h"
@@ -18,10 +20,12 @@ class DatagramPathTest : public ServerFixture {
     void SetUp() override {
         ServerFixture::SetUp();
         configuration_.sdr_port = 0;
-        start();
+        start(backing());
         client_ = open();
         client_->set_patience(60);
     }
+
+    virtual std::string backing() const { return ""; }
 
     MessagePathOptions path_options() {
         MessagePathOptions options;
@@ -103,9 +107,33 @@ class DatagramPathTest : public ServerFixture {
         EXPECT_EQ(server_->counters().malformed_messages.load(), malformed_before + 1);
     }
 
+    // The client's end gives up, by a clock that runs ahead, and tells the server so.
+    void give_up() {
+        send("", 1, static_cast<uint32_t>(MessageUse::hello));
+        uint64_t now_ns = host::monotonic_ns();
+        for (int turn = 0; turn < 10 && !path_->has_failed(); turn++) {
+            now_ns += 2 * path_options().give_up_ns;
+            (void)path_->take(now_ns);
+        }
+        ASSERT_TRUE(path_->has_failed());
+        path_->transmit(now_ns);
+    }
+    bool comes_true(const std::function<bool()>& condition) {
+        const uint64_t end_ns = host::monotonic_ns() + kPatienceNs;
+        while (!condition() && host::monotonic_ns() < end_ns) {
+            usleep(200);
+        }
+        return condition();
+    }
+
     std::unique_ptr<TestClient> client_;
     wire::DatagramPathEnd agreed_{};
     std::unique_ptr<MessagePath> path_;
+};
+
+class FileDatagramPathTest : public DatagramPathTest {
+  protected:
+    std::string backing() const override { return folder_ + "/backing"; }
 };
 
 TEST_F(DatagramPathTest, RequestsAreAnswered) {
@@ -210,6 +238,29 @@ TEST_F(DatagramPathTest, AnswersAreRepeatedToAClientThatSaysNothing) {
     EXPECT_GT(sent.load(), most);
 }
 
+TEST_F(DatagramPathTest, APathThatTookNoRequestEndsWithoutTheConnection) {
+    open_path();
+    give_up();
+    EXPECT_TRUE(comes_true([&] { return server_->counters().sdr_paths.load() == 0; }));
+    EXPECT_EQ(client_->call(client_->make_request(OperationKind::fetch_add, 64, 8)).outcome,
+              static_cast<uint8_t>(Outcome::executed));
+    // And it may have another one.
+    open_path();
+    send("", 1, static_cast<uint32_t>(MessageUse::hello));
+    MessagePath::Message message;
+    EXPECT_TRUE(receive(message));
+}
+
+TEST_F(DatagramPathTest, APathThatTookRequestsEndsWithTheConnection) {
+    open_path();
+    send_request(client_->make_request(OperationKind::write, 100, 5), "bytes");
+    MessagePath::Message message;
+    ASSERT_TRUE(receive(message));
+    give_up();
+    EXPECT_TRUE(comes_true([&] { return server_->counters().sdr_paths.load() == 0; }));
+    EXPECT_FALSE(client_->receive().ok());
+}
+
 TEST_F(DatagramPathTest, ASecondPathTakesThePlaceOfTheFirst) {
     open_path();
     const std::unique_ptr<MessagePath> first = std::move(path_);
@@ -218,6 +269,26 @@ TEST_F(DatagramPathTest, ASecondPathTakesThePlaceOfTheFirst) {
     send("", 1, static_cast<uint32_t>(MessageUse::hello));
     MessagePath::Message message;
     EXPECT_TRUE(receive(message));
+}
+
+// The end of the path, with the session's, is not that of the connection, which has to wait for the flush.
+TEST_F(FileDatagramPathTest, AGoodbyeWaitsForAFlush) {
+    open_path();
+    const std::string bytes(size_t{1} << 20, 'x');
+    send_request(client_->make_request(OperationKind::write, 0, bytes.size()), bytes);
+    MessagePath::Message message;
+    ASSERT_TRUE(receive(message));
+    // Both arrive before the disk is done.
+    ASSERT_TRUE(client_->send_request(client_->make_request(OperationKind::flush, 0, 0)).ok());
+    const wire::SessionClose close{client_->opened().session_id, 1, 0};
+    ASSERT_TRUE(client_->send(wire::MessageType::session_close, close).ok());
+    auto type = wire::MessageType::response;  // of a flush that was fast
+    while (type == wire::MessageType::response) {
+        const auto answer = client_->receive();
+        ASSERT_TRUE(answer.ok());
+        type = answer.value().type;
+    }
+    EXPECT_EQ(type, wire::MessageType::session_closed);
 }
 
 }  // namespace
