@@ -27,6 +27,7 @@ void Congestion::on_sent(uint64_t now_ns, uint64_t number, uint64_t /*bytes*/) {
             // After a pause nothing of this flow is in any queue: what comes now is what a probe would see.
             probe_rounds_ = 0;
             smallest_ns_ = ~uint64_t{0};
+            round_smallest_ns_ = ~uint64_t{0};  // or it would be smaller than the smallest
         }
         last_event_ns_ = now_ns;
     }

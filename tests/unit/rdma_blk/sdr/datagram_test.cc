@@ -208,6 +208,29 @@ TEST(Congestion, StaysWithinItsBounds) {
     EXPECT_LT(congestion.window_bytes(), 20'000U);
 }
 
+// A pause during the search for the smallest round trip begins it anew, also within a round: a longer round trip after
+// it is not taken for a queue.
+TEST(Congestion, APauseForgetsTheRoundTripsOfItsRound) {
+    constexpr uint64_t kMs = 1'000'000;
+    Congestion congestion(1000, 1 << 20);
+    uint64_t next = 0;
+    const auto fill = [&](uint64_t now_ns) {
+        while (congestion.room_bytes(now_ns) >= 1000) {
+            congestion.on_sent(now_ns, next++, 1000);
+        }
+    };
+    fill(0);
+    congestion.on_feedback(kMs, next - 1, next - 1, kMs);  // one is lost
+    fill(kMs);
+    // Half of the window, late: the doubling ends, and the search begins. The rest fills its round, but does not end it.
+    congestion.on_feedback(11 * kMs, next - 33, next - 34, 10 * kMs);
+    congestion.on_feedback(11 * kMs, next - 1, next - 2, 2 * kMs);
+    const uint64_t before = congestion.window_bytes();
+    fill(10'000 * kMs);
+    congestion.on_feedback(10'005 * kMs, next - 1, next - 2, 5 * kMs);
+    EXPECT_GT(congestion.window_bytes(), before);
+}
+
 TEST(Congestion, SilenceFreesTheWindow) {
     Congestion congestion(1000, 1 << 20);
     uint64_t number = 0;
