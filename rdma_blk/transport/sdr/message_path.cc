@@ -228,6 +228,8 @@ MessagePathStatistics MessagePath::statistics() const {
     result.datagrams_received = udp.datagrams_received;
     result.datagrams_refused = udp.datagrams_refused;
     result.datagrams_dropped = udp.datagrams_dropped + udp.datagrams_failed;
+    result.path_packet_bytes = static_cast<uint32_t>(udp.path_packet_bytes);
+    result.path_is_too_narrow = udp.path_is_too_narrow;
     result.system_calls = udp.send_calls + udp.receive_calls;
     if (connection_ != nullptr) {
         const sdr::ReliabilityStatistics& reliability = connection_->reliability_statistics();

@@ -59,6 +59,9 @@ struct MessagePathStatistics {
     uint64_t blocks_failed = 0;    // that could not be decoded, and were repeated
     uint64_t system_calls = 0;
     uint32_t round_trip_us = 0;
+    // As of UdpStatistics: what gets through whole (0: not known), and whether this path's packets are known not to.
+    uint32_t path_packet_bytes = 0;
+    bool path_is_too_narrow = false;
 };
 
 class MessagePath {

@@ -39,6 +39,9 @@ Result<size_t> SdrPath::offer(const sockaddr_in6& local, const sockaddr_in6& pee
     options.local = local;
     options.local.sin6_port = 0;
     options.packet_bytes = TRY(datagram_packet_bytes(peer));
+    if (known_packet_bytes_ != 0) {
+        options.packet_bytes = std::min(options.packet_bytes, known_packet_bytes_);
+    }
     options.automatic_scheme = options_.scheme == SdrScheme::automatic;
     options.scheme = scheme_of(options_.scheme);
     options.drop_ppm = options_.drop_ppm;
@@ -65,7 +68,21 @@ Result<void> SdrPath::joined(ByteSpan parameters) {
     return {};
 }
 
+// The next connection's packets are to get through, or it would stand still, too, until it has failed. They grow again
+// with what its own probes find.
+void SdrPath::note_width() {
+    if (!is_started()) {
+        return;
+    }
+    const MessagePathStatistics statistics = messages_->statistics();
+    const bool is_of_use = statistics.path_is_too_narrow || known_packet_bytes_ != 0;
+    if (is_of_use && statistics.path_packet_bytes >= wire::kMinDatagramPayloadBytes) {
+        known_packet_bytes_ = statistics.path_packet_bytes;
+    }
+}
+
 void SdrPath::stop() {
+    note_width();
     count_ended(ended_);
     messages_.reset();
     taken_.reset();

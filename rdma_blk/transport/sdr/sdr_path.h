@@ -38,11 +38,14 @@ class SdrPath final : public RequestPath {
   private:
     bool is_started() const { return messages_ != nullptr && messages_->is_started(); }
     void count_ended(MessagePathStatistics& sum) const;
+    void note_width();
 
     const SdrOptions options_;
     std::unique_ptr<MessagePath> messages_;
     std::optional<MessagePath::Message> taken_;  // the answer that was given last
     sockaddr_in6 peer_ = {};
+    // What an earlier connection has found the path to take, if that was less than this host's route says; else 0.
+    uint32_t known_packet_bytes_ = 0;
     bool is_up_ = false;
     bool is_broken_ = false;       // a request was not taken
     MessagePathStatistics ended_;  // of earlier connections
