@@ -2,6 +2,7 @@
 #include "rdma_blk/session/slot_table.h"
 
 #include <algorithm>
+#include <iterator>
 #include <new>
 #include <utility>
 
@@ -177,13 +178,23 @@ bool SlotTable::may_apply(const wire::Request& request) const {
 }
 
 bool SlotTable::follows_refusal(const wire::Request& request) const {
-    return request.after != 0 && first_refused_ != 0 && first_refused_ <= request.after &&
-           last_refused_ >= request.pending_since;
+    const auto touches = [&](uint64_t first, uint64_t last) {
+        return first != 0 && first <= request.after && last >= request.pending_since;
+    };
+    return request.after != 0 && (touches(first_refused_, last_refused_) ||
+                                  std::any_of(std::begin(refused_), std::end(refused_),
+                                              [&](uint64_t one) { return touches(one, one); }));
 }
 
+// What overtakes a request that waits may be refused without a reason to refuse that one: so the latest are kept
+// one by one.
 void SlotTable::note_refusal(uint64_t sequence) {
-    first_refused_ = first_refused_ == 0 ? sequence : std::min(first_refused_, sequence);
-    last_refused_ = std::max(last_refused_, sequence);
+    const uint64_t oldest = std::exchange(refused_[next_refused_], sequence);
+    next_refused_ = (next_refused_ + 1) % kRefusalsKept;
+    if (oldest != 0) {
+        first_refused_ = first_refused_ == 0 ? oldest : std::min(first_refused_, oldest);
+        last_refused_ = std::max(last_refused_, oldest);
+    }
 }
 
 // ---- Requests ----------------------------------------------------------------------------------------

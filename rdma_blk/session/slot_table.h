@@ -135,7 +135,11 @@ class SlotTable {
     std::unique_ptr<uint64_t[]> missing_;
     size_t missing_count_ = 0;
     uint64_t highest_ = 0;
-    // The refused sequences lie between these; first_refused_ is 0 when there was none.
+    // Refused sequences: the latest, a ring; those of before lie between first and last_refused_, which are 0 when
+    // there was none.
+    static constexpr size_t kRefusalsKept = 32;
+    uint64_t refused_[kRefusalsKept] = {};
+    size_t next_refused_ = 0;
     uint64_t first_refused_ = 0;
     uint64_t last_refused_ = 0;
     // Writes below this may have been applied by a process that ended before it recorded them: they are

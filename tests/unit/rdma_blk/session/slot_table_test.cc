@@ -155,6 +155,37 @@ TEST_F(SlotTableTest, RefusesWhatFollowsARefusal) {
     EXPECT_EQ(action(later), RequestAction::execute) << "the client knows of that refusal";
 }
 
+TEST_F(SlotTableTest, ARefusalOnEitherSideOfWhatIsWaitedForDoesNotCount) {
+    open();
+    wire::Request before = request(0, 1);
+    before.offset_bytes = 4096;
+    EXPECT_EQ(refusal(before), 5U);
+    wire::Request follower = request(1, 3, OperationKind::write, 2);
+    follower.pending_since = 2;
+    EXPECT_EQ(action(follower), RequestAction::wait);
+    wire::Request overtaking = request(0, 4);
+    overtaking.offset_bytes = 4096;
+    EXPECT_EQ(refusal(overtaking), 5U);
+    execute(request(2, 2));
+    ReadyRequest ready;
+    ASSERT_TRUE(table_->next_ready(ready));
+    EXPECT_EQ(ready.decision.action, RequestAction::execute);
+}
+
+TEST_F(SlotTableTest, RefusalsOfLongAgoStillCount) {
+    open();
+    const wire::Request follower = request(1, 2, OperationKind::write, 1);
+    wire::Request beyond = request(0, 1);
+    beyond.offset_bytes = 4096;
+    EXPECT_EQ(refusal(beyond), 5U);
+    constexpr uint64_t kMany = 200;
+    for (uint64_t sequence = 3; sequence < kMany; sequence++) {
+        beyond.sequence = sequence;
+        EXPECT_EQ(refusal(beyond), 5U);
+    }
+    EXPECT_EQ(refusal(follower), 125U);
+}
+
 TEST_F(SlotTableTest, ChecksRightsAndRanges) {
     open();
     wire::Request stale = request(0, 1);
