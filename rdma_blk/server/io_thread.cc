@@ -179,7 +179,10 @@ int IoThread::wait_for_events(epoll_event* events) {
     if (busy_poll_.meets([&] { return (event_count = look(0)) > 0; })) {
         return event_count;
     }
-    event_count = look(static_cast<int>((until_ns - now_ns_) / 1'000'000 + 1));
+    // The turn that ended, and looking, took time: what datagrams acknowledge is waited for in milliseconds.
+    const uint64_t now_ns = host::monotonic_ns();
+    const uint64_t wait_ns = until_ns - std::min(now_ns, until_ns);
+    event_count = look(static_cast<int>((wait_ns + 999'999) / 1'000'000));
     busy_poll_.slept();
     return event_count;
 }
