@@ -229,6 +229,9 @@ bool Connection::tick(uint64_t now_ns) {
         staging_.reset();
         staging_capacity_ = 0;
     }
+    if (datagrams_) {
+        datagrams_->tick();
+    }
     if (has_output || !may_read()) {
         return true;  // it is this side that does not read
     }

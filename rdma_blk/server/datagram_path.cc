@@ -71,6 +71,21 @@ void DatagramPath::close() {
     }
 }
 
+void DatagramPath::tick() {
+    MutexLock lock(mutex_);
+    if (is_closed_) {
+        return;
+    }
+    const uint64_t datagrams = messages_->datagrams_received();
+    if (datagrams != ticked_datagrams_) {
+        ticked_datagrams_ = datagrams;
+        has_given_back_ = false;
+    } else if (!has_given_back_) {
+        messages_->give_memory_back();
+        has_given_back_ = true;
+    }
+}
+
 uint64_t DatagramPath::next_time_ns(uint64_t now_ns) const {
     MutexLock lock(mutex_);
     return is_closed_ ? sdr::kNoTimer : messages_->next_time_ns(now_ns);

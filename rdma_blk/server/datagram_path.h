@@ -53,6 +53,8 @@ class DatagramPath final : public SessionPath, public std::enable_shared_from_th
     // connection hears of its own end by itself; or no request has ever come this way, so that the client has them on
     // the stream (its network may carry datagrams in one direction only).
     bool is_dispensable() const { return is_ending_.load() || !has_taken_request_; }
+    // From time to time: gives memory back when nothing has come since the last time.
+    void tick();
     // Nothing is woken any more, and nothing goes out.
     void close();
 
@@ -82,6 +84,8 @@ class DatagramPath final : public SessionPath, public std::enable_shared_from_th
     bool is_counted_ = false;
     bool has_heard_ = false;
     bool has_taken_request_ = false;
+    uint64_t ticked_datagrams_ = 0;  // received until the last tick
+    bool has_given_back_ = true;     // since something was received
 
     mutable host::Mutex mutex_{host::LockClass::leaf};
     const std::function<void()> wake_;

@@ -34,6 +34,12 @@ class MappedSlots {
         begin_ = static_cast<unsigned char*>(mapped);
         return {};
     }
+    // Gives its pages back, which are zero when they are used again. Best effort: costs nothing but memory.
+    void forget() const {
+        if (size_bytes_ != 0) {
+            (void)madvise(begin_, size_bytes_, MADV_DONTNEED);
+        }
+    }
     unsigned char* at(size_t index) const { return begin_ + index * stride_bytes_; }
     size_t stride_bytes() const { return stride_bytes_; }
     MutableByteSpan all() const { return MutableByteSpan(begin_, size_bytes_); }

@@ -220,6 +220,12 @@ Result<void> MessagePath::send_message(uint64_t now_ns, size_t size_bytes, uint3
     return {};
 }
 
+void MessagePath::give_memory_back() {
+    if (free_sends_.size() == options_.message_count) {
+        sending_.forget();
+    }
+}
+
 MessagePathStatistics MessagePath::statistics() const {
     sdr::UdpStatistics udp;
     channel_->add_statistics(udp);

@@ -113,6 +113,9 @@ class MessagePath {
     // Sends what lies at its beginning. With room it fails only for a size that does not fit (einval).
     Result<void> send_message(uint64_t now_ns, size_t size_bytes, uint32_t use);
 
+    // For who has been idle: gives back the pages of messages that were sent, if none is on its way.
+    void give_memory_back();
+
     MessagePathStatistics statistics() const;
     uint64_t datagrams_received() const { return channel_->datagrams_received(); }
 

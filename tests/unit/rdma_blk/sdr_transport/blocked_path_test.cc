@@ -2,6 +2,7 @@
 // A path whose peer says nothing any more, with the time given: it is served when it has asked to be, no more often,
 // and gives up.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <cstring>
 
@@ -87,6 +88,34 @@ TEST_F(BlockedPathTest, ItSendsAgainAndGivesUpWithFewWakeUps) {
     // It has not been woken for each millisecond of the 10 s and more until it gave up.
     EXPECT_LT(wake_ups, 500U);
     RecordProperty("wake_ups", static_cast<int>(wake_ups));
+}
+
+TEST_F(BlockedPathTest, MemoryIsGivenBackWhenNothingIsOnItsWay) {
+    constexpr size_t kBytes = 4096;
+    unsigned char* const page = path_->begin_message();
+    const auto is_resident = [&] {
+        unsigned char state = 0;
+        EXPECT_EQ(mincore(page, kBytes, &state), 0);
+        return (state & 1) != 0;
+    };
+    std::memset(page, 1, kBytes);
+    serve();
+    ASSERT_TRUE(path_->send_message(now_ns_, kBytes, 1).ok());
+    serve();
+    path_->give_memory_back();
+    EXPECT_TRUE(is_resident());
+    EXPECT_EQ(page[0], 1);
+    const size_t free_before = path_->free_messages();
+    for (int turn = 0; turn < 1000 && path_->free_messages() == free_before; turn++) {
+        now_ns_ += 1'000'000;
+        while (peer_->take(now_ns_)) {
+        }
+        peer_->transmit(now_ns_);
+        serve();
+    }
+    ASSERT_GT(path_->free_messages(), free_before);
+    path_->give_memory_back();
+    EXPECT_FALSE(is_resident());
 }
 
 }  // namespace
