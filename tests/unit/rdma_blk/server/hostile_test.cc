@@ -3,7 +3,9 @@
 // counts, and changes nothing but what the client may change.
 #include <sys/socket.h>
 
+#include <filesystem>
 #include <random>
+#include <string>
 
 #include "fs/vfs/host.h"
 #include "rdma_blk/wire/parse.h"
@@ -19,6 +21,23 @@ constexpr int kRequests = 10'000;
 class HostileTest : public ServerFixture {
   protected:
     using Random = std::mt19937_64;
+
+    // Each opening for writing puts an epoch on the disk; thousands of them take as long as the disk likes, and what it
+    // does is not tested here.
+    void SetUp() override {
+        ServerFixture::SetUp();
+        char folder[] = "/dev/shm/tiffind-test-XXXXXX";
+        if (mkdtemp(folder) != nullptr) {
+            memory_folder_ = folder;
+            configuration_.state_directory = memory_folder_ + "/state";
+        }
+    }
+    void TearDown() override {
+        ServerFixture::TearDown();
+        if (!memory_folder_.empty()) {
+            std::filesystem::remove_all(memory_folder_);
+        }
+    }
 
     // Connects, and goes on with the session or opens another one.
     std::unique_ptr<TestClient> reconnect(SessionMode mode) {
@@ -132,6 +151,7 @@ class HostileTest : public ServerFixture {
         return outcomes;
     }
 
+    std::string memory_folder_;
     std::unique_ptr<TestClient> bystander_client_;
     const wire::SessionRecord* bystander_record_ = nullptr;
 };
