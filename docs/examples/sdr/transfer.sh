@@ -31,16 +31,17 @@ port=$((20000 + $$ % 10000))
 
 # A network that lives as long as a process: its number in `network`.
 make_network() {
-    unshare --net sleep 600 &
+    rm -f "$folder/is_made"
+    unshare --net sh -c "echo >'$folder/is_made' && exec sleep 600" &
     network=$!
     processes+=("$network")
     local waited=0
-    until [[ $(readlink "/proc/$network/ns/net") != $(readlink /proc/self/ns/net) ]]; do
+    until [[ -s $folder/is_made ]]; do
         waited=$((waited + 1))
         if [[ $waited -gt 600 ]] || ! kill -0 "$network" 2>/dev/null; then
             return 1
         fi
-        sleep 0.1
+        sleep 0.05
     done
 }
 
