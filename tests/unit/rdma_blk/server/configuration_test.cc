@@ -102,15 +102,21 @@ TEST(Configuration, ALeaseOutlastsTheSilenceOfALivingClient) {
               "file:2: " + rule + "840");
 }
 
-TEST(Configuration, OtherCharactersThanAsciiBelongInStringsAndComments) {
-    const std::string problem = ": a character that is not ASCII, outside of strings and comments";
-    // The parser's test for white space is undefined for this letter.
+TEST(Configuration, AProblemIsOneLine) {
+    const std::string problem = problem_with("ist0= i\n");
+    EXPECT_FALSE(problem.empty());
+    EXPECT_EQ(problem.find('\n'), std::string::npos) << problem;
+}
+
+TEST(Configuration, OtherCharactersThanAsciiBelongInLinesOfComment) {
+    const std::string problem =
+        ": a character that is not ASCII; in a string it is written as \\uXXXX";
+    // The parser's test for white space is undefined for these letters.
     EXPECT_EQ(problem_with("threads = 2\nslo\u0490s = 4\n"), "file:2" + problem);
     EXPECT_EQ(problem_with("threads = 2 \u00a0\n"), "file:1" + problem);
-    EXPECT_EQ(problem_with("metrics = \"\" # \u0490\nthreads = 2\u0490\n"), "file:2" + problem);
-    EXPECT_EQ(problem_with("metrics = '''a'''' \u0490\n"), "file:1" + problem);
-    EXPECT_EQ(problem_with("# \u0490\nstate_directory = \"/\u0490\\\"\u0490\"\n"), "");
-    EXPECT_EQ(problem_with("state_directory = '''/\n\u0490''\u0490'''\n"), "");
+    EXPECT_EQ(problem_with("listen = [\"127.0.0.1:1\",0\"[:9\u03e2\"]\n"), "file:1" + problem);
+    EXPECT_EQ(problem_with("listen = 171[\"u\u03ff\n"), "file:1" + problem);
+    EXPECT_EQ(problem_with("# \u0490\n\t # \u0490\nstate_directory = \"/\\u0490\"\n"), "");
 }
 
 TEST(Configuration, DamagedTextsAreRefusedOrTaken) {
