@@ -204,6 +204,7 @@ TEST(UdpCarrierPath, MayBecomeABlackHole) {
     options.forward.bits_per_second = simulation::kUnlimitedBitsPerSecond;
     options.backward = options.forward;
     auto path = EmulatedPath::create(options).release_value();
+    std::vector<unsigned char> bytes(1 << 20);  // outlives the carrier, which may still send it
     UdpEnds ends({"Hole", {SchemeKind::selective_repeat_nack, 0, 0}, 8896, 1, 0});
     ends.start(path.get());
     ends.transfer(2);
@@ -214,7 +215,6 @@ TEST(UdpCarrierPath, MayBecomeABlackHole) {
     }
     EXPECT_FALSE(carrier.statistics().path_is_too_narrow);
     path->emulator().set_longest_datagram(1472);
-    std::vector<unsigned char> bytes(1 << 20);
     const auto memory =
         ends.context().mr_reg(MutableByteSpan(bytes.data(), bytes.size())).release_value();
     UdpEnds::post(ends.right(), memory, false, 0);
