@@ -202,6 +202,10 @@ struct Statistics {
     uint32_t round_trip_us = 0;  // of the network, smoothed; 0: not measured
 };
 
+// What programs give who says nothing of busy_poll_us: longer than an answer takes on a fast network, shorter than two
+// sleeps and wake-ups.
+inline constexpr uint32_t kDefaultBusyPollUs = 50;
+
 // How to open a region; the address and the choice of transport come with the transport's own open
 // function. All are copied.
 struct OpenOptions {
@@ -219,7 +223,7 @@ struct OpenOptions {
     uint16_t slot_count = 64;      // 1 to 1024: how many operations may be in flight
     uint32_t reconnect_timeout_ms = 60000;  // 0: for ever. Then all operations fail, and `closed`
     // How long who waits looks for an answer before he sleeps, while answers come that fast (tcp); 0: not at all.
-    uint32_t busy_poll_us = 50;
+    uint32_t busy_poll_us = kDefaultBusyPollUs;
 };
 
 // Who has the write lease that was asked for; what that one gave as OpenOptions::holder_text.

@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "fuse/host/size_text.h"
+#include "rdma_blk/transport/busy_poll.h"
 #include "rdma_blk/volume/stripe_map.h"
 
 namespace tiffin::fuse {

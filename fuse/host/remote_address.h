@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "fuse/host/problem.h"
-#include "rdma_blk/transport/busy_poll.h"
+#include "rdma_blk/remote_memory.h"
 #include "rdma_blk/transport/open.h"
 
 namespace tiffin::fuse {
@@ -35,7 +35,7 @@ struct RemoteVolumeAddress {
     uint64_t stripe_bytes = 0;  // 0: as the volume was made
     std::string key_file;       // absolute; empty: the usual place
     uint64_t timeout_s = kDefaultRemoteTimeoutSeconds;
-    uint32_t busy_poll_us = rdma_blk::BusyPoll::kDefaultUs;
+    uint32_t busy_poll_us = rdma_blk::kDefaultBusyPollUs;
     bool encrypt = false;
 };
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "rdma_blk/remote_memory.h"
 #include "rdma_blk/server/memory_region.h"
 
 namespace tiffin::rdma_blk {
@@ -27,7 +28,7 @@ struct VolumeConfiguration {
 struct Configuration {
     std::vector<ListenAddress> listen = {{"::", 4847}};
     uint32_t threads = 2;
-    uint32_t busy_poll_us = 50;
+    uint32_t busy_poll_us = kDefaultBusyPollUs;
     uint64_t memory_limit_bytes = 0;  // 0: half of the machine's
     Wish huge_pages = Wish::try_it;
     Wish lock_memory = Wish::try_it;

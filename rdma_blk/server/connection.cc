@@ -9,6 +9,7 @@
 #include <new>
 
 #include "fs/vfs/host.h"
+#include "rdma_blk/transport/mapped_address.h"
 
 namespace tiffin::rdma_blk {
 namespace {
@@ -28,18 +29,9 @@ thread_local const Connection* serving = nullptr;
 
 // This end of a connection: IPv4 mapped into IPv6, zero if it is of another kind.
 void find_local_address(int socket, uint8_t (&address)[16]) {
-    sockaddr_storage storage{};
-    socklen_t length = sizeof(storage);
-    std::memset(address, 0, sizeof(address));
-    if (getsockname(socket, reinterpret_cast<sockaddr*>(&storage), &length) != 0) {
-        return;
-    }
-    if (storage.ss_family == AF_INET6) {
-        std::memcpy(address, &reinterpret_cast<sockaddr_in6&>(storage).sin6_addr, sizeof(address));
-    } else if (storage.ss_family == AF_INET) {
-        std::memset(address + 10, 0xff, 2);
-        std::memcpy(address + 12, &reinterpret_cast<sockaddr_in&>(storage).sin_addr, 4);
-    }
+    const Result<sockaddr_in6> local = mapped_address(socket, getsockname);
+    const in6_addr found = local.ok() ? local.value().sin6_addr : in6_addr{};
+    std::memcpy(address, &found, sizeof(address));
 }
 
 }  // namespace

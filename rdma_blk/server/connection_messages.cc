@@ -6,7 +6,7 @@
 
 #include "fs/vfs/host.h"
 #include "rdma_blk/server/connection.h"
-#include "rdma_blk/transport/sdr/mapped_address.h"
+#include "rdma_blk/transport/mapped_address.h"
 #include "rdma_blk/wire/parse.h"
 
 namespace tiffin::rdma_blk {

@@ -13,7 +13,6 @@ namespace tiffin::rdma_blk {
 
 class BusyPoll {
   public:
-    static constexpr uint32_t kDefaultUs = 50;
     static constexpr uint32_t kMaxUs = 1000;
 
     // 0: sleeps at once; so does a process that may use a single processor.

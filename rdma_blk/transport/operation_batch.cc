@@ -4,20 +4,9 @@
 #include <algorithm>
 
 #include "fs/vfs/host.h"
-#include "rdma_blk/session/operation_queue.h"
 #include "rdma_blk/wire/format.h"
 
 namespace tiffin::rdma_blk {
-
-void OperationBatch::append(Operation& operation) {
-    (last == nullptr ? first : last->next) = &operation;
-    last = &operation;
-    operation.next = nullptr;
-    if (operation.deadline_ns != 0 &&
-        (earliest_deadline_ns == 0 || operation.deadline_ns < earliest_deadline_ns)) {
-        earliest_deadline_ns = operation.deadline_ns;
-    }
-}
 
 bool is_within_limits(const Operation& operation, const Limits& limits) {
     switch (operation.kind) {
@@ -56,31 +45,32 @@ SortedOperations sort_operations(Operation& first, const Limits& limits) {
     Operation* operation = &first;
     while (operation != nullptr) {
         Operation* next = operation->next;
-        const bool follows_rejected = operation->after_earlier && sorted.rejected.first != nullptr;
+        const bool follows_rejected =
+            operation->after_earlier && sorted.rejected.front() != nullptr;
         if (!is_within_limits(*operation, limits)) {
             operation->error = Error::einval;
-            sorted.rejected.append(*operation);
+            sorted.rejected.push_back(*operation);
         } else if (follows_rejected || is_late_now(*operation)) {
             operation->error = follows_rejected ? Error::ecanceled : Error::etimedout;
-            sorted.rejected.append(*operation);
+            sorted.rejected.push_back(*operation);
         } else {
-            sorted.accepted.append(*operation);
+            sorted.accepted.push_back(*operation);
         }
         operation = next;
     }
     return sorted;
 }
 
-void count_operations(const OperationBatch& batch, Statistics& statistics) {
-    for (const Operation* operation = batch.first; operation != nullptr;
+void count_operations(const OperationQueue& batch, Statistics& statistics) {
+    for (const Operation* operation = batch.front(); operation != nullptr;
          operation = operation->next) {
         statistics.operations[static_cast<size_t>(operation->kind) % 6]++;
     }
 }
 
-void complete_rejected(const OperationBatch& rejected, Statistics& statistics) {
+void complete_rejected(const OperationQueue& rejected, Statistics& statistics) {
     count_operations(rejected, statistics);
-    Operation* operation = rejected.first;
+    Operation* operation = rejected.front();
     while (operation != nullptr) {
         Operation* next = operation->next;
         statistics.outcomes[static_cast<size_t>(Outcome::not_executed)]++;

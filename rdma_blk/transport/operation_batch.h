@@ -3,24 +3,15 @@
 // parted from what can, outside of all locks, and completes at once.
 #pragma once
 
-#include <cstdint>
-
 #include "rdma_blk/remote_memory.h"
+#include "rdma_blk/session/operation_queue.h"
 
 namespace tiffin::rdma_blk {
 
-// Operations linked by their `next`, in the order of submission.
-struct OperationBatch {
-    Operation* first = nullptr;
-    Operation* last = nullptr;
-    uint64_t earliest_deadline_ns = 0;  // 0: none has one
-
-    void append(Operation& operation);
-};
-
+// Each in the order of submission.
 struct SortedOperations {
-    OperationBatch accepted;
-    OperationBatch rejected;  // their `error` says why
+    OperationQueue accepted;
+    OperationQueue rejected;  // their `error` says why
 };
 
 // Whether a server, or a device, could be asked for it at all.
@@ -30,8 +21,8 @@ bool is_within_limits(const Operation& operation, const Limits& limits);
 // (ecanceled).
 SortedOperations sort_operations(Operation& first, const Limits& limits);
 
-void count_operations(const OperationBatch& batch, Statistics& statistics);
+void count_operations(const OperationQueue& batch, Statistics& statistics);
 // Counts them and completes them as not executed.
-void complete_rejected(const OperationBatch& rejected, Statistics& statistics);
+void complete_rejected(const OperationQueue& rejected, Statistics& statistics);
 
 }  // namespace tiffin::rdma_blk

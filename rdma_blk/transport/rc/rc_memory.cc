@@ -229,16 +229,17 @@ Result<void> RcMemory::add_arena(MutableByteSpan memory) {
 
 void RcMemory::submit(Operation& first) {
     const auto [accepted, rejected] = sort_operations(first, limits_);
+    const uint64_t earliest_deadline_ns = accepted.earliest_deadline_ns();  // while they are linked
     Proxy* to_control = nullptr;
     {
         MutexLock lock(mutex_);
-        if (accepted.first != nullptr) {
+        if (accepted.front() != nullptr) {
             count_operations(accepted, statistics_);
-            queue_->submit(*accepted.first);
+            queue_->submit(*accepted.front());
             to_control = pump();
             const bool nobody_polls = !has_leader_ && queue_->pending_callbacks() > 0;
-            if (nobody_polls || (accepted.earliest_deadline_ns != 0 &&
-                                 accepted.earliest_deadline_ns < next_look_ns_)) {
+            if (nobody_polls ||
+                (earliest_deadline_ns != 0 && earliest_deadline_ns < next_look_ns_)) {
                 poke();
             }
             waiters_.wake_finished();

@@ -24,8 +24,8 @@ void set_word(Operation& operation, uint64_t word) {
 }
 
 // Outside of the lock, as it takes time.
-void compute_checksums(const OperationBatch& batch) {
-    for (Operation* operation = batch.first; operation != nullptr; operation = operation->next) {
+void compute_checksums(const OperationQueue& batch) {
+    for (Operation* operation = batch.front(); operation != nullptr; operation = operation->next) {
         uint32_t checksum = 0;
         for (size_t i = 0; operation->kind == OperationKind::write && i < operation->buffer_count;
              i++) {
@@ -177,11 +177,11 @@ Result<void> TcpMemory::add_arena(MutableByteSpan memory) {
 // ---- Submitting ------------------------------------------------------------------------------------------
 
 // Of a batch's flushes only the last one counts: it covers what the others do.
-void TcpMemory::note_flush(const OperationBatch& batch) {
+void TcpMemory::note_flush(const OperationQueue& batch) {
     Operation* last_flush = nullptr;
     uint64_t changes = 0;
     uint64_t changes_before = 0;
-    for (Operation* operation = batch.first; operation != nullptr; operation = operation->next) {
+    for (Operation* operation = batch.front(); operation != nullptr; operation = operation->next) {
         changes += is_change(*operation) ? 1 : 0;
         if (operation->kind == OperationKind::flush && operation->space == AddressSpace::data) {
             last_flush = operation;
@@ -231,14 +231,15 @@ void TcpMemory::changes_flushed(uint64_t mark) {
 
 void TcpMemory::submit(Operation& first) {
     const auto [accepted, rejected] = sort_operations(first, limits_);
+    const uint64_t earliest_deadline_ns = accepted.earliest_deadline_ns();  // while they are linked
     compute_checksums(accepted);
     MutexLock lock(mutex_);
-    if (accepted.first != nullptr) {
+    if (accepted.front() != nullptr) {
         count_operations(accepted, statistics_);
         note_flush(accepted);
-        slots_->submit(*accepted.first);
+        slots_->submit(*accepted.front());
         send_queued();
-        poke_after_submit(accepted.earliest_deadline_ns);
+        poke_after_submit(earliest_deadline_ns);
     }
     complete_rejected(rejected, statistics_);
 }

@@ -155,7 +155,7 @@ class TcpMemory final : public RemoteMemory, private Patience {
     Result<Socket> connect(uint64_t deadline_ns, std::string& problem);
     Result<void> open_first(Holder& holder, std::string& problem) EXCLUDES(mutex_);
     ConnectionInfo present_info() const REQUIRES(mutex_);
-    void note_flush(const OperationBatch& batch) REQUIRES(mutex_);
+    void note_flush(const OperationQueue& batch) REQUIRES(mutex_);
     void note_inherited(bool is_unflushed) REQUIRES(mutex_);
     bool has_flushed_all() const REQUIRES(mutex_);
     uint64_t all_changes() const REQUIRES(mutex_);

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <string>
 
-#include "rdma_blk/transport/sdr/mapped_address.h"
+#include "rdma_blk/transport/mapped_address.h"
 #include "rdma_blk/transport/tcp/tcp_memory.h"
 
 namespace tiffin::rdma_blk {

@@ -6,6 +6,7 @@
 
 #include <cstring>
 
+#include "rdma_blk/transport/mapped_address.h"
 #include "rdma_blk/transport/tcp/tcp_memory.h"
 
 namespace tiffin::rdma_blk {
@@ -208,19 +209,14 @@ uint32_t TcpMemory::probe_interval_ms() const {
 
 Result<void> TcpMemory::local_address(uint8_t (&address)[16]) const {
     MutexLock lock(mutex_);
-    sockaddr_storage storage{};
-    socklen_t length = sizeof(storage);
-    if (state_ != ConnectionState::ready || !connection_->is_open() ||
-        getsockname(connection_->socket(), reinterpret_cast<sockaddr*>(&storage), &length) != 0) {
+    if (state_ != ConnectionState::ready || !connection_->is_open()) {
         return Error::eagain;
     }
-    if (storage.ss_family == AF_INET6) {
-        std::memcpy(address, &reinterpret_cast<sockaddr_in6&>(storage).sin6_addr, sizeof(address));
-    } else {
-        std::memset(address, 0, 10);
-        std::memset(address + 10, 0xff, 2);
-        std::memcpy(address + 12, &reinterpret_cast<sockaddr_in&>(storage).sin_addr, 4);
+    const Result<sockaddr_in6> local = mapped_address(connection_->socket(), getsockname);
+    if (!local.ok()) {
+        return Error::eagain;
     }
+    std::memcpy(address, &local.value().sin6_addr, sizeof(address));
     return {};
 }
 

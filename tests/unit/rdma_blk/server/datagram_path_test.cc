@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "rdma_blk/sdr/tunables.h"
-#include "rdma_blk/transport/sdr/mapped_address.h"
+#include "rdma_blk/transport/mapped_address.h"
 #include "rdma_blk/transport/sdr/message_path.h"
 #include "rdma_blk/transport/sdr/message_use.h"
 #include "rdma_blk/wire/parse.h"

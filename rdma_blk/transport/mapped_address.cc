@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-#include "rdma_blk/transport/sdr/mapped_address.h"
+#include "rdma_blk/transport/mapped_address.h"
 
 #include <cerrno>
 #include <cstring>

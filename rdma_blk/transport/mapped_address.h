@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// The ends of a connected socket, as addresses for datagrams.
+// The ends of a connected socket, as IPv6 addresses.
 #pragma once
 
 #include <netinet/in.h>
