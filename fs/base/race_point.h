@@ -1,16 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // Marks the places between two steps of code that works without a lock, where another thread may come in between:
 // a test makes threads wait there, which they do nowhere near often enough by themselves
-// (tests/support/race_pauses.h). Only builds with a sanitizer have it; in others it is nothing.
+// (tests/support/race_pauses.h). The presets with sanitizers define TIFFIN_RACE_POINTS; in other builds it is nothing.
 #pragma once
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define TIFFIN_RACE_POINTS 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define TIFFIN_RACE_POINTS 1
-#endif
-#endif
 
 #if defined(TIFFIN_RACE_POINTS)
 #include <atomic>

@@ -54,8 +54,8 @@ void before_release(const void* lock) {
     }
 }
 
-// Locks of these classes are held for less time than going to sleep and being woken takes, so who finds one
-// taken looks a few times more first. Those of objects are held for whole operations: there sleeping is also
+// Locks of these classes are held for less time than going to sleep and being woken takes, unless a node or a bitmap
+// has to be read or blocks are discarded: so who finds one taken looks a few times more first. Those of objects are held for whole operations: there sleeping is also
 // better for all, since whoever has the lock does several operations, with all they need in its processor's
 // cache, before the other one is awake.
 constexpr bool is_held_briefly(host::LockClass lock_class) {
@@ -151,6 +151,9 @@ NO_THREAD_SAFETY_ANALYSIS bool Mutex::try_lock() {
 }
 
 // ---- SharedMutex ---------------------------------------------------------------------------
+
+// Before, trying and waiting for one lock could hang (its bug 23844).
+static_assert(__GLIBC_PREREQ(2, 30));
 
 SharedMutex::SharedMutex(LockClass lock_class) : lock_class_(lock_class) {
     // Waiting writers hold back new readers, so that a stream of readers cannot starve them. This

@@ -3,12 +3,14 @@
 // without a sanitizer it does nothing: what a test checks must hold either way.
 #pragma once
 
+#include <cstdint>
+
 namespace tiffin::test {
 
-// One at a time.
+// One at a time. A thread sleeps at one in `one_in` of the places, and yields at some more.
 class RacePauses {
   public:
-    RacePauses();
+    explicit RacePauses(uint32_t one_in = 512);
     ~RacePauses();
     RacePauses(const RacePauses&) = delete;
     RacePauses& operator=(const RacePauses&) = delete;

@@ -110,6 +110,7 @@ Result<void> look_at_range(Volume& volume, const Object& object, uint64_t first_
 
 Result<void> allocate_runs(Volume& volume, WritePlan& plan) {
     uint64_t goal = plan.goal_block;
+    GoalUse goal_use = plan.goal_use;
     for (uint32_t i = 0; i < plan.wanted_count; ++i) {
         const WriteRun& wanted = plan.wanted[i];
         uint32_t left = wanted.block_count;
@@ -117,7 +118,7 @@ Result<void> allocate_runs(Volume& volume, WritePlan& plan) {
             WriteRun run = wanted;
             if (!wanted.in_place) {
                 Result<BlockRange> range =
-                    volume.allocator().allocate(goal, left, plan.priority(), plan.goal_use);
+                    volume.allocator().allocate(goal, left, plan.priority(), goal_use);
                 if (!range.ok()) {
                     if (range.error() == Error::enospc && plan.block_count > 0) {
                         return {};
@@ -129,6 +130,7 @@ Result<void> allocate_runs(Volume& volume, WritePlan& plan) {
                 run.physical_block = range->first_block;
                 run.block_count = static_cast<uint32_t>(range->block_count);
                 goal = range->first_block + range->block_count;
+                goal_use = GoalUse::continues;
             }
             plan.runs[plan.run_count++] = run;
             plan.block_count += run.block_count;

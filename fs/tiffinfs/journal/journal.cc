@@ -4,8 +4,8 @@
 
 #include <new>
 
-#include "fs/base/processor_pause.h"
 #include "fs/base/race_point.h"
+#include "fs/base/short_wait.h"
 #include "fs/base/text.h"
 
 namespace tiffin::tiffinfs {
@@ -221,10 +221,8 @@ unsigned char* Journal::take_place(uint32_t size_bytes) {
 
 // A copy takes less than a microsecond, unless the thread has lost its processor.
 void Journal::wait_for_copies(const Buffer& closed, uint32_t slot) {
-    constexpr uint32_t kLooks = 100;
-    constexpr uint64_t kPauseUs = 50;
-    host::Condition nobody_notifies;
-    for (uint32_t look = 0;; ++look) {
+    ShortWait wait;
+    for (;;) {
         uint64_t ended = 0;
         for (const EndedCopies& stripe : ended_copies_) {
             ended += stripe.count[slot].load(std::memory_order_acquire);
@@ -232,12 +230,7 @@ void Journal::wait_for_copies(const Buffer& closed, uint32_t slot) {
         if (ended == closed.copies_begun) {
             return;
         }
-        if (look < kLooks) {
-            pause_processor();
-            continue;
-        }
-        MutexLock lock(buffer_mutex_);
-        (void)nobody_notifies.wait_for(buffer_mutex_, kPauseUs);
+        wait.once();
     }
 }
 

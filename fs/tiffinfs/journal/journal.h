@@ -58,7 +58,8 @@ class Journal {
 
     // Promises room in the ring for one transaction of `size_bytes` (payload and TransactionHeader),
     // counting frame headers and padding. False: a checkpoint must free the ring first, or the
-    // transaction is larger than maximum_transaction_bytes() allows. Never sleeps. Each reservation is given back as a whole, by one
+    // transaction is larger than maximum_transaction_bytes() allows. Sleeps for moments at most, and
+    // only when there seems to be no room. Each reservation is given back as a whole, by one
     // append() or one unreserve() with the same size.
     [[nodiscard]] bool try_reserve(uint32_t size_bytes);
     void unreserve(uint32_t size_bytes);

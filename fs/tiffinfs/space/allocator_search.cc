@@ -77,6 +77,10 @@ Result<BlockRange> Allocator::find_space(Search& search) {
         open_groups_.load(std::memory_order_relaxed) < smaller(group_count_, kGroupsToSpreadOver)) {
         found = search_new_group(search);
     }
+    if (!found && search.contended && start < open_groups_.load(std::memory_order_acquire)) {
+        // Waiting for whoever is at work where it was to be is better than less than wanted elsewhere.
+        found = visit(search, start, search.wanted, true);
+    }
     if (!found && search.best_length != 0) {
         found = visit(search, search.best_group, 1, true);
     }

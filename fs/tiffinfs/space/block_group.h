@@ -104,12 +104,14 @@ class BlockGroup {
     // -> used. Asserts that the blocks are held or free; during `replay` deferred ones are taken as
     // well, and used ones are left alone and reported.
     SpaceChange mark_used(GroupRun run, bool replay) REQUIRES(mutex);
-    // Counts blocks that were mapped; returns how many to add to the count of all groups, which are several at
-    // once, or none.
+    // Counts blocks that were mapped; returns how many to add to the count of all groups: several at once or none,
+    // unless few are left here. So what is not in that count is less than a 64th of what is free.
     uint32_t count_mapped(uint32_t count) REQUIRES(mutex) {
         constexpr uint32_t kTogether = 16;
         mapped_blocks_ += count;
-        return mapped_blocks_ >= kTogether ? std::exchange(mapped_blocks_, 0) : 0;
+        return mapped_blocks_ >= kTogether || free_blocks_ < 64 * kTogether
+                   ? std::exchange(mapped_blocks_, 0)
+                   : 0;
     }
     // used -> waiting until `ticket` is durable and the readers of `epoch` have left.
     SpaceChange free_data(GroupRun run, uint64_t ticket, uint64_t epoch) REQUIRES(mutex);

@@ -201,6 +201,8 @@ class NodePool {
   public:
     NodePool(NodeCache& cache, Allocator& allocator);
     ~NodePool();
+    // Before the first use, when the allocator has started: decides what processors keep for themselves.
+    void start();
 
     // Adds `count` nodes to `reservation`. Errors: enospc, enomem, eio.
     Result<void> reserve(uint32_t count, SpacePriority priority, NodeReservation& reservation);
@@ -214,11 +216,8 @@ class NodePool {
     // Gives all spare blocks that are not reserved back (unmount; before enospc is final).
     void drain();
     uint64_t spare_blocks() const { return spare_count_.load(std::memory_order_relaxed); }
-    // What open transactions may still take.
-    uint64_t reserved_nodes() const {
-        const int64_t reserved = static_cast<int64_t>(spare_blocks()) - unreserved_.sum();
-        return reserved > 0 ? static_cast<uint64_t>(reserved) : 0;
-    }
+    // What open transactions may still take; never less than that.
+    uint64_t reserved_nodes();
     // How many were taken beyond a reservation: 0, as tests assert.
     uint64_t overdrawn_nodes();
     Allocator& allocator() { return allocator_; }
@@ -226,11 +225,14 @@ class NodePool {
   private:
     // Spare nodes beyond what is reserved, so that refilling is rare.
     static constexpr uint32_t kMarginNodes = 64;
-    // What a processor keeps for its next reservations, unless the cache is small.
+    // What a processor keeps for its next reservations, unless cache or volume are small.
     static constexpr int64_t kNodesAtHand = 32;
     static constexpr uint64_t kSmallCacheBytes = 16U << 20;
+    static constexpr uint64_t kSmallVolumeBlocks = 32768;
     // With more spare nodes than that, some are fetched from other processors rather than made.
     static constexpr int64_t kLotOfNodes = 512;
+    // From what all processors have; false when that is too little.
+    bool take_unreserved(uint32_t count, NodeReservation& reservation);
     // Adds `count` spare nodes; `made` says how many, also on failure. Errors: enospc, enomem, eio.
     Result<void> refill(uint32_t count, SpacePriority priority, uint32_t& made);
 
@@ -239,7 +241,7 @@ class NodePool {
 
     NodeCache& cache_;
     Allocator& allocator_;
-    const bool keeps_at_hand_;
+    bool keeps_at_hand_ = false;  // fixed from start() on
     host::Mutex lock_{host::LockClass::node_pool};
     Node* spare_ GUARDED_BY(lock_) = nullptr;  // linked by clock_next
     uint64_t overdrawn_ GUARDED_BY(lock_) = 0;

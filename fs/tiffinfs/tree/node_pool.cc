@@ -5,10 +5,13 @@
 
 namespace tiffin::tiffinfs {
 
-NodePool::NodePool(NodeCache& cache, Allocator& allocator)
-    : cache_(cache),
-      allocator_(allocator),
-      keeps_at_hand_(cache.budget_bytes() > kSmallCacheBytes) {
+NodePool::NodePool(NodeCache& cache, Allocator& allocator) : cache_(cache), allocator_(allocator) {
+    unreserved_.start(0, 0, 0);
+}
+
+void NodePool::start() {
+    keeps_at_hand_ =
+        cache_.budget_bytes() > kSmallCacheBytes && allocator_.total_blocks() > kSmallVolumeBlocks;
     unreserved_.start(0, keeps_at_hand_ ? kNodesAtHand : 0, 0);
 }
 
@@ -31,6 +34,14 @@ bool NodePool::leaves_reserve(uint32_t count, SpacePriority priority) const {
     return allocator_.free_blocks() + static_cast<uint64_t>(spare > 0 ? spare : 0) >= needed;
 }
 
+bool NodePool::take_unreserved(uint32_t count, NodeReservation& reservation) {
+    if (!unreserved_.take(count)) {
+        return false;
+    }
+    reservation.nodes += count;
+    return true;
+}
+
 Result<void> NodePool::reserve(uint32_t count, SpacePriority priority,
                                NodeReservation& reservation) {
     // Bounded: others may take what we refill, but each round adds what we need.
@@ -42,11 +53,10 @@ Result<void> NodePool::reserve(uint32_t count, SpacePriority priority,
             reservation.nodes += count;
             return {};
         }
-        const int64_t unreserved = unreserved_.sum();
+        const int64_t unreserved = unreserved_.estimate();
         // What other processors have at hand is left to them, unless there is a lot of it, or no more.
         const bool takes_all = attempt > 0 || !keeps_at_hand_ || unreserved > count + kLotOfNodes;
-        if (takes_all && unreserved_.take(count)) {
-            reservation.nodes += count;
+        if (takes_all && take_unreserved(count, reservation)) {
             return {};
         }
         const auto missing = unreserved < count ? static_cast<uint32_t>(count - unreserved) : 0;
@@ -54,10 +64,14 @@ Result<void> NodePool::reserve(uint32_t count, SpacePriority priority,
         Result<void> refilled = refill(missing + kMarginNodes, priority, made);
         if (!refilled.ok() && made < missing) {
             // The margin is a convenience; what is needed is not.
-            TRY(refill(missing - made, priority, made));
+            Result<void> rest = refill(missing - made, priority, made);
+            if (!rest.ok()) {
+                // The estimate may have missed some.
+                return take_unreserved(count, reservation) ? Result<void>() : rest;
+            }
         }
     }
-    return Error::enospc;
+    return take_unreserved(count, reservation) ? Result<void>() : Error::enospc;
 }
 
 Result<void> NodePool::refill(uint32_t count, SpacePriority priority, uint32_t& made) {
@@ -150,6 +164,14 @@ void NodePool::drain() {
         allocator_.cancel({node->block, 1});
         cache_.free_node(node);
     }
+}
+
+uint64_t NodePool::reserved_nodes() {
+    // Who adds spare nodes changes both under the lock; who takes some away for good counts them off from the
+    // unreserved ones before.
+    MutexLock lock(lock_);
+    const int64_t reserved = static_cast<int64_t>(spare_blocks()) - unreserved_.sum();
+    return reserved > 0 ? static_cast<uint64_t>(reserved) : 0;
 }
 
 uint64_t NodePool::overdrawn_nodes() {

@@ -142,6 +142,7 @@ Result<void> Volume::start_from(const Superblock& superblock, uint64_t generatio
         TRY(begin_timeline());
     }
     TRY(cache_.start(superblock.volume_nonce, superblock.total_blocks));
+    pool_.start();
     tree_.start({superblock.root_block, superblock.root_generation,
                  static_cast<uint8_t>(superblock.root_level)},
                 generation);

@@ -180,6 +180,9 @@ void Volume::after_commit() {
 }
 
 void Volume::wake_maintenance() {
+    // The caller has changed what the thread is to look at. Either the thread, which takes the request and then looks,
+    // sees that, or this sees that the request has been taken: so there are fences on both sides.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
     if (maintenance_requested_.load(std::memory_order_relaxed) ||
         maintenance_requested_.exchange(true, std::memory_order_relaxed)) {
         return;
@@ -223,6 +226,7 @@ void Volume::maintenance() {
             }
         }
         maintenance_requested_.store(false, std::memory_order_relaxed);
+        std::atomic_thread_fence(std::memory_order_seq_cst);
         // Also after damage: what had been completed by then is to be durable. Failures have been
         // logged and have made the volume read-only.
         (void)sync().ok();

@@ -106,5 +106,45 @@ TEST(StripedBudget, HoldsBetweenThreads) {
     EXPECT_TRUE(budget.take(kAmount));
 }
 
+// What one thread is bringing together is not missed by the others: there is enough for all of them.
+TEST(StripedBudget, WhatIsBeingMovedIsNotMissed) {
+    constexpr int kRounds = 300;
+    constexpr uint32_t kThreads = 4;
+    const test::RacePauses pauses(4);
+    StripedBudget budget;
+    std::atomic<uint32_t> arrived{0};
+    // All threads have come so far.
+    const auto meet = [&arrived](uint32_t& met) {
+        met += kThreads;
+        arrived.fetch_add(1);
+        while (arrived.load() < met) {
+            std::this_thread::yield();
+        }
+    };
+    budget.start(0, 16, 0);
+    std::atomic<uint64_t> refused{0};
+    std::vector<std::thread> threads;
+    for (uint32_t number = 0; number < kThreads; ++number) {
+        threads.emplace_back([&] {
+            uint32_t met = 0;
+            for (int round = 0; round < kRounds; ++round) {
+                for (int i = 0; i < 10; ++i) {
+                    budget.give(5);
+                }
+                meet(met);
+                refused += budget.take(30) ? 0 : 1;
+                meet(met);
+                refused += budget.take(20) ? 0 : 1;
+                meet(met);
+            }
+        });
+    }
+    for (std::thread& thread : threads) {
+        thread.join();
+    }
+    EXPECT_EQ(refused, 0U);
+    EXPECT_EQ(budget.sum(), 0);
+}
+
 }  // namespace
 }  // namespace tiffin
