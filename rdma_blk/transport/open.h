@@ -12,6 +12,10 @@
 
 namespace tiffin::rdma_blk {
 
+namespace sdr {
+class UdpDetour;
+}
+
 enum class TransportChoice : uint8_t { automatic, tcp, shm, rc, sdr };
 
 // How what is lost is repaired (docs/sdr.md); what this end sends only, as each end chooses for itself.
@@ -29,6 +33,9 @@ struct SdrOptions {
     uint16_t landing_slots = 16;
     // For trials: this share of what is sent is lost, in parts of a million.
     uint32_t drop_ppm = 0;
+    // For trials: who passes on the datagrams of this session, on this host (rdma_blk/sdr/udp/udp_detour.h). Outlives the
+    // session, and serves no other. nullptr: nobody.
+    sdr::UdpDetour* detour = nullptr;
 };
 
 // One memory server. The volume is named by OpenOptions.

@@ -61,6 +61,41 @@ assert json.load(open(sys.argv[1]))["results"][0]["system_calls_per_operation"] 
     fail "writes make system calls: $(<"$work/perf")"
 address=$over_tcp
 
+say "over an emulated link"
+over_tcp=$address
+address=${address/transport=tcp/transport=sdr\&sdr_scheme=nack}
+# over_link ARGUMENT...: what was lost was lost by the link, and was repeated; text goes through, too.
+over_link() {
+    measures "sdr" --loss 0.1 --delay 1ms --size 1M --depth 2 "$@"
+    python3 - "$work/perf" <<'END' || fail "tiffin perf over a link, $*: $(<"$work/perf")"
+import json, sys
+document = json.load(open(sys.argv[1]))
+link, result = document["link"], document["results"][0]
+assert (link["loss"], link["burst"], link["delay_us"]) == (0.1, 1, 1000), link
+assert link["datagrams_lost"] > 0 and link["datagrams_forwarded"] > link["datagrams_lost"], link
+# Each operation takes 1 MiB in datagrams of less than 64 KiB.
+assert link["datagrams_forwarded"] > 16 * result["operations"], document
+assert result["chunks_lost"] + result["chunks_repeated"] > 0, result
+assert result["reconnections"] == 0 and result["round_trip_us"] >= 2000, result
+END
+}
+over_link
+over_link --operation write --overwrite
+# Everywhere is what was written, or what was there before, which is nothing.
+python3 - "$(worker)" <<'END' || fail "what was written over a link is not right"
+import os, sys
+folder = f"/proc/{sys.argv[1]}/fd"
+regions = [f"{folder}/{name}" for name in os.listdir(folder)
+           if os.readlink(f"{folder}/{name}").startswith("/memfd:tiffind:books:data")]
+content = open(regions[0], "rb").read()
+written = content.count(0x5a)
+assert written >= 1 << 20 and written % 4096 == 0 and written + content.count(0) == len(content), written
+END
+"$bin/tiffin" perf "$address" --loss 0.01 --burst 4 --rate 1gbit --duration 0.1 >"$work/text"
+grep -q 'emulated link, 1 % of datagrams lost in bursts of 4, 0 ms, 1000 Mbit/s each way: [1-9]' "$work/text" ||
+    fail "perf said: $(<"$work/text")"
+address=$over_tcp
+
 say "what is refused"
 refuses() {
     local text=$1 output
@@ -78,6 +113,12 @@ refuses "unknown: read, write, compare_swap" "$address" --operation walk
 refuses "out of bounds" "$address" --depth 0
 refuses "too large for this volume" "$address" --no-baseline --size 64M
 refuses "name a remote volume" mem:1G
+refuses "need transport=sdr" "$address" --loss 0.1
+refuses "a share of the datagrams" "$address" --loss 1.5
+refuses "needs --loss" "$address" --burst 4
+refuses "such as 10ms" "$address" --delay 10
+refuses "such as 100mbit" "$address" --rate 100
+refuses "do not pass it" "$address" --loss 0.1 --baseline 127.0.0.1:1
 mount_device
 refuses "$(hostname), process $server" "$address" --no-baseline --operation write --overwrite
 unmount_device

@@ -109,14 +109,41 @@ void add_volume_commands(CLI::App& app, VolumeArguments& arguments,
     info->add_flag("--json", arguments.json, "For programs");
 }
 
-void add_perf_command(CLI::App& app, PerfOptions& perf, std::string& size, std::string& echo,
-                      std::optional<Problem>& problem) {
+// What the command line says of `tiffin perf`, before it is understood.
+struct PerfArguments {
+    PerfOptions options;
+    std::string size;
+    std::string echo;
+    PerfLinkArguments link;
+};
+
+std::optional<Problem> perf(PerfArguments& arguments) {
+    if (!arguments.echo.empty()) {
+        return run_echo(arguments.echo);
+    }
+    if (!arguments.size.empty()) {
+        OrProblem<uint64_t> size = parse_size(arguments.size);
+        if (!size.ok()) {
+            return size.problem();
+        }
+        arguments.options.size_bytes = *size;
+    }
+    auto link = parse_link(arguments.link);
+    if (!link.ok()) {
+        return link.problem();
+    }
+    arguments.options.link = *link;
+    return run_perf(arguments.options);
+}
+
+void add_perf_command(CLI::App& app, PerfArguments& arguments, std::optional<Problem>& problem) {
+    PerfOptions& perf = arguments.options;
     CLI::App* command = app.add_subcommand(
         "perf", "Latency and bandwidth of remote memory, and of plain sockets beside it");
     command->add_option("ADDRESS", perf.address, "tiffin://HOST/VOLUME");
     command->add_option("--operation", perf.operation,
                         "read (default), write, compare_swap, fetch_add or flush");
-    command->add_option("--size", size, "bytes of one operation, such as 4K (default)");
+    command->add_option("--size", arguments.size, "bytes of one operation, such as 4K (default)");
     command->add_option("--depth", perf.depth, "operations under way in each thread (default 1)");
     command->add_option("--threads", perf.threads, "threads (default 1)");
     command->add_option("--duration", perf.duration_s, "seconds for each carrier (default 3)");
@@ -125,23 +152,17 @@ void add_perf_command(CLI::App& app, PerfOptions& perf, std::string& size, std::
     command->add_flag("--overwrite", perf.overwrite,
                       "write: the volume's content may be destroyed");
     command->add_flag("--json", perf.json, "print JSON, for programs, with the whole histograms");
-    command->add_option("--echo", echo,
+    command->add_option("--echo", arguments.echo,
                         "HOST:PORT: be the other end of plain sockets, until ended");
-    command->callback([&] {
-        if (!echo.empty()) {
-            problem = run_echo(echo);
-            return;
-        }
-        if (!size.empty()) {
-            OrProblem<uint64_t> parsed = parse_size(size);
-            if (!parsed.ok()) {
-                problem = parsed.problem();
-                return;
-            }
-            perf.size_bytes = *parsed;
-        }
-        problem = run_perf(perf);
-    });
+    command->add_option("--loss", arguments.link.loss,
+                        "sdr over an emulated link: share of datagrams that it loses each way");
+    command->add_option("--burst", arguments.link.burst,
+                        "of that link: how many are lost at once, in the mean (default 1)");
+    command->add_option("--delay", arguments.link.delay,
+                        "of that link: time of each way, such as 10ms");
+    command->add_option("--rate", arguments.link.rate,
+                        "of that link: bits per second of each way, such as 100mbit");
+    command->callback([&arguments, &problem] { problem = fuse::perf(arguments); });
 }
 
 int run(int argc, char** argv) {
@@ -157,10 +178,8 @@ int run(int argc, char** argv) {
     add_device_commands(app, arguments, problem);
     VolumeArguments volume_arguments;
     add_volume_commands(app, volume_arguments, problem);
-    PerfOptions perf;
-    std::string perf_size;
-    std::string perf_echo;
-    add_perf_command(app, perf, perf_size, perf_echo, problem);
+    PerfArguments perf_arguments;
+    add_perf_command(app, perf_arguments, problem);
     CLI::App* version = app.add_subcommand("version", "The version of the tools, and of a mount");
     version->add_option("MOUNTPOINT", arguments.place, "Any directory of a mount");
     version->callback([&] { problem = print_version(arguments.place); });

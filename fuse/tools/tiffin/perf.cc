@@ -166,6 +166,26 @@ void print_histogram(const LatencyHistogram& latencies) {
     }
 }
 
+void print_datagrams(const PerfOptions& options, const PerfDatagrams& datagrams) {
+    fmt::print(
+        "sdr: {} datagrams sent, {} received; {} chunks of what came were lost, {} were repeated "
+        "by this end; {} blocks decoded, {} failed; round trip {:.3f} ms\n",
+        datagrams.sent, datagrams.received, datagrams.chunks_lost, datagrams.chunks_repeated,
+        datagrams.blocks_decoded, datagrams.blocks_failed,
+        static_cast<double>(datagrams.round_trip_us) / 1000);
+    if (datagrams.reconnections != 0) {
+        fmt::print("sdr: {} reconnections\n", datagrams.reconnections);
+    }
+    if (datagrams.link && options.link) {
+        const auto& link = *datagrams.link;
+        fmt::print(
+            "emulated link, {}: {} datagrams forwarded, {} lost, {} dropped by its queue, {} for "
+            "want of memory\n",
+            describe_link(*options.link), link.forwarded, link.lost, link.tail_dropped,
+            link.overflowed + link.failed);
+    }
+}
+
 void print_text(const PerfOptions& options, const std::vector<PerfResult>& results,
                 const std::string& remark) {
     fmt::print("{} of {} bytes, {} thread{}, {:.1f} s each; latencies in microseconds\n\n",
@@ -192,12 +212,36 @@ void print_text(const PerfOptions& options, const std::vector<PerfResult>& resul
         }
     }
     for (const PerfResult& result : results) {
+        if (result.datagrams) {
+            print_datagrams(options, *result.datagrams);
+        }
+    }
+    for (const PerfResult& result : results) {
         fmt::print("\n{}\n", result.carrier);
         print_histogram(result.latencies);
     }
     if (!remark.empty()) {
         fmt::print("\n{}\n", remark);
     }
+}
+
+// What was emulated, and what became of the datagrams: by the link's model, its queue, this host.
+nlohmann::ordered_json to_json(const PerfLink& link,
+                               const rdma_blk::simulation::EmulatorCounters& counters) {
+    nlohmann::ordered_json entry;
+    entry["loss"] = link.loss;
+    entry["burst"] = link.burst;
+    entry["delay_us"] = static_cast<double>(link.delay_ns) / 1000;
+    if (link.has_rate()) {
+        entry["bits_per_s"] = link.bits_per_second;
+    }
+    entry["datagrams_received"] = counters.received;
+    entry["datagrams_forwarded"] = counters.forwarded;
+    entry["datagrams_lost"] = counters.lost;
+    entry["datagrams_tail_dropped"] = counters.tail_dropped;
+    entry["datagrams_overflowed"] = counters.overflowed;
+    entry["datagrams_failed"] = counters.failed;
+    return entry;
 }
 
 nlohmann::ordered_json to_json(const PerfResult& result) {
@@ -221,6 +265,17 @@ nlohmann::ordered_json to_json(const PerfResult& result) {
         entry["round_trips_per_operation"] = result.round_trips_per_operation;
         entry["system_calls_per_operation"] = result.system_calls_per_operation;
         entry["copied_bytes_per_operation"] = result.copied_bytes_per_operation;
+    }
+    if (result.datagrams) {
+        const PerfDatagrams& datagrams = *result.datagrams;
+        entry["datagrams_sent"] = datagrams.sent;
+        entry["datagrams_received"] = datagrams.received;
+        entry["chunks_lost"] = datagrams.chunks_lost;
+        entry["chunks_repeated"] = datagrams.chunks_repeated;
+        entry["blocks_decoded"] = datagrams.blocks_decoded;
+        entry["blocks_failed"] = datagrams.blocks_failed;
+        entry["reconnections"] = datagrams.reconnections;
+        entry["round_trip_us"] = datagrams.round_trip_us;
     }
     auto& buckets = entry["histogram"] = nlohmann::ordered_json::array();
     for (uint32_t i = 0; i < LatencyHistogram::kBuckets; ++i) {
@@ -253,6 +308,10 @@ std::optional<Problem> check_options(const PerfOptions& options) {
             "out of bounds: size up to 64M, depth up to 1024, threads up to 256, duration "
             "up to 3600 seconds"};
     }
+    if (options.link && !options.baseline.empty()) {
+        return Problem{
+            "--baseline has no meaning over an emulated link: plain sockets do not pass it"};
+    }
     return std::nullopt;
 }
 
@@ -269,7 +328,9 @@ std::optional<Problem> run_perf(const PerfOptions& wanted) {
     std::vector<PerfResult> results;
     std::string remark;
     // Before the transport's threads, since it makes a process.
-    if (!options.no_baseline) {
+    if (options.link) {
+        remark = "no plain sockets for comparison: they do not pass the emulated link";
+    } else if (!options.no_baseline) {
         if (std::optional<Problem> problem = add_baselines(options, results, remark)) {
             return problem;
         }
@@ -292,6 +353,9 @@ std::optional<Problem> run_perf(const PerfOptions& wanted) {
     nlohmann::ordered_json document;
     document["operation"] = options.operation;
     document["size_bytes"] = options.size_bytes;
+    if (options.link && results[0].datagrams && results[0].datagrams->link) {
+        document["link"] = to_json(*options.link, *results[0].datagrams->link);
+    }
     document["results"] = nlohmann::ordered_json::array();
     for (const PerfResult& result : results) {
         document["results"].push_back(to_json(result));

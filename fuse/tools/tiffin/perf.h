@@ -9,6 +9,7 @@
 
 #include "fuse/host/problem.h"
 #include "fuse/tools/tiffin/latency_histogram.h"
+#include "fuse/tools/tiffin/perf_link.h"
 
 namespace tiffin::fuse {
 
@@ -24,6 +25,20 @@ struct PerfOptions {
     bool no_baseline = false;
     bool overwrite = false;  // write: the volume's content may go
     bool json = false;
+    std::optional<PerfLink> link;  // between here and the server; sdr only
+};
+
+// What sdr's end here did for the operations of a run, and what an emulated link did.
+struct PerfDatagrams {
+    uint64_t sent = 0;
+    uint64_t received = 0;
+    uint64_t chunks_lost = 0;  // of what came here: decoded, or asked for
+    uint64_t chunks_repeated = 0;
+    uint64_t blocks_decoded = 0;
+    uint64_t blocks_failed = 0;
+    uint64_t reconnections = 0;
+    uint32_t round_trip_us = 0;  // smoothed, at the end
+    std::optional<rdma_blk::simulation::EmulatorCounters> link;
 };
 
 // One carrier's part of a run.
@@ -39,6 +54,7 @@ struct PerfResult {
     double round_trips_per_operation = 0;
     double system_calls_per_operation = 0;
     double copied_bytes_per_operation = 0;
+    std::optional<PerfDatagrams> datagrams;
 };
 
 // What is measured, as sizes on the wire: of what is sent, and of what comes back.

@@ -10,6 +10,7 @@
 #include "fs/vfs/host.h"
 #include "fuse/host/remote_device.h"
 #include "fuse/tools/tiffin/perf.h"
+#include "rdma_blk/sdr/simulated/emulated_path.h"
 
 namespace tiffin::fuse {
 namespace {
@@ -159,6 +160,58 @@ void note_costs(const rdma_blk::Statistics& before, const rdma_blk::Statistics& 
     result.copied_bytes_per_operation = each(before.copied_bytes, after.copied_bytes);
 }
 
+using rdma_blk::TransportChoice;
+using rdma_blk::sdr::EmulatedPath;
+using rdma_blk::simulation::EmulatorCounters;
+
+// Only datagrams pass an emulated link: sdr's. A transport that was not named is sdr then.
+OrProblem<std::unique_ptr<EmulatedPath>> put_link(const PerfLink& link,
+                                                  RemoteVolumeAddress& address) {
+    rdma_blk::RemoteAddress& server = address.servers[0];
+    if (server.transport == TransportChoice::automatic) {
+        server.transport = TransportChoice::sdr;
+    }
+    if (server.transport != TransportChoice::sdr) {
+        return Problem{
+            "--loss, --burst, --delay and --rate need transport=sdr: the emulated link passes on "
+            "datagrams, and other transports send none"};
+    }
+    auto path = EmulatedPath::create(emulator_options(link));
+    if (!path.ok()) {
+        return Problem{"no emulated link: " + system_error_text(errno_value(path.error())),
+                       path.error()};
+    }
+    server.sdr.detour = path->get();
+    return path.release_value();
+}
+
+EmulatorCounters since(const EmulatorCounters& before, EmulatorCounters now) {
+    now.received -= before.received;
+    now.forwarded -= before.forwarded;
+    now.lost -= before.lost;
+    now.tail_dropped -= before.tail_dropped;
+    now.duplicated -= before.duplicated;
+    now.held -= before.held;
+    now.too_long -= before.too_long;
+    now.overflowed -= before.overflowed;
+    now.undirected -= before.undirected;
+    now.failed -= before.failed;
+    return now;
+}
+
+PerfDatagrams datagrams_of(const rdma_blk::Statistics& before, const rdma_blk::Statistics& after) {
+    PerfDatagrams result;
+    result.sent = after.datagrams_sent - before.datagrams_sent;
+    result.received = after.datagrams_received - before.datagrams_received;
+    result.chunks_lost = after.chunks_lost - before.chunks_lost;
+    result.chunks_repeated = after.chunks_repeated - before.chunks_repeated;
+    result.blocks_decoded = after.blocks_decoded - before.blocks_decoded;
+    result.blocks_failed = after.blocks_failed - before.blocks_failed;
+    result.reconnections = after.reconnections - before.reconnections;
+    result.round_trip_us = after.round_trip_us;
+    return result;
+}
+
 }  // namespace
 
 OrProblem<PerfResult> measure_remote(const PerfOptions& options,
@@ -167,6 +220,14 @@ OrProblem<PerfResult> measure_remote(const PerfOptions& options,
         parse_remote_address(std::string_view(options.address).substr(strlen("tiffin:")));
     if (!address.ok()) {
         return address.problem();
+    }
+    std::unique_ptr<EmulatedPath> link;  // outlives the session
+    if (options.link) {
+        auto put = put_link(*options.link, *address);
+        if (!put.ok()) {
+            return put.problem();
+        }
+        link = std::move(*put);
     }
     const OperationKind kind = kind_of(options.operation);
     const bool needs_lease = kind != OperationKind::read;
@@ -200,6 +261,8 @@ OrProblem<PerfResult> measure_remote(const PerfOptions& options,
     std::vector<Error> errors(options.threads);
     std::vector<std::thread> threads;
     const rdma_blk::Statistics before = memory->statistics();
+    const EmulatorCounters link_before =
+        link == nullptr ? EmulatorCounters() : link->emulator().counters();
     const uint64_t start_ns = host::monotonic_ns();
     for (uint32_t i = 0; i < options.threads; ++i) {
         threads.emplace_back([&, i] {
@@ -218,11 +281,21 @@ OrProblem<PerfResult> measure_remote(const PerfOptions& options,
     result.carrier = memory->connection().transport_name;
     result.depth = options.depth;
     result.threads = options.threads;
-    note_costs(before, memory->statistics(), result);
+    const rdma_blk::Statistics after = memory->statistics();
+    note_costs(before, after, result);
     for (const Error error : errors) {
         if (error != Error{}) {
             return Problem{"an operation failed: " + system_error_text(errno_value(error)), error};
         }
+    }
+    if (result.carrier == "sdr") {
+        result.datagrams = datagrams_of(before, after);
+        if (link != nullptr) {
+            result.datagrams->link = since(link_before, link->emulator().counters());
+        }
+    } else if (link != nullptr) {
+        return Problem{"the path of datagrams has failed on this link, and tcp took its place",
+                       Error::eio};
     }
     const bool copies_bytes = kind == OperationKind::read || kind == OperationKind::write;
     if (!options.no_baseline && copies_bytes && memory->direct_address(0, 1) != nullptr) {

@@ -13,6 +13,8 @@ namespace tiffin::rdma_blk::sdr {
 class UdpDetour {
   public:
     virtual ~UdpDetour() = default;
+    // Both are called with the lock of a session held: they take no other and do not wait.
+    //
     // Puts the detour's ports into what the peer will be told: the peer then sends to it. Its hosts stay as they are,
     // so the detour is on this machine.
     virtual void advertise(UdpInfo& ours) = 0;

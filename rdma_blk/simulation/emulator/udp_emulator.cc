@@ -38,12 +38,38 @@ struct Side {
     bool is_peer_set = false;  // not learnt
 };
 
+// A peer that was set and that the thread has not taken yet. Without a lock, since who sets it may hold one.
+class PeerMailbox {
+  public:
+    PeerMailbox() = default;
+    ~PeerMailbox() { delete set_.load(); }
+    PeerMailbox(const PeerMailbox&) = delete;
+    PeerMailbox& operator=(const PeerMailbox&) = delete;
+
+    void put(const sockaddr_in6& peer) { delete set_.exchange(new sockaddr_in6(peer)); }
+    void take(Side& side) {
+        if (set_.load(std::memory_order_relaxed) == nullptr) {
+            return;
+        }
+        const std::unique_ptr<const sockaddr_in6> peer(set_.exchange(nullptr));
+        if (peer != nullptr) {
+            side.peer = *peer;
+            side.has_peer = true;
+            side.is_peer_set = true;
+        }
+    }
+
+  private:
+    std::atomic<const sockaddr_in6*> set_{nullptr};
+};
+
 class Emulator final : public UdpEmulator {
   public:
     explicit Emulator(const EmulatorOptions& options)
         : options_(options),
           mutex_(host::LockClass::leaf),
           sides_(size_t{2} * options.path_count),
+          set_peers_(size_t{2} * options.path_count),
           forward_(options.forward, options.seed),
           backward_(options.backward, options.seed ^ 0x6261636b),
           store_(options.most_datagrams, options.most_blocks) {}
@@ -53,10 +79,10 @@ class Emulator final : public UdpEmulator {
     sockaddr_in6 near_address(uint16_t path) const override { return address(size_t{2} * path); }
     sockaddr_in6 far_address(uint16_t path) const override { return address(size_t{2} * path + 1); }
     void set_near_peer(uint16_t path, const sockaddr_in6& address) override {
-        set_peer(size_t{2} * path, address);
+        set_peers_[size_t{2} * path].put(address);
     }
     void set_far_peer(uint16_t path, const sockaddr_in6& address) override {
-        set_peer(size_t{2} * path + 1, address);
+        set_peers_[size_t{2} * path + 1].put(address);
     }
     void set_longest_datagram(uint32_t longest_bytes) override EXCLUDES(mutex_) {
         const MutexLock lock(mutex_);
@@ -68,7 +94,6 @@ class Emulator final : public UdpEmulator {
     sockaddr_in6 address(size_t way) const NO_THREAD_SAFETY_ANALYSIS {
         return sides_[way].address;  // does not change after open()
     }
-    void set_peer(size_t way, const sockaddr_in6& address) EXCLUDES(mutex_);
     Result<void> open_side(Side& side, sockaddr_in6 local, uint16_t path);
     static void run(void* argument);
     void work() EXCLUDES(mutex_);
@@ -81,6 +106,7 @@ class Emulator final : public UdpEmulator {
     EmulatorOptions options_ GUARDED_BY(mutex_);
     host::Mutex mutex_;  // everything; held while the thread is not asleep
     std::vector<Side> sides_ GUARDED_BY(mutex_);
+    std::vector<PeerMailbox> set_peers_;  // of the sides
     Link forward_ GUARDED_BY(mutex_);
     Link backward_ GUARDED_BY(mutex_);
     DelayStore store_ GUARDED_BY(mutex_);
@@ -135,13 +161,6 @@ Result<void> Emulator::open_side(Side& side, sockaddr_in6 local, uint16_t path) 
         return static_cast<Error>(errno);
     }
     return {};
-}
-
-void Emulator::set_peer(size_t way, const sockaddr_in6& address) {
-    const MutexLock lock(mutex_);
-    sides_[way].peer = address;
-    sides_[way].has_peer = true;
-    sides_[way].is_peer_set = true;
 }
 
 EmulatorCounters Emulator::counters() {
@@ -259,8 +278,12 @@ void Emulator::accept(uint64_t now_ns, uint32_t way, DelayStore::Block block, si
     } while (offset < size_bytes);
 }
 
-// What follows each other on the same way, of the same size but for the last, goes in one call.
+// What follows each other on the same way, of the same size but for the last, goes in one call. Peers are looked at
+// after what has come was received: what was sent after one was set goes there.
 void Emulator::forward_due(uint64_t now_ns) {
+    for (size_t way = 0; way < sides_.size(); way++) {
+        set_peers_[way].take(sides_[way]);
+    }
     while (store_.next_ns() <= now_ns) {
         iovec parts[kMostSegments];
         DelayStore::Block blocks[kMostSegments];

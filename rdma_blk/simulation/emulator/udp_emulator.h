@@ -66,7 +66,7 @@ class UdpEmulator {
     [[nodiscard]] virtual sockaddr_in6 near_address(uint16_t path) const = 0;
     [[nodiscard]] virtual sockaddr_in6 far_address(uint16_t path) const = 0;
 
-    // From any thread. `path` is below path_count.
+    // From any thread, also with locks held. `path` is below path_count. What comes later goes there.
     virtual void set_near_peer(uint16_t path, const sockaddr_in6& address) = 0;
     virtual void set_far_peer(uint16_t path, const sockaddr_in6& address) = 0;
     // The path becomes narrower or wider.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "fs/vfs/host.h"
+#include "rdma_blk/sdr/udp/udp_detour.h"
 #include "rdma_blk/wire/parse.h"
 
 namespace tiffin::rdma_blk {
@@ -26,6 +27,14 @@ sdr::SchemeChoice scheme_of(SdrScheme scheme) {
             break;
     }
     return {sdr::SchemeKind::selective_repeat_nack, 0, 0};
+}
+
+// One address, as a detour takes it.
+sdr::UdpInfo info_of(const sockaddr_in6& address) {
+    sdr::UdpInfo info;
+    info.channel_count = 1;
+    info.addresses[0] = address;
+    return info;
 }
 
 }  // namespace
@@ -51,7 +60,14 @@ Result<size_t> SdrPath::offer(const sockaddr_in6& local, const sockaddr_in6& pee
     std::memcpy(options.receive_key, keys.tag_to_client.bytes, sizeof(options.receive_key));
     messages_.reset();
     messages_ = TRY(MessagePath::create(options));
-    const wire::DatagramPathEnd end = messages_->end();
+    wire::DatagramPathEnd end = messages_->end();
+    if (options_.detour != nullptr) {
+        sockaddr_in6 address = local;
+        address.sin6_port = htons(end.port);
+        sdr::UdpInfo ours = info_of(address);
+        options_.detour->advertise(ours);
+        end.port = ntohs(ours.addresses[0].sin6_port);
+    }
     TIFFIN_ASSERT(parameters.size() >= sizeof(end));
     std::memcpy(parameters.data(), &end, sizeof(end));
     return sizeof(end);
@@ -60,7 +76,13 @@ Result<size_t> SdrPath::offer(const sockaddr_in6& local, const sockaddr_in6& pee
 Result<void> SdrPath::joined(ByteSpan parameters) {
     const wire::DatagramPathEnd agreed = TRY(wire::parse_datagram_path_end(parameters));
     peer_.sin6_port = htons(agreed.port);
-    TRY(messages_->start(agreed, peer_));
+    sockaddr_in6 next_hop = peer_;
+    if (options_.detour != nullptr) {
+        sdr::UdpInfo peer = info_of(peer_);
+        options_.detour->route(peer);
+        next_hop = peer.addresses[0];
+    }
+    TRY(messages_->start(agreed, next_hop));
     const uint64_t now_ns = host::monotonic_ns();
     *messages_->begin_message() = 0;
     TRY(messages_->send_message(now_ns, 1, static_cast<uint32_t>(MessageUse::hello)));
