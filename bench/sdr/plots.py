@@ -26,12 +26,13 @@ def draw(rows: list[dict], folder: Path) -> list[Path]:
     for group in ("coarse", "fine"):
         if measured.cells(group):
             save(speedups(pyplot, measured, group), f"speedup-{group}")
-    save(times(pyplot, [cell for cell in measured.cells("coarse") if any_row(cell)["drop"] == 1e-5],
-               "bytes", "message size in bytes", "drop rate 1e-5"), "size")
-    row = measured.cells("coarse", "row")
-    save(times(pyplot, [cell for cell in row if any_row(cell)["bytes"] == 128 * MIB
-                        and all(scheme in cell for scheme in SCHEMES)],
-               "drop", "drop rate", "128 MiB"), "drop")
+    sizes = [cell for cell in measured.cells("coarse") if any_row(cell)["drop"] == 1e-5]
+    if sizes:
+        save(times(pyplot, sizes, "bytes", "message size in bytes", "drop rate 1e-5"), "size")
+    drops = [cell for cell in measured.cells("coarse", "row") if any_row(cell)["bytes"] == 128 * MIB
+             and all(scheme in cell for scheme in SCHEMES)]
+    if drops:
+        save(times(pyplot, drops, "drop", "drop rate", "128 MiB"), "drop")
     for group, axis, label in (("distance", "rtt_ms", "round trip in ms"),
                                ("bandwidth", "gbit", "Gbit/s")):
         cells = [cell for cell in measured.cells(group) if any_row(cell)["bytes"] == 128 * MIB]

@@ -32,14 +32,16 @@ class Point:
     burst: float = 1
     control_lost: int = 0
     nodes: int = 0
+    chance: int = 0  # other chance at the same place
     samples: int = 1000
     warm_up: int = 1
 
     def line(self) -> str:
         values = asdict(self)
-        del values["group"]
+        del values["group"], values["chance"]
         # The same chance for every scheme at a point, and other chance at another.
         place = f"{self.bytes} {self.drop} {self.packet} {self.gbit} {self.rtt_ms} {self.burst} {self.nodes}"
+        place += f" {self.chance}" if self.chance else ""
         values["seed"] = crc32(place.encode()) % 1_000_000 + 1
         return " ".join(f"{key}={value:.10g}" if isinstance(value, float) else f"{key}={value}"
                         for key, value in values.items())
@@ -68,8 +70,8 @@ def warm_up_for(point: Point) -> int:
     """`auto` needs to have seen some losses, where there are any to see, before it is judged."""
     if point.scheme != "auto":
         return 1
-    expected_losses = max(point.chunks() * point.drop, 1e-9)
-    return int(min(max(20 / expected_losses, 3), 2000))
+    expected_bursts = max(point.chunks() * point.drop / point.burst, 1e-9)
+    return int(min(max(20 / expected_bursts, 3), 2000))
 
 
 def with_samples(points: list[Point], budget_s: float, least: int, most: int) -> list[Point]:
@@ -101,7 +103,9 @@ def full() -> list[Point]:
     points += [Point("lost-control", scheme, 128 * MIB, drop, COARSE, control_lost=1)
                for drop in DROPS for scheme in everyone]
     points += [Point("bursts", scheme, 128 * MIB, drop, COARSE, burst=burst)
-               for burst in (2, 8) for drop in (1e-5, 1e-4, 1e-3, 1e-2) for scheme in everyone]
+               for burst in (2, 4, 8, 16, 32) for drop in (1e-5, 1e-4, 1e-3, 1e-2) for scheme in everyone
+               # Single repetitions meet the same long burst again and again, until the connection gives up.
+               if scheme != "sr_rto" or burst <= 8 and burst * drop <= 0.04]
     points += [Point("ring", scheme, 128 * MIB, drop, COARSE, nodes=4)
                for drop in (1e-6, 1e-5, 1e-4, 1e-3, 1e-2) for scheme in everyone]
     points += [Point("ring-size", scheme, 128 * MIB, 1e-4, COARSE, nodes=nodes)
@@ -118,4 +122,7 @@ def small() -> list[Point]:
     points += grid("tails", [32 * MIB], [3e-2], FINE, everyone)
     points += [Point("ring", scheme, 128 * MIB, 1e-3, COARSE, nodes=4)
                for scheme in ("sr_rto", "ec_mds")]
+    points += [Point("bursts", scheme, 128 * MIB, drop, COARSE, burst=burst, chance=chance)
+               for burst in (2, 8, 32) for drop in (1e-3, 1e-2) for chance in (1, 2, 3)
+               for scheme in ("sr_nack", "ec_xor", "ec_mds", "auto")]
     return points

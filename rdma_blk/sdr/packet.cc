@@ -162,6 +162,7 @@ Result<ControlView> parse_control(ByteSpan bytes) {
     }
     view.entries = bytes.data() + sizeof(header) + body_bytes;
     if (is_acknowledgement) {
+        view.missed_runs = header.missed_runs;
         view.acknowledgement = read_at<AcknowledgementBody>(bytes.data(), sizeof(header));
         TRY(check_acknowledgement(view));
     }
@@ -193,8 +194,10 @@ bool add_clear_to_send(const ClearToSendEntry& entry, Transmit& out) {
 }
 
 void make_acknowledgement(uint8_t flags, uint64_t message_number, const AcknowledgementBody& body,
-                          Transmit& out) {
+                          uint32_t missed_runs, Transmit& out) {
     make_control(ControlKind::acknowledgement, flags, message_number, out);
+    std::memcpy(out.control + offsetof(ControlHeader, missed_runs), &missed_runs,
+                sizeof(missed_runs));
     std::memcpy(out.control + out.control_bytes, &body, sizeof(body));
     out.control_bytes += sizeof(body);
 }

@@ -25,6 +25,7 @@ struct ControlView {
     uint8_t flags = 0;
     uint16_t entry_count = 0;
     uint64_t message_number = 0;
+    uint32_t missed_runs = 0;                // acknowledgement
     AcknowledgementBody acknowledgement{};   // acknowledgement
     const unsigned char* entries = nullptr;  // not aligned
 
@@ -39,7 +40,7 @@ void make_user_control(ByteSpan message, Transmit& out);
 // Appends an entry to what make_control() began; false when it is full.
 bool add_clear_to_send(const ClearToSendEntry& entry, Transmit& out);
 void make_acknowledgement(uint8_t flags, uint64_t message_number, const AcknowledgementBody& body,
-                          Transmit& out);
+                          uint32_t missed_runs, Transmit& out);
 bool add_gap(const GapEntry& gap, Transmit& out);
 
 }  // namespace tiffin::rdma_blk::sdr

@@ -95,7 +95,8 @@ struct ControlHeader {
     uint8_t kind;  // ControlKind
     uint8_t flags;
     uint16_t entry_count;  // user: bytes
-    uint32_t reserved;
+    // Acknowledgement: in how many runs of neighbours missed_chunks were; 0: not counted. Else 0.
+    uint32_t missed_runs;
     // The message that it is about. clear_to_send: that of the first entry; the others follow it.
     uint64_t message_number;
 };

@@ -83,6 +83,7 @@ struct ReliabilityStatistics {
     uint64_t parity_dropped = 0;  // packets, for want of a buffer
     uint32_t round_trip_us = 0;   // smoothed
     double loss = 0;              // measured share of chunks, smoothed
+    double mean_loss_run = 1;     // measured: lost chunks that were neighbours; 1: each by itself
 };
 
 class ReliableConnection : public Endpoint {

@@ -71,6 +71,9 @@ inline constexpr uint32_t kMaxAcknowledgementsInARow = 4;
 // Loss is measured over about this many chunks; what is assumed at first counts as this many.
 inline constexpr double kLossMemoryChunks = 1e6;
 inline constexpr double kLossPriorChunks = 256;
+// The length of bursts: of about this many; what chance would make of them counts as this many.
+inline constexpr double kRunMemory = 1000;
+inline constexpr double kRunPrior = 2;
 
 // Ranges of chunks that wait for an answer: to a transmission (sender) or a request (receiver).
 inline constexpr uint32_t kMinRangeLog = 1024;

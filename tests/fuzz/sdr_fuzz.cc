@@ -136,14 +136,14 @@ fuzz::Input conversation() {
     body.cumulative = 3;
     body.window_begin = 3;
     body.window_end = 40;
-    make_acknowledgement(0, 0, body, out);
+    make_acknowledgement(0, 0, body, 0, out);
     (void)add_gap({5, 2}, out);
     (void)add_gap({9, 1}, out);
     add_packet(input, PacketKind::control, out.control, out.control_bytes, 0);
     make_control(ControlKind::repeat_request, 0, 0, out);
     (void)add_gap({4, 3}, out);
     add_packet(input, PacketKind::control, out.control, out.control_bytes, 0);
-    make_acknowledgement(acknowledgement_flag::done, 1, {}, out);
+    make_acknowledgement(acknowledgement_flag::done, 1, {}, 0, out);
     add_packet(input, PacketKind::control, out.control, out.control_bytes, 0);
     make_control(ControlKind::clear_to_send_request, 0, 1, out);
     add_packet(input, PacketKind::control, out.control, out.control_bytes, 0);

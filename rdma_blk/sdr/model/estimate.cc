@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "rdma_blk/sdr/model/binomial.h"
+#include "rdma_blk/sdr/model/burst.h"
 
 namespace tiffin::rdma_blk::sdr {
 namespace {
@@ -44,14 +44,16 @@ struct Failure {
 };
 
 // MDS: some of the parity is lost as well; what is left of it stands in for what gets lost again.
-Failure failure_of_mds(const ModelErasureCode& code, uint32_t data_chunks, double drop_rate) {
+Failure failure_of_mds(const ModelErasureCode& code, uint32_t data_chunks, double drop_rate,
+                       double mean_run) {
     const auto parity = static_cast<uint32_t>(parity_chunks(code, data_chunks));
     const double all = data_chunks + parity;
-    const double lost = more_than(data_chunks + parity, parity, drop_rate).mean;
+    const double lost = more_than_in_bursts(data_chunks + parity, parity, drop_rate, mean_run).mean;
     const double missing = lost * data_chunks / all;
     const double parity_left = parity * (1 - lost / all);
-    return {missing, more_than(static_cast<uint32_t>(std::lround(missing)),
-                               static_cast<uint32_t>(std::lround(parity_left)), drop_rate)
+    return {missing, more_than_in_bursts(static_cast<uint32_t>(std::lround(missing)),
+                                         static_cast<uint32_t>(std::lround(parity_left)), drop_rate,
+                                         mean_run)
                          .probability};
 }
 
@@ -63,12 +65,25 @@ Failure failure_of_exclusive_or(const ModelErasureCode& code, double drop_rate) 
     return {2 - with_parity, drop_rate * (with_parity + (1 - with_parity) * drop_rate)};
 }
 
+double failure_probability(const ModelErasureCode& code, uint32_t data_chunks,
+                           const ModelPath& path, double drop_rate) {
+    if (code.code != ModelCode::mds) {
+        return decoding_failure_probability(code, data_chunks, drop_rate);
+    }
+    const auto parity = static_cast<uint32_t>(parity_chunks(code, data_chunks));
+    return more_than_in_bursts(data_chunks + parity, parity, drop_rate, path.mean_loss_run)
+        .probability;
+}
+
 }  // namespace
 
-double estimate_repeat_on_request_s(const ModelPath& path, uint64_t chunks,
+double estimate_repeat_on_request_s(const ModelPath& chunk_path, uint64_t chunks,
                                     double request_round_trips) {
-    const double drop_rate = valid_rate(path.chunk_drop_rate);
-    const auto all = static_cast<double>(chunks);
+    const double drop_rate = valid_rate(chunk_path.chunk_drop_rate);
+    const double stretch = run_stretch(drop_rate, chunk_path.mean_loss_run);
+    ModelPath path = chunk_path;
+    path.chunk_time_s *= stretch;
+    const double all = std::max(static_cast<double>(chunks) / stretch, 1.0);
     const double last = std::min(all, path.round_trip_s / path.chunk_time_s);
     const double before_s = (all - last) * path.chunk_time_s / (1 - drop_rate);
     // Every repetition but the first waits longer than the round trip that the model has for it.
@@ -81,9 +96,10 @@ double estimate_erasure_coding_s(const ModelPath& path, const ModelErasureCode& 
                                  uint64_t chunks, double request_round_trips) {
     const double drop_rate = valid_rate(path.chunk_drop_rate);
     const auto longest = static_cast<uint32_t>(std::min<uint64_t>(chunks, code.data_chunks));
-    const double fails = decoding_failure_probability(code, longest, drop_rate);
-    const Failure failure = code.code == ModelCode::mds ? failure_of_mds(code, longest, drop_rate)
-                                                        : failure_of_exclusive_or(code, drop_rate);
+    const double fails = failure_probability(code, longest, path, drop_rate);
+    const Failure failure = code.code == ModelCode::mds
+                                ? failure_of_mds(code, longest, drop_rate, path.mean_loss_run)
+                                : failure_of_exclusive_or(code, drop_rate);
     const double all = std::max(static_cast<double>(chunks) / code.data_chunks, 1.0);
     const double sent_s =
         static_cast<double>(chunks + parity_chunks(code, chunks)) * path.chunk_time_s;

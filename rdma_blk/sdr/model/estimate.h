@@ -8,6 +8,9 @@
 // submessage as soon as it knows it to have failed, and only for its missing chunks, where the paper's waits for the end
 // of the message and has all of it repeated.
 //
+// Losses in bursts (ModelPath::mean_loss_run) are fewer events, each of several chunks: selective repeat is given units of
+// that length, and a submessage fails with the probability of burst.h.
+//
 // Pure functions of their arguments, callable from any thread; nothing is allocated. A call costs some microseconds.
 #pragma once
 

@@ -24,6 +24,9 @@ struct ModelPath {
     double round_trip_s = 0;  // >= 0
     double chunk_drop_rate =
         0;  // that one transmission of one chunk is lost: 0 to kModelMaxDropRate
+    // How many neighbouring chunks are lost at once, in the mean. Only the estimates (estimate.h) know bursts; to the
+    // paper's model losses are independent.
+    double mean_loss_run = 1;
 };
 
 // Above this the sums get long and no scheme is worth choosing: greater rates count as this one.

@@ -144,6 +144,7 @@ Result<uint64_t> Connection::send_post(uint64_t now_ns, const RegisteredMemory& 
         path.chunk_bytes = queue_attributes_.chunk_bytes();
         path.round_trip_us = round_trip_.smoothed_us();
         path.chunk_loss = loss_.loss();
+        path.mean_loss_run = runs_.mean_chunks(path.chunk_loss);
         path.rate_bytes_per_s = attributes_.link_rate_bytes_per_s;
         // The peer is taken to be made with the same attributes.
         path.parity_buffer_chunks =
@@ -310,6 +311,7 @@ void Connection::note_end(const Receiving& receiving, bool delivered) {
     end.is_queued = false;
     end.message_number = receiving.message_number;
     end.missed_chunks = receiving.missed_chunks;
+    end.missed_runs = receiving.missed_runs;
     end.echo_time_us = receiving.echo_time_us;
     end.echo_arrival_ns = receiving.echo_arrival_ns;
 }

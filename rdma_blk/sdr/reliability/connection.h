@@ -62,6 +62,7 @@ class Connection final : public ReliableConnection {
         bool is_queued = false;  // in answers_
         uint64_t message_number = 0;
         uint32_t missed_chunks = 0;
+        uint32_t missed_runs = 0;
         uint32_t echo_time_us = 0;
         uint64_t echo_arrival_ns = 0;
     };
@@ -195,6 +196,7 @@ class Connection final : public ReliableConnection {
     uint32_t peer_round_trip_us_;  // what the peer says, for what this end receives
     RoundTrip round_trip_;
     LossMeter loss_;
+    RunMeter runs_;
     SchemeChooser choice_;
 
     ErasureCode code_;

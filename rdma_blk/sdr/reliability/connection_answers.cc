@@ -92,7 +92,7 @@ bool Connection::make_ended_answer(uint64_t now_ns, Transmit& out) {
         body.missed_chunks = end.missed_chunks;
         make_acknowledgement(
             end.is_delivered ? acknowledgement_flag::done : acknowledgement_flag::discarded, number,
-            body, out);
+            body, end.missed_runs, out);
         statistics_.acknowledgements_sent++;
         return true;
     }
@@ -190,7 +190,7 @@ void Connection::fill_acknowledgement(uint64_t now_ns, Receiving& receiving,
         gaps[count++] = {begin, end - begin};
         begin = bitmap_next_clear(slot.chunks, end, body.window_end);
     }
-    make_acknowledgement(0, receiving.message_number, body, out);
+    make_acknowledgement(0, receiving.message_number, body, receiving.missed_runs, out);
     for (size_t index = 0; index < count; index++) {
         (void)add_gap(gaps[index], out);  // at most kMaxGaps fit
     }

@@ -187,6 +187,7 @@ void Connection::try_decode(uint32_t group, const QueuePair::ReceiveSlot& slot,
         statistics_.groups_decoded++;
         statistics_.chunks_decoded += count;
         receiving.missed_chunks += count;
+        receiving.missed_runs += static_cast<uint32_t>(std::popcount(wanted & ~(wanted << 1)));
     }
     const uint32_t end = shape.first_chunk + shape.data_chunks;
     if (bitmap_next_clear(slot.chunks, shape.first_chunk, end) == end) {
@@ -277,6 +278,9 @@ void Connection::ask(uint32_t begin, uint32_t end, const QueuePair::ReceiveSlot&
             receiving.to_ask_count += count;
             to_ask_total_ += count;
             receiving.missed_chunks += count;
+            // What is missing just before was asked for before, as a part of the same run.
+            const bool begins = first == 0 || bitmap_has(slot.chunks, first - 1);
+            receiving.missed_runs += count > 0 && begins ? 1 : 0;
             if (k > 0 && chunk / k != last_group) {
                 last_group = chunk / k;
                 statistics_.groups_failed++;

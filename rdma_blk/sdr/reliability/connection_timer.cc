@@ -138,9 +138,11 @@ void Connection::expire_asked(uint64_t now_ns) {
         const uint32_t end = range.first_chunk + range.chunk_count;
         bitmap_clear(message.asked, range.first_chunk, end);
         const uint32_t missed_before = message.missed_chunks;
+        const uint32_t runs_before = message.missed_runs;
         const uint64_t failed_before = statistics_.groups_failed;
         ask(range.first_chunk, end, *queue_pair_->receive_slot(range.message_number), message);
         message.missed_chunks = missed_before;  // each counts once
+        message.missed_runs = runs_before;
         statistics_.groups_failed = failed_before;
     }
 }

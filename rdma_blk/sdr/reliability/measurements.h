@@ -83,6 +83,33 @@ class LossMeter {
     double sent_ = kLossPriorChunks;
 };
 
+// How many neighbouring chunks are lost at once: of about the last kRunMemory runs of them. What chance alone would
+// make counts as much as a few measured runs.
+class RunMeter {
+  public:
+    // A receiver that does not count runs tells of none.
+    void add(double lost_chunks, double runs) {
+        if (runs < 1 || lost_chunks < runs) {
+            return;
+        }
+        chunks_ += lost_chunks;
+        runs_ += runs;
+        if (runs_ > kRunMemory) {
+            chunks_ /= 2;
+            runs_ /= 2;
+        }
+    }
+    // `loss`: the share of chunks, which makes longer runs also when losses are independent.
+    double mean_chunks(double loss) const {
+        const double by_chance = 1 / (1 - std::min(loss, 0.9));
+        return (chunks_ + kRunPrior * by_chance) / (runs_ + kRunPrior);
+    }
+
+  private:
+    double chunks_ = 0;
+    double runs_ = 0;
+};
+
 // A share of a round trip, within bounds.
 inline uint64_t part_of_round_trip_ns(uint32_t round_trip_us, uint32_t percent, uint64_t least_ns,
                                       uint64_t most_ns) {

@@ -62,6 +62,7 @@ struct Receiving {
     uint64_t tail_asked_ns = 0;    // when; 0: never
     bool came_since_tail = false;  // since then
     uint32_t missed_chunks = 0;
+    uint32_t missed_runs = 0;              // of neighbours
     uint32_t parity = ParityStore::kNone;  // erasure codes: the groups whose parity is kept
 };
 

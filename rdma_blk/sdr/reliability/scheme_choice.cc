@@ -27,6 +27,7 @@ SchemeChoice SchemeChooser::choose(const PathMeasurement& path, uint64_t message
         message_bytes_ != 0 && path.chunk_bytes == path_.chunk_bytes &&
         path.rate_bytes_per_s == path_.rate_bytes_per_s &&
         is_close(path.chunk_loss, path_.chunk_loss) &&
+        is_close(path.mean_loss_run, path_.mean_loss_run) &&
         is_close(path.round_trip_us, path_.round_trip_us) &&
         is_close(static_cast<double>(message_bytes), static_cast<double>(message_bytes_));
     if (!is_known) {
@@ -48,6 +49,7 @@ SchemeChoice choose_scheme(const PathMeasurement& path, uint64_t message_bytes) 
     model.chunk_time_s = static_cast<double>(path.chunk_bytes) / static_cast<double>(rate);
     model.round_trip_s = path.round_trip_us * 1e-6;
     model.chunk_drop_rate = path.chunk_loss;
+    model.mean_loss_run = path.mean_loss_run;
     constexpr double kRequestRoundTrips = kRepeatNackPercent / 100.0;
     SchemeChoice best = kNack;
     double best_s = estimate_repeat_on_request_s(model, chunks, kRequestRoundTrips);

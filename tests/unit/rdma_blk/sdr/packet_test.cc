@@ -85,13 +85,14 @@ TEST(Packet, AcknowledgementsAreReadAsTheyWereBuilt) {
     body.cumulative = 10;
     body.window_begin = 10;
     body.window_end = 100;
-    make_acknowledgement(acknowledgement_flag::done, 42, body, out);
+    make_acknowledgement(acknowledgement_flag::done, 42, body, 3, out);
     ASSERT_TRUE(add_gap({10, 5}, out));
     ASSERT_TRUE(add_gap({20, 80}, out));
     const ControlView view =
         parse_control(ByteSpan(out.control, out.control_bytes)).release_value();
     EXPECT_EQ(view.kind, ControlKind::acknowledgement);
     EXPECT_EQ(view.message_number, 42U);
+    EXPECT_EQ(view.missed_runs, 3U);
     EXPECT_EQ(view.entry_count, 2U);
     EXPECT_EQ(view.gap(1).first_chunk, 20U);
     EXPECT_EQ(view.gap(1).chunk_count, 80U);
@@ -104,7 +105,7 @@ TEST(Packet, BrokenGapsAreRefused) {
         AcknowledgementBody body{};
         body.window_begin = 10;
         body.window_end = 100;
-        make_acknowledgement(0, 1, body, out);
+        make_acknowledgement(0, 1, body, 0, out);
         for (const GapEntry& gap : gaps) {
             EXPECT_TRUE(add_gap(gap, out));
         }
@@ -121,7 +122,7 @@ TEST(Packet, BrokenGapsAreRefused) {
 
 TEST(Packet, ControlMessagesAreBounded) {
     Transmit out;
-    make_acknowledgement(0, 1, {}, out);
+    make_acknowledgement(0, 1, {}, 0, out);
     size_t count = 0;
     while (add_gap({static_cast<uint32_t>(2 * count), 1}, out)) {
         count++;
