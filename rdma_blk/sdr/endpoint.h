@@ -75,6 +75,9 @@ class Endpoint {
     // QueuePairAttributes, for carriers to hold their options against; 0: not known.
     virtual uint32_t packet_bytes() const { return 0; }
     virtual uint16_t channel_count() const { return 0; }
+    // Receives [0, this) have been posted, of which the last max_messages at most have not ended. For carriers that have a
+    // place for each of them.
+    virtual uint64_t receives_posted() const { return 0; }
 
     // Packets that arrived. What does not fit the state (late, repeated, beyond a receive) is counted
     // and leaves no trace in memory.

@@ -84,8 +84,8 @@ bool add_entry(const void* entry, size_t entry_bytes, Transmit& out) {
 
 }  // namespace
 
-Result<DataRun> parse_data(PacketKind kind, ByteSpan bytes) {
-    if (bytes.size() <= sizeof(DataHeader)) {
+Result<DataRun> parse_data_header(PacketKind kind, ByteSpan bytes) {
+    if (bytes.size() < sizeof(DataHeader)) {
         return Error::eproto;
     }
     const auto header = read_at<DataHeader>(bytes.data(), 0);
@@ -102,12 +102,20 @@ Result<DataRun> parse_data(PacketKind kind, ByteSpan bytes) {
     run.round_trip_us = header.round_trip_us;
     run.delivered_until = header.delivered_until;
     run.posted_until = header.posted_until;
-    run.payload = bytes.data() + sizeof(header);
-    run.payload_bytes = bytes.size() - sizeof(header);
     if (!is_known(header.scheme) || !is_consistent(run.scheme) ||
         (header.flags & ~data_flag::all) != 0 || run.message_bytes == 0 ||
-        run.first_packet >= kMaxPacketsPerMessage || run.payload_bytes > kMaxPacketBytes ||
+        run.first_packet >= kMaxPacketsPerMessage ||
         (kind == PacketKind::parity && !run.scheme.is_erasure())) {
+        return Error::eproto;
+    }
+    return run;
+}
+
+Result<DataRun> parse_data(PacketKind kind, ByteSpan bytes) {
+    DataRun run = TRY(parse_data_header(kind, bytes));
+    run.payload = bytes.data() + sizeof(DataHeader);
+    run.payload_bytes = bytes.size() - sizeof(DataHeader);
+    if (run.payload_bytes == 0 || run.payload_bytes > kMaxPacketBytes) {
         return Error::eproto;
     }
     return run;

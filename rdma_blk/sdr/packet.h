@@ -16,6 +16,8 @@ namespace tiffin::rdma_blk::sdr {
 
 // A data or parity packet behind its datagram header, as a run of one; its payload points into `bytes`.
 Result<DataRun> parse_data(PacketKind kind, ByteSpan bytes);
+// The header alone, where the payload goes another way.
+Result<DataRun> parse_data_header(PacketKind kind, ByteSpan bytes);
 // The header of packet `index` of a run. Precondition: index < run.packet_count.
 DataHeader make_data_header(const DataRun& run, uint32_t index);
 

@@ -70,6 +70,7 @@ class QueuePair final : public Endpoint {
     // ---- For carriers ----
     uint32_t packet_bytes() const override { return attributes_.packet_bytes; }
     uint16_t channel_count() const override { return attributes_.channel_count; }
+    uint64_t receives_posted() const override { return next_receive_; }
     void on_data(uint64_t now_ns, const DataRun& run) override;
     void on_control(uint64_t now_ns, ByteSpan message) override;
     bool next_transmit(uint64_t now_ns, uint32_t max_packets, Transmit& out) override;
@@ -98,8 +99,6 @@ class QueuePair final : public Endpoint {
     const ReceiveSlot* receive_slot(uint64_t message_number) const;
     // The scheme has put the chunk's bytes in their place itself (decoding).
     void chunk_restored(uint64_t message_number, uint32_t chunk);
-    // Receives [0, this) have been posted.
-    uint64_t receives_posted() const { return next_receive_; }
 
     bool is_clear_to_send(uint64_t message_number) const;
     // Of the peer's receive; 0: that was completed before anything was sent. Precondition: is_clear_to_send().

@@ -31,6 +31,18 @@ void copy_to_remote(unsigned char* remote, const void* source, size_t size_bytes
     std::memcpy(remote, source, size_bytes);
 }
 
+// A repetition of a packet may come while the first one is read: with real devices, and with the same bytes. Nobody could
+// avoid it, so the thread sanitizer does not look.
+#if defined(__clang__) || defined(__GNUC__)
+__attribute__((no_sanitize("thread")))
+#endif
+void copy_unseen(unsigned char* to, const unsigned char* from, size_t size_bytes) {
+    auto* place = static_cast<volatile unsigned char*>(to);
+    for (size_t index = 0; index < size_bytes; index++) {
+        place[index] = from[index];
+    }
+}
+
 void wait_while(const std::atomic<bool>& condition) {
     for (int i = 0; i < 5000 && condition.load(); i++) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -102,16 +114,21 @@ class FakeDevice final : public verbs::Device {
     }
     Result<std::unique_ptr<verbs::QueuePair>> create_queue_pair(uint32_t queue_depth,
                                                                 bool) override {
-        uint32_t number = 0;
-        {
-            DeviceLock lock(network_.mutex_);
-            number = network_.next_number_++;
-        }
         return std::unique_ptr<verbs::QueuePair>(
-            std::make_unique<FakeQueuePair>(network_, number, queue_depth));
+            std::make_unique<FakeQueuePair>(network_, next_number(), queue_depth));
+    }
+    Result<std::unique_ptr<verbs::QueuePair>> create_unreliable_queue_pair(uint32_t send_depth,
+                                                                           uint32_t) override {
+        return std::unique_ptr<verbs::QueuePair>(
+            std::make_unique<FakeQueuePair>(network_, next_number(), send_depth, false));
     }
 
   private:
+    uint32_t next_number() {
+        DeviceLock lock(network_.mutex_);
+        return network_.next_number_++;
+    }
+
     FakeNetwork& network_;
     verbs::Capabilities capabilities_;
 };
@@ -163,17 +180,23 @@ void FakeNetwork::hold(bool holds) {
     }
 }
 
+// With a copy of its bytes, as it is on the wire.
+void FakeNetwork::make_inline(FakeQueuePair::Held& held) {
+    if (held.work.is_inline) {
+        return;
+    }
+    for (const Piece& piece : held.pieces) {
+        const auto* bytes = static_cast<const unsigned char*>(piece.address);
+        held.inline_bytes.insert(held.inline_bytes.end(), bytes, bytes + piece.size_bytes);
+    }
+    held.work.is_inline = true;
+}
+
 void FakeNetwork::leave_in_flight(const FakeQueuePair& pair, FakeQueuePair::Held held) {
     if (held.work.kind != WorkKind::write) {
         return;
     }
-    if (!held.work.is_inline) {
-        for (const Piece& piece : held.pieces) {
-            const auto* bytes = static_cast<const unsigned char*>(piece.address);
-            held.inline_bytes.insert(held.inline_bytes.end(), bytes, bytes + piece.size_bytes);
-        }
-        held.work.is_inline = true;
-    }
+    make_inline(held);
     in_flight_.push_back({pair.address_.queue_pair, pair.peer_, std::move(held)});
 }
 
@@ -215,7 +238,14 @@ void FakeNetwork::complete(FakeQueuePair& pair, const WorkRequest& work, Status 
     if (status == Status::success && !work.is_signalled) {
         return;
     }
-    pair.completions_.push_back({{work.id, status}, std::exchange(pair.since_signalled_, 0)});
+    Completion completion;
+    completion.id = work.id;
+    completion.status = status;
+    pair.completions_.push_back({completion, std::exchange(pair.since_signalled_, 0)});
+    notify(pair);
+}
+
+void FakeNetwork::notify(FakeQueuePair& pair) {
     if (std::exchange(pair.is_armed_, false)) {
         const uint64_t one = 1;
         [[maybe_unused]] const ssize_t written = write(pair.event_, &one, sizeof(one));
@@ -264,6 +294,14 @@ void FakeNetwork::execute(FakeQueuePair& pair, const FakeQueuePair::Held& held) 
                  bindings_.erase(work.window->key()) == 1 ? Status::success : Status::failed);
         return;
     }
+    if (!pair.is_reliable_) {
+        const bool is_owned = owns_pieces(work, held.pieces);
+        if (is_owned) {
+            send_unreliably(pair, held);
+        }
+        complete(pair, work, is_owned ? Status::success : Status::failed);
+        return;
+    }
     if (is_filtered.load()) {
         complete(pair, work, Status::lost);
         break_pair(pair);
@@ -284,6 +322,90 @@ void FakeNetwork::execute(FakeQueuePair& pair, const FakeQueuePair::Held& held) 
     if (status != Status::success) {
         break_pair(pair);
     }
+}
+
+// ---- Unreliable queue pairs -------------------------------------------------------------------------------
+
+void FakeNetwork::send_unreliably(const FakeQueuePair& pair, const FakeQueuePair::Held& held) {
+    InFlight packet{pair.address_.queue_pair, pair.peer_, held};
+    make_inline(packet.held);
+    if (copies_immediates.load() && held.work.kind == WorkKind::write_immediate) {
+        copies_.push_back(packet);
+    }
+    const auto happens = [&](uint32_t ppm)
+                             REQUIRES(mutex_) { return ppm > 0 && random_() % 1'000'000 < ppm; };
+    if (is_filtered.load() || happens(unreliable_loss_ppm.load())) {
+        counts_.unreliable_losses++;
+    } else if (happens(unreliable_delay_ppm.load())) {
+        counts_.unreliable_delays++;
+        delayed_.push_back({1 + random_() % max_delay_packets.load(), std::move(packet)});
+    } else {
+        arrive(packet);
+    }
+    for (auto late = delayed_.begin(); late != delayed_.end();) {
+        if (--late->packets_left > 0) {
+            ++late;
+            continue;
+        }
+        const InFlight arriving = std::move(late->packet);
+        late = delayed_.erase(late);
+        arrive(arriving);
+    }
+}
+
+size_t FakeNetwork::deliver_copies(unsigned char content) {
+    DeviceLock lock(mutex_);
+    std::vector<InFlight> copies = std::exchange(copies_, {});
+    for (InFlight& copy : copies) {
+        std::fill(copy.held.inline_bytes.begin(), copy.held.inline_bytes.end(), content);
+        arrive(copy);
+    }
+    return copies.size();
+}
+
+// Where a write goes, if a window allows it.
+unsigned char* FakeNetwork::writable(uint32_t receiver, const WorkRequest& work,
+                                     uint64_t size_bytes) {
+    const auto found = bindings_.find(work.remote_key);
+    if (found == bindings_.end() || found->second.queue_pair != receiver ||
+        !found->second.allows_writes) {
+        return nullptr;
+    }
+    const auto begin = reinterpret_cast<uint64_t>(found->second.begin);
+    const bool is_inside = work.remote_address >= begin && size_bytes <= found->second.size_bytes &&
+                           work.remote_address - begin <= found->second.size_bytes - size_bytes;
+    return is_inside ? reinterpret_cast<unsigned char*>(work.remote_address) : nullptr;
+}
+
+void FakeNetwork::arrive(const InFlight& packet) {
+    FakeQueuePair* peer = find(packet.receiver);
+    if (peer == nullptr || peer->is_broken_ || peer->peer_ != packet.sender ||
+        peer->receives_.empty()) {
+        return;
+    }
+    const WorkRequest& work = packet.held.work;
+    const std::vector<unsigned char>& bytes = packet.held.inline_bytes;
+    const verbs::Receive receive = peer->receives_.front();
+    Completion completion;
+    completion.id = receive.id;
+    completion.is_receive = true;
+    completion.size_bytes = static_cast<uint32_t>(bytes.size());
+    unsigned char* place = nullptr;
+    if (work.kind == WorkKind::write_immediate) {
+        place = writable(packet.receiver, work, bytes.size());
+        completion.has_immediate = true;
+        completion.immediate = work.immediate;
+    } else if (bytes.size() <= receive.piece.size_bytes) {
+        place = static_cast<unsigned char*>(receive.piece.address);
+    }
+    if (place == nullptr) {
+        counts_.refusals++;
+        return;
+    }
+    copy_unseen(place, bytes.data(), bytes.size());
+    peer->receives_.pop_front();
+    peer->completions_.push_back({completion, 0});
+    notify(*peer);
 }
 
 Status FakeNetwork::transfer(uint32_t sender, uint32_t receiver, const FakeQueuePair::Held& held) {
@@ -338,8 +460,12 @@ Status FakeNetwork::transfer(uint32_t sender, uint32_t receiver, const FakeQueue
 
 // ---- A queue pair -----------------------------------------------------------------------------------------
 
-FakeQueuePair::FakeQueuePair(FakeNetwork& network, uint32_t number, uint32_t depth)
-    : network_(network), depth_(depth), event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+FakeQueuePair::FakeQueuePair(FakeNetwork& network, uint32_t number, uint32_t depth,
+                             bool is_reliable)
+    : network_(network),
+      depth_(depth),
+      is_reliable_(is_reliable),
+      event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     address_.queue_pair = number;
     address_.mtu = 5;
     address_.read_depth = 16;
@@ -394,6 +520,12 @@ Result<void> FakeQueuePair::post(const WorkRequest* work, size_t count) {
             network_.execute(*this, held);
         }
     }
+    return {};
+}
+
+Result<void> FakeQueuePair::post_receives(const verbs::Receive* receives, size_t count) {
+    DeviceLock lock(network_.mutex_);
+    receives_.insert(receives_.end(), receives, receives + count);
     return {};
 }
 

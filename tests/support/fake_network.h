@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -43,11 +44,12 @@ class FakeNetwork;
 
 class FakeQueuePair final : public verbs::QueuePair {
   public:
-    FakeQueuePair(FakeNetwork& network, uint32_t number, uint32_t depth);
+    FakeQueuePair(FakeNetwork& network, uint32_t number, uint32_t depth, bool is_reliable = true);
     ~FakeQueuePair() override;
     const wire::QueuePairAddress& address() const override { return address_; }
     Result<void> connect(const wire::QueuePairAddress& peer) override;
     Result<void> post(const verbs::WorkRequest* work, size_t count) override;
+    Result<void> post_receives(const verbs::Receive* receives, size_t count) override;
     size_t poll(verbs::Completion* completions, size_t capacity) override;
     int event_descriptor() const override { return event_; }
     Result<void> arm() override;
@@ -66,6 +68,7 @@ class FakeQueuePair final : public verbs::QueuePair {
     FakeNetwork& network_;
     wire::QueuePairAddress address_{};
     uint32_t depth_;
+    bool is_reliable_;
     uint32_t peer_ = 0;
     bool is_broken_ = false;
     bool is_armed_ = false;
@@ -76,6 +79,7 @@ class FakeQueuePair final : public verbs::QueuePair {
     std::deque<Held> held_;
     std::deque<std::pair<verbs::Completion, size_t>> completions_;  // with how many it completes
     size_t since_signalled_ = 0;
+    std::deque<verbs::Receive> receives_;
 };
 
 class FakeNetwork final : public verbs::Devices {
@@ -99,6 +103,8 @@ class FakeNetwork final : public verbs::Devices {
         uint64_t bindings = 0;
         uint64_t invalidations = 0;
         uint64_t refusals = 0;
+        uint64_t unreliable_losses = 0;
+        uint64_t unreliable_delays = 0;
     };
     Counts counts();
 
@@ -115,6 +121,17 @@ class FakeNetwork final : public verbs::Devices {
     std::atomic<bool> is_stalled{false};
     // poll() of clients' queue pairs does not return before it is false again, or for 5 s.
     std::atomic<bool> stalls_polls{false};
+
+    // Of what unreliable queue pairs send, in parts of a million: is lost; comes after up to max_delay_packets of what is
+    // sent later.
+    std::atomic<uint32_t> unreliable_loss_ppm{0};
+    std::atomic<uint32_t> unreliable_delay_ppm{0};
+    std::atomic<uint32_t> max_delay_packets{1000};
+
+    // Writes with an immediate are kept besides, as a network may that repeats packets much later.
+    std::atomic<bool> copies_immediates{false};
+    // They arrive, each with `content` for all its bytes; how many there were.
+    size_t deliver_copies(unsigned char content);
 
     // After that many more reads, writes and atomics have been executed, the connection of the next one breaks;
     // `is_executed`: that one is carried out, though nobody learns it.
@@ -156,6 +173,13 @@ class FakeNetwork final : public verbs::Devices {
     void execute(FakeQueuePair& pair, const FakeQueuePair::Held& held) REQUIRES(mutex_);
     verbs::Status transfer(uint32_t sender, uint32_t receiver, const FakeQueuePair::Held& held)
         REQUIRES(mutex_);
+    void send_unreliably(const FakeQueuePair& pair, const FakeQueuePair::Held& held)
+        REQUIRES(mutex_);
+    void arrive(const InFlight& packet) REQUIRES(mutex_);
+    unsigned char* writable(uint32_t receiver, const verbs::WorkRequest& work, uint64_t size_bytes)
+        REQUIRES(mutex_);
+    void notify(FakeQueuePair& pair) REQUIRES(mutex_);
+    static void make_inline(FakeQueuePair::Held& held);
     void leave_in_flight(const FakeQueuePair& pair, FakeQueuePair::Held held) REQUIRES(mutex_);
     bool owns_pieces(const verbs::WorkRequest& work, const std::vector<verbs::Piece>& pieces)
         REQUIRES(mutex_);
@@ -174,6 +198,13 @@ class FakeNetwork final : public verbs::Devices {
     bool breaks_executed_ GUARDED_BY(mutex_) = false;
     uint64_t breaks_after_ GUARDED_BY(mutex_) = 0;
     std::vector<InFlight> in_flight_ GUARDED_BY(mutex_);  // writes of those that have gone
+    struct Delayed {
+        uint64_t packets_left = 0;
+        InFlight packet;
+    };
+    std::deque<Delayed> delayed_ GUARDED_BY(mutex_);
+    std::vector<InFlight> copies_ GUARDED_BY(mutex_);
+    std::mt19937_64 random_ GUARDED_BY(mutex_){1};
 };
 
 }  // namespace tiffin::rdma_blk::test

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// What rc needs of real devices: run by tests/vm/rdma in its virtual machine, with two devices on one network.
+// What rc and the UC carrier need of real devices: run by tests/vm/rdma in its virtual machine, with two devices on one network.
 //
 // usage: vm_verbs_test ADDRESS ADDRESS     IPv4, of each device's port
 #include <arpa/inet.h>
@@ -9,12 +9,10 @@
 #include <thread>
 
 #include "fs/vfs/host.h"
-#include "rdma_blk/transport/verbs/verbs.h"
+#include "tests/vm/test_devices.h"
 
 namespace tiffin::rdma_blk::verbs {
 namespace {
-
-const char* addresses[2] = {};
 
 struct End {
     std::unique_ptr<Device> device;
@@ -25,13 +23,8 @@ struct End {
     std::unique_ptr<Memory> part;  // of the second 4096 bytes
 
     void open(int index, bool for_windows) {
-        uint8_t address[16] = {};
-        std::memset(address + 10, 0xff, 2);
-        ASSERT_EQ(inet_pton(AF_INET, addresses[index], address + 12), 1);
-        std::string problem;
-        auto opened = devices().open(address, problem);
-        ASSERT_TRUE(opened.ok()) << problem;
-        device = opened.release_value();
+        device = test::open_device(index);
+        ASSERT_NE(device, nullptr);
         ASSERT_TRUE(device->capabilities().has_windows);
         memory = device->register_memory(bytes, sizeof(bytes), for_windows).release_value();
         part = device->register_memory(bytes + 4096, 4096, for_windows).release_value();
@@ -232,14 +225,30 @@ TEST_F(VerbsTest, AStoppedQueuePairGivesEverythingBack) {
 }  // namespace
 }  // namespace tiffin::rdma_blk::verbs
 
+namespace tiffin::rdma_blk::test {
+
+const char* device_addresses[2] = {};
+
+std::unique_ptr<verbs::Device> open_device(int index) {
+    uint8_t address[16] = {};
+    std::memset(address + 10, 0xff, 2);
+    EXPECT_EQ(inet_pton(AF_INET, device_addresses[index], address + 12), 1);
+    std::string problem;
+    auto opened = verbs::devices().open(address, problem);
+    EXPECT_TRUE(opened.ok()) << problem;
+    return opened.ok() ? opened.release_value() : nullptr;
+}
+
+}  // namespace tiffin::rdma_blk::test
+
 int main(int argc, char** argv) {
     ::testing::InitGoogleTest(&argc, argv);
     if (argc != 3) {
         std::fprintf(stderr, "usage: vm_verbs_test ADDRESS ADDRESS\n");
         return 2;
     }
-    tiffin::rdma_blk::verbs::addresses[0] = argv[1];
-    tiffin::rdma_blk::verbs::addresses[1] = argv[2];
+    tiffin::rdma_blk::test::device_addresses[0] = argv[1];
+    tiffin::rdma_blk::test::device_addresses[1] = argv[2];
     std::setvbuf(stdout, nullptr, _IOLBF, 0);
     return RUN_ALL_TESTS();
 }

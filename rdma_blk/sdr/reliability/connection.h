@@ -48,6 +48,7 @@ class Connection final : public ReliableConnection {
 
     uint32_t packet_bytes() const override { return queue_attributes_.packet_bytes; }
     uint16_t channel_count() const override { return queue_attributes_.channel_count; }
+    uint64_t receives_posted() const override { return queue_pair_->receives_posted(); }
     void on_data(uint64_t now_ns, const DataRun& run) override;
     void on_control(uint64_t now_ns, ByteSpan message) override;
     bool next_transmit(uint64_t now_ns, uint32_t max_packets, Transmit& out) override;

@@ -149,7 +149,12 @@ Result<std::unique_ptr<Window>> RdmaDevice::allocate_window() {
 
 Result<std::unique_ptr<QueuePair>> RdmaDevice::create_queue_pair(uint32_t queue_depth,
                                                                  bool has_events) {
-    return RdmaQueuePair::create(*this, queue_depth, has_events);
+    return RdmaQueuePair::create(*this, {true, queue_depth, 1, has_events});
+}
+
+Result<std::unique_ptr<QueuePair>> RdmaDevice::create_unreliable_queue_pair(
+    uint32_t send_depth, uint32_t receive_depth) {
+    return RdmaQueuePair::create(*this, {false, send_depth, receive_depth, true});
 }
 
 }  // namespace tiffin::rdma_blk::verbs

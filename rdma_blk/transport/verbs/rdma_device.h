@@ -25,6 +25,8 @@ class RdmaDevice final : public Device {
     Result<std::unique_ptr<Window>> allocate_window() override;
     Result<std::unique_ptr<QueuePair>> create_queue_pair(uint32_t queue_depth,
                                                          bool has_events) override;
+    Result<std::unique_ptr<QueuePair>> create_unreliable_queue_pair(
+        uint32_t send_depth, uint32_t receive_depth) override;
 
     ibv_context* context() const { return context_; }
     ibv_pd* domain() const { return domain_; }
@@ -79,13 +81,20 @@ class RdmaQueuePair final : public QueuePair {
   public:
     static constexpr uint32_t kInlineBytes = 128;
 
-    static Result<std::unique_ptr<QueuePair>> create(const RdmaDevice& device, uint32_t queue_depth,
-                                                     bool has_events);
+    struct Shape {
+        bool is_reliable = true;
+        uint32_t send_depth = 0;
+        uint32_t receive_depth = 1;  // 1 where nobody posts receives: some devices take no 0
+        bool has_events = true;
+    };
+
+    static Result<std::unique_ptr<QueuePair>> create(const RdmaDevice& device, const Shape& shape);
     ~RdmaQueuePair() override;
 
     const wire::QueuePairAddress& address() const override { return address_; }
     Result<void> connect(const wire::QueuePairAddress& peer) override;
     Result<void> post(const WorkRequest* work, size_t count) override;
+    Result<void> post_receives(const Receive* receives, size_t count) override;
     size_t poll(Completion* completions, size_t capacity) override;
     int event_descriptor() const override { return channel_->fd; }
     Result<void> arm() override;
@@ -93,10 +102,14 @@ class RdmaQueuePair final : public QueuePair {
     void stop() override;
 
   private:
-    explicit RdmaQueuePair(const RdmaDevice& device) : device_(device) {}
-    Result<void> initialize(uint32_t queue_depth, bool has_events);
+    RdmaQueuePair(const RdmaDevice& device, bool is_reliable)
+        : device_(device), is_reliable_(is_reliable) {}
+    Result<void> initialize(const Shape& shape);
+    Result<void> make_ready_to_receive(const wire::QueuePairAddress& peer);
+    Result<void> make_ready_to_send(const wire::QueuePairAddress& peer);
 
     const RdmaDevice& device_;
+    const bool is_reliable_;
     ibv_comp_channel* channel_ = nullptr;  // none without events
     ibv_cq* queue_ = nullptr;
     ibv_qp* pair_ = nullptr;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 #if defined(TIFFIN_RDMA)
+#include <arpa/inet.h>
 #include <fcntl.h>
 
 #include <algorithm>
@@ -52,9 +53,16 @@ bool translate(const WorkRequest& from, ibv_send_wr& to, ibv_sge* pieces) {
                      from.pieces[i].local_key};
     }
     switch (from.kind) {
+        case WorkKind::send:
+            to.opcode = IBV_WR_SEND;
+            return true;
         case WorkKind::read:
         case WorkKind::write:
-            to.opcode = from.kind == WorkKind::read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
+        case WorkKind::write_immediate:
+            to.opcode = from.kind == WorkKind::read    ? IBV_WR_RDMA_READ
+                        : from.kind == WorkKind::write ? IBV_WR_RDMA_WRITE
+                                                       : IBV_WR_RDMA_WRITE_WITH_IMM;
+            to.imm_data = htonl(from.immediate);  // in a union: no other kind has both
             to.wr.rdma.remote_addr = from.remote_address;
             to.wr.rdma.rkey = from.remote_key;
             return true;
@@ -93,36 +101,39 @@ bool translate(const WorkRequest& from, ibv_send_wr& to, ibv_sge* pieces) {
 }  // namespace
 
 Result<std::unique_ptr<QueuePair>> RdmaQueuePair::create(const RdmaDevice& device,
-                                                         uint32_t queue_depth, bool has_events) {
-    std::unique_ptr<RdmaQueuePair> made(new (std::nothrow) RdmaQueuePair(device));
+                                                         const Shape& shape) {
+    std::unique_ptr<RdmaQueuePair> made(new (std::nothrow)
+                                            RdmaQueuePair(device, shape.is_reliable));
     if (!made) {
         return Error::enomem;
     }
-    TRY(made->initialize(queue_depth, has_events));
+    TRY(made->initialize(shape));
     return std::unique_ptr<QueuePair>(std::move(made));
 }
 
-Result<void> RdmaQueuePair::initialize(uint32_t queue_depth, bool has_events) {
-    if (has_events) {
+Result<void> RdmaQueuePair::initialize(const Shape& shape) {
+    if (shape.has_events) {
         channel_ = ibv_create_comp_channel(device_.context());
         if (channel_ == nullptr ||
             fcntl(channel_->fd, F_SETFL, fcntl(channel_->fd, F_GETFL) | O_NONBLOCK) != 0) {
             return Error::eio;
         }
     }
-    queue_ = ibv_create_cq(device_.context(), static_cast<int>(queue_depth), nullptr, channel_, 0);
+    const uint32_t received = is_reliable_ ? 0 : shape.receive_depth;
+    queue_ = ibv_create_cq(device_.context(), static_cast<int>(shape.send_depth + received),
+                           nullptr, channel_, 0);
     if (queue_ == nullptr) {
         return Error::eio;
     }
     ibv_qp_init_attr wanted{};
     wanted.send_cq = queue_;
     wanted.recv_cq = queue_;
-    wanted.cap.max_send_wr = queue_depth;
-    wanted.cap.max_recv_wr = 1;
-    wanted.cap.max_send_sge = device_.capabilities().piece_count;
+    wanted.cap.max_send_wr = shape.send_depth;
+    wanted.cap.max_recv_wr = shape.receive_depth;
+    wanted.cap.max_send_sge = is_reliable_ ? device_.capabilities().piece_count : 1;
     wanted.cap.max_recv_sge = 1;
-    wanted.cap.max_inline_data = kInlineBytes;
-    wanted.qp_type = IBV_QPT_RC;
+    wanted.cap.max_inline_data = is_reliable_ ? kInlineBytes : 0;
+    wanted.qp_type = is_reliable_ ? IBV_QPT_RC : IBV_QPT_UC;
     pair_ = ibv_create_qp(device_.domain(), &wanted);
     if (pair_ == nullptr) {
         return Error::eio;
@@ -132,7 +143,8 @@ Result<void> RdmaQueuePair::initialize(uint32_t queue_depth, bool has_events) {
     attributes.port_num = device_.port();
     // Rights in general; what may be reached is decided by windows alone.
     attributes.qp_access_flags =
-        IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+        is_reliable_ ? IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC
+                     : IBV_ACCESS_REMOTE_WRITE;
     if (ibv_modify_qp(pair_, &attributes,
                       IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) != 0) {
         return Error::eio;
@@ -159,36 +171,43 @@ RdmaQueuePair::~RdmaQueuePair() {
 }
 
 Result<void> RdmaQueuePair::connect(const wire::QueuePairAddress& peer) {
+    TRY(make_ready_to_receive(peer));
+    return make_ready_to_send(peer);
+}
+
+Result<void> RdmaQueuePair::make_ready_to_receive(const wire::QueuePairAddress& peer) {
     ibv_qp_attr attributes{};
     attributes.qp_state = IBV_QPS_RTR;
     attributes.path_mtu = static_cast<ibv_mtu>(std::min(peer.mtu, address_.mtu));
     attributes.dest_qp_num = peer.queue_pair;
     attributes.rq_psn = peer.first_packet;
-    attributes.max_dest_rd_atomic = device_.responder_depth();
-    attributes.min_rnr_timer = 12;
     attributes.ah_attr.is_global = 1;
     std::memcpy(attributes.ah_attr.grh.dgid.raw, peer.gid, sizeof(peer.gid));
     attributes.ah_attr.grh.sgid_index = static_cast<uint8_t>(device_.gid_index());
     attributes.ah_attr.grh.hop_limit = 64;
     attributes.ah_attr.port_num = device_.port();
-    if (ibv_modify_qp(pair_, &attributes,
-                      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) != 0) {
-        return Error::eio;
+    int given = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+    if (is_reliable_) {
+        attributes.max_dest_rd_atomic = device_.responder_depth();
+        attributes.min_rnr_timer = 12;
+        given |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
     }
-    attributes = ibv_qp_attr{};
+    return ibv_modify_qp(pair_, &attributes, given) == 0 ? Result<void>() : Error::eio;
+}
+
+Result<void> RdmaQueuePair::make_ready_to_send(const wire::QueuePairAddress& peer) {
+    ibv_qp_attr attributes{};
     attributes.qp_state = IBV_QPS_RTS;
     attributes.sq_psn = address_.first_packet;
-    attributes.timeout = kTimeoutCode;
-    attributes.retry_cnt = kRetries;
-    attributes.rnr_retry = kRetries;
-    attributes.max_rd_atomic = std::min(device_.read_depth(), peer.read_depth);
-    if (ibv_modify_qp(pair_, &attributes,
-                      IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                          IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC) != 0) {
-        return Error::eio;
+    int given = IBV_QP_STATE | IBV_QP_SQ_PSN;
+    if (is_reliable_) {
+        attributes.timeout = kTimeoutCode;
+        attributes.retry_cnt = kRetries;
+        attributes.rnr_retry = kRetries;
+        attributes.max_rd_atomic = std::min(device_.read_depth(), peer.read_depth);
+        given |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
     }
-    return {};
+    return ibv_modify_qp(pair_, &attributes, given) == 0 ? Result<void>() : Error::eio;
 }
 
 Result<void> RdmaQueuePair::post(const WorkRequest* work, size_t count) {
@@ -218,11 +237,40 @@ Result<void> RdmaQueuePair::post(const WorkRequest* work, size_t count) {
     return {};
 }
 
+Result<void> RdmaQueuePair::post_receives(const Receive* receives, size_t count) {
+    ibv_recv_wr requests[kPostAtOnce];
+    ibv_sge pieces[kPostAtOnce];
+    while (count > 0) {
+        const size_t used = std::min(count, kPostAtOnce);
+        for (size_t i = 0; i < used; i++) {
+            const Piece& piece = receives[i].piece;
+            pieces[i] = {reinterpret_cast<uint64_t>(piece.address), piece.size_bytes,
+                         piece.local_key};
+            requests[i] = {receives[i].id, i + 1 < used ? &requests[i + 1] : nullptr, &pieces[i],
+                           piece.size_bytes > 0 ? 1 : 0};
+        }
+        ibv_recv_wr* bad = nullptr;
+        if (ibv_post_recv(pair_, requests, &bad) != 0) {
+            return Error::eio;
+        }
+        receives += used;
+        count -= used;
+    }
+    return {};
+}
+
 size_t RdmaQueuePair::poll(Completion* completions, size_t capacity) {
     ibv_wc found[kPollAtOnce];
     const int count = ibv_poll_cq(queue_, static_cast<int>(std::min(capacity, kPollAtOnce)), found);
     for (int i = 0; i < count; i++) {
         completions[i] = {found[i].wr_id, status_of(found[i].status)};
+        if (found[i].status != IBV_WC_SUCCESS) {
+            continue;  // the other fields are not valid
+        }
+        completions[i].is_receive = (unsigned{found[i].opcode} & IBV_WC_RECV) != 0;
+        completions[i].has_immediate = (found[i].wc_flags & IBV_WC_WITH_IMM) != 0;
+        completions[i].immediate = ntohl(found[i].imm_data);
+        completions[i].size_bytes = found[i].byte_len;
     }
     return count > 0 ? static_cast<size_t>(count) : 0;
 }

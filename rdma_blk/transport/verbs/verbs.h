@@ -38,7 +38,16 @@ struct Piece {
     uint32_t local_key = 0;  // not used by what is inlined
 };
 
-enum class WorkKind : uint8_t { read, write, compare_swap, fetch_add, bind_window, invalidate };
+enum class WorkKind : uint8_t {
+    read,
+    write,
+    compare_swap,
+    fetch_add,
+    bind_window,
+    invalidate,       // not on unreliable queue pairs: there a window is closed by destroying it
+    write_immediate,  // write, and a completion for the peer, which takes one of its receives
+    send,             // into the memory of one of the peer's receives
+};
 
 struct WorkRequest {
     WorkKind kind = WorkKind::read;
@@ -52,6 +61,7 @@ struct WorkRequest {
     uint32_t piece_count = 0;
     uint64_t remote_address = 0;
     uint32_t remote_key = 0;
+    uint32_t immediate = 0;  // write_immediate
     uint64_t compare = 0;
     uint64_t operand = 0;
     // bind_window: of the part of `memory` at `address`; invalidate: `window` only.
@@ -72,9 +82,22 @@ enum class Status : uint8_t {
 struct Completion {
     uint64_t id = 0;  // valid after errors, too
     Status status = Status::success;
+    // Of a receive that succeeded.
+    bool is_receive = false;
+    bool has_immediate = false;
+    uint32_t immediate = 0;
+    uint32_t size_bytes = 0;
 };
 
-// A reliable connection with its completion queue: executes in order, and breaks as a whole.
+// Memory for one send of the peer; of no size for a write with an immediate.
+struct Receive {
+    uint64_t id = 0;
+    Piece piece;
+};
+
+// A connection with its completion queue. A reliable one executes in order, and breaks as a whole; an unreliable one
+// (UC) executes in order what arrives, and whoever sends learns only that it was sent: what is lost, what a window does
+// not allow, and what finds no receive at the peer leaves no trace there.
 class QueuePair {
   public:
     virtual ~QueuePair() = default;
@@ -86,6 +109,12 @@ class QueuePair {
     // All at once (one doorbell). At most Limits::queue_depth may be posted and not polled. After an error
     // some may have been posted: destroy the queue pair.
     virtual Result<void> post(const WorkRequest* work, size_t count) = 0;
+    // For the peer's sends and immediates, taken in order; of unreliable queue pairs. Errors: eopnotsupp, eio.
+    virtual Result<void> post_receives(const Receive* receives, size_t count) {
+        (void)receives;
+        (void)count;
+        return Error::eopnotsupp;
+    }
     // Whatever has completed, in order; does not wait. One thread at a time, others may post.
     virtual size_t poll(Completion* completions, size_t capacity) = 0;
 
@@ -118,6 +147,14 @@ class Device {
     // `has_events`: somebody sleeps until something completes, which takes a descriptor. Errors: enomem, eio.
     virtual Result<std::unique_ptr<QueuePair>> create_queue_pair(uint32_t queue_depth,
                                                                  bool has_events) = 0;
+    // Unreliable Connected, with an event descriptor: no reads and atomics; a send or write with an immediate that is longer
+    // than the path's MTU is lost as a whole. Errors: enomem, eio, eopnotsupp.
+    virtual Result<std::unique_ptr<QueuePair>> create_unreliable_queue_pair(
+        uint32_t send_depth, uint32_t receive_depth) {
+        (void)send_depth;
+        (void)receive_depth;
+        return Error::eopnotsupp;
+    }
 };
 
 // What this machine has.
