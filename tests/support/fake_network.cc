@@ -353,6 +353,13 @@ void FakeNetwork::send_unreliably(const FakeQueuePair& pair, const FakeQueuePair
     }
 }
 
+void FakeNetwork::break_pairs() {
+    DeviceLock lock(mutex_);
+    for (auto& [number, pair] : pairs_) {
+        break_pair(*pair);
+    }
+}
+
 size_t FakeNetwork::deliver_copies(unsigned char content) {
     DeviceLock lock(mutex_);
     std::vector<InFlight> copies = std::exchange(copies_, {});

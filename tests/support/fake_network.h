@@ -133,6 +133,9 @@ class FakeNetwork final : public verbs::Devices {
     // They arrive, each with `content` for all its bytes; how many there were.
     size_t deliver_copies(unsigned char content);
 
+    // All queue pairs that there are now, as when a device fails.
+    void break_pairs();
+
     // After that many more reads, writes and atomics have been executed, the connection of the next one breaks;
     // `is_executed`: that one is carried out, though nobody learns it.
     void break_after(uint64_t count, bool is_executed);

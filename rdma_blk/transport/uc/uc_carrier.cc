@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "rdma_blk/transport/uc/uc_receiver.h"
 #include "rdma_blk/transport/uc/uc_sender.h"

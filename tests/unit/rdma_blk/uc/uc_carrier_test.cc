@@ -81,6 +81,28 @@ TEST_F(UcSetUpTest, PacketsOfOldGenerationsLandNowhere) {
     EXPECT_FALSE(ends.left().carrier->statistics().has_failed);
 }
 
+constexpr UcCase kImpatient{"", {SchemeKind::selective_repeat_nack, 0, 0}, 0, 0, 200'000'000};
+
+TEST_F(UcSetUpTest, APeerThatIsGoneIsNoticed) {
+    UcEnds ends(kImpatient);
+    ends.start(*left_, *right_);
+    ends.right().carrier.reset();
+    const sdr::Completion completion = ends.send_in_vain(ends.left());
+    EXPECT_FALSE(completion.ok);
+    EXPECT_EQ(completion.error, Error::etimedout);
+    EXPECT_FALSE(ends.left().carrier->statistics().has_failed);  // its own device has not
+}
+
+TEST_F(UcSetUpTest, ADeviceThatFailsIsNoticed) {
+    UcEnds ends(kImpatient);
+    ends.start(*left_, *right_);
+    network_.break_pairs();
+    const sdr::Completion completion = ends.send_in_vain(ends.left());
+    EXPECT_FALSE(completion.ok);
+    EXPECT_EQ(completion.error, Error::etimedout);
+    EXPECT_TRUE(ends.left().carrier->statistics().has_failed);
+}
+
 TEST_F(UcSetUpTest, OptionsThatCannotBeAreRefused) {
     auto context = sdr::context_create().release_value();
     sdr::QueuePairAttributes attributes;

@@ -22,6 +22,7 @@ struct UcCase {
     sdr::SchemeChoice scheme;
     uint8_t packets_per_chunk_log2;
     uint32_t drop_ppm;
+    uint64_t give_up_ns = 60'000'000'000;
 };
 
 class UcEnds {
@@ -91,6 +92,26 @@ class UcEnds {
         first_number_ += messages;
     }
 
+    // What becomes of one message to a peer that answers no more.
+    sdr::Completion send_in_vain(End& end) {
+        static unsigned char bytes[100] = {};
+        const auto memory = context_->mr_reg(MutableByteSpan(bytes, sizeof(bytes))).release_value();
+        sdr::Completion completion;
+        end.carrier->mutex().lock();
+        EXPECT_TRUE(end.connection->send_post(host::monotonic_ns(), memory, 0).ok());
+        end.carrier->mutex().unlock();
+        end.carrier->kick();
+        bool is_over = false;
+        for (uint64_t seen = 0; !is_over;) {  // the test's own timeout ends a hang
+            seen = end.carrier->wait(seen, 10'000);
+            end.carrier->mutex().lock();
+            is_over = end.connection->next_completion(completion);
+            end.carrier->mutex().unlock();
+        }
+        context_->mr_dereg(memory);
+        return completion;
+    }
+
     static sdr::ReliabilityStatistics reliability(End& end) {
         end.carrier->mutex().lock();
         const sdr::ReliabilityStatistics statistics = end.connection->reliability_statistics();
@@ -124,7 +145,7 @@ class UcEnds {
     void make(End& end, verbs::Device& device) {
         sdr::ReliabilityAttributes attributes;
         attributes.scheme = case_.scheme;
-        attributes.give_up_ns = 60'000'000'000;
+        attributes.give_up_ns = case_.give_up_ns;
         end.connection =
             reliable_connection_create(*context_, queue_attributes(), attributes).release_value();
         UcOptions options;
