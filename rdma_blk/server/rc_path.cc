@@ -125,6 +125,10 @@ void RcPath::revoke() {
         }
     }
     queue_pair_->stop();
+    // First: rdma_rxe waits 50 s for windows that could not be closed above before it destroys their queue pair.
+    for (auto& window : windows_) {
+        window.reset();
+    }
     queue_pair_.reset();
 }
 

@@ -61,7 +61,7 @@ class RcPath {
     std::unique_ptr<verbs::Memory> client_part_;  // of the session
     std::unique_ptr<verbs::Window> windows_[wire::kRcWindowCount];
     bool is_open_[wire::kRcWindowCount] = {};
-    std::unique_ptr<verbs::QueuePair> queue_pair_;  // destroyed before the windows
+    std::unique_ptr<verbs::QueuePair> queue_pair_;
 };
 
 }  // namespace tiffin::rdma_blk
