@@ -39,10 +39,12 @@ enum class LockClass : uint8_t {
     session,          // a host's own locks, taken before any call into a file system
     rename,           // one per volume: cross-directory moves of directories
     object_data,      // one per object: writers of file data, held across device I/O
+    entry_name,       // names in directories for which something is being made
     object_state,     // one per object: attributes, entries and mapping; several by ascending id
     object_table,     // the shards of the object cache
     maintenance,      // serialises checkpoints
     transaction,      // the gate that lets a checkpoint seal a generation
+    directory_count,  // what new entries change in their directory: number, times, ids at hand
     tree_root,        // the anchor that points to the root node
     tree_node,        // tree nodes, root first; nesting level = depth
     node_cache,       // the shards of the node cache

@@ -144,9 +144,11 @@ Result<void> fill_mapping(Volume& volume, const Object& object, uint64_t length_
 }
 
 // Starts a mapping: the epoch before the look at the map, so that no block that is seen is used again,
-// but inside the lock: whoever holds the lock may be waiting for all readers to leave (make_room).
+// but inside the lock: whoever holds the lock may be waiting for all readers to leave (make_room). With
+// `touches` also says whether reading moves the access time, so that who reads takes the lock only once.
 Result<void> map_object(TiffinFileSystem& file_system, Object& object, uint64_t offset_bytes,
-                        uint64_t length_bytes, KeyAndValue& scratch, vfs::ReadMapping& mapping) {
+                        uint64_t length_bytes, KeyAndValue& scratch, vfs::ReadMapping& mapping,
+                        bool* touches = nullptr) {
     Volume& volume = file_system.volume();
     mapping.node = object.node;
     mapping.offset_bytes = offset_bytes / kBlockBytes * kBlockBytes;
@@ -170,6 +172,9 @@ Result<void> map_object(TiffinFileSystem& file_system, Object& object, uint64_t 
             }
             if (result.ok() && !intent) {
                 result = fill_mapping(volume, object, length_bytes, scratch, mapping);
+            }
+            if (result.ok() && touches != nullptr) {
+                *touches = access_time_is_due(file_system, object);
             }
         }
         if (result.ok() && !intent) {
@@ -255,8 +260,10 @@ Result<size_t> TiffinFileSystem::read(vfs::NodeId node, vfs::Handle /*handle*/,
     }
     vfs::ReadMapping& mapping = scratch->read.mapping;
     uint64_t position = offset_bytes;
+    bool touches = true;
     while (cursor.remaining() > 0) {
-        TRY(map_object(*this, *object, position, cursor.remaining(), scratch->found, mapping));
+        TRY(map_object(*this, *object, position, cursor.remaining(), scratch->found, mapping,
+                       &touches));
         Result<size_t> bytes = vfs::read_mapped(*this, mapping, position, cursor, scratch->read);
         release_read(mapping);
         size_t size_bytes = TRY(std::move(bytes));
@@ -265,7 +272,9 @@ Result<size_t> TiffinFileSystem::read(vfs::NodeId node, vfs::Handle /*handle*/,
         }
         position += size_bytes;
     }
-    touch_access_time(*this, *object);
+    if (touches) {
+        touch_access_time(*this, *object);
+    }
     return static_cast<size_t>(position - offset_bytes);
 }
 

@@ -82,10 +82,16 @@ bool EntrySearch::visit(Key key, ByteSpan value) {
 
 Result<EntryPlace> find_entry(Volume& volume, uint64_t directory, vfs::Name name,
                               bool for_insertion) {
+    return find_entry(volume, directory, name, entry_hash(volume.superblock().hash_key, name),
+                      for_insertion);
+}
+
+Result<EntryPlace> find_entry(Volume& volume, uint64_t directory, vfs::Name name, uint64_t hash,
+                              bool for_insertion) {
     if (for_insertion && !is_name(name)) {
         return Error::einval;  // what would be taken for damage later
     }
-    EntrySearch search(directory, entry_hash(volume.superblock().hash_key, name), name);
+    EntrySearch search(directory, hash, name);
     TRY(volume.tree().scan(search.first(), search.end(), search));
     if (search.damaged()) {
         return volume.report_damage("a directory entry is malformed", directory,

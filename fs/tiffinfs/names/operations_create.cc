@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // New nodes: files, directories and all else, with what they inherit from their directory.
+#include "fs/base/race_point.h"
 #include "fs/base/siphash.h"
 #include "fs/tiffinfs/attributes/acl.h"
 #include "fs/tiffinfs/attributes/xattr.h"
@@ -24,6 +25,7 @@ struct NewNode {
     vfs::Name target;  // of a symlink
 
     bool is_temporary() const { return name.size_bytes == 0; }
+    bool is_directory() const { return vfs::mode::is_directory(mode); }
 };
 
 // The ACLs it starts with.
@@ -32,7 +34,9 @@ struct NewAcls {
     HeapBytes default_acl;  // empty: none
 };
 
-// Makes one node in one directory.
+// Makes one node in one directory. Directories are made with the parent's state locked exclusively, since they change its
+// link count. All else is made with it shared, so that several threads can, and with a lock of the name: what they have
+// in common is a moment at the end, in which the parent's inode changes and the journal takes the transaction.
 class NodeMaker {
   public:
     NodeMaker(TiffinFileSystem& file_system, Object& parent, const NewNode& wanted)
@@ -41,16 +45,24 @@ class NodeMaker {
           parent_(parent),
           wanted_(wanted) {}
 
+    ~NodeMaker();
+    NodeMaker(const NodeMaker&) = delete;
+    NodeMaker& operator=(const NodeMaker&) = delete;
+
     Result<vfs::Attributes> run();
 
   private:
-    Result<void> choose_place() REQUIRES(parent_.state);
-    uint64_t choose_id() REQUIRES(parent_.state);
-    Result<ObjectPin> make_object() REQUIRES(parent_.state);
-    Result<void> make() REQUIRES(parent_.state);
-    void fill_inode(uint64_t node) REQUIRES(parent_.state);
-    Result<void> inherit_acls() REQUIRES(parent_.state);
-    Result<void> commit(Object& object) REQUIRES(parent_.state, object.state);
+    Result<void> make_named();
+    Result<void> choose_place() REQUIRES_SHARED(parent_.state);
+    uint64_t choose_id() REQUIRES_SHARED(parent_.state);
+    void leave_row() REQUIRES(*parent_.count);
+    void begin_row(Object& object) const;
+    Result<ObjectPin> make_object() REQUIRES_SHARED(parent_.state);
+    Result<void> make() REQUIRES_SHARED(parent_.state);
+    void fill_inode(uint64_t node) REQUIRES_SHARED(parent_.state);
+    Result<void> inherit_acls() REQUIRES_SHARED(parent_.state);
+    Result<void> commit(Object& object) REQUIRES_SHARED(parent_.state) REQUIRES(object.state);
+    uint64_t commit_counted(Transaction& transaction) REQUIRES_SHARED(parent_.state);
     Result<void> stage_acls(Transaction& transaction, uint64_t node);
     Result<void> stage_target(Transaction& transaction, uint64_t node);
     TransactionSize transaction_size() const;
@@ -61,7 +73,9 @@ class NodeMaker {
     const NewNode& wanted_;
     NewAcls acls_;
     InodeValue inode_{};
+    uint64_t name_hash_ = 0;
     uint64_t entry_offset_ = 0;
+    IdRow* row_ = nullptr;  // whose user this is
     uint64_t ticket_ = 0;
     ObjectPin pin_;
     vfs::Attributes attributes_;
@@ -78,7 +92,7 @@ Result<void> NodeMaker::choose_place() {
     if (is_dot(wanted_.name) || is_dot_dot(wanted_.name)) {
         return Error::eexist;
     }
-    EntryPlace place = TRY(find_entry(volume_, parent_.node, wanted_.name, true));
+    EntryPlace place = TRY(find_entry(volume_, parent_.node, wanted_.name, name_hash_, true));
     if (place.found) {
         return Error::eexist;
     }
@@ -89,7 +103,7 @@ Result<void> NodeMaker::choose_place() {
 // The inode, but for what ACLs change in it.
 void NodeMaker::fill_inode(uint64_t node) {
     const vfs::Timestamp now = Volume::now();
-    const bool is_directory = vfs::mode::is_directory(wanted_.mode);
+    const bool is_directory = wanted_.is_directory();
     inode_.mode = wanted_.mode;
     inode_.link_count = wanted_.is_temporary() ? 0 : is_directory ? 2 : 1;
     inode_.user_id = wanted_.caller.user_id;
@@ -186,12 +200,9 @@ Result<void> NodeMaker::stage_target(Transaction& transaction, uint64_t node) {
 }
 
 Result<void> NodeMaker::commit(Object& object) {
-    InodeValue parent_inode = parent_.inode;
-    if (!wanted_.is_temporary()) {
-        count_entry(parent_inode, 1, from_disk(inode_.birth_time));
-        if (vfs::mode::is_directory(inode_.mode)) {
-            TRY(change_directory_links(volume_, parent_, parent_inode, 1));
-        }
+    if (wanted_.is_directory()) {
+        InodeValue parent_inode = inode_of(parent_);
+        TRY(change_directory_links(volume_, parent_, parent_inode, 1));
     }
     Transaction transaction(volume_);
     TRY(transaction.begin(SpacePriority::normal, transaction_size()));
@@ -200,39 +211,83 @@ Result<void> NodeMaker::commit(Object& object) {
     } else {
         TRY(stage_entry(transaction, parent_.node, entry_offset_, object.node, inode_.mode,
                         wanted_.name));
-        TRY(stage_inode(transaction, parent_, parent_inode));
     }
     TRY(stage_inode(transaction, object, inode_));
     TRY(stage_acls(transaction, object.node));
     TRY(stage_target(transaction, object.node));
+    if (!wanted_.is_temporary()) {
+        TRY(stage_inode(transaction, parent_,
+                        InodeValue{}));  // what it will be is known at the end
+    }
     TRY(transaction.prepare());
-    ticket_ = transaction.commit();
-    parent_.inode = parent_inode;
+    ticket_ = wanted_.is_temporary() ? transaction.commit() : commit_counted(transaction);
     object.inode = inode_;
     object.linkable = wanted_.is_temporary();
-    if (vfs::mode::is_directory(inode_.mode)) {
-        object.first_child_id = object.node + 1;
-        object.child_ids_end = object.node + kFirstIds;
-        object.child_ids_taken = kFirstIds;
-    }
     return {};
 }
 
+// Until the end nobody can build on the entry: whoever finds it waits for the new object's state.
+uint64_t NodeMaker::commit_counted(Transaction& transaction) {
+    race_point();
+    transaction.apply_all_but_last();
+    race_point();
+    uint64_t ticket = 0;
+    {
+        MutexLock lock(*parent_.count);
+        InodeValue inode = parent_.inode;
+        // Somebody else may have been faster, and the directory's times do not go back.
+        vfs::Timestamp now = from_disk(inode_.birth_time);
+        if (now < from_disk(inode.change_time)) {
+            now = Volume::now();
+        }
+        count_entry(inode, 1, now);
+        inode.link_count += wanted_.is_directory() ? 1 : 0;
+        ticket = transaction.commit_last(inode);
+        keep_entry_count(parent_, inode);
+        leave_row();
+    }
+    transaction.finish();
+    return ticket;
+}
+
 // A directory begins a row of ids of its own, so that what is made in it follows it; everything else goes on
-// with that of its directory. Rows begin short, since most directories have few files.
+// with one of its directory's. Rows begin short, since most directories have few files.
 uint64_t NodeMaker::choose_id() {
-    if (vfs::mode::is_directory(wanted_.mode)) {
+    if (wanted_.is_directory()) {
         return volume_.allocate_node_ids(kFirstIds);
     }
-    if (parent_.first_child_id == parent_.child_ids_end) {
-        const uint32_t count = parent_.child_ids_taken == 0            ? kFirstIds
-                               : parent_.child_ids_taken < kMaximumIds ? 2 * parent_.child_ids_taken
-                                                                       : kMaximumIds;
-        parent_.first_child_id = volume_.allocate_node_ids(count);
-        parent_.child_ids_end = parent_.first_child_id + count;
-        parent_.child_ids_taken = count;
+    MutexLock lock(*parent_.count);
+    if (row_ == nullptr) {
+        row_ = &parent_.id_rows[0];
+        for (IdRow& row : parent_.id_rows) {
+            row_ = row.users < row_->users ? &row : row_;
+        }
+        ++row_->users;
     }
-    return parent_.first_child_id++;
+    if (row_->left == 0) {
+        const uint32_t count = row_->taken == 0            ? kFirstIds
+                               : row_->taken < kMaximumIds ? 2 * uint32_t{row_->taken}
+                                                           : kMaximumIds;
+        row_->next = volume_.allocate_node_ids(count);
+        row_->left = count;
+        row_->taken = static_cast<uint16_t>(count);
+    }
+    --row_->left;
+    return row_->next++;
+}
+
+void NodeMaker::leave_row() {
+    if (row_ != nullptr) {
+        --row_->users;
+        row_ = nullptr;
+    }
+}
+
+NodeMaker::~NodeMaker() {
+    if (row_ != nullptr) {
+        MutexLock lock(*parent_.count);
+        leave_row();
+    }
 }
 
 // A new object with an id that nobody uses.
@@ -270,6 +325,7 @@ Result<void> NodeMaker::make() {
         done = commit(object);
         if (done.ok()) {
             attributes_ = attributes_of(object);
+            begin_row(object);
             if (wanted_.is_temporary()) {
                 objects.queue_for_reclaim(object);
             }
@@ -281,11 +337,36 @@ Result<void> NodeMaker::make() {
     return done;
 }
 
-Result<vfs::Attributes> NodeMaker::run() {
-    {
+// The ids behind a new directory's are its own.
+void NodeMaker::begin_row(Object& object) const {
+    if (wanted_.is_directory()) {
+        MutexLock lock(*object.count);
+        object.id_rows[0] = {object.node + 1, kFirstIds - 1, kFirstIds, 0};
+    }
+}
+
+Result<void> NodeMaker::make_named() {
+    if (wanted_.is_directory()) {
         ExclusiveLock lock(parent_.state, parent_.node);
         TRY(choose_place());
+        return make();
+    }
+    MutexLock name_lock(file_system_.objects().name_lock(parent_.node, name_hash_));
+    SharedLock lock(parent_.state, parent_.node);
+    TRY(choose_place());
+    return make();
+}
+
+Result<vfs::Attributes> NodeMaker::run() {
+    if (wanted_.is_temporary()) {
+        SharedLock lock(parent_.state, parent_.node);
+        TRY(choose_place());
         TRY(make());
+    } else {
+        // Of one that is too long it does not matter.
+        name_hash_ =
+            is_too_long(wanted_.name) ? 0 : entry_hash(volume_.superblock().hash_key, wanted_.name);
+        TRY(make_named());
     }
     Result<void> done = file_system_.finish(*pin_, ticket_);
     if (done.ok() && !wanted_.is_temporary()) {

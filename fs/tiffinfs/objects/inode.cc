@@ -39,9 +39,17 @@ bool check_inode(uint64_t node, const InodeValue& inode) {
            good_time(inode.birth_time);
 }
 
+InodeValue inode_of(const Object& object) {
+    if (!object.is_directory()) {
+        return object.inode;
+    }
+    MutexLock lock(*object.count);
+    return object.inode;
+}
+
 vfs::Attributes attributes_of(const Object& object) {
     constexpr uint64_t kDirectoryBytesPerEntry = 32;
-    const InodeValue& inode = object.inode;
+    const InodeValue inode = inode_of(object);
     vfs::Attributes attributes;
     attributes.node = object.node;
     attributes.generation = inode.generation;

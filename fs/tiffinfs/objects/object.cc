@@ -122,6 +122,16 @@ void ObjectTable::unlink(Shard& shard, Object* object) {
     --shard.count;
 }
 
+Object* ObjectTable::make(uint64_t node) {
+    auto* const object = make_object<Object>();
+    if (object != nullptr) {
+        object->node = node;
+        object->count = &count_locks_[mix(node) % kCountLocks].mutex;
+        object->pins.store(1, std::memory_order_relaxed);
+    }
+    return object;
+}
+
 void ObjectTable::destroy(Object* object) { destroy_object(object); }
 
 // Second chance: an object that was used since the hand passed is spared once. A pin is taken only
@@ -154,13 +164,11 @@ Result<ObjectPin> ObjectTable::get(uint64_t node) {
     }
     // It is entered before it is read: a second reader could otherwise enter what a change in
     // between has made old.
-    Object* const fresh = make_object<Object>();
+    Object* const fresh = make(node);
     if (fresh == nullptr) {
         return Error::enomem;
     }
-    fresh->node = node;
     fresh->loading = true;
-    fresh->pins.store(1, std::memory_order_relaxed);
     {
         MutexLock lock(shard.lock);
         Object* const object = *find(shard, node);
@@ -222,12 +230,10 @@ Result<void> ObjectTable::load(Object& object) NO_THREAD_SAFETY_ANALYSIS {
 }
 
 Result<ObjectPin> ObjectTable::create(uint64_t node) {
-    Object* const object = make_object<Object>();
+    Object* const object = make(node);
     if (object == nullptr) {
         return Error::enomem;
     }
-    object->node = node;
-    object->pins.store(1, std::memory_order_relaxed);
     Shard& shard = shard_of(node);
     bool in_use = false;
     {

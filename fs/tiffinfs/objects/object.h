@@ -21,6 +21,14 @@ namespace tiffin::tiffinfs {
 class Volume;
 class ObjectTable;
 
+// Ids for what is made in a directory: `next` and those behind it, `left` in all.
+struct IdRow {
+    uint64_t next = 0;
+    uint32_t left = 0;
+    uint16_t taken = 0;  // at once, the last time
+    uint16_t users = 0;  // that make something with an id of it right now
+};
+
 struct Object {
     uint64_t node = 0;
     // Serialises writers of file data (write, truncate, allocate, copy_range) for their whole
@@ -28,21 +36,24 @@ struct Object {
     host::Mutex data{host::LockClass::object_data};
     // Guards the inode and everything the tree holds under this node id. Exclusive for changes, from
     // before the first look until after Transaction::commit. Several objects: by ascending node id
-    // (pass the id as the level).
+    // (pass the id as the level). Those who make files in a directory have it shared, with a lock of the
+    // name (ObjectTable::name_lock) and, for what they change in the directory's inode, `count`.
     host::SharedMutex state{host::LockClass::object_state};
     InodeValue inode GUARDED_BY(state){};
     bool deleted GUARDED_BY(state) = false;  // its keys are gone: estale
     // Made without a name (O_TMPFILE) and not linked yet: it may get its first one.
     bool linkable GUARDED_BY(state) = false;
-    // A directory: ids for what is made in it, [first, end). So what lies in one directory lies together in
-    // the tree, and what is made in two directories at the same time does not meet in one leaf. What is
-    // left of them when the object goes is lost, which does no harm.
-    uint64_t first_child_id GUARDED_BY(state) = 0;
-    uint64_t child_ids_end GUARDED_BY(state) = 0;
-    uint32_t child_ids_taken GUARDED_BY(state) = 0;  // at once, the last time
-    std::atomic<uint64_t> last_ticket{0};            // of its last transaction, for fsync
-    std::atomic<uint64_t> goal_block{0};             // where its next data should go
-    std::atomic<uint64_t> read_cursor{0};            // for the data path's own use
+    // Shared with other objects. A directory's size, modification and change time are changed with this and
+    // `state`, which may be shared; so whoever has `state` shared only reads them with this: see inode_of().
+    host::Mutex* count = nullptr;
+    // A directory: ids for what is made in it. So what lies in one directory lies together in the tree, and
+    // what is made in two directories, or by two threads, at the same time does not meet in one leaf: who is
+    // alone always uses the first row. What is left of them when the object goes is lost, which does no harm.
+    static constexpr uint32_t kIdRows = 2;
+    IdRow id_rows[kIdRows] GUARDED_BY(*count);
+    std::atomic<uint64_t> last_ticket{0};  // of its last transaction, for fsync
+    std::atomic<uint64_t> goal_block{0};   // where its next data should go
+    std::atomic<uint64_t> read_cursor{0};  // for the data path's own use
 
     // The table's own members, guarded by the lock of the object's shard or of the queue.
     std::atomic<uint32_t> pins{0};
@@ -127,6 +138,12 @@ class ObjectTable {
     // How many are in the queue.
     uint64_t waiting_for_reclaim() const { return queued_count_.load(std::memory_order_seq_cst); }
 
+    // The lock of a name that something is to be made for, by a hash that names of one EntryPlace have in common.
+    // Taken before the directory's state.
+    host::Mutex& name_lock(uint64_t directory, uint64_t hash) {
+        return name_locks_[(directory ^ hash) % kNameLocks].mutex;
+    }
+
     void unpin(Object* object) { object->pins.fetch_sub(1, std::memory_order_release); }
     // Objects in memory, and nodes that hosts have references to.
     uint64_t object_count();
@@ -146,6 +163,17 @@ class ObjectTable {
         ReferenceTable references GUARDED_BY(lock);
     };
 
+    static constexpr uint32_t kNameLocks = 64;
+    static constexpr uint32_t kCountLocks = 64;
+    struct NameLock {
+        host::Mutex mutex{host::LockClass::entry_name};
+    };
+    struct CountLock {
+        host::Mutex mutex{host::LockClass::directory_count};
+    };
+
+    // Pinned once, and not in the table yet; nullptr when there is no memory.
+    Object* make(uint64_t node);
     Shard& shard_of(uint64_t node);
     Object** find(Shard& shard, uint64_t node) REQUIRES(shard.lock);
     void link(Shard& shard, Object* object) REQUIRES(shard.lock);
@@ -160,6 +188,8 @@ class ObjectTable {
     uint32_t maximum_per_shard_;
     uint32_t bucket_bits_ = 0;
     Shard shards_[kShards];
+    NameLock name_locks_[kNameLocks];
+    CountLock count_locks_[kCountLocks];
 
     host::Mutex queue_lock_{host::LockClass::leaf};
     Object* queue_head_ GUARDED_BY(queue_lock_) = nullptr;
@@ -175,6 +205,9 @@ inline vfs::Timestamp from_disk(const DiskTime& time) { return {time.seconds, ti
 // True when an inode read from the device can be used: nothing in it leads to an overflow, an endless
 // loop or an object without a type.
 bool check_inode(uint64_t node, const InodeValue& inode);
+
+// The inode of an object as it is now.
+InodeValue inode_of(const Object& object) REQUIRES_SHARED(object.state);
 
 // What hosts see of an inode.
 //   - A directory's size is 32 bytes for each entry, "." and ".." included: never zero, which some

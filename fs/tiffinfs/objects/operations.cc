@@ -79,6 +79,15 @@ void count_entry(InodeValue& directory, int change, vfs::Timestamp now) {
     directory.change_time = to_disk(now);
 }
 
+void keep_entry_count(Object& directory, const InodeValue& inode) NO_THREAD_SAFETY_ANALYSIS {
+    directory.inode.size_bytes = inode.size_bytes;
+    directory.inode.modification_time = inode.modification_time;
+    directory.inode.change_time = inode.change_time;
+    if (directory.inode.link_count != inode.link_count) {
+        directory.inode.link_count = inode.link_count;
+    }
+}
+
 Result<void> change_directory_links(Volume& volume, const Object& directory, InodeValue& inode,
                                     int change) {
     const int64_t links = int64_t{inode.link_count} + change;
@@ -107,22 +116,28 @@ Result<void> stage_link_drop(Transaction& transaction, const Object& object,
     return stage_inode(transaction, object, inode);
 }
 
-void touch_access_time(TiffinFileSystem& file_system, Object& object) {
+bool access_time_is_due(TiffinFileSystem& file_system, const Object& object) {
     const AccessTimePolicy policy = file_system.options().access_time;
     if (policy == AccessTimePolicy::noatime || file_system.volume().read_only()) {
-        return;
+        return false;
     }
     const Allocator& allocator = file_system.volume().allocator();
-    if (!allocator.has_more_free_than(allocator.kept_blocks(SpacePriority::overwriting))) {
-        return;  // not worth making room for
+    // Otherwise it is not worth making room for.
+    return allocator.has_more_free_than(allocator.kept_blocks(SpacePriority::overwriting)) &&
+           check_alive(object).ok() && access_time_moves(inode_of(object), Volume::now(), policy);
+}
+
+void touch_access_time(TiffinFileSystem& file_system, Object& object) {
+    if (file_system.options().access_time == AccessTimePolicy::noatime) {
+        return;
     }
-    const vfs::Timestamp now = Volume::now();
     {
         SharedLock lock(object.state, object.node);
-        if (!check_alive(object).ok() || !access_time_moves(object.inode, now, policy)) {
+        if (!access_time_is_due(file_system, object)) {
             return;
         }
     }
+    const vfs::Timestamp now = Volume::now();
     uint64_t ticket = 0;
     const auto update = [&]() -> Result<void> {
         ExclusiveLock lock(object.state, object.node);

@@ -42,6 +42,10 @@ Result<void> stage_inode(Transaction& transaction, const Object& object, const I
 // One entry more or less in the directory whose inode this is: size, modification and change time.
 void count_entry(InodeValue& directory, int change, vfs::Timestamp now);
 
+// What count_entry() has changed becomes the directory's: for those who have its state shared only, and `count`. Another
+// link count, too, for those who have the state exclusively.
+void keep_entry_count(Object& directory, const InodeValue& inode) REQUIRES(*directory.count);
+
 // Adds `change` to a directory's link count. Errors: emlink; euclean (below what "." and the parent's
 // entry make).
 Result<void> change_directory_links(Volume& volume, const Object& directory, InodeValue& inode,
@@ -63,6 +67,9 @@ constexpr uint32_t without_privileges(uint32_t mode) {
     return (mode & vfs::mode::group_execute) != 0 ? mode & ~vfs::mode::set_group_id : mode;
 }
 
+// Whether a look at `object` moves its access time now, as the mount's policy and its flags say.
+bool access_time_is_due(TiffinFileSystem& file_system, const Object& object)
+    REQUIRES_SHARED(object.state);
 // Reading `object` has succeeded: moves its access time as the mount's policy and its flags say.
 // Without a state lock held. That it may fail is nobody's concern but the log's.
 void touch_access_time(TiffinFileSystem& file_system, Object& object);

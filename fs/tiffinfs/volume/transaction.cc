@@ -136,6 +136,7 @@ Result<unsigned char*> Transaction::stage(RecordType type, Key key, uint32_t val
         workspace_->journal_reserved = needed;
     }
     unsigned char* place = TRY(workspace_->extend(record_bytes));
+    workspace_->last_record = workspace_->records_bytes - record_bytes;
     RecordHeader header{type, 0, static_cast<uint16_t>(value_bytes), key};
     __builtin_memcpy(place, &header, sizeof(header));
     __builtin_memset(place + sizeof(header) + value_bytes, 0, padded(value_bytes) - value_bytes);
@@ -193,11 +194,11 @@ Result<void> Transaction::unmap(uint64_t node, uint64_t file_block, uint64_t blo
 
 namespace {
 
-// Calls function(type, key, value) for each staged record until one fails.
+// Calls function(type, key, value) for each staged record that begins in [offset, end) until one fails.
 template <typename Function>
-Result<void> for_each_record(const TransactionWorkspace& workspace, Function function) {
-    uint32_t offset = 0;
-    while (offset < workspace.records_bytes) {
+Result<void> for_each_record(const TransactionWorkspace& workspace, uint32_t offset, uint32_t end,
+                             Function function) {
+    while (offset < end) {
         RecordHeader header;
         __builtin_memcpy(&header, workspace.records + offset, sizeof(header));
         offset += sizeof(header);
@@ -212,9 +213,10 @@ Result<void> for_each_record(const TransactionWorkspace& workspace, Function fun
 
 Result<void> Transaction::prepare() {
     TIFFIN_ASSERT(open());
-    TRY(for_each_record(*workspace_, [&](RecordType type, Key key, ByteSpan value) {
-        return prepare_record(*workspace_, type, key, value);
-    }));
+    TRY(for_each_record(*workspace_, 0, workspace_->records_bytes,
+                        [&](RecordType type, Key key, ByteSpan value) {
+                            return prepare_record(*workspace_, type, key, value);
+                        }));
     TRY(reserve_copies());
     workspace_->prepared = true;
     return {};
@@ -234,11 +236,11 @@ Result<void> Transaction::reserve_copies() {
     return {};
 }
 
-uint64_t Transaction::commit() {
+void Transaction::apply(uint32_t begin, uint32_t end) {
     TIFFIN_ASSERT(open() && workspace_->prepared);
     int node_change = 0;
-    Result<void> applied =
-        for_each_record(*workspace_, [&](RecordType type, Key key, ByteSpan value) -> Result<void> {
+    Result<void> applied = for_each_record(
+        *workspace_, begin, end, [&](RecordType type, Key key, ByteSpan value) -> Result<void> {
             node_change += apply_record(*workspace_, type, key, value);
             return {};
         });
@@ -246,17 +248,42 @@ uint64_t Transaction::commit() {
     if (node_change != 0) {
         volume_.node_count_.add(node_change);
     }
-    uint64_t ticket =
+}
+
+uint64_t Transaction::append() {
+    const uint64_t ticket =
         volume_.journal().append(ByteSpan(workspace_->records, workspace_->records_bytes),
                                  workspace_->record_count, workspace_->journal_reserved);
     workspace_->journal_reserved = 0;
     for (uint32_t i = 0; i < workspace_->freed.size(); ++i) {
         volume_.allocator().mark_data_free(workspace_->freed[i], ticket);
     }
+    return ticket;
+}
+
+void Transaction::finish() {
     volume_.counters().transactions.add(1);
     end();
     volume_.after_commit();
+}
+
+uint64_t Transaction::commit() {
+    apply(0, workspace_->records_bytes);
+    const uint64_t ticket = append();
+    finish();
     return ticket;
+}
+
+void Transaction::apply_all_but_last() { apply(0, workspace_->last_record); }
+
+uint64_t Transaction::commit_last(ByteSpan value) {
+    unsigned char* const record = workspace_->records + workspace_->last_record;
+    RecordHeader header;
+    __builtin_memcpy(&header, record, sizeof(header));
+    TIFFIN_ASSERT(header.type == RecordType::put && header.value_bytes == value.size());
+    __builtin_memcpy(record + sizeof(header), value.data(), value.size());
+    apply(workspace_->last_record, workspace_->records_bytes);
+    return append();
 }
 
 }  // namespace tiffin::tiffinfs

@@ -68,6 +68,27 @@ class Transaction {
     // Returns the journal ticket; see Volume::commit.
     uint64_t commit();
 
+    // Instead of commit(), when the value that was staged last is one that several transactions change at the same
+    // time, each on top of the one before, as the number of a directory's entries. Under a lock that all of them take
+    // for that moment the value is made and commit_last() called: so the journal has their transactions in the order
+    // of these values. None of the three can fail.
+    //
+    //     transaction.apply_all_but_last();
+    //     {
+    //         MutexLock lock(...);
+    //         ticket = transaction.commit_last(value);  // as large as what was staged
+    //     }
+    //     transaction.finish();
+    //
+    // The other records are visible before: the caller keeps others from building on them until the end.
+    void apply_all_but_last();
+    template <typename T>
+    uint64_t commit_last(const T& value) {
+        return commit_last(ByteSpan(reinterpret_cast<const unsigned char*>(&value), sizeof(T)));
+    }
+    uint64_t commit_last(ByteSpan value);
+    void finish();
+
     // Gives up without changes; also done by the destructor.
     void end();
 
@@ -77,6 +98,8 @@ class Transaction {
   private:
     Result<void> reserve_copies();
     Result<unsigned char*> stage(RecordType type, Key key, uint32_t value_bytes);
+    void apply(uint32_t begin, uint32_t end);
+    uint64_t append();
 
     Volume& volume_;
     TransactionWorkspace* workspace_ = nullptr;

@@ -28,6 +28,7 @@ struct TransactionWorkspace {
     unsigned char* records = nullptr;
     uint32_t records_bytes = 0;
     uint32_t records_capacity = 0;
+    uint32_t last_record = 0;  // where it begins
     uint32_t record_count = 0;
     uint32_t journal_reserved = 0;
     bool prepared = false;

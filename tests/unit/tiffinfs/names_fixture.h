@@ -95,7 +95,12 @@ class NamesVolume {
         fs_ = nullptr;
         mount();
     }
-    // Ends the mount; what the checker finds wrong, empty when all is well.
+    // Ends the mount as a crash does; what is not durable is lost.
+    void lose() {
+        destroy(fs_);
+        fs_ = nullptr;
+    }
+    // Ends the mount, unless it has ended; what the checker finds wrong, empty when all is well.
     std::string check() {
         unmount();
         std::string text;
