@@ -34,24 +34,28 @@ END
 }
 
 say "what is measured"
-measures "tcp,plain TCP,plain UDP"
+measures "tcp,plain TCP,plain UDP,polling UDP"
 measures "tcp" --no-baseline --threads 2 --depth 8
 measures "tcp,plain TCP" --size 1M --depth 2
-measures "tcp,plain TCP,plain UDP" --operation write --overwrite --size 512
+measures "tcp,plain TCP,plain UDP,polling UDP" --operation write --overwrite --size 512
 for operation in compare_swap fetch_add flush; do
-    measures "tcp,plain TCP,plain UDP" --operation "$operation"
+    measures "tcp,plain TCP,plain UDP,polling UDP" --operation "$operation"
 done
 "$bin/tiffin" perf --echo "127.0.0.1:$(free_port)" &
 echo_end=$!
 listening() { echo_port=$(ss -Hltnp 2>/dev/null | sed -n "s/.*127\.0\.0\.1:\([0-9]*\) .*pid=$echo_end,.*/\1/p"); [[ -n $echo_port ]]; }
 wait_until listening
-measures "tcp,plain TCP,plain UDP" --baseline "127.0.0.1:$echo_port"
+measures "tcp,plain TCP,plain UDP,polling UDP" --baseline "127.0.0.1:$echo_port"
 kill "$echo_end"
 
-say "over shared memory"
 over_tcp=$address
+address+="&busy_poll_us=0"
+measures "tcp,plain TCP,plain UDP"
+
+say "over shared memory"
+address=$over_tcp
 address=${address/transport=tcp/transport=shm}
-measures "shm,memory copy,plain TCP,plain UDP"
+measures "shm,memory copy,plain TCP,plain UDP,polling UDP"
 measures "shm" --no-baseline --operation fetch_add --threads 2
 measures "shm" --no-baseline --operation flush
 measures "shm" --no-baseline --operation write --overwrite

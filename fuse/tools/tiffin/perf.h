@@ -71,7 +71,7 @@ std::optional<Problem> run_echo(const std::string& address);
 // are measured, too, for comparison, unless options.no_baseline: `copies`.
 OrProblem<PerfResult> measure_remote(const PerfOptions& options, std::optional<PerfResult>& copies);
 
-// ---- perf_baseline.cc: plain sockets, blocking. The echo end of one exchange after the other.
+// ---- perf_baseline.cc: plain sockets. The echo end of one exchange after the other.
 class EchoServer {
   public:
     // Listens on both protocols; port 0 takes a free one.
@@ -94,9 +94,11 @@ class EchoServer {
 
 OrProblem<PerfResult> measure_stream(const PerfOptions& options, const PerfExchange& exchange,
                                      const std::string& host, uint16_t port);
-// One exchange at a time, of at most kMaxDatagramBytes.
+// One exchange at a time, of at most kMaxDatagramBytes. Both ends look for so long for what comes before they sleep, as
+// transports do (rdma_blk/transport/busy_poll.h); 0: they sleep at once.
 inline constexpr uint64_t kMaxDatagramBytes = 60000;
 OrProblem<PerfResult> measure_datagrams(const PerfOptions& options, const PerfExchange& exchange,
-                                        const std::string& host, uint16_t port);
+                                        const std::string& host, uint16_t port,
+                                        uint32_t busy_poll_us);
 
 }  // namespace tiffin::fuse

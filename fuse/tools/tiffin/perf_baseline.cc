@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// Plain TCP and UDP: what the network and the system cost without anything of ours. Blocking calls, one
-// thread for each connection.
+// Plain TCP and UDP: what the network and the system cost without anything of ours. Blocking calls, one thread for
+// each connection; UDP also as our transports wait, which look for what comes before they sleep.
 #include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -20,6 +20,7 @@
 
 #include "fs/vfs/host.h"
 #include "fuse/tools/tiffin/perf.h"
+#include "rdma_blk/transport/busy_poll.h"
 
 namespace tiffin::fuse {
 namespace {
@@ -31,6 +32,8 @@ struct ExchangeHeader {
     uint64_t request_bytes;
     uint64_t reply_bytes;
     uint64_t number;
+    uint64_t
+        busy_poll_us;  // datagrams: how long the other end looks for the next one before it sleeps
 };
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
@@ -129,13 +132,32 @@ void serve_stream(int descriptor) {
     (void)close(descriptor);
 }
 
+// `receive(flags)` is a receiving call, as whose result it ends: at first without waiting, as long as `poll` says.
+template <typename Receive>
+ssize_t receive_waiting(rdma_blk::BusyPoll& poll, Receive receive) {
+    ssize_t received = -1;
+    if (poll.meets([&] { return (received = receive(MSG_DONTWAIT)) >= 0 || errno != EAGAIN; })) {
+        return received;
+    }
+    received = receive(0);
+    const int error = errno;
+    poll.slept();
+    errno = error;
+    return received;
+}
+
 void serve_datagrams(int descriptor) {
     std::vector<char> buffer(1 << 16);
+    uint64_t busy_poll_us = 0;
+    rdma_blk::BusyPoll poll(0);
     while (true) {
         sockaddr_storage from{};
-        socklen_t from_bytes = sizeof from;
-        const ssize_t received = recvfrom(descriptor, buffer.data(), buffer.size(), 0,
-                                          reinterpret_cast<sockaddr*>(&from), &from_bytes);
+        socklen_t from_bytes = 0;
+        const ssize_t received = receive_waiting(poll, [&](int flags) {
+            from_bytes = sizeof from;
+            return recvfrom(descriptor, buffer.data(), buffer.size(), flags,
+                            reinterpret_cast<sockaddr*>(&from), &from_bytes);
+        });
         ExchangeHeader header{};
         if (received < static_cast<ssize_t>(sizeof header)) {
             if (received < 0 && errno != EINTR) {
@@ -149,6 +171,11 @@ void serve_datagrams(int descriptor) {
             (void)sendto(descriptor, buffer.data(), header.reply_bytes, 0,
                          reinterpret_cast<sockaddr*>(&from), from_bytes);
         }
+        if (header.busy_poll_us != busy_poll_us &&
+            header.busy_poll_us <= rdma_blk::BusyPoll::kMaxUs) {
+            busy_poll_us = header.busy_poll_us;
+            poll = rdma_blk::BusyPoll(static_cast<uint32_t>(busy_poll_us));
+        }
     }
 }
 
@@ -158,7 +185,7 @@ bool exchange_on_stream(int descriptor, const PerfExchange& exchange, uint32_t d
     std::vector<char> request(exchange.request_bytes);
     std::vector<char> reply(exchange.reply_bytes);
     std::vector<uint64_t> sent_ns(depth);
-    ExchangeHeader header{exchange.request_bytes, exchange.reply_bytes, 0};
+    ExchangeHeader header{exchange.request_bytes, exchange.reply_bytes, 0, 0};
     std::memcpy(request.data(), &header, sizeof header);
     uint64_t sent = 0;
     uint64_t received = 0;
@@ -180,12 +207,13 @@ bool exchange_on_stream(int descriptor, const PerfExchange& exchange, uint32_t d
     return true;
 }
 
-bool exchange_datagrams(int descriptor, const PerfExchange& exchange, const std::atomic<bool>& stop,
-                        LatencyHistogram& latencies) {
+bool exchange_datagrams(int descriptor, const PerfExchange& exchange, uint32_t busy_poll_us,
+                        const std::atomic<bool>& stop, LatencyHistogram& latencies) {
     std::vector<char> buffer(std::max(exchange.request_bytes, exchange.reply_bytes));
     const timeval patience{0, 200'000};
     (void)setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    ExchangeHeader header{exchange.request_bytes, exchange.reply_bytes, 0};
+    rdma_blk::BusyPoll poll(busy_poll_us);
+    ExchangeHeader header{exchange.request_bytes, exchange.reply_bytes, 0, busy_poll_us};
     while (!stop.load(std::memory_order_relaxed)) {
         ++header.number;
         std::memcpy(buffer.data(), &header, sizeof header);
@@ -194,7 +222,9 @@ bool exchange_datagrams(int descriptor, const PerfExchange& exchange, const std:
             return false;
         }
         while (true) {
-            const ssize_t received = recv(descriptor, buffer.data(), buffer.size(), 0);
+            const ssize_t received = receive_waiting(poll, [&](int flags) {
+                return recv(descriptor, buffer.data(), buffer.size(), flags);
+            });
             if (received < 0 && (errno == EAGAIN || errno == EINTR)) {
                 break;  // lost: the next one
             }
@@ -330,14 +360,15 @@ OrProblem<PerfResult> measure_stream(const PerfOptions& options, const PerfExcha
 }
 
 OrProblem<PerfResult> measure_datagrams(const PerfOptions& options, const PerfExchange& exchange,
-                                        const std::string& host, uint16_t port) {
+                                        const std::string& host, uint16_t port,
+                                        uint32_t busy_poll_us) {
     OrProblem<PerfResult> result =
         measure(options, host, port, SOCK_DGRAM,
                 [&](int descriptor, const std::atomic<bool>& stop, LatencyHistogram& latencies) {
-                    return exchange_datagrams(descriptor, exchange, stop, latencies);
+                    return exchange_datagrams(descriptor, exchange, busy_poll_us, stop, latencies);
                 });
     if (result.ok()) {
-        result->carrier = "plain UDP";
+        result->carrier = busy_poll_us == 0 ? "plain UDP" : "polling UDP";
         result->depth = 1;
     }
     return result;
