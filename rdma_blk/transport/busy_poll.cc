@@ -3,15 +3,14 @@
 
 #include <sched.h>
 
+#include <algorithm>
+
 #include "fs/vfs/host.h"
 
 namespace tiffin::rdma_blk {
 namespace {
 
 constexpr uint64_t kMicrosecondNs = 1000;
-// Looking in vain may be what keeps the answer from coming: when who would give it has the same processor, or when
-// somebody else computes there, and the scheduler gives the processor back late. Who sleeps gets it at once.
-constexpr uint64_t kRestNs = 20'000 * kMicrosecondNs;
 
 bool has_one_processor() {
     cpu_set_t processors;
@@ -38,7 +37,9 @@ bool BusyPoll::yield() {
     if (now_ns - began_ns_ < limit_ns_) {
         return true;
     }
-    rests_until_ns_ = now_ns + kRestNs;
+    rests_until_ns_ = now_ns + rest_ns_;
+    rest_ns_ = std::min(2 * rest_ns_, kMostRestNs);
+    met_ = 0;
     return false;
 }
 

@@ -2,7 +2,7 @@
 // Looking again and again for a short time before sleeping. Waking a thread on another processor takes longer than a
 // request on a fast network, so whoever is about to wait looks for an answer himself first; as KVM does before it
 // halts a virtual processor, and fuse/session/request_loop.h. Only while that pays: each sleep tells whether what came
-// would have been met, and who has looked in vain sleeps for some time.
+// would have been met, and who has looked in vain sleeps for some time, longer when that happens again and again.
 //
 // Of one thread at a time; no lock.
 #pragma once
@@ -26,6 +26,7 @@ class BusyPoll {
         }
         do {
             if (is_there()) {
+                note_met();
                 return true;
             }
         } while (yield());
@@ -37,10 +38,25 @@ class BusyPoll {
     bool begin();
     // Lets others have the processor: perhaps one of them is who will answer. False: it has been long enough.
     bool yield();
+    void note_met() {
+        if (++met_ == kMetForTrust) {
+            met_ = 0;
+            rest_ns_ = rest_ns_ / 2 < kLeastRestNs ? kLeastRestNs : rest_ns_ / 2;
+        }
+    }
+
+    // Looking in vain may be what keeps the answer from coming: when who would give it has the same processor, or when
+    // somebody else computes there, and the scheduler gives the processor back late. Who sleeps gets it at once. But now
+    // and then an answer is late for reasons of its own.
+    static constexpr uint64_t kLeastRestNs = 1'000'000;
+    static constexpr uint64_t kMostRestNs = 32'000'000;
+    static constexpr uint32_t kMetForTrust = 64;
 
     uint64_t limit_ns_;
     uint64_t began_ns_ = 0;
-    uint64_t rests_until_ns_ = 0;  // it has looked in vain
+    uint64_t rests_until_ns_ = 0;      // it has looked in vain
+    uint64_t rest_ns_ = kLeastRestNs;  // after the next time
+    uint32_t met_ = 0;                 // in a row, since the rest became shorter
     bool pays_ = false;
 };
 
