@@ -112,15 +112,19 @@ void QueuePair::on_posted_until(uint16_t number) {
     }
 }
 
+void QueuePair::hold_clear_to_send(uint64_t now_ns) {
+    if (must_announce_ && announce_since_ns_ == 0 && hold_ns_ != 0 && told_capacity_ != 0) {
+        announce_since_ns_ = now_ns;
+    }
+}
+
 bool QueuePair::make_clear_to_send(uint64_t now_ns, Transmit& out) {
     if (!must_announce_) {
         return false;
     }
-    if (hold_ns_ != 0 && told_capacity_ != 0 && !is_asked_) {
-        announce_since_ns_ = announce_since_ns_ == 0 ? now_ns : announce_since_ns_;
-        if (now_ns < announce_since_ns_ + hold_ns_) {
-            return false;
-        }
+    hold_clear_to_send(now_ns);
+    if (announce_since_ns_ != 0 && !is_asked_ && now_ns < announce_since_ns_ + hold_ns_) {
+        return false;
     }
     is_asked_ = false;
     announce_since_ns_ = 0;

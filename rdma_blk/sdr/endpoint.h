@@ -90,6 +90,9 @@ class Endpoint {
     // QueuePairAttributes::packets_per_chunk() packets. The caller asks when its link has room.
     virtual bool next_transmit(uint64_t now_ns, uint32_t max_packets, Transmit& out) = 0;
 
+    // False: next_transmit() would find nothing now, unless a timer is due. Who does not know says true.
+    virtual bool may_transmit(uint64_t /*now_ns*/) const { return true; }
+
     // When on_timer() is to be called at the latest; kNoTimer: not until something else happens. Changes
     // with every other call. A time that stays in the past after on_timer() means that next_transmit() has
     // something.

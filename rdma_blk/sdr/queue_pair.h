@@ -74,6 +74,7 @@ class QueuePair final : public Endpoint {
     void on_data(uint64_t now_ns, const DataRun& run) override;
     void on_control(uint64_t now_ns, ByteSpan message) override;
     bool next_transmit(uint64_t now_ns, uint32_t max_packets, Transmit& out) override;
+    bool may_transmit(uint64_t now_ns) const override;
     uint64_t next_timer_ns() const override;
     void on_timer(uint64_t now_ns) override;
 
@@ -118,6 +119,8 @@ class QueuePair final : public Endpoint {
     // Flags the packets that are queued from now on for a message.
     void set_data_flags(uint64_t message_number, uint8_t flags);
     void set_round_trip_us(uint32_t round_trip_us) { round_trip_us_ = round_trip_us; }
+    // What was posted until now may be told by data from here on, for hold_ns.
+    void hold_clear_to_send(uint64_t now_ns);
     // Clear-to-send may wait for so long for data that tell it; data tell from here on.
     void set_hold_ns(uint64_t hold_ns) { hold_ns_ = hold_ns; }
     // What data tell: messages before this one have been delivered.

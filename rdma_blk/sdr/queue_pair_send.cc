@@ -235,6 +235,12 @@ bool QueuePair::next_control(uint64_t now_ns, Transmit& out) {
            make_user_control(out);
 }
 
+bool QueuePair::may_transmit(uint64_t now_ns) const {
+    const bool waits = announce_since_ns_ != 0 && now_ns < announce_since_ns_ + hold_ns_;
+    return queue_count_ > 0 || (must_announce_ && (is_asked_ || !waits)) ||
+           (wants_grant_ && now_ns >= request_time_ns_) || controls_out_->front() != nullptr;
+}
+
 bool QueuePair::next_transmit(uint64_t now_ns, uint32_t max_packets, Transmit& out) {
     return max_packets > 0 &&
            (next_control(now_ns, out) || transmit_range(now_ns, max_packets, out));

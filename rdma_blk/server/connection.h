@@ -86,6 +86,8 @@ class Connection final : public SessionPath,
     // Of the present path: another one may have the same socket's number.
     uint32_t datagram_path_number() const { return datagrams_ ? datagram_path_number_ : 0; }
     uint64_t datagram_time_ns(uint64_t now_ns) const;
+    // Whether something has come there, or is due: then serve_datagrams() has to be called.
+    bool look_at_datagrams(uint64_t now_ns) { return datagrams_ && datagrams_->look(now_ns); }
     [[nodiscard]] bool serve_datagrams(uint64_t now_ns);
     // Whether it belongs to a session, so that a data thread may have it.
     bool is_attached() const { return session_ != nullptr; }

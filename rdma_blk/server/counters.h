@@ -14,6 +14,12 @@ using Counter = std::atomic<uint64_t>;
 inline void count(Counter& counter, uint64_t by = 1) {
     counter.fetch_add(by, std::memory_order_relaxed);
 }
+// For differences that mostly are none: adding waits until all that was written before is in the cache.
+inline void count_if_any(Counter& counter, uint64_t by) {
+    if (by != 0) {
+        count(counter, by);
+    }
+}
 
 // How long something took that may take long, by powers of four of a millisecond. Not for what is done within a
 // request's turn.

@@ -111,6 +111,11 @@ Result<void> DatagramPath::serve(uint64_t now_ns, VolumeSession& session) {
                                                                       : Result<void>();
 }
 
+bool DatagramPath::look(uint64_t now_ns) {
+    MutexLock lock(mutex_);
+    return is_closed_ || messages_->look(now_ns) || now_ns >= messages_->next_time_ns(now_ns);
+}
+
 Result<void> DatagramPath::serve_turn(uint64_t now_ns, VolumeSession& session) {
     for (int turn = 0; turn < kTakesInATurn; turn++) {
         bool has_more = false;
@@ -119,34 +124,49 @@ Result<void> DatagramPath::serve_turn(uint64_t now_ns, VolumeSession& session) {
             if (is_closed_) {
                 return {};
             }
-            const uint64_t before = messages_->datagrams_received();
+            if (turn > 0) {
+                messages_->transmit(now_ns);
+            }
             has_more = messages_->take(now_ns);
-            has_heard_ = has_heard_ || messages_->datagrams_received() != before;
+            const uint64_t datagrams = messages_->datagrams_received();
+            has_heard_ = has_heard_ || datagrams != heard_datagrams_;
+            heard_datagrams_ = datagrams;
         }
-        MessagePath::Message message;
-        while (take_message(message)) {
-            const auto handled = handle(message, session);
-            MutexLock lock(mutex_);
-            landed_.push_back(message);
-            release_landed(now_ns);
-            TRY(handled);
-        }
+        TRY(handle_messages(now_ns, session));
         if (!has_more) {
             break;
         }
-        MutexLock lock(mutex_);
-        messages_->transmit(now_ns);
     }
     return {};
 }
 
+Result<void> DatagramPath::handle_messages(uint64_t now_ns, VolumeSession& session) {
+    MessagePath::Message message;
+    bool is_handled = false;
+    while (true) {
+        {
+            MutexLock lock(mutex_);
+            if (is_handled) {
+                landed_.push_back(message);
+                release_landed(now_ns);
+            }
+            if (!next_message(message)) {
+                return {};
+            }
+        }
+        TRY(handle(message, session));
+        is_handled = true;
+    }
+}
+
 // A request is taken when there is room for its answer, behind those of the requests that were taken before.
-bool DatagramPath::take_message(MessagePath::Message& message) {
-    MutexLock lock(mutex_);
-    if (is_closed_ || is_ending_.load() || messages_->free_messages() <= expected_answers_) {
+bool DatagramPath::next_message(MessagePath::Message& message) {
+    if (is_closed_ || is_ending_.load() || messages_->free_messages() <= expected_answers_ ||
+        !messages_->next_message(message)) {
         return false;
     }
-    return messages_->next_message(message);
+    expected_answers_ += message.use == static_cast<uint32_t>(MessageUse::wire) ? 1 : 0;
+    return true;
 }
 
 Result<void> DatagramPath::handle(const MessagePath::Message& message, VolumeSession& session) {
@@ -174,10 +194,6 @@ Result<void> DatagramPath::handle(const MessagePath::Message& message, VolumeSes
         return Error::eproto;
     }
     has_taken_request_ = true;
-    {
-        MutexLock lock(mutex_);
-        expected_answers_++;
-    }
     return session.handle_request(shared_from_this(), request, payload);
 }
 
@@ -249,14 +265,17 @@ void DatagramPath::wake() {
 
 void DatagramPath::publish() {
     const MessagePathStatistics now = messages_->statistics();
-    count(counters_.sdr_datagrams_sent, now.datagrams_sent - published_.datagrams_sent);
-    count(counters_.sdr_datagrams_received, now.datagrams_received - published_.datagrams_received);
-    count(counters_.sdr_datagrams_refused, now.datagrams_refused - published_.datagrams_refused);
-    count(counters_.sdr_datagrams_dropped, now.datagrams_dropped - published_.datagrams_dropped);
-    count(counters_.sdr_chunks_lost, now.chunks_lost - published_.chunks_lost);
-    count(counters_.sdr_chunks_repeated, now.chunks_repeated - published_.chunks_repeated);
-    count(counters_.sdr_blocks_decoded, now.blocks_decoded - published_.blocks_decoded);
-    count(counters_.sdr_blocks_failed, now.blocks_failed - published_.blocks_failed);
+    count_if_any(counters_.sdr_datagrams_sent, now.datagrams_sent - published_.datagrams_sent);
+    count_if_any(counters_.sdr_datagrams_received,
+                 now.datagrams_received - published_.datagrams_received);
+    count_if_any(counters_.sdr_datagrams_refused,
+                 now.datagrams_refused - published_.datagrams_refused);
+    count_if_any(counters_.sdr_datagrams_dropped,
+                 now.datagrams_dropped - published_.datagrams_dropped);
+    count_if_any(counters_.sdr_chunks_lost, now.chunks_lost - published_.chunks_lost);
+    count_if_any(counters_.sdr_chunks_repeated, now.chunks_repeated - published_.chunks_repeated);
+    count_if_any(counters_.sdr_blocks_decoded, now.blocks_decoded - published_.blocks_decoded);
+    count_if_any(counters_.sdr_blocks_failed, now.blocks_failed - published_.blocks_failed);
     published_ = now;
 }
 

@@ -45,6 +45,8 @@ class DatagramPath final : public SessionPath, public std::enable_shared_from_th
 
     int socket() const { return socket_; }
     uint64_t next_time_ns(uint64_t now_ns) const;
+    // Without waiting. True: something has come, or is due, and serve() has to be called.
+    bool look(uint64_t now_ns);
     // A bounded turn, without waiting. Errors: eproto (a malformed request; counted), estale (fenced), enodev (the
     // network has failed): the path ends, and the connection with it unless is_dispensable().
     Result<void> serve(uint64_t now_ns, VolumeSession& session);
@@ -72,7 +74,8 @@ class DatagramPath final : public SessionPath, public std::enable_shared_from_th
     DatagramPath(const DatagramLimits& limits, ServerCounters& counters, std::function<void()> wake)
         : limits_(limits), counters_(counters), wake_(std::move(wake)) {}
     Result<void> serve_turn(uint64_t now_ns, VolumeSession& session);
-    bool take_message(MessagePath::Message& message);
+    Result<void> handle_messages(uint64_t now_ns, VolumeSession& session);
+    bool next_message(MessagePath::Message& message) REQUIRES(mutex_);
     Result<void> handle(const MessagePath::Message& message, VolumeSession& session);
     void release_landed(uint64_t now_ns) REQUIRES(mutex_);
     void publish() REQUIRES(mutex_);
@@ -84,6 +87,7 @@ class DatagramPath final : public SessionPath, public std::enable_shared_from_th
     bool is_counted_ = false;
     bool has_heard_ = false;
     bool has_taken_request_ = false;
+    uint64_t heard_datagrams_ = 0;   // received until the last turn
     uint64_t ticked_datagrams_ = 0;  // received until the last tick
     bool has_given_back_ = true;     // since something was received
 

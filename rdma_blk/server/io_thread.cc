@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "fs/vfs/host.h"
 
@@ -23,6 +24,9 @@ constexpr uint64_t kFirstConnectionId = uint64_t{1} << 32;
 // In an event: of the connection's path of datagrams.
 constexpr uint64_t kDatagramBit = uint64_t{1} << 63;
 constexpr int kMaxEvents = 64;
+// Who looks again and again looks at the path of datagrams that had something last, without epoll; but for one in so many
+// times, when all have their turn.
+constexpr uint32_t kLooksForAll = 4;
 constexpr int kAcceptsInATurn = 16;
 
 // The bytes that name a peer: family, address and port.
@@ -176,7 +180,11 @@ int IoThread::wait_for_events(epoll_event* events) {
         return look(0);
     }
     int event_count = 0;
-    if (busy_poll_.meets([&] { return (event_count = look(0)) > 0; })) {
+    const auto finds = [&] {
+        const bool is_for_all = lively_id_ == 0 || ++looks_ % kLooksForAll == 0;
+        return is_for_all ? (event_count = look(0)) > 0 : looks_at_lively_path();
+    };
+    if (busy_poll_.meets(finds)) {
         return event_count;
     }
     // The turn that ended, and looking, took time: what datagrams acknowledge is waited for in milliseconds.
@@ -187,6 +195,16 @@ int IoThread::wait_for_events(epoll_event* events) {
     return event_count;
 }
 
+bool IoThread::looks_at_lively_path() {
+    const auto found = entries_.find(lively_id_);
+    if (found == entries_.end() || found->second.connection->datagram_socket() < 0) {
+        lively_id_ = 0;
+        return false;
+    }
+    is_lively_due_ = found->second.connection->look_at_datagrams(host::monotonic_ns());
+    return is_lively_due_;
+}
+
 // The clock is read once: a turn is short, and a tick that is late by one does no harm.
 void IoThread::run_once() {
     epoll_event events[kMaxEvents];
@@ -194,6 +212,9 @@ void IoThread::run_once() {
     now_ns_ = host::monotonic_ns();
     turn_.clear();
     turn_.swap(more_);
+    if (std::exchange(is_lively_due_, false)) {
+        serve_datagrams(lively_id_);
+    }
     for (int index = 0; index < event_count; index++) {
         const uint64_t id = events[index].data.u64;
         if (id == kEventId) {
@@ -201,8 +222,10 @@ void IoThread::run_once() {
         } else if (id < kFirstConnectionId) {
             accept_from(id);
         } else if ((id & kDatagramBit) != 0) {
-            serve_datagrams(id & ~kDatagramBit);
+            lively_id_ = id & ~kDatagramBit;
+            serve_datagrams(lively_id_);
         } else {
+            lively_id_ = 0;
             turn_.push_back(id);
             drop_when_gone(id, events[index].events);
         }

@@ -63,6 +63,7 @@ class IoThread final : public ConnectionRunner {
     void run();
     void run_once();
     int wait_for_events(epoll_event* events);
+    bool looks_at_lively_path();
     void take_inbox();
     void accept_from(uint64_t listener_id);
     void watch_listener(int listener, uint64_t id, bool watch);
@@ -89,6 +90,9 @@ class IoThread final : public ConnectionRunner {
     std::unordered_map<uint64_t, Entry> entries_;
     std::unordered_map<const Connection*, uint64_t> ids_;
     std::vector<uint64_t> datagram_ids_;  // of connections with a path of datagrams
+    uint64_t lively_id_ = 0;              // whose path of datagrams had something last; 0: none
+    bool is_lively_due_ = false;          // it has something
+    uint32_t looks_ = 0;                  // at it, or at all
     std::vector<uint64_t> more_;          // those that have more to do without an event
     std::vector<uint64_t>
         turn_;             // those that are served now; kept, as memory for each turn costs time

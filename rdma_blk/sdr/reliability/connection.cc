@@ -192,7 +192,7 @@ Result<uint64_t> Connection::send_post(uint64_t now_ns, const RegisteredMemory& 
     return number;
 }
 
-Result<uint64_t> Connection::recv_post(uint64_t /*now_ns*/, const RegisteredMemory& memory) {
+Result<uint64_t> Connection::recv_post(uint64_t now_ns, const RegisteredMemory& memory) {
     if (failed_) {
         return Error::enodev;
     }
@@ -200,6 +200,7 @@ Result<uint64_t> Connection::recv_post(uint64_t /*now_ns*/, const RegisteredMemo
         return Error::eagain;
     }
     const uint64_t number = TRY(queue_pair_->recv_post(memory));
+    queue_pair_->hold_clear_to_send(now_ns);
     Receiving& opened = receiving(number);
     uint64_t* const to_ask = opened.to_ask;
     uint64_t* const asked = opened.asked;

@@ -52,6 +52,7 @@ class Connection final : public ReliableConnection {
     void on_data(uint64_t now_ns, const DataRun& run) override;
     void on_control(uint64_t now_ns, ByteSpan message) override;
     bool next_transmit(uint64_t now_ns, uint32_t max_packets, Transmit& out) override;
+    bool may_transmit(uint64_t now_ns) const override;
     uint64_t next_timer_ns() const override;
     void on_timer(uint64_t now_ns) override;
 

@@ -44,7 +44,9 @@ uint64_t Connection::receiver_timer_ns() const {
     if (asked_.front() != nullptr) {
         next_ns = asked_.front()->time_ns + repeat_request_ns();
     }
-    for (uint64_t number = oldest_receive_; number < next_receive_; number++) {
+    // A receive of which nothing has come waits for nothing.
+    const uint64_t end = begun_receives_ > 0 ? next_receive_ : oldest_receive_;
+    for (uint64_t number = oldest_receive_; number < end; number++) {
         const Receiving& message = receiving_[number & slot_mask_];
         if (message.open) {
             next_ns =
@@ -97,7 +99,8 @@ void Connection::on_timer(uint64_t now_ns) {
             probe(now_ns, sending(number));
         }
     }
-    for (uint64_t number = oldest_receive_; number < next_receive_; number++) {
+    const uint64_t end = begun_receives_ > 0 ? next_receive_ : oldest_receive_;
+    for (uint64_t number = oldest_receive_; number < end; number++) {
         Receiving& message = receiving(number);
         if (message.open && message.judge_ns <= now_ns) {
             judge_later(now_ns, *queue_pair_->receive_slot(number), message);

@@ -7,6 +7,18 @@
 
 namespace tiffin::rdma_blk::sdr {
 
+// The same conditions as in next_transmit(), and what it calls, without doing anything.
+bool Connection::may_transmit(uint64_t now_ns) const {
+    if (failed_) {
+        return must_tell_failure_;
+    }
+    const bool has_answer = answers_count_ > 0 || to_ask_total_ > 0 ||
+                            now_ns >= next_acknowledgement_ns_ ||
+                            (held_count_ > 0 && now_ns >= held_ns_);
+    const bool has_data = active_sends_ > 0 && (wanted_total_ > 0 || first_pass_ < next_send_);
+    return has_answer || has_data || queue_pair_->may_transmit(now_ns);
+}
+
 bool Connection::next_transmit(uint64_t now_ns, uint32_t max_packets, Transmit& out) {
     if (max_packets == 0) {
         return false;
@@ -80,9 +92,9 @@ bool Connection::queue_wanted(uint32_t most_chunks) {
 bool Connection::queue_first_pass(uint64_t now_ns, uint32_t most_chunks) {
     while (first_pass_ < next_send_) {
         Sending& message = sending(first_pass_);
+        const SendPolicy& policy = send_policy(message.scheme.kind);
         SendPart part;
-        if (!message.active ||
-            !send_policy(message.scheme.kind).first_pass(message, most_chunks, part)) {
+        if (!message.active || !policy.first_pass(message, most_chunks, part)) {
             first_pass_++;
             continue;
         }
@@ -110,6 +122,7 @@ bool Connection::queue_first_pass(uint64_t now_ns, uint32_t most_chunks) {
             message.next_chunk = part.first_chunk + part.chunk_count;
             message.progress_ns = now_ns;
             statistics_.chunks_sent += part.chunk_count;
+            first_pass_ += policy.first_pass(message, most_chunks, part) ? 0 : 1;
         }
         return true;
     }

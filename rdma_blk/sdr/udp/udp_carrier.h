@@ -34,6 +34,9 @@ struct UdpOptions {
     sockaddr_in6 local = {};  // port 0: any; IPv4 as ::ffff:a.b.c.d
     // Other sockets of this user may have the same port: then each takes what comes from its own peer only.
     bool shares_port = false;
+    // The same, without sharing: costs the kernel less for each datagram. Not for who receives from another address than
+    // he sends to (udp_detour.h).
+    bool has_one_peer = false;
     uint32_t packet_bytes = 0;   // of the queue pair; at most kMaxUdpPacketBytes
     uint16_t channel_count = 1;  // of the queue pair; 1 to kMaxChannels; both ends the same
     uint64_t rate_limit_bytes_per_s = 0;  // of each channel; 0: none

@@ -48,7 +48,14 @@ Result<void> UdpChannel::open() {
     if (buffers_ == nullptr || received_ == nullptr || sent_times_ == nullptr) {
         return Error::enomem;
     }
-    socket_ = ::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    receive_call_.reset(new (std::nothrow) ReceiveCall(buffers_.get()));
+    if (receive_call_ == nullptr) {
+        return Error::enomem;
+    }
+    address_ = options_.local;
+    address_.sin6_port = index_ > 0 ? 0 : address_.sin6_port;
+    SocketAddress local(address_);
+    socket_ = ::socket(local.family(), SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (socket_ < 0) {
         return last_error();
     }
@@ -65,29 +72,26 @@ Result<void> UdpChannel::open() {
         setsockopt(socket_, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on)) != 0) {
         return last_error();
     }
-    sockaddr_in6 local = options_.local;
-    local.sin6_family = AF_INET6;
-    if (index_ > 0) {
-        local.sin6_port = 0;
-    }
-    socklen_t size = sizeof(address_);
+    socklen_t size = local.size();
     int given = 0;
     socklen_t given_size = sizeof(given);
-    if (bind(socket_, reinterpret_cast<sockaddr*>(&local), sizeof(local)) != 0 ||
-        getsockname(socket_, reinterpret_cast<sockaddr*>(&address_), &size) != 0 ||
+    if (bind(socket_, local.get(), size) != 0 || getsockname(socket_, local.get(), &size) != 0 ||
         getsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &given, &given_size) != 0) {
         return last_error();
     }
+    address_.sin6_family = AF_INET6;
+    address_.sin6_port = local.port();
     // The kernel counts its own overhead: about half is for payload.
     receive_buffer_bytes_ = static_cast<uint64_t>(given) / 2;
     return {};
 }
 
 Result<void> UdpChannel::connect(const UdpInfo& peer) {
-    peer_ = peer.addresses[index_];
+    const sockaddr_in6& address = peer.addresses[index_];
+    peer_ = SocketAddress(address);
     // The kernel prefers a socket that has a peer over all others of its port.
-    if (options_.shares_port &&
-        ::connect(socket_, reinterpret_cast<const sockaddr*>(&peer_), sizeof(peer_)) != 0) {
+    is_connected_ = options_.shares_port || options_.has_one_peer;
+    if (is_connected_ && ::connect(socket_, peer_.get(), peer_.size()) != 0) {
         return last_error();
     }
     sealer_.reset(new (std::nothrow) DatagramSealer(options_.send_key, peer.connection_id, index_));
@@ -97,7 +101,7 @@ Result<void> UdpChannel::connect(const UdpInfo& peer) {
                           Congestion(options_.packet_bytes, peer.receive_buffer_bytes));
     bool is_made = sealer_ != nullptr && feedback_sealer_ != nullptr && congestion_ != nullptr;
     if (index_ == 0) {
-        Result<uint32_t> known = udp_path_packet_bytes(peer_);
+        Result<uint32_t> known = udp_path_packet_bytes(address);
         const uint32_t used = kDataDatagramBytes + options_.packet_bytes;
         const uint32_t most = kDataDatagramBytes + (known.ok() ? *known : options_.packet_bytes);
         path_probe_.reset(new (std::nothrow) PathProbe(std::min(kPathBaseBytes, used), used,
@@ -109,17 +113,18 @@ Result<void> UdpChannel::connect(const UdpInfo& peer) {
 
 // ---- Receiving -------------------------------------------------------------------------------------------
 
-bool UdpChannel::receive(uint64_t now_ns) {
-    mmsghdr messages[kReceiveBatch] = {};
-    iovec parts[kReceiveBatch];
-    alignas(cmsghdr) unsigned char controls[kReceiveBatch][CMSG_SPACE(sizeof(int))];
+UdpChannel::ReceiveCall::ReceiveCall(unsigned char* buffers) {
     for (uint32_t index = 0; index < kReceiveBatch; index++) {
-        parts[index] = {buffers_.get() + size_t{index} * kBufferBytes, kBufferBytes};
+        parts[index] = {buffers + size_t{index} * kBufferBytes, kBufferBytes};
         messages[index].msg_hdr.msg_iov = &parts[index];
         messages[index].msg_hdr.msg_iovlen = 1;
         messages[index].msg_hdr.msg_control = controls[index];
-        messages[index].msg_hdr.msg_controllen = sizeof(controls[index]);
+        messages[index].msg_hdr.msg_controllen = kControlBytes;
     }
+}
+
+bool UdpChannel::receive(uint64_t now_ns) {
+    mmsghdr* const messages = receive_call_->messages;
     received_count_ = 0;
     const int count = recvmmsg(socket_, messages, kReceiveBatch, MSG_DONTWAIT, nullptr);
     statistics_.receive_calls++;
@@ -135,6 +140,7 @@ bool UdpChannel::receive(uint64_t now_ns) {
                 segment_bytes = given > 0 ? static_cast<size_t>(given) : size_bytes;
             }
         }
+        header.msg_controllen = ReceiveCall::kControlBytes;  // the kernel has written what it used
         const unsigned char* bytes = buffers_.get() + static_cast<size_t>(index) * kBufferBytes;
         for (size_t offset = 0; offset < size_bytes; offset += segment_bytes) {
             take_datagram(now_ns,
@@ -288,7 +294,8 @@ bool UdpChannel::transmit_data(uint64_t now_ns, Endpoint& endpoint) {
     for (uint32_t sent = 0; sent < kReceiveBatch && !is_full_; sent++) {
         const uint32_t packets = packets_allowed(now_ns);
         Transmit out;
-        if (packets == 0 || !endpoint.next_transmit(now_ns, packets, out)) {
+        if (packets == 0 || !endpoint.may_transmit(now_ns) ||
+            !endpoint.next_transmit(now_ns, packets, out)) {
             return false;
         }
         if (out.is_control) {
@@ -434,8 +441,10 @@ void UdpChannel::set_fragmentation(int how) const {
 // What the socket does not take is lost, as on any link: the protocol sends it again. But a path that does not take
 // segments, because its MTU has become smaller or its device cannot make them, takes them one by one (and fragments).
 void UdpChannel::send_message(msghdr& message, uint32_t datagrams, uint32_t segment_bytes) {
-    message.msg_name = &peer_;
-    message.msg_namelen = sizeof(peer_);
+    if (!is_connected_) {
+        message.msg_name = peer_.get();
+        message.msg_namelen = peer_.size();
+    }
     if (has_segmentation_ || datagrams == 1) {
         if (send_at_once(message, datagrams, segment_bytes)) {
             return;

@@ -12,6 +12,7 @@
 #include "rdma_blk/sdr/packet.h"
 #include "rdma_blk/sdr/udp/congestion.h"
 #include "rdma_blk/sdr/udp/path_probe.h"
+#include "rdma_blk/sdr/udp/socket_address.h"
 #include "rdma_blk/sdr/udp/udp_carrier.h"
 
 namespace tiffin::rdma_blk::sdr {
@@ -50,6 +51,15 @@ class UdpChannel {
         ByteSpan body;
     };
     static constexpr size_t kBufferBytes = 65536;
+    // What recvmmsg() is given: buffers_, and room for the length of segments.
+    struct ReceiveCall {
+        static constexpr size_t kControlBytes = CMSG_SPACE(sizeof(int));
+        mmsghdr messages[kReceiveBatch] = {};
+        iovec parts[kReceiveBatch] = {};
+        alignas(cmsghdr) unsigned char controls[kReceiveBatch][kControlBytes] = {};
+
+        explicit ReceiveCall(unsigned char* buffers);
+    };
     static constexpr uint32_t kMaxReceived = kReceiveBatch * kMaxSegments;
 
     void take_datagram(uint64_t now_ns, ByteSpan datagram);
@@ -74,7 +84,8 @@ class UdpChannel {
     uint16_t index_;
     int socket_ = -1;
     sockaddr_in6 address_ = {};
-    sockaddr_in6 peer_ = {};
+    SocketAddress peer_;
+    bool is_connected_ = false;  // the socket; it is not told the peer's address each time
     uint64_t receive_buffer_bytes_ = 0;
     // Feedback has numbers of its own, so that the others are exactly what feedback tells of.
     DatagramOpener opener_;
@@ -84,6 +95,7 @@ class UdpChannel {
     std::unique_ptr<Congestion> congestion_;
     std::unique_ptr<PathProbe> path_probe_;  // of the first channel only: all take one path
     std::unique_ptr<unsigned char[]> buffers_;
+    std::unique_ptr<ReceiveCall> receive_call_;
     std::unique_ptr<Received[]> received_;
     uint32_t received_count_ = 0;
     std::unique_ptr<uint64_t[]> sent_times_;  // by packet number, for round trips

@@ -48,6 +48,7 @@ Result<void> MessagePath::open_channel() {
     sdr::UdpOptions options;
     options.local = options_.local;
     options.shares_port = options_.shares_port;
+    options.has_one_peer = true;
     options.packet_bytes = options_.packet_bytes;
     options.drop_ppm = options_.drop_ppm;
     std::copy(std::begin(options_.send_key), std::end(options_.send_key), options.send_key);
@@ -135,8 +136,19 @@ Result<void> MessagePath::start(const wire::DatagramPathEnd& agreed, const socka
     return channel_->connect(other);
 }
 
+bool MessagePath::look(uint64_t now_ns) {
+    if (!has_looked_) {
+        const uint64_t before = channel_->datagrams_received();
+        may_have_more_ = channel_->receive(now_ns);
+        has_looked_ = channel_->datagrams_received() != before;
+        vain_looks_ += has_looked_ ? 0 : 1;
+    }
+    return has_looked_;
+}
+
 bool MessagePath::take(uint64_t now_ns) {
-    const bool has_more = channel_->receive(now_ns);
+    const bool has_more =
+        std::exchange(has_looked_, false) ? may_have_more_ : channel_->receive(now_ns);
     (void)channel_->deliver(now_ns, *connection_);
     if (connection_->next_timer_ns() <= now_ns) {
         connection_->on_timer(now_ns);
@@ -236,7 +248,8 @@ MessagePathStatistics MessagePath::statistics() const {
     result.datagrams_dropped = udp.datagrams_dropped + udp.datagrams_failed;
     result.path_packet_bytes = static_cast<uint32_t>(udp.path_packet_bytes);
     result.path_is_too_narrow = udp.path_is_too_narrow;
-    result.system_calls = udp.send_calls + udp.receive_calls;
+    result.system_calls =
+        udp.send_calls + udp.receive_calls - std::min(vain_looks_, udp.receive_calls);
     if (connection_ != nullptr) {
         const sdr::ReliabilityStatistics& reliability = connection_->reliability_statistics();
         const sdr::QueuePairStatistics& queue_pair = connection_->queue_pair_statistics();

@@ -57,7 +57,7 @@ struct MessagePathStatistics {
     uint64_t chunks_repeated = 0;  // by this end
     uint64_t blocks_decoded = 0;   // groups of an erasure code
     uint64_t blocks_failed = 0;    // that could not be decoded, and were repeated
-    uint64_t system_calls = 0;
+    uint64_t system_calls = 0;     // but for looks that found nothing
     uint32_t round_trip_us = 0;
     // As of UdpStatistics: what gets through whole (0: not known), and whether this path's packets are known not to.
     uint32_t path_packet_bytes = 0;
@@ -82,6 +82,8 @@ class MessagePath {
     Result<void> start(const wire::DatagramPathEnd& agreed, const sockaddr_in6& peer);
 
     int socket() const { return channel_->socket(); }
+    // Whether something has come. One system call, and nothing else: take() follows.
+    bool look(uint64_t now_ns);
     // Takes what has come. True: there may be more. transmit() follows, at the latest when all is taken.
     bool take(uint64_t now_ns);
     // Sends what there is to send, as far as the network takes it; blocks for a millisecond at most.
@@ -141,6 +143,9 @@ class MessagePath {
     std::vector<Message> arrived_;        // a ring of message_count
     size_t arrived_first_ = 0;
     size_t arrived_count_ = 0;
+    uint64_t vain_looks_ = 0;
+    bool has_looked_ = false;     // and found something, which take() has not seen yet
+    bool may_have_more_ = false;  // after that
 };
 
 // The largest payload of a datagram that paths to `peer` use, as far as this host knows the path.

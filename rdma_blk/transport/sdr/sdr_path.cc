@@ -153,11 +153,19 @@ bool SdrPath::receive(uint64_t now_ns) {
         return false;
     }
     const uint64_t before = messages_->datagrams_received();
+    // Who looks again and again has the rest done only when there is a reason.
+    if (!messages_->look(now_ns) && now_ns < messages_->next_time_ns(now_ns)) {
+        return false;
+    }
     constexpr int kTurns = 16;  // then whoever waits for the first of them has its turn
     for (int turn = 0; turn < kTurns && messages_->take(now_ns); turn++) {
         messages_->transmit(now_ns);  // feedback, so that the other end goes on
     }
-    return messages_->datagrams_received() != before;
+    const bool has_come = messages_->datagrams_received() != before;
+    if (!has_come) {
+        messages_->transmit(now_ns);  // what was due
+    }
+    return has_come;
 }
 
 void SdrPath::transmit(uint64_t now_ns) {

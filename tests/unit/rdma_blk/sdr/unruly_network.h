@@ -82,9 +82,14 @@ class UnrulyNetwork {
     // What one end may send now: its link is free at most once per packet_interval_ns.
     void transmit(int from) {
         Transmit out;
-        while (
-            free_ns_[from] <= now_ns_ && room(from) > 0 &&
-            ends_[from]->next_transmit(now_ns_, std::min(room(from), options_.max_packets), out)) {
+        while (free_ns_[from] <= now_ns_ && room(from) > 0) {
+            // Who says that there is nothing has nothing.
+            const bool may_transmit = ends_[from]->may_transmit(now_ns_);
+            if (!ends_[from]->next_transmit(now_ns_, std::min(room(from), options_.max_packets),
+                                            out)) {
+                break;
+            }
+            EXPECT_TRUE(may_transmit);
             if (out.is_control) {
                 send({1 - from, true, PacketKind::control,
                       std::vector<unsigned char>(out.control, out.control + out.control_bytes)},
