@@ -3,6 +3,8 @@
 #include <thread>
 
 #include "rdma_blk/sdr/simulated/emulated_path.h"
+#include "rdma_blk/transport/sdr/sdr_path.h"
+#include "rdma_blk/transport/tcp/tcp_memory.h"
 #include "tests/unit/rdma_blk/sdr_transport/sdr_fixture.h"
 
 namespace tiffin::rdma_blk::test {
@@ -15,12 +17,13 @@ class EmulatedLinkTest : public SdrFixture {
         start();
         configuration_.listen = {{"127.0.0.1", server_->port()}};  // restart() comes back there
     }
-    void put_link(double loss, uint64_t delay_ns) {
+    void put_link(double loss, uint64_t delay_ns, double loss_back) {
         simulation::EmulatorOptions options;
         options.forward.bits_per_second = simulation::kUnlimitedBitsPerSecond;
         options.forward.delay_ns = delay_ns;
         options.forward.loss.good_rate = loss;
         options.backward = options.forward;
+        options.backward.loss.good_rate = loss_back;
         auto made = sdr::EmulatedPath::create(options);
         ASSERT_TRUE(made.ok());
         link_ = made.release_value();
@@ -48,7 +51,7 @@ class EmulatedLinkTest : public SdrFixture {
 };
 
 TEST_F(EmulatedLinkTest, AllBytesAreRightAndLossesAreCounted) {
-    put_link(0.05, 1'000'000);
+    put_link(0.05, 1'000'000, 0.05);
     ClientFixture client;
     open_client(client);
     for (unsigned round = 0; round < 4; round++) {
@@ -66,7 +69,7 @@ TEST_F(EmulatedLinkTest, AllBytesAreRightAndLossesAreCounted) {
 }
 
 TEST_F(EmulatedLinkTest, TheNextConnectionPassesItToo) {
-    put_link(0, 0);
+    put_link(0, 0, 0);
     ClientFixture client;
     open_client(client);
     write_and_read(client, 1);
@@ -78,6 +81,31 @@ TEST_F(EmulatedLinkTest, TheNextConnectionPassesItToo) {
     // 1 MiB to and fro, in datagrams of less than 64 KiB.
     EXPECT_GT(link_->emulator().counters().forwarded, before + 32);
     EXPECT_GE(client.memory->statistics().reconnections, 1U);
+    client.close();
+}
+
+// The server hears of the client, which never hears of it: nothing waits for the path.
+TEST_F(EmulatedLinkTest, WhenNothingComesBackAllGoesOverTheStream) {
+    put_link(0, 0, 1);
+    ClientFixture client;
+    std::memcpy(client.options.key, key_.bytes, sizeof(client.options.key));
+    const RemoteAddress address{"127.0.0.1", server_->port(), TransportChoice::sdr};
+    StreamExtension extension;
+    extension.requests = std::make_shared<SdrPath>(sdr_);
+    auto opened = TcpMemory::open(address, client.options, &client.recorder, client.holder,
+                                  client.problem, nullptr, extension);
+    ASSERT_TRUE(opened.ok()) << client.problem;
+    client.memory = opened.release_value();
+    const auto is_heard = [&] { return server_->counters().sdr_datagrams_received.load() > 0; };
+    for (uint64_t round = 0; round < 3 || (!is_heard() && round < 60'000); round++) {
+        EXPECT_EQ(client.add(kVolumeBytes - 8, 1), round);
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    write_and_read(client, 1);
+    EXPECT_TRUE(is_heard());
+    EXPECT_STREQ(client.memory->connection().transport_name, "tcp");
+    EXPECT_EQ(client.memory->statistics().datagrams_received, 0U);
+    EXPECT_EQ(client.memory->statistics().reconnections, 0U);
     client.close();
 }
 

@@ -24,10 +24,12 @@ sockaddr_in6 loopback() {
 
 class SdrPathTest : public ::testing::Test {
   protected:
-    void SetUp() override {
+    void SetUp() override { put_link(0); }
+    void put_link(double loss_back) {
         simulation::EmulatorOptions options;
         options.forward.bits_per_second = simulation::kUnlimitedBitsPerSecond;
         options.backward.bits_per_second = simulation::kUnlimitedBitsPerSecond;
+        options.backward.loss.good_rate = loss_back;
         options.near_address = loopback();
         options.far_address = loopback();
         options.longest_datagram_bytes = kWidestBytes;
@@ -91,7 +93,7 @@ class SdrPathTest : public ::testing::Test {
         const auto is_done = [&] {
             const simulation::EmulatorCounters now = emulator_->counters();
             return now.received >= sent &&
-                   now.forwarded + now.too_long + now.failed >= now.received;
+                   now.forwarded + now.lost + now.too_long + now.failed >= now.received;
         };
         for (int i = 0; i < 600'000 && !is_done(); i++) {
             usleep(100);
@@ -124,6 +126,23 @@ TEST_F(SdrPathTest, AnotherConnectionFitsThroughAPathThatWasTooNarrow) {
     const uint32_t second = offer();
     EXPECT_GT(second, first);
     EXPECT_LT(second, kWidestBytes);
+    path_.stop();
+}
+
+TEST_F(SdrPathTest, APathOnWhichNothingComesBackFailsWithoutHavingBeenUp) {
+    put_link(1);
+    offer();
+    join();
+    pass(30);
+    EXPECT_TRUE(path_.has_failed());
+    EXPECT_FALSE(path_.is_up());
+    EXPECT_GT(emulator_->counters().lost, 0U);
+    path_.stop();
+    EXPECT_FALSE(path_.has_failed());
+    // The next connection may have another one.
+    put_link(0);
+    offer();
+    EXPECT_FALSE(path_.has_failed());
     path_.stop();
 }
 
