@@ -65,4 +65,16 @@ cd /
 ! is_mounted || fail "still mounted"
 device=$image
 check_device "after up --down"
+
+say "up --remote, and down: its server ends"
+"$up" --remote "$mount_point" >"$work/up" 2>&1 || fail "up --remote: $(<"$work/up")"
+folder=$(df --output=source "$mount_point" | sed -n 's/.*key_file=\(.*\)\/up\.key&.*/\1/p')
+[[ -d $folder ]] || fail "no folder of the server's: $(df --output=source "$mount_point" | tail -n 1)"
+server=$(<"$folder/pid")
+[[ $(ps -o args= -p "$server") == *"$folder/tiffind.toml"* ]] || fail "process $server is not the server"
+echo content >"$mount_point/file"
+"$up" --down "$mount_point" >/dev/null || fail "up --down"
+! is_mounted || fail "still mounted"
+[[ ! -e $folder ]] || fail "$folder is left"
+[[ ! -e /proc/$server ]] || fail "the server, process $server, is left"
 echo "passed"
