@@ -11,6 +11,8 @@ namespace {
 constexpr uint32_t kMaxThreadsLimit = 1024;
 constexpr uint32_t kMaxBusyPollUs = 1000;
 constexpr uint64_t kMaxCommitSeconds = 86'400;  // a day
+constexpr uint64_t kMinCacheBytes = uint64_t{1} << 20;
+constexpr uint64_t kMaxCacheBytes = uint64_t{1} << 40;
 
 std::optional<Problem> parse_number(std::string_view name, std::string_view text, uint64_t minimum,
                                     uint64_t maximum, uint64_t& value) {
@@ -28,6 +30,10 @@ std::optional<Problem> set_cache(std::string_view value, MountOptions& options) 
     OrProblem<uint64_t> size = parse_size(value);
     if (!size.ok()) {
         return Problem{"the mount option cache wants a size such as 256M: " + size.problem().text};
+    }
+    if (size.value() < kMinCacheBytes || size.value() > kMaxCacheBytes) {
+        return Problem{"the mount option cache wants a size from 1M to 1T, not \"" +
+                       std::string(value) + "\""};
     }
     options.file_system.cache_bytes = size.value();
     return std::nullopt;

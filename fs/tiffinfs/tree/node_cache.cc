@@ -20,6 +20,7 @@ uint64_t hash_block(uint64_t block) {
 
 // At least as many as shards, so that all nodes of a bucket belong to one shard.
 constexpr uint32_t kMinimumBuckets = 4096;
+constexpr uint32_t kMaximumBuckets = 1U << 27;  // 1 GiB of them; a greater budget has longer chains
 // How many nodes an eviction looks at before the budget is exceeded instead, and how many it takes at
 // most: one look at all readers serves them all.
 constexpr uint32_t kEvictionEffort = 256;
@@ -59,7 +60,7 @@ Result<void> NodeCache::start(uint64_t volume_nonce, uint64_t total_blocks) {
     volume_nonce_ = volume_nonce;
     total_blocks_ = total_blocks;
     uint32_t count = kMinimumBuckets;
-    while (count < budget_nodes_) {
+    while (count < budget_nodes_ && count < kMaximumBuckets) {
         count *= 2;
     }
     buckets_ = static_cast<std::atomic<Node*>*>(host::allocate(count * sizeof(*buckets_)));

@@ -97,6 +97,8 @@ TEST(MountOptions, MistakesAreNamed) {
     EXPECT_THAT(problem_with("ro,color=red"), HasSubstr("\"color=red\""));
     EXPECT_THAT(problem_with("cache"), HasSubstr("cache=SIZE"));
     EXPECT_THAT(problem_with("cache=big"), HasSubstr("\"big\""));
+    EXPECT_THAT(problem_with("cache=0"), HasSubstr("from 1M to 1T"));
+    EXPECT_THAT(problem_with("cache=9T"), HasSubstr("from 1M to 1T"));
     EXPECT_THAT(problem_with("commit=-1"), HasSubstr("\"-1\""));
     EXPECT_THAT(problem_with("commit=5s"), HasSubstr("\"5s\""));
     EXPECT_THAT(problem_with("commit=99999999999999999999"), HasSubstr("from 0 to 86400"));
