@@ -40,6 +40,12 @@ endforeach()
 install(FILES LICENSE LICENSES/MIT.txt LICENSES/GPL-2.0-only.txt DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 
 if("tiffind" IN_LIST tiffin_programs)
-    install(FILES "${PROJECT_SOURCE_DIR}/rdma_blk/server/tiffind.service"
-            DESTINATION lib/systemd/system)
+    # When it is installed, as above: the unit names the program by its whole path.
+    install(CODE "set(unit \"${PROJECT_SOURCE_DIR}/rdma_blk/server/tiffind.service.in\")
+        set(sbin \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_SBINDIR}\")")
+    install(CODE [[
+        set(installed "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/lib/systemd/system/tiffind.service")
+        message(STATUS "Installing: ${installed}")
+        configure_file("${unit}" "${installed}" @ONLY)
+    ]])
 endif()

@@ -339,6 +339,14 @@ Configuration reloaded_configuration(const Configuration& running, Configuration
     return fresh;
 }
 
+bool needs_restart_of_volumes(const Configuration& running, const Configuration& fresh) {
+    return fresh.max_sessions != running.max_sessions || fresh.slots != running.slots ||
+           fresh.lease_timeout_s != running.lease_timeout_s ||
+           fresh.probe_interval_ms != running.probe_interval_ms ||
+           fresh.shm_kills != running.shm_kills || fresh.huge_pages != running.huge_pages ||
+           fresh.lock_memory != running.lock_memory;
+}
+
 bool needs_restart(const Configuration& running, const Configuration& fresh) {
     return fresh.listen != running.listen || fresh.threads != running.threads ||
            fresh.busy_poll_us != running.busy_poll_us ||

@@ -58,10 +58,13 @@ bool parse_configuration(const std::string& text, const std::string& file,
                          Configuration& configuration, std::string& problem);
 
 // What a running server does with a configuration that it reads again: `fresh`, but for what changes with a
-// restart only (addresses, threads, directories, metrics).
+// restart only (listen, threads, busy_poll_us, directories, metrics).
 Configuration reloaded_configuration(const Configuration& running, Configuration fresh);
 // Whether that leaves something of `fresh` out.
 bool needs_restart(const Configuration& running, const Configuration& fresh);
+// Whether something of `fresh` counts only for volumes that start from now on (max_sessions, slots, lease_timeout_s,
+// probe_interval_ms, shm_fencing, huge_pages, lock_memory).
+bool needs_restart_of_volumes(const Configuration& running, const Configuration& fresh);
 
 // "[::1]:4847" or "127.0.0.1:4847".
 bool parse_listen_address(const std::string& text, ListenAddress& address);

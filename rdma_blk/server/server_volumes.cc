@@ -176,7 +176,13 @@ void Server::reload(const Configuration& configuration) {
         MutexLock lock(configuration_mutex_);
         if (needs_restart(configuration_, configuration)) {
             host::log(host::LogLevel::warning,
-                      "addresses, threads, directories and metrics change with a restart only");
+                      "listen, threads, busy_poll_us, directories and metrics change with a "
+                      "restart only");
+        }
+        if (needs_restart_of_volumes(configuration_, configuration)) {
+            host::log(host::LogLevel::warning,
+                      "the volumes that are there keep max_sessions, slots, lease_timeout_s, "
+                      "probe_interval_ms, shm_fencing, huge_pages and lock_memory until a restart");
         }
         configuration_ = reloaded_configuration(configuration_, configuration);
     }

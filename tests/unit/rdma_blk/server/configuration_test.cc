@@ -137,6 +137,7 @@ TEST(Configuration, AReloadLeavesWhatNeedsARestart) {
     Configuration running;
     Configuration fresh;
     fresh.lease_timeout_s = 90;
+    EXPECT_TRUE(needs_restart_of_volumes(running, fresh));
     fresh.max_sessions = 7;
     EXPECT_FALSE(needs_restart(running, fresh));
     fresh.threads = 9;
@@ -150,6 +151,7 @@ TEST(Configuration, AReloadLeavesWhatNeedsARestart) {
     EXPECT_EQ(result.listen, running.listen);
     EXPECT_EQ(result.state_directory, running.state_directory);
     EXPECT_FALSE(needs_restart(running, result));
+    EXPECT_FALSE(needs_restart_of_volumes(result, fresh));
 }
 
 TEST(Configuration, Sizes) {
