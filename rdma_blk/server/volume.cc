@@ -5,33 +5,16 @@
 #include <cstring>
 #include <new>
 
-#include "rdma_blk/wire/hexadecimal.h"
+#include "rdma_blk/server/printable.h"
+#include "rdma_blk/wire/store_release.h"
 
 namespace tiffin::rdma_blk {
 namespace {
 
-template <typename T>
-void store_release(T& place, T value) {
-    __atomic_store_n(&place, value, __ATOMIC_RELEASE);
-}
-
 uint64_t to_ms(uint64_t duration_ns) { return duration_ns / 1'000'000; }
-
-uint64_t silence_ns(const VolumeSession& session, uint64_t now_ns) {
-    const uint64_t heard_ns = session.last_heard_ns();
-    return now_ns > heard_ns ? now_ns - heard_ns : 0;
-}
 
 bool same_uuid(const unsigned char* left, const unsigned char* right) {
     return std::memcmp(left, right, 16) == 0;
-}
-
-// Texts of clients end up in logs and on terminals.
-std::string printable(const char* text, size_t size) {
-    std::string result(text, strnlen(text, size));
-    std::replace_if(
-        result.begin(), result.end(), [](char letter) { return letter >= 0 && letter < 32; }, '?');
-    return result;
 }
 
 }  // namespace
@@ -68,7 +51,7 @@ Volume::OpenAnswer Volume::refuse(wire::RefusalReason reason, uint64_t now_ns) {
     answer.refused.empty_since_incarnation = state_.empty_since_incarnation;
     const SessionPointer holder = find_holder();
     if (reason == wire::RefusalReason::held && holder) {
-        answer.refused.held_for_ms = to_ms(silence_ns(*holder, now_ns));
+        answer.refused.held_for_ms = to_ms(holder->silence_ns(now_ns));
         std::memcpy(answer.refused.holder_text, lease().holder_text, wire::kHolderTextBytes);
     }
     return answer;
@@ -269,173 +252,6 @@ bool Volume::close_session(const std::shared_ptr<VolumeSession>& session,
     return true;
 }
 
-// ---- The lease -------------------------------------------------------------------------------------------
-
-// Whether the lease is free for `asker`. A holder that stands in the way is fenced by grant_lease(); what a process
-// has mapped can only be taken away with the process, so that one is ended first.
-Volume::LeaseTurn Volume::may_take_lease(const VolumeSession* asker, const PeerProcess* asking,
-                                         bool force, uint64_t now_ns,
-                                         std::shared_ptr<PeerProcess>& ending) {
-    const SessionPointer holder = find_holder();
-    if (!holder || holder.get() == asker) {
-        return LeaseTurn::yes;
-    }
-    // Who has the memory mapped is known to be gone, without waiting for silence.
-    const std::shared_ptr<PeerProcess>& process = holder->process();
-    if (process && process->is_gone()) {
-        return LeaseTurn::yes;
-    }
-    if (!force && silence_ns(*holder, now_ns) < uint64_t{options_.lease_timeout_ms} * 1'000'000) {
-        return LeaseTurn::held;
-    }
-    if (!process) {
-        return LeaseTurn::yes;
-    }
-    // Who asks for the lease while an earlier session of the same process has it is not killed for that.
-    const bool is_asking = asking != nullptr && asking->id() == process->id() &&
-                           asking->start_ticks() == process->start_ticks();
-    if (!options_.shm_kills || is_asking || !process->may_be_ended()) {
-        return LeaseTurn::held;
-    }
-    ending = process;
-    if (process->is_ending()) {
-        return LeaseTurn::when_process_is_gone;
-    }
-    // Not for a grant that is not going to be, nor for somebody who does not wait for it any more.
-    if (!directory_.save(state_).ok()) {
-        host::log(
-            host::LogLevel::error,
-            ("volume " + name_ +
-             ": the state cannot be saved, so nobody gets the lease, and its holder is left alone")
-                .c_str());
-        return LeaseTurn::cannot_be_granted;
-    }
-    if (asker != nullptr && !asker->has_paths()) {
-        return LeaseTurn::held;
-    }
-    host::log(host::LogLevel::warning,
-              ("volume " + name_ + ": process " + std::to_string(process->id()) +
-               " has its memory mapped and is killed, as its lease is taken over")
-                  .c_str());
-    count(counters_.kills);
-    process->end();
-    return LeaseTurn::when_process_is_gone;
-}
-
-// The order matters: an epoch is durable before the old holder is told, and the old holder is shut out before
-// the new one is let in.
-Result<void> Volume::grant_lease(VolumeSession& session, const char* holder_text) {
-    VolumeState next = state_;
-    next.epoch++;
-    const Result<void> saved = directory_.save(next);
-    if (!saved.ok()) {
-        host::log(
-            host::LogLevel::error,
-            ("volume " + name_ + ": the state cannot be saved, so nobody gets the lease").c_str());
-        return saved.error();
-    }
-    state_.epoch = next.epoch;
-    if (const SessionPointer holder = find_holder()) {
-        fence(*holder);
-    }
-    wire::LeaseRecord& record = lease();
-    store_release(record.epoch, uint64_t{0});
-    store_release(record.is_flushed, uint32_t{0});
-    store_release(header_->epoch, next.epoch);
-    record.session_id = session.id();
-    std::memcpy(record.client_uuid, session.place().client_uuid, 16);
-    record.granted_realtime_ns = host::realtime_ns();
-    const std::string text = printable(holder_text, wire::kHolderTextBytes - 1);
-    std::memset(record.holder_text, 0, sizeof(record.holder_text));
-    std::memcpy(record.holder_text, text.data(), text.size());
-    session.place().record->epoch = next.epoch;
-    store_release(record.epoch, next.epoch);
-    for (const auto& [id, each] : sessions_) {
-        update_access(*each);
-    }
-    return {};
-}
-
-// Whether who gets the lease now has to flush what others have written.
-bool Volume::may_be_unflushed() const {
-    return header_->durability == static_cast<uint8_t>(Durability::power) &&
-           lease().is_flushed == 0;
-}
-
-void Volume::fence(VolumeSession& session) {
-    wire::Notice notice{};
-    notice.epoch = state_.epoch;
-    notice.data_bytes = state_.data_bytes;
-    notice.reason = static_cast<uint8_t>(wire::NoticeReason::fenced);
-    session.fence(notice);
-    store_release(session.place().record->state, static_cast<uint32_t>(wire::SessionState::fenced));
-    count(counters_.fences);
-    const std::string holder = printable(lease().holder_text, wire::kHolderTextBytes);
-    host::log(host::LogLevel::warning,
-              ("volume " + name_ + ": the lease of \"" + holder + "\" is taken over").c_str());
-}
-
-void Volume::clear_lease() {
-    wire::LeaseRecord& record = lease();
-    store_release(record.epoch, uint64_t{0});
-    record.session_id = 0;
-    std::memset(record.holder_text, 0, sizeof(record.holder_text));
-}
-
-Volume::LeaseAnswer Volume::request_lease(const std::shared_ptr<VolumeSession>& session,
-                                          uint8_t flags, uint64_t now_ns,
-                                          const PeerProcess* asking) {
-    MutexLock lock(mutex_);
-    forgive_own_pause(now_ns);
-    LeaseAnswer answer;
-    wire::LeaseReply& reply = answer.reply;
-    reply.epoch = state_.epoch;
-    const auto refused = [&](wire::RefusalReason reason) {
-        count(counters_.sessions_refused[static_cast<size_t>(reason)]);
-        reply.reason = static_cast<uint8_t>(reason);
-        return answer;
-    };
-    if (stopping_) {
-        return refused(wire::RefusalReason::stopping);
-    }
-    if (session->is_fenced() || find(session->id()) != session) {
-        return refused(wire::RefusalReason::fenced);
-    }
-    const uint8_t granted_flags = may_be_unflushed() ? wire::lease_flag::inherits_unflushed : 0;
-    if (find_holder() == session) {
-        // Its answer was lost, and what was in that: to flush once too often does no harm.
-        reply.flags = granted_flags;
-        return answer;
-    }
-    // Also when it waits: should the process not end in time, this is what the caller says.
-    std::memcpy(reply.holder_text, lease().holder_text, wire::kHolderTextBytes);
-    const bool force = (flags & wire::open_flag::force) != 0;
-    switch (may_take_lease(session.get(), asking, force, now_ns, answer.ending)) {
-        case LeaseTurn::yes:
-            break;
-        case LeaseTurn::held:
-            answer.ending.reset();
-            return refused(wire::RefusalReason::held);
-        case LeaseTurn::cannot_be_granted:
-            answer.ending.reset();
-            return refused(wire::RefusalReason::no_room);
-        case LeaseTurn::when_process_is_gone:
-            reply.reason = static_cast<uint8_t>(wire::RefusalReason::held);
-            return answer;
-    }
-    std::memset(reply.holder_text, 0, sizeof(reply.holder_text));
-    const std::string text =
-        session->holder_text().empty()
-            ? "client " + to_hexadecimal(ByteSpan(session->place().client_uuid, 16))
-            : session->holder_text();
-    if (!grant_lease(*session, text.c_str()).ok()) {
-        return refused(wire::RefusalReason::no_room);
-    }
-    reply.epoch = state_.epoch;
-    reply.flags = granted_flags;
-    return answer;
-}
-
 // ---- Records ---------------------------------------------------------------------------------------------
 
 wire::SessionRecord* Volume::record_at(uint32_t index) const {
@@ -474,7 +290,7 @@ bool Volume::find_place(uint32_t& index, uint64_t now_ns) {
     const SessionPointer holder = find_holder();
     for (const auto& [id, session] : sessions_) {
         const bool is_silent =
-            silence_ns(*session, now_ns) >= uint64_t{options_.lease_timeout_ms} * 1'000'000;
+            session->silence_ns(now_ns) >= uint64_t{options_.lease_timeout_ms} * 1'000'000;
         if (session != holder && is_silent && !session->has_paths() &&
             (!oldest || session->last_heard_ns() < oldest->last_heard_ns())) {
             oldest = session;

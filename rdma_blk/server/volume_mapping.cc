@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // The memory of a volume for processes of this host (shm).
 #include "rdma_blk/server/volume.h"
+#include "rdma_blk/wire/store_release.h"
 
 namespace tiffin::rdma_blk {
 
@@ -35,8 +36,7 @@ Volume::Mapping Volume::map(const std::shared_ptr<VolumeSession>& session, uint3
         // Before the process can have the memory, so that a server that starts again knows of it.
         wire::SessionRecord& record = *session->place().record;
         record.process_start_ticks = process->start_ticks();
-        __atomic_store_n(&record.process_id, static_cast<uint32_t>(process->id()),
-                         __ATOMIC_RELEASE);
+        store_release(record.process_id, static_cast<uint32_t>(process->id()));
         session->set_process(process);
     }
     mapping.is_granted = true;

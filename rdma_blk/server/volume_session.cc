@@ -8,6 +8,7 @@
 #include "fs/vfs/host.h"
 #include "rdma_blk/transport/shm/unit_copy.h"
 #include "rdma_blk/wire/parse.h"
+#include "rdma_blk/wire/store_release.h"
 
 namespace tiffin::rdma_blk {
 namespace {
@@ -251,7 +252,7 @@ VolumeSession::OpenResult VolumeSession::open_incarnation(const wire::SessionOpe
         return opened.error() == Error::estale ? OpenResult::stale : OpenResult::malformed;
     }
     forget_waiting();
-    __atomic_store_n(&place_.record->incarnation, open.incarnation, __ATOMIC_RELEASE);
+    store_release(place_.record->incarnation, open.incarnation);
     paths_.push_back(path);
     update_busy();
     return OpenResult::opened;

@@ -76,6 +76,10 @@ class VolumeSession : public std::enable_shared_from_this<VolumeSession> {
     void path_lost(const SessionPath& path);
     void heard(uint64_t now_ns) { last_heard_ns_.store(now_ns, std::memory_order_relaxed); }
     uint64_t last_heard_ns() const { return last_heard_ns_.load(std::memory_order_relaxed); }
+    uint64_t silence_ns(uint64_t now_ns) const {
+        const uint64_t heard_ns = last_heard_ns();
+        return now_ns > heard_ns ? now_ns - heard_ns : 0;
+    }
 
     // ---- From the volume, which serialises these ----
 

@@ -5,6 +5,7 @@
 
 #include "rdma_blk/server/volume.h"
 #include "rdma_blk/wire/hexadecimal.h"
+#include "rdma_blk/wire/store_release.h"
 
 namespace tiffin::rdma_blk {
 namespace {
@@ -180,8 +181,7 @@ Result<void> Volume::recover_sessions(uint64_t now_ns) {
                                (record.epoch != 0 && record.epoch != state_.epoch);
         if (is_fenced) {
             session->fence(wire::Notice{});
-            __atomic_store_n(&record.state, static_cast<uint32_t>(wire::SessionState::fenced),
-                             __ATOMIC_RELEASE);
+            store_release(record.state, static_cast<uint32_t>(wire::SessionState::fenced));
         }
     }
     return {};

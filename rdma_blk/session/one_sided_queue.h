@@ -73,8 +73,8 @@ class OneSidedQueue {
     // The connection has been destroyed. What was posted is queued again in front of all others, but for atomics and
     // what is late at `now_ns`: these may have been executed, and are unknown. So is what was ordered behind them.
     void broken(uint64_t now_ns);
-    // The end: what was posted at any time is unknown, the rest not executed. The connection has been destroyed. What the control
-    // connection has completes by finish_control().
+    // The end: what was posted at any time is unknown, the rest not executed. The connection has been destroyed. What
+    // the control connection has completes by finish_control().
     void fail_all(Error error);
 
     uint64_t completed(Outcome outcome) const { return completed_[static_cast<size_t>(outcome)]; }

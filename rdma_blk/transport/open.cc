@@ -77,7 +77,8 @@ Opened open_sdr(const RemoteAddress& address, const OpenOptions& options, const 
     return std::unique_ptr<RemoteMemory>(memory.release());
 }
 
-// rc where this host has a device, the server offers it and it works, else tcp; what is encrypted goes over tcp. `why_not_shm`: of static storage.
+// rc where this host has a device, the server offers it and it works, else tcp; what is encrypted goes over tcp.
+// `why_not_shm`: of static storage.
 Opened open_over_network(const RemoteAddress& address, const OpenOptions& options,
                          const char* why_not_shm, ConnectionListener* listener, Holder& holder,
                          std::string& problem) {

@@ -56,13 +56,13 @@ bool parse_sdr_scheme(const char* text, SdrScheme& scheme);
 // Opens a session and returns its memory. Automatic: shm when `host` is this one and the volume's socket serves it,
 // rc when both ends can, something comes through it, and OpenOptions::encrypt is not set, else tcp;
 // ConnectionInfo::transport_reason says why. Blocks until the server has answered,
-// at most some seconds. `listener` may be nullptr and must live until close(); `holder` says who has the lease after ebusy;
-// `problem` gets one line for people after any error.
+// at most some seconds. `listener` may be nullptr and must live until close(); `holder` says who has the lease after
+// ebusy; `problem` gets one line for people after any error.
 //
 // Errors: eacces (wrong key or no such volume: the server does not say which), ebusy (somebody else has
 // the lease), erofs, enospc (the server is full), estale, eopnotsupp (no such transport here, or it does not
-// work), einval (options out of their bounds, or that the transport cannot keep: encrypt over rc), enomem, etimedout, enxio (no such host), eio (cannot be reached), eproto (no memory
-// server answers there).
+// work), einval (options out of their bounds, or that the transport cannot keep: encrypt over rc or sdr), enomem, etimedout,
+// enxio (no such host), eio (cannot be reached), eproto (no memory server answers there).
 Result<std::unique_ptr<RemoteMemory>> open_remote_memory(const RemoteAddress& address,
                                                          const OpenOptions& options,
                                                          ConnectionListener* listener,

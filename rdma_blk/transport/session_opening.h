@@ -32,9 +32,10 @@ struct OpeningAnswer {
 };
 
 // Opens a session if facts.session_id is 0, else resumes it in incarnation facts.incarnation, which the caller
-// has raised for this attempt: an earlier one may have been accepted without our knowing. `entries`: what RequestSlots::fill_outstanding() gave, for resuming. `outcomes` has room for
-// wire::kMaxSlots bytes and gets opened.outstanding_count. What is returned has been checked against what was
-// asked for. Errors: those of ClientConnection::exchange().
+// has raised for this attempt: an earlier one may have been accepted without our knowing. `entries`: what
+// RequestSlots::fill_outstanding() gave, for resuming. `outcomes` has room for wire::kMaxSlots bytes and gets
+// opened.outstanding_count. What is returned has been checked against what was asked for. Errors: those of
+// ClientConnection::exchange().
 Result<OpeningAnswer> open_session(ClientConnection& connection, const OpenOptions& options,
                                    const SessionFacts& facts, uint64_t next_sequence,
                                    Span<const wire::OutstandingEntry> entries,

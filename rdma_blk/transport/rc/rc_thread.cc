@@ -10,14 +10,13 @@
 
 #include "rdma_blk/transport/back_off.h"
 #include "rdma_blk/transport/rc/rc_memory.h"
+#include "rdma_blk/transport/time_units.h"
 #include "rdma_blk/wire/control_area.h"
 #include "rdma_blk/wire/parse.h"
 
 namespace tiffin::rdma_blk {
 namespace {
 
-constexpr uint64_t kMillisecondNs = 1'000'000;
-constexpr uint64_t kSecondNs = 1'000 * kMillisecondNs;
 // While something is posted and nobody leads: how late its failure may be noticed.
 constexpr uint64_t kLookNs = 20 * kMillisecondNs;
 

@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "rdma_blk/transport/rc/rc_memory.h"
+#include "rdma_blk/transport/time_units.h"
 
 namespace tiffin::rdma_blk {
 namespace {
 
-constexpr uint64_t kMillisecondNs = 1'000'000;
 constexpr uint64_t kLeadSleepNs = 20 * kMillisecondNs;
 constexpr uint64_t kPathTimeoutNs = 90'000 * kMillisecondNs;
 

@@ -9,10 +9,11 @@
 #include <new>
 #include <utility>
 
+#include "rdma_blk/transport/time_units.h"
+
 namespace tiffin::rdma_blk {
 namespace {
 
-constexpr uint64_t kMillisecondNs = 1'000'000;
 constexpr uint64_t kOpenTimeoutNs = 10'000 * kMillisecondNs;
 // Messages that are no requests: probes, lease, close.
 constexpr size_t kControlMessages = 16;

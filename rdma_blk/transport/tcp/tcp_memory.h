@@ -104,8 +104,8 @@ class TcpMemory final : public RemoteMemory, private Patience {
     uint32_t probe_interval_ms() const EXCLUDES(mutex_);
 
   private:
-    // A thread that submits may set a timer of the path of requests that who receives, asleep, does not know of: so long
-    // he sleeps at most.
+    // A thread that submits may set a timer of the path of requests that who receives, asleep, does not know of: so
+    // long he sleeps at most.
     static constexpr uint64_t kLongestPathSleepNs = 10'000'000;
 
     // What this transport keeps beside a slot.

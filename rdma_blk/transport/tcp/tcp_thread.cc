@@ -10,12 +10,11 @@
 
 #include "rdma_blk/transport/back_off.h"
 #include "rdma_blk/transport/tcp/tcp_memory.h"
+#include "rdma_blk/transport/time_units.h"
 
 namespace tiffin::rdma_blk {
 namespace {
 
-constexpr uint64_t kMillisecondNs = 1'000'000;
-constexpr uint64_t kSecondNs = 1'000 * kMillisecondNs;
 // While threads lead for themselves, the socket is not watched, as each answer would wake us, too. Then
 // an operation that nobody waits for is found after this time at most.
 constexpr uint64_t kLookNs = 20 * kMillisecondNs;

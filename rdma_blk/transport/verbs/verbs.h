@@ -118,7 +118,8 @@ class QueuePair {
     // Whatever has completed, in order; does not wait. One thread at a time, others may post.
     virtual size_t poll(Completion* completions, size_t capacity) = 0;
 
-    // To sleep (of one that was created to): arm(), poll() once more, then wait until the descriptor is readable, then disarm().
+    // To sleep (of one that was created to): arm(), poll() once more, then wait until the descriptor is readable,
+    // then disarm().
     virtual int event_descriptor() const = 0;
     virtual Result<void> arm() = 0;
     virtual void disarm() = 0;
