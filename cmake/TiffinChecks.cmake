@@ -7,12 +7,12 @@ function(tiffin_check_test name timeout_seconds)
     set_tests_properties(${name} PROPERTIES LABELS check TIMEOUT ${timeout_seconds})
 endfunction()
 
-tiffin_check_test(arrows 60 scripts/check-arrows)
-tiffin_check_test(docs 60 scripts/check-docs)
-tiffin_check_test(license 60 scripts/check-license)
-tiffin_check_test(format 60 scripts/format --check)
-tiffin_check_test(shell 60 scripts/check-shell)
-tiffin_check_test(manuals 60 scripts/check-manuals "${PROJECT_BINARY_DIR}/bin")
+tiffin_check_test(arrows 300 scripts/check-arrows)
+tiffin_check_test(docs 300 scripts/check-docs)
+tiffin_check_test(license 300 scripts/check-license)
+tiffin_check_test(format 300 scripts/format --check)
+tiffin_check_test(shell 300 scripts/check-shell)
+tiffin_check_test(manuals 300 scripts/check-manuals "${PROJECT_BINARY_DIR}/bin")
 
 # The long ones belong to the release build only, and run only as `ctest -C full`.
 if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT TIFFIN_SANITIZE)

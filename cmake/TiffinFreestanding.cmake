@@ -44,6 +44,6 @@ function(tiffin_freestanding)
         add_test(NAME freestanding
                  COMMAND "${check}" --host-header "${host_header}" --linked "${linked}" "${objects}"
                  COMMAND_EXPAND_LISTS)
-        set_tests_properties(freestanding PROPERTIES LABELS check TIMEOUT 60)
+        set_tests_properties(freestanding PROPERTIES LABELS check TIMEOUT 300)
     endif()
 endfunction()

@@ -65,8 +65,8 @@ class BlockDevice {
     // einval. Requests are not ordered among themselves: a submitter that
     // needs an order waits for the first completion. Reading what is being written gives any mix
     // of old and new units. Errors arrive in the completion: eio (also beyond the end), einval (not
-    // in whole write units), erofs, eopnotsupp (discard), etimedout (the outcome of a write is unknown until the connection is
-    // fenced; the device itself sees to it that the write never takes effect after that).
+    // in whole write units), erofs, eopnotsupp (discard), etimedout (the outcome of a write is unknown until the
+    // connection is fenced; the device itself sees to it that the write never takes effect after that).
     virtual void submit(IoRequest& request) = 0;
 
     // For a device that was opened to be read, and perhaps to be written later (a read-only mount

@@ -33,7 +33,7 @@ void release_pages(void* memory, size_t size_bytes);
 
 // The classes of locks, in the order in which they may be taken: a thread that holds a lock may
 // take only locks of a greater class, or of the same class with a greater nesting level. Hosts may
-// check this at run time (the user-space host does in debug builds). This list is the one place
+// check this at run time (the user-space host does in debug builds and under sanitizers). This list is the one place
 // where the project's lock order is written down; docs/design.md says what each class guards.
 enum class LockClass : uint8_t {
     session,          // a host's own locks, taken before any call into a file system

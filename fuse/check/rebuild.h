@@ -34,8 +34,8 @@ struct RebuildInput {
     bool drop_newest = false;
 };
 
-// Errors: enospc, eio, erofs, and eintr when the check was cancelled; `problem` then says what could not be done. What was on the device before
-// is then still in force.
+// Errors: enospc, eio, erofs, and eintr when the check was cancelled; `problem` then says what could not be done.
+// What was on the device before is then still in force.
 Result<void> rebuild(Context& context, const RebuildInput& input, std::string& problem);
 
 }  // namespace tiffin::check

@@ -43,7 +43,8 @@ OrProblem<DeviceAddress> parse_device_address(std::string_view text);
 std::optional<Problem> refuse_memory(std::string_view address);
 
 // Opens the device for this process alone (read_only: for readers alone); see MemoryDevice, FileDevice
-// and RemoteBlockDevice, which one writer and any readers may have open at once. The problem's text names the device and says what to do.
+// and RemoteBlockDevice, which one writer and any readers may have open at once. The problem's text names the device
+// and says what to do.
 //
 // Unmounting returns before the process that served the mount has closed the device, which takes
 // moments, or as long as a last checkpoint: this waits some seconds for such a process.

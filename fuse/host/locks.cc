@@ -55,9 +55,9 @@ void before_release(const void* lock) {
 }
 
 // Locks of these classes are held for less time than going to sleep and being woken takes, unless a node or a bitmap
-// has to be read or blocks are discarded: so who finds one taken looks a few times more first. Those of objects are held for whole operations: there sleeping is also
-// better for all, since whoever has the lock does several operations, with all they need in its processor's
-// cache, before the other one is awake.
+// has to be read or blocks are discarded: so who finds one taken looks a few times more first. Those of objects are
+// held for whole operations: there sleeping is also better for all, since whoever has the lock does several
+// operations, with all they need in its processor's cache, before the other one is awake.
 constexpr bool is_held_briefly(host::LockClass lock_class) {
     return lock_class >= host::LockClass::object_table &&
            lock_class != host::LockClass::maintenance && lock_class != host::LockClass::transaction;

@@ -40,8 +40,9 @@ class Readiness {
     int pipe_ = -1;
 };
 
-// Runs `serve` in a new process in the background and waits until it reports: nothing on success. Only the starter returns. The new process keeps no descriptors of its
-// starter but the standard ones. Call before any thread is started.
+// Runs `serve` in a new process in the background and waits until it reports: nothing on success. Only the starter
+// returns. The new process keeps no descriptors of its starter but the standard ones. Call before any thread is
+// started.
 std::optional<Problem> run_in_background(const std::function<int(Readiness&)>& serve);
 
 // What a process needs that other processes' memory depends on; as far as it is permitted.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // Goal: what an operation costs does not grow with what is there already: in the last tenth of many at most
 // half as much again as in the first. Method: counts, no clock: nodes of the tree visited (a tree that has grown
-// by a level is granted that), requests to the device and allocations. bench/scale measures the same with a million files on a
-// mount, in seconds.
+// by a level is granted that), requests to the device and allocations. bench/scale measures the same with a million
+// files on a mount, in seconds.
 #include <gtest/gtest.h>
 
 #include <algorithm>

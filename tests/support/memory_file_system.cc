@@ -272,8 +272,8 @@ Result<vfs::Attributes> MemoryFileSystem::set_attributes(const vfs::Caller& /*ca
     TRY(check_writable());
     Node* node = TRY(find(id));
     auto has = [&](uint32_t bit) { return (change.valid & bit) != 0; };
-    // Append-only files take no other change than times "now" and the loss of privileges. A host that sends the times of writes
-    // that were legal when they were made is not refused.
+    // Append-only files take no other change than times "now" and the loss of privileges. A host that sends the times
+    // of writes that were legal when they were made is not refused.
     constexpr uint32_t kNow = Change::access_now_bit | Change::modification_now_bit;
     constexpr uint32_t kTimesOfWrites = Change::modification_time_bit | Change::change_time_bit;
     bool sent_back = change.valid == kTimesOfWrites;

@@ -6,8 +6,8 @@
 //
 // A frame is submitted only after the data that its transactions name has been written
 // (transactions are appended after their data writes completed; commit() flushes a volatile device
-// cache before and after the frame, all in one round trip where the device can). At most one frame is under way: so a valid frame behind an
-// invalid one proves that an acknowledged frame is damaged, while an invalid last one is what a
+// cache before and after the frame, all in one round trip where the device can). At most one frame is under way: so a
+// valid frame behind an invalid one proves that an acknowledged frame is damaged, while an invalid last one is what a
 // power failure leaves.
 //
 // After a failed write the journal is dead: every later commit fails with eio, nothing is written

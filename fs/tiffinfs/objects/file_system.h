@@ -86,6 +86,8 @@ class TiffinFileSystem final : public vfs::FileSystem, private SpaceReclaimer {
     Result<size_t> write(vfs::NodeId node, vfs::Handle handle, uint64_t offset_bytes,
                          Span<const vfs::IoVector> buffers, uint32_t flags) override;
     Result<void> fsync(vfs::NodeId node, bool data_only) override;
+
+    // operations_lower_write.cc
     Result<void> prepare_write(vfs::NodeId node, uint64_t offset_bytes, uint64_t length_bytes,
                                uint32_t flags, vfs::WriteGrant& grant) override;
     Result<void> commit_write(vfs::WriteGrant& grant, Span<const uint32_t> checksums,

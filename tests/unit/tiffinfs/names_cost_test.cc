@@ -37,9 +37,9 @@ class LargeDirectory : public testing::Test {
 
     static std::string name(uint64_t number) { return "entry-" + std::to_string(number); }
 
-    // The median number of descents of many such operations, rounded up. None may make much more than twice as many, wherever
-    // the random hashes have put the boundaries of leaves. A checkpoint comes first, so that the background thread,
-    // whose visits would be counted as well, has no reason to make one in the middle.
+    // The median number of descents of many such operations, rounded up. None may make much more than twice as many,
+    // wherever the random hashes have put the boundaries of leaves. A checkpoint comes first, so that the background
+    // thread, whose visits would be counted as well, has no reason to make one in the middle.
     uint64_t descents(const std::function<void(uint64_t number)>& operation) {
         EXPECT_TRUE(volume_.volume().checkpoint().ok());
         std::vector<uint64_t> counts;
