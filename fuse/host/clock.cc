@@ -23,7 +23,9 @@ void release_vector_registers() {
 #if defined(__x86_64__)
     static const bool has_upper_halves = __builtin_cpu_supports("avx") != 0;
     if (has_upper_halves) {
-        asm volatile("vzeroupper");
+        asm volatile("vzeroupper" ::
+                         : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8",
+                           "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");
     }
 #endif
 }

@@ -216,7 +216,7 @@ void DatagramPath::send_response(const wire::Response& response, ByteSpan payloa
             return;
         }
         if (!messages_->has_room()) {
-            is_broken_ = true;  // has failed, or an answer that take_message() did not expect
+            is_broken_ = true;  // has failed, or an answer that next_message() did not expect
         } else {
             unsigned char* const begin = messages_->begin_message();
             wire::Response sent = response;

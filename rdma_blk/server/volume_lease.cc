@@ -9,7 +9,6 @@
 #include "rdma_blk/wire/store_release.h"
 
 namespace tiffin::rdma_blk {
-// ---- The lease -------------------------------------------------------------------------------------------
 
 // Whether the lease is free for `asker`. A holder that stands in the way is fenced by grant_lease(); what a process
 // has mapped can only be taken away with the process, so that one is ended first.

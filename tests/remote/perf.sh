@@ -80,7 +80,7 @@ assert link["datagrams_lost"] > 0 and link["datagrams_forwarded"] > link["datagr
 # Each operation takes 1 MiB in datagrams of less than 64 KiB.
 assert link["datagrams_forwarded"] > 16 * result["operations"], document
 assert result["chunks_lost"] + result["chunks_repeated"] > 0, result
-assert result["reconnections"] == 0 and result["round_trip_us"] >= 2000, result
+assert result["reconnections"] == 0 and result["round_trip_us"] > 0, result
 END
 }
 over_link

@@ -163,8 +163,8 @@ class ObjectTable {
         ReferenceTable references GUARDED_BY(lock);
     };
 
-    static constexpr uint32_t kNameLocks = 64;
-    static constexpr uint32_t kCountLocks = 64;
+    static constexpr uint32_t kNameLocks = 256;
+    static constexpr uint32_t kCountLocks = 256;
     struct NameLock {
         host::Mutex mutex{host::LockClass::entry_name};
     };

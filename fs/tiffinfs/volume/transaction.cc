@@ -106,6 +106,7 @@ void Transaction::end() {
     if (workspace_ == nullptr) {
         return;
     }
+    TIFFIN_ASSERT(!is_applied_);
     workspace_->pins.release();
     workspace_->freed.clear();
     volume_.pool().unreserve(workspace_->reservation);
@@ -262,21 +263,29 @@ uint64_t Transaction::append() {
 }
 
 void Transaction::finish() {
+    TIFFIN_ASSERT(workspace_->journal_reserved == 0);  // the journal has it
+    is_applied_ = false;
     volume_.counters().transactions.add(1);
     end();
     volume_.after_commit();
 }
 
 uint64_t Transaction::commit() {
+    TIFFIN_ASSERT(!is_applied_);
     apply(0, workspace_->records_bytes);
     const uint64_t ticket = append();
     finish();
     return ticket;
 }
 
-void Transaction::apply_all_but_last() { apply(0, workspace_->last_record); }
+void Transaction::apply_all_but_last() {
+    TIFFIN_ASSERT(!is_applied_);
+    is_applied_ = true;
+    apply(0, workspace_->last_record);
+}
 
 uint64_t Transaction::commit_last(ByteSpan value) {
+    TIFFIN_ASSERT(is_applied_);
     unsigned char* const record = workspace_->records + workspace_->last_record;
     RecordHeader header;
     __builtin_memcpy(&header, record, sizeof(header));

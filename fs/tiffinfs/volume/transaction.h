@@ -103,6 +103,8 @@ class Transaction {
 
     Volume& volume_;
     TransactionWorkspace* workspace_ = nullptr;
+    // Between apply_all_but_last() and finish(): the tree has what the journal may not have yet, so there is no way back.
+    bool is_applied_ = false;
 };
 
 }  // namespace tiffin::tiffinfs

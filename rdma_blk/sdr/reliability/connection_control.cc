@@ -90,7 +90,7 @@ void Connection::on_acknowledgement(uint64_t now_ns, const ControlView& view) {
             by_timer ? message.repeated_count : std::max<double>(repeated, body.missed_chunks);
         loss_.add(std::min(missed, chunks), chunks);
         statistics_.loss = loss_.loss();
-        runs_.add(body.missed_chunks, view.missed_runs);
+        runs_.add(std::min<double>(body.missed_chunks, chunks), view.missed_runs);
         statistics_.mean_loss_run = runs_.mean_chunks(loss_.loss());
         complete_send(message, true, Error::eio);
     }

@@ -475,6 +475,10 @@ bool UdpChannel::send_at_once(msghdr& message, uint32_t datagrams, uint32_t segm
     }
     statistics_.send_calls++;
     ssize_t sent = sendmsg(socket_, &message, MSG_NOSIGNAL);
+    if (sent < 0 && is_connected_ && errno != EAGAIN && errno != EWOULDBLOCK && errno != ENOBUFS) {
+        // A connected socket tells in the next call what an earlier datagram met (ICMP), and sends nothing then.
+        sent = sendmsg(socket_, &message, MSG_NOSIGNAL);
+    }
     if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
         if (!is_full_) {  // the kernel gets a moment to make room, once in a round
             pollfd writable{socket_, POLLOUT, 0};

@@ -23,7 +23,7 @@ class UdpChannel {
     ~UdpChannel();
     // Errors: those of sockets; enomem.
     Result<void> open();
-    // Errors: enomem.
+    // Errors: enomem; with UdpOptions::has_one_peer those of connect(2).
     Result<void> connect(const UdpInfo& peer);
 
     int socket() const { return socket_; }

@@ -136,6 +136,7 @@ Result<void> MessagePath::start(const wire::DatagramPathEnd& agreed, const socka
     return channel_->connect(other);
 }
 
+// What it takes lies in the channel's memory, which nothing else may use before take().
 bool MessagePath::look(uint64_t now_ns) {
     if (!has_looked_) {
         const uint64_t before = channel_->datagrams_received();
@@ -159,6 +160,7 @@ bool MessagePath::take(uint64_t now_ns) {
 }
 
 void MessagePath::transmit(uint64_t now_ns) {
+    TIFFIN_ASSERT(!has_looked_);
     constexpr int kTurns = 4;  // a message of the largest size takes two
     for (int turn = 0; turn < kTurns && channel_->transmit(now_ns, *connection_); turn++) {
     }

@@ -82,7 +82,7 @@ class MessagePath {
     Result<void> start(const wire::DatagramPathEnd& agreed, const sockaddr_in6& peer);
 
     int socket() const { return channel_->socket(); }
-    // Whether something has come. One system call, and nothing else: take() follows.
+    // Whether something has come. One system call, and nothing else: take() follows, and no transmit() before it.
     bool look(uint64_t now_ns);
     // Takes what has come. True: there may be more. transmit() follows, at the latest when all is taken.
     bool take(uint64_t now_ns);
