@@ -30,7 +30,7 @@ void Connection::on_data(uint64_t now_ns, const DataRun& run) {
     const QueuePair::ReceiveSlot& slot = *queue_pair_->receive_slot(run.message_number);
     Receiving& message = receiving(run.message_number);
     note_arrival(now_ns, run, slot, message);
-    if (run.kind == PacketKind::parity) {
+    if (run.kind == PacketKind::parity && slot.scheme.is_erasure()) {
         on_parity(now_ns, run, slot, message);
     } else if (message.parity != ParityStore::kNone && arrival.new_packets > 0) {
         decode_touched(run, slot, message);

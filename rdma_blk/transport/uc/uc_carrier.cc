@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <new>
@@ -139,7 +140,8 @@ UcInfo Carrier::info_get() const {
 }
 
 Result<void> Carrier::start(const UcInfo& peer) {
-    if (peer.layout != layout_ || peer.receive_depth < kMinReceiveDepth) {
+    if (peer.layout != layout_ || peer.receive_depth < kMinReceiveDepth ||
+        peer.receive_depth > kMaxReceiveDepth) {
         return Error::einval;
     }
     const uint8_t mtu = std::min(peer.data.mtu, data_->address().mtu);
@@ -265,25 +267,30 @@ Carrier::Turn Carrier::serve() {
     const uint64_t now_ns = host::monotonic_ns();
     if (!statistics_.has_failed && !serve_device(now_ns, turn).ok()) {
         statistics_.has_failed = true;
+        turn.has_changed = true;
     }
-    // An endpoint whose device has failed still has timers: it finds out that nobody answers.
+    // An endpoint whose device has failed still has timers: one that sends finds out that nobody answers.
     if (endpoint_.next_timer_ns() <= now_ns) {
         endpoint_.on_timer(now_ns);
         turn.has_changed = true;
     }
     if (!statistics_.has_failed && !transmit(now_ns, turn).ok()) {
         statistics_.has_failed = true;
+        turn.has_changed = true;
     }
     const uint64_t timer_ns = endpoint_.next_timer_ns();
+    // Feedback that finds no room waits for a completion, which wakes the thread.
+    const uint64_t feedback_ns =
+        sender_->has_room_for_feedback() ? receiver_.feedback_ns() : sdr::kNoTimer;
     if (statistics_.has_failed) {
         turn.next_ns = std::max(timer_ns, now_ns + kBlockedRetryNs);
     } else if (is_blocked_) {
         // What the endpoint has to send waits for a completion, feedback or this.
         const uint64_t blocked_ns =
             std::max(std::min(timer_ns, sender_->timeout_at_ns()), now_ns + kBlockedRetryNs);
-        turn.next_ns = std::min(blocked_ns, receiver_.feedback_ns());
+        turn.next_ns = std::min(blocked_ns, feedback_ns);
     } else {
-        turn.next_ns = std::min(timer_ns, receiver_.feedback_ns());
+        turn.next_ns = std::min(timer_ns, feedback_ns);
     }
     if (turn.has_changed || turn.has_taken) {
         changes_++;
@@ -314,7 +321,11 @@ Result<void> Carrier::take_datagrams(uint64_t now_ns, Turn& turn) {
             }
             const unsigned char* bytes =
                 datagrams_.at(0) + completion.id * sdr::kMaxUcDatagramBytes;
-            take_datagram(now_ns, ByteSpan(bytes, completion.size_bytes));
+            if (completion.has_immediate || completion.size_bytes > sdr::kMaxUcDatagramBytes) {
+                statistics_.datagrams_refused++;
+            } else {
+                take_datagram(now_ns, ByteSpan(bytes, completion.size_bytes));
+            }
             TRY(post_datagram_receive(completion.id));
         }
         turn.has_taken = turn.has_taken || count > 0;
@@ -368,7 +379,14 @@ Result<void> Carrier::take_packets(uint64_t now_ns, Turn& turn) {
             }
             if (completion.is_receive) {
                 receives++;
-                receiver_.on_immediate(now_ns, completion.immediate, endpoint_);
+                // A write of nothing needs no key on some devices, and a send says nothing of packets.
+                if (completion.has_immediate && completion.size_bytes > 0 &&
+                    completion.size_bytes <= layout_.packet_bytes) {
+                    receiver_.on_immediate(now_ns, completion.immediate, endpoint_);
+                } else {
+                    statistics_.packets_received++;
+                    statistics_.packets_stray++;
+                }
             } else if (completion.id == UcReceiver::kBindId) {
                 receiver_.on_bound();
             } else {
@@ -408,22 +426,33 @@ Result<void> Carrier::transmit(uint64_t now_ns, Turn& turn) {
     return {};
 }
 
+// What the endpoint does not tell is bounded at least, as its own is: sizes are computed from it.
+bool is_valid(const UcOptions& options, const sdr::Endpoint& endpoint) {
+    const sdr::QueuePairAttributes& queue_pair = options.queue_pair;
+    const bool is_bounded =
+        queue_pair.channel_count == 1 && queue_pair.packet_bytes >= sdr::kMinPacketBytes &&
+        queue_pair.packet_bytes <= sdr::kMaxPacketBytes &&
+        queue_pair.packets_per_chunk_log2 <= sdr::kMaxPacketsPerChunkLog2 &&
+        std::has_single_bit(queue_pair.max_messages) && queue_pair.max_message_bytes >= 1 &&
+        queue_pair.max_message_bytes <=
+            uint64_t{sdr::kMaxPacketsPerMessage} * queue_pair.packet_bytes;
+    return is_bounded && options.receive_depth >= kMinReceiveDepth &&
+           options.receive_depth <= kMaxReceiveDepth &&
+           (endpoint.packet_bytes() == 0 || endpoint.packet_bytes() == queue_pair.packet_bytes) &&
+           (endpoint.channel_count() == 0 || endpoint.channel_count() == 1);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<UcCarrier>> UcCarrier::create(sdr::Endpoint& endpoint, verbs::Device& device,
                                                      const UcOptions& options) {
-    const sdr::QueuePairAttributes& queue_pair = options.queue_pair;
-    if (options.receive_depth < kMinReceiveDepth || options.receive_depth > kMaxReceiveDepth ||
-        queue_pair.channel_count != 1 || queue_pair.packet_bytes < sdr::kMinPacketBytes ||
-        queue_pair.max_messages == 0 || queue_pair.max_message_bytes == 0 ||
-        (endpoint.packet_bytes() != 0 && endpoint.packet_bytes() != queue_pair.packet_bytes) ||
-        (endpoint.channel_count() != 0 && endpoint.channel_count() != 1)) {
+    if (!is_valid(options, endpoint)) {
         return Error::einval;
     }
     if (!device.capabilities().has_windows) {
         return Error::eopnotsupp;
     }
-    const sdr::LandingLayout layout = TRY(sdr::landing_layout(queue_pair, options.code));
+    const sdr::LandingLayout layout = TRY(sdr::landing_layout(options.queue_pair, options.code));
     auto* carrier = new (std::nothrow) Carrier(endpoint, device, options, layout);
     std::unique_ptr<UcCarrier> owner(carrier);
     if (carrier == nullptr) {

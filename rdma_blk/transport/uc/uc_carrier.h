@@ -36,7 +36,9 @@
 namespace tiffin::rdma_blk {
 
 struct UcOptions {
-    // Of the endpoint; packet_bytes is at most the MTU of the path (256, 512, ... 4096), channel_count is 1.
+    // Of the endpoint, all of it: of max_messages and max_message_bytes that cannot be checked, and packets of an
+    // endpoint that has more would find no place. packet_bytes is at most the MTU of the path (256, 512, ... 4096),
+    // channel_count is 1.
     sdr::QueuePairAttributes queue_pair;
     // Parity of messages with this erasure code has a place to land; that of others, where they need more, is not sent.
     sdr::SchemeChoice code{sdr::SchemeKind::erasure_mds, sdr::kDefaultDataChunks,
@@ -70,21 +72,24 @@ struct UcStatistics {
     uint64_t datagrams_refused = 0;
     uint64_t runs_late = 0;       // that the peer has sent of a generation that is over
     uint64_t windows_opened = 0;  // generations that have begun
-    bool has_failed = false;      // the device has: nothing is sent or received any more
+    // The device has: nothing is sent or received any more. An endpoint that sends finds out by its timers; one that
+    // only receives waits for nobody, so its owner looks here when wait() returns, which the failure wakes.
+    bool has_failed = false;
 };
 
 class UcCarrier {
   public:
-    // Takes all memory and the queue pairs. Endpoint and device outlive the carrier. Errors: einval (options out of range,
-    // or other than the endpoint's), e2big (see landing_layout()), eopnotsupp (the device has no windows of type 2B), enomem,
-    // eio (of the device: locked memory, for example).
+    // Takes all memory and the queue pairs. Endpoint and device outlive the carrier. Errors: einval (options out of
+    // range, or packet_bytes or channel_count other than the endpoint's), e2big (see landing_layout()), eopnotsupp (the
+    // device has no windows of type 2B), enomem, eio (of the device: locked memory, for example).
     static Result<std::unique_ptr<UcCarrier>> create(sdr::Endpoint& endpoint, verbs::Device& device,
                                                      const UcOptions& options);
     // Stops the thread.
     virtual ~UcCarrier() = default;
 
     virtual UcInfo info_get() const = 0;
-    // Errors: einval (the layouts differ), e2big (packets are larger than the path's MTU), eio, eagain or enomem (thread).
+    // Errors: einval (the layouts differ, or the peer's receive_depth is out of range), e2big (packets are larger than
+    // the path's MTU), eio, eagain or enomem (thread).
     virtual Result<void> start(const UcInfo& peer) = 0;
 
     virtual host::Mutex& mutex() = 0;

@@ -122,11 +122,15 @@ void UcReceiver::on_description(uint64_t now_ns, const sdr::UcHeader& header, By
         statistics_.datagrams_refused++;
         return;
     }
-    statistics_.datagrams_received++;
-    note_packet(now_ns, header.packet_number);
     DataRun& run = *parsed;
     run.packet_count = header.packet_count;
     const uint64_t generation = layout_.generation(run.message_number);
+    if (generation >= next_generation_ - (is_binding_ ? 1 : 0)) {
+        statistics_.datagrams_refused++;  // nobody has been told of receives of it
+        return;
+    }
+    statistics_.datagrams_received++;
+    note_packet(now_ns, header.packet_number);
     const auto index = static_cast<uint32_t>(generation % sdr::kUcArenas);
     if (!arenas_[index].is_open || arenas_[index].generation != generation) {
         report_late(now_ns, run, endpoint);
@@ -190,6 +194,11 @@ void UcReceiver::take_immediate(uint64_t now_ns, const sdr::UcImmediate& immedia
                                 sdr::Endpoint& endpoint) {
     const uint32_t index = immediate.generation % sdr::kUcArenas;
     const Description& known = description(index, immediate.message_id);
+    // The kind is said here, the scheme there: only together can they contradict each other.
+    if (immediate.is_parity && !known.run.scheme.is_erasure()) {
+        statistics_.packets_stray++;
+        return;
+    }
     const PacketKind kind = immediate.is_parity ? PacketKind::parity : PacketKind::data;
     const bool follows = collected_.packet_count > 0 && collected_.kind == kind &&
                          collected_.message_number == known.run.message_number &&

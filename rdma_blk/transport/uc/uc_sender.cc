@@ -92,14 +92,15 @@ const sdr::UcWindow* UcSender::window_of(const DataRun& run) const {
 }
 
 // The description goes first, so that the peer has rarely to wait for it. It goes alone where packets cannot be written:
-// when their generation is over, it tells the peer that its end was not heard of here.
+// when their generation is over, it tells the peer that its end was not heard of here. Those packets have no numbers: the
+// peer would miss them, and congestion control would take them for lost.
 Result<void> UcSender::send_run(uint64_t now_ns, const DataRun& run, const sdr::UcWindow* windows) {
     sdr::UcHeader description = header(run.kind, windows);
     description.packet_count = static_cast<uint16_t>(run.packet_count);
     sdr::DataHeader data = sdr::make_data_header(run, 0);
     data.flags = run.flags;  // of the last packet; with it they come in its immediate, too
     const sdr::UcWindow* window = window_of(run);
-    count(now_ns, 1 + uint64_t{run.packet_count});
+    count(now_ns, 1 + uint64_t{window != nullptr ? run.packet_count : 0});
     TRY(send_datagram(description, &data, sizeof(data)));
     if (window == nullptr) {
         statistics_.packets_homeless += run.packet_count;

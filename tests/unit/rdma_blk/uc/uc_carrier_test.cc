@@ -83,6 +83,21 @@ TEST_F(UcSetUpTest, PacketsOfOldGenerationsLandNowhere) {
 
 constexpr UcCase kImpatient{"", {SchemeKind::selective_repeat_nack, 0, 0}, 0, 0, 200'000'000};
 
+// Woken by each change; a condition that does not come true within a minute is a failure.
+template <typename IsTrue>
+void wait_until(UcCarrier& carrier, IsTrue is_true) {
+    const uint64_t end_ns = host::monotonic_ns() + 60'000'000'000;
+    for (uint64_t seen = 0; !is_true(carrier.statistics());) {
+        const uint64_t now_seen = carrier.wait(seen, 60'000'000);
+        ASSERT_TRUE(now_seen != seen || host::monotonic_ns() < end_ns);
+        seen = now_seen;
+    }
+}
+
+void wait_for_failure(UcCarrier& carrier) {
+    wait_until(carrier, [](const UcStatistics& now) { return now.has_failed; });
+}
+
 TEST_F(UcSetUpTest, APeerThatIsGoneIsNoticed) {
     UcEnds ends(kImpatient);
     ends.start(*left_, *right_);
@@ -100,7 +115,56 @@ TEST_F(UcSetUpTest, ADeviceThatFailsIsNoticed) {
     const sdr::Completion completion = ends.send_in_vain(ends.left());
     EXPECT_FALSE(completion.ok);
     EXPECT_EQ(completion.error, Error::etimedout);
-    EXPECT_TRUE(ends.left().carrier->statistics().has_failed);
+    wait_for_failure(*ends.left().carrier);  // of what was posted last nothing may be known yet
+}
+
+// It waits for nobody, so only the carrier can say it. What fails is the opening of the receive's window, when the thread
+// looks around by itself: nothing else is a change that would end a wait.
+TEST_F(UcSetUpTest, ADeviceThatFailsIsNoticedByWhoOnlyReceives) {
+    UcEnds ends(kImpatient);
+    ends.start(*left_, *right_);
+    network_.break_pairs();
+    ends.post_receive(ends.left());
+    wait_for_failure(*ends.left().carrier);
+    EXPECT_EQ(ends.left().carrier->statistics().windows_opened, 0U);
+}
+
+// By a peer that is no carrier: its immediate names a packet, but its bytes are not there.
+TEST_F(UcSetUpTest, AWriteOfNothingIsNoPacket) {
+    unsigned char datagram[sdr::kMaxUcDatagramBytes] = {};
+    UcEnds ends(kImpatient);
+    UcCarrier& carrier = ends.start_alone(*left_);
+    auto memory = right_->register_memory(datagram, sizeof(datagram), false).release_value();
+    auto data = right_->create_unreliable_queue_pair(4, 4).release_value();
+    auto control = right_->create_unreliable_queue_pair(4, 4).release_value();
+    const UcInfo own = carrier.info_get();
+    UcInfo peer = own;
+    peer.data = data->address();
+    peer.control = control->address();
+    ASSERT_TRUE(data->connect(own.data).ok());
+    ASSERT_TRUE(control->connect(own.control).ok());
+    verbs::Receive receive;
+    receive.piece = {datagram, sizeof(datagram), memory->local_key()};
+    ASSERT_TRUE(control->post_receives(&receive, 1).ok());
+    ASSERT_TRUE(carrier.start(peer).ok());
+    ends.post_receive(ends.left());
+    carrier.kick();
+    // What tells of the receive has the key.
+    wait_until(carrier, [](const UcStatistics& now) { return now.datagrams_sent > 0; });
+    verbs::Completion completion;
+    ASSERT_EQ(control->poll(&completion, 1), 1U);
+    sdr::UcHeader header;
+    std::memcpy(&header, datagram, sizeof(header));
+    ASSERT_NE(header.windows[0].key, 0U);
+    verbs::WorkRequest work;
+    work.kind = verbs::WorkKind::write_immediate;
+    work.remote_address = own.arenas[0];
+    work.remote_key = header.windows[0].key;
+    work.immediate = sdr::encode_immediate({});
+    ASSERT_TRUE(data->post(&work, 1).ok());
+    wait_until(carrier, [](const UcStatistics& now) { return now.packets_received == 1; });
+    EXPECT_EQ(carrier.statistics().packets_stray, 1U);
+    EXPECT_EQ(carrier.statistics().packets_held, 0U);
 }
 
 TEST_F(UcSetUpTest, OptionsThatCannotBeAreRefused) {
@@ -118,6 +182,16 @@ TEST_F(UcSetUpTest, OptionsThatCannotBeAreRefused) {
     options.queue_pair.packet_bytes = 512;  // not the endpoint's
     EXPECT_EQ(UcCarrier::create(*connection, *left_, options).error(), Error::einval);
     options.queue_pair.packet_bytes = 1024;
+    options.queue_pair.max_messages = 3;
+    EXPECT_EQ(UcCarrier::create(*connection, *left_, options).error(), Error::einval);
+    options.queue_pair.max_messages = 4;
+    options.queue_pair.packets_per_chunk_log2 = 32;
+    EXPECT_EQ(UcCarrier::create(*connection, *left_, options).error(), Error::einval);
+    options.queue_pair.packets_per_chunk_log2 = 0;
+    // In 32 bits its packets would be one.
+    options.queue_pair.max_message_bytes = (uint64_t{1024} << 32) + 1;
+    EXPECT_EQ(UcCarrier::create(*connection, *left_, options).error(), Error::einval);
+    options.queue_pair.max_message_bytes = 1 << 20;
     network_.max_registration_bytes = 4096;
     EXPECT_EQ(UcCarrier::create(*connection, *left_, options).error(), Error::eio);
     network_.max_registration_bytes = ~uint64_t{0};
@@ -140,6 +214,9 @@ TEST_F(UcSetUpTest, PeersThatDoNotFitAreRefused) {
     auto carrier = UcCarrier::create(*connection, *left_, options).release_value();
     UcInfo peer = carrier->info_get();
     peer.layout.max_messages = 8;
+    EXPECT_EQ(carrier->start(peer).error(), Error::einval);
+    peer = carrier->info_get();
+    peer.receive_depth = 65537;  // more than any carrier has
     EXPECT_EQ(carrier->start(peer).error(), Error::einval);
     peer = carrier->info_get();
     peer.data.mtu = 2;  // 512 bytes

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <list>
 #include <memory>
 #include <vector>
 
@@ -54,16 +55,23 @@ class UcEnds {
         ASSERT_TRUE(right_.carrier->start(left_.carrier->info_get()).ok());
     }
 
+    // The left end only, for a peer that is none of these ends; its carrier has yet to be started.
+    UcCarrier& start_alone(verbs::Device& left) {
+        context_ = sdr::context_create().release_value();
+        make(left_, left);
+        EXPECT_TRUE(left_.connection->connect(left_.connection->info_get()).ok());
+        return *left_.carrier;
+    }
+
     // Messages in both directions at once, `depth` of them on their way in each; sizes from one byte to the largest.
     void exchange(uint32_t messages, uint32_t depth) {
         const sdr::QueuePairAttributes attributes = queue_attributes();
-        const std::vector<unsigned char> source =
-            sdr::some_bytes(attributes.max_message_bytes + 64 * messages, 1);
+        exchanges_.emplace_back();
+        std::vector<unsigned char>& source = exchanges_.back().source;
+        source = sdr::some_bytes(attributes.max_message_bytes + 64 * messages, 1);
         const auto source_memory =
-            context_
-                ->mr_reg(MutableByteSpan(const_cast<unsigned char*>(source.data()), source.size()))
-                .release_value();
-        Direction directions[2];
+            context_->mr_reg(MutableByteSpan(source.data(), source.size())).release_value();
+        auto& directions = exchanges_.back().directions;
         directions[0].sender = directions[1].receiver = &left_;
         directions[1].sender = directions[0].receiver = &right_;
         for (Direction& direction : directions) {
@@ -98,10 +106,11 @@ class UcEnds {
         const auto memory = context_->mr_reg(MutableByteSpan(bytes, sizeof(bytes))).release_value();
         sdr::Completion completion;
         end.carrier->mutex().lock();
-        EXPECT_TRUE(end.connection->send_post(host::monotonic_ns(), memory, 0).ok());
+        const bool is_posted = end.connection->send_post(host::monotonic_ns(), memory, 0).ok();
         end.carrier->mutex().unlock();
         end.carrier->kick();
-        bool is_over = false;
+        EXPECT_TRUE(is_posted);
+        bool is_over = !is_posted;
         for (uint64_t seen = 0; !is_over;) {  // the test's own timeout ends a hang
             seen = end.carrier->wait(seen, 10'000);
             end.carrier->mutex().lock();
@@ -110,6 +119,18 @@ class UcEnds {
         }
         context_->mr_dereg(memory);
         return completion;
+    }
+
+    // One that nothing comes for. The carrier is not kicked.
+    void post_receive(End& end) {
+        exchanges_.emplace_back();
+        std::vector<unsigned char>& target = exchanges_.back().directions[0].target;
+        target.resize(queue_attributes().max_message_bytes);
+        const auto memory =
+            context_->mr_reg(MutableByteSpan(target.data(), target.size())).release_value();
+        end.carrier->mutex().lock();
+        EXPECT_TRUE(end.connection->recv_post(host::monotonic_ns(), memory).ok());
+        end.carrier->mutex().unlock();
     }
 
     static sdr::ReliabilityStatistics reliability(End& end) {
@@ -132,6 +153,10 @@ class UcEnds {
         uint32_t received = 0;
         uint32_t sent = 0;
         uint64_t seen = 0;  // of the sender's carrier
+    };
+    struct Exchange {
+        std::vector<unsigned char> source;
+        Direction directions[2];
     };
 
     // Of message n of an exchange: where it begins in the source, and how long it is.
@@ -224,6 +249,8 @@ class UcEnds {
 
     UcCase case_;
     std::unique_ptr<sdr::Context> context_;
+    // After a failure the carriers still read and write what an exchange has posted: it is kept until they have gone.
+    std::list<Exchange> exchanges_;
     End left_;
     End right_;
     uint64_t first_number_ = 0;  // of this exchange's messages

@@ -2,10 +2,12 @@
 // What becomes of immediates and descriptions, in any order and with any content.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 #include <vector>
 
+#include "rdma_blk/sdr/reliable_connection.h"
 #include "rdma_blk/transport/uc/uc_receiver.h"
 #include "tests/support/fake_network.h"
 
@@ -19,13 +21,16 @@ constexpr uint32_t kPacketBytes = 64;
 constexpr uint64_t kMessageBytes = uint64_t{40} * kPacketBytes;
 constexpr uint16_t kMaxMessages = 4;
 
-// Writes down what it is given, and reads all bytes of it.
+// Writes down what it is given, and reads all bytes of it; passes it on if there is somebody.
 class Recorder final : public sdr::Endpoint {
   public:
-    void on_data(uint64_t, const DataRun& run) override {
+    void on_data(uint64_t now_ns, const DataRun& run) override {
         runs.push_back(run);
         for (uint64_t index = 0; run.payload != nullptr && index < run.payload_bytes; index++) {
             sum += run.payload[index];
+        }
+        if (next != nullptr) {
+            next->on_data(now_ns, run);
         }
     }
     void on_control(uint64_t, ByteSpan) override {}
@@ -35,6 +40,7 @@ class Recorder final : public sdr::Endpoint {
 
     std::vector<DataRun> runs;
     uint64_t sum = 0;
+    sdr::Endpoint* next = nullptr;
 };
 
 class UcReceiverTest : public ::testing::Test {
@@ -44,14 +50,17 @@ class UcReceiverTest : public ::testing::Test {
         std::string problem;
         device_ = network_.open(address, problem).release_value();
         pair_ = device_->create_unreliable_queue_pair(16, 16).release_value();
+        layout_ =
+            sdr::landing_layout(attributes(), {sdr::SchemeKind::erasure_mds, 8, 2}).release_value();
+        receiver_ = std::make_unique<UcReceiver>(*device_, layout_);
+        ASSERT_TRUE(receiver_->open().ok());
+    }
+    static sdr::QueuePairAttributes attributes() {
         sdr::QueuePairAttributes attributes;
         attributes.packet_bytes = kPacketBytes;
         attributes.max_messages = kMaxMessages;
         attributes.max_message_bytes = kMessageBytes;
-        layout_ =
-            sdr::landing_layout(attributes, {sdr::SchemeKind::erasure_mds, 8, 2}).release_value();
-        receiver_ = std::make_unique<UcReceiver>(*device_, layout_);
-        ASSERT_TRUE(receiver_->open().ok());
+        return attributes;
     }
     // Until all windows are open that `posted` receives need.
     void post(uint64_t posted) {
@@ -78,12 +87,14 @@ class UcReceiverTest : public ::testing::Test {
         std::memcpy(bytes, &data, sizeof(data));
         receiver_->on_description(now_ns_, header, ByteSpan(bytes, sizeof(bytes)), recorder_);
     }
-    void arrive(uint64_t message_number, uint32_t packet, bool acknowledge_now = false) {
+    void arrive(uint64_t message_number, uint32_t packet, bool acknowledge_now = false,
+                bool is_parity = false) {
         sdr::UcImmediate immediate;
         immediate.message_id = layout_.message_id(message_number);
         immediate.packet = packet;
         immediate.generation = static_cast<uint8_t>(layout_.generation(message_number) % 4);
         immediate.acknowledge_now = acknowledge_now;
+        immediate.is_parity = is_parity;
         receiver_->on_immediate(now_ns_, sdr::encode_immediate(immediate), recorder_);
     }
     void flush() { receiver_->flush(now_ns_, recorder_); }
@@ -213,52 +224,134 @@ TEST_F(UcReceiverTest, SkippedGenerationsAreNotOpened) {
     EXPECT_EQ(statistics().windows_opened, 3U);
 }
 
-// A peer can say what it likes: nothing outside of the arenas is touched.
-TEST_F(UcReceiverTest, AnyImmediateAndAnyDescription) {
-    std::mt19937_64 random(3);
-    post(kMaxMessages + 1);
-    constexpr int kRounds = 20'000;
-    uint64_t immediates = 0;
-    for (int round = 0; round < kRounds; round++) {
-        if (random() % 4 != 0) {
-            // All bits, or those of cells that are there.
-            sdr::UcImmediate immediate = sdr::decode_immediate(static_cast<uint32_t>(random()));
-            if (random() % 2 == 0) {
-                immediate.message_id %= kMaxMessages;
-                immediate.packet %= 64;
-                immediate.generation %= 2;
+// They would be told of receives before anybody can have heard of them.
+TEST_F(UcReceiverTest, DescriptionsOfGenerationsToComeAreRefused) {
+    describe(0, 0, 1, 0);
+    post(1);
+    describe(kMaxMessages, 0, 1, 0);
+    ASSERT_TRUE(receiver_->open_windows(kMaxMessages + 1, *pair_).release_value());
+    describe(kMaxMessages, 0, 1, 0);  // its window is not open yet
+    EXPECT_TRUE(recorder_.runs.empty());
+    EXPECT_EQ(statistics().datagrams_refused, 3U);
+    EXPECT_EQ(statistics().runs_late, 0U);
+}
+
+// The description says that there is none; one immediate came before it, and one after.
+TEST_F(UcReceiverTest, ParityOfAMessageWithoutACodeIsStray) {
+    post(1);
+    arrive(0, 3, false, true);
+    describe(0, 0, 40, 0);
+    arrive(0, 0, false, true);
+    flush();
+    EXPECT_TRUE(recorder_.runs.empty());
+    EXPECT_EQ(statistics().packets_stray, 2U);
+}
+
+// ---- What a peer makes up ----------------------------------------------------------------------------------
+
+class UcReceiverLiesTest : public UcReceiverTest {
+  protected:
+    // Of messages around `first`, mostly; or of any.
+    void say_something(uint64_t first) {
+        if (random_() % 4 != 0) {
+            immediates_++;
+            sdr::UcImmediate immediate = sdr::decode_immediate(static_cast<uint32_t>(random_()));
+            if (random_() % 2 == 0) {
+                // A cell that is there.
+                const uint64_t number = first + random_() % (2 * kMaxMessages);
+                immediate.message_id = layout_.message_id(number);
+                immediate.generation = static_cast<uint8_t>(layout_.generation(number) % 4);
+                immediate.packet %= random_() % 2 == 0 ? 64 : 4;
             }
             receiver_->on_immediate(now_ns_, sdr::encode_immediate(immediate), recorder_);
-            immediates++;
-            continue;
+            return;
         }
+        now_ns_ += 1000;
+        packet_number_++;
         sdr::UcHeader header{};
-        header.kind = static_cast<uint8_t>(1 + random() % 2);
-        header.packet_count = static_cast<uint16_t>(random());
-        header.packet_number = random() % 2 == 0 ? random() : static_cast<uint64_t>(round);
+        header.kind = static_cast<uint8_t>(1 + random_() % 2);
+        header.packet_count = static_cast<uint16_t>(random_());
+        header.packet_number = random_() % 2 == 0 ? random_() : packet_number_;
         sdr::DataHeader data{};
-        data.message_number = random() % 8 == 0 ? random() : random() % 12;
-        data.message_bytes = random() % 8 == 0 ? random() : random() % (2 * kMessageBytes);
-        data.packet_index = static_cast<uint32_t>(random() % 8 == 0 ? random() : random() % 50);
-        data.scheme = static_cast<uint8_t>(random() % 6);
+        data.message_number = random_() % 8 == 0 ? random_() : first + random_() % 12;
+        data.message_bytes = random_() % 8 == 0 ? random_() : random_() % (2 * kMessageBytes);
+        data.scheme = static_cast<uint8_t>(random_() % 6);
+        if (random_() % 2 == 0) {
+            // What does not contradict what was said of this message before.
+            data.message_bytes = (1 + data.message_number % 3) * kPacketBytes;
+            data.scheme = static_cast<uint8_t>(1 + data.message_number % 4);
+        }
+        data.packet_index = static_cast<uint32_t>(random_() % 8 == 0 ? random_() : random_() % 50);
         data.data_chunks = data.scheme >= 3 ? 8 : 0;
         data.parity_chunks = data.scheme >= 3 ? 2 : 0;
         unsigned char bytes[sizeof(data)];
         std::memcpy(bytes, &data, sizeof(data));
-        const size_t size_bytes = random() % 16 == 0 ? random() % sizeof(data) : sizeof(data);
+        const size_t size_bytes = random_() % 16 == 0 ? random_() % sizeof(data) : sizeof(data);
         receiver_->on_description(now_ns_, header, ByteSpan(bytes, size_bytes), recorder_);
-        now_ns_ += 1000;
+    }
+    void check_runs() const {
+        for (const DataRun& run : recorder_.runs) {
+            if (run.payload != nullptr) {
+                EXPECT_TRUE(layout_.has_cells(run.kind == PacketKind::parity, run.first_packet,
+                                              run.packet_count));
+                EXPECT_LE(run.payload_bytes, uint64_t{run.packet_count} * kPacketBytes);
+                EXPECT_TRUE(run.kind == PacketKind::data || run.scheme.is_erasure());
+            }
+        }
+        EXPECT_EQ(recorder_.sum, 0U);  // nobody has written anything there
+    }
+
+    static constexpr int kRounds = 20'000;
+    std::mt19937_64 random_{3};
+    uint64_t immediates_ = 0;
+    uint64_t packet_number_ = 0;
+};
+
+// Nothing outside of the arenas is touched.
+TEST_F(UcReceiverLiesTest, AnyImmediateAndAnyDescription) {
+    post(kMaxMessages + 1);
+    for (int round = 0; round < kRounds; round++) {
+        say_something(0);
     }
     flush();
-    EXPECT_EQ(statistics().packets_received, immediates);
-    for (const DataRun& run : recorder_.runs) {
-        if (run.payload != nullptr) {
-            EXPECT_TRUE(layout_.has_cells(run.kind == PacketKind::parity, run.first_packet,
-                                          run.packet_count));
-            EXPECT_LE(run.payload_bytes, uint64_t{run.packet_count} * kPacketBytes);
+    EXPECT_EQ(statistics().packets_received, immediates_);
+    check_runs();
+}
+
+// A connection that has receives posted takes what it is given, and goes on; messages even arrive.
+TEST_F(UcReceiverLiesTest, AConnectionBearsThem) {
+    unsigned char target[kMessageBytes];
+    auto context = sdr::context_create().release_value();
+    const auto memory = context->mr_reg(MutableByteSpan(target, sizeof(target))).release_value();
+    auto connection = reliable_connection_create(*context, attributes(), {}).release_value();
+    ASSERT_TRUE(connection->connect(connection->info_get()).ok());
+    recorder_.next = connection.get();
+    uint64_t received = 0;
+    for (int round = 0; round < kRounds; round++) {
+        sdr::Completion completion;
+        while (connection->next_completion(completion)) {
+            received += completion.ok ? 1 : 0;
+        }
+        if (round % 64 == 63) {
+            // One of which nonsense was believed would never be complete. It may be complete already.
+            (void)connection->recv_discard(connection->receives_posted() - kMaxMessages);
+        }
+        while (connection->recv_post(now_ns_, memory).ok()) {
+        }
+        post(connection->receives_posted());
+        const uint64_t posted = connection->receives_posted();
+        say_something(posted - std::min<uint64_t>(posted, 2 * kMaxMessages));
+        if (round % 8 == 0) {
+            flush();
+            connection->on_timer(now_ns_);
+            sdr::Transmit out;
+            while (connection->next_transmit(now_ns_, 64, out)) {
+            }
         }
     }
-    EXPECT_EQ(recorder_.sum, 0U);  // nobody has written anything there
+    EXPECT_FALSE(connection->has_failed());
+    EXPECT_GT(received, uint64_t{10} * kMaxMessages);
+    check_runs();
 }
 
 }  // namespace
