@@ -178,10 +178,7 @@ void UcReceiver::on_immediate(uint64_t now_ns, uint32_t bits, sdr::Endpoint& end
         hold(bits);
         return;
     }
-    const bool is_of_run = (known.run.kind == PacketKind::parity) == immediate.is_parity &&
-                           immediate.packet >= known.run.first_packet &&
-                           immediate.packet - known.run.first_packet < known.run.packet_count;
-    if (is_of_run) {
+    if (known.has(immediate)) {
         note_packet(now_ns, known.first_number + immediate.packet - known.run.first_packet);
     } else {
         note_arrival(now_ns);
@@ -193,7 +190,7 @@ void UcReceiver::on_immediate(uint64_t now_ns, uint32_t bits, sdr::Endpoint& end
 void UcReceiver::take_immediate(uint64_t now_ns, const sdr::UcImmediate& immediate,
                                 sdr::Endpoint& endpoint) {
     const uint32_t index = immediate.generation % sdr::kUcArenas;
-    const Description& known = description(index, immediate.message_id);
+    Description& known = description(index, immediate.message_id);
     // The kind is said here, the scheme there: only together can they contradict each other.
     if (immediate.is_parity && !known.run.scheme.is_erasure()) {
         statistics_.packets_stray++;
@@ -209,6 +206,15 @@ void UcReceiver::take_immediate(uint64_t now_ns, const sdr::UcImmediate& immedia
         collected_ = known.run;
         collected_.kind = kind;
         collected_.flags &= static_cast<uint8_t>(~sdr::data_flag::acknowledge_now);
+        // What a description tells of the other direction it tells once, with its own packets: numbers of 16 bits must
+        // not become old.
+        constexpr auto kKept =
+            static_cast<uint8_t>(~(sdr::data_flag::tells_delivered | sdr::data_flag::tells_posted));
+        if (known.has(immediate)) {
+            known.run.flags &= kKept;
+        } else {
+            collected_.flags &= kKept;
+        }
         collected_.first_packet = immediate.packet;
         collected_.packet_count = 0;
         collected_.payload =

@@ -64,6 +64,12 @@ class UcReceiver {
         bool is_known = false;
         sdr::DataRun run;
         uint64_t first_number = 0;  // packet number of the run's first packet
+
+        bool has(const sdr::UcImmediate& immediate) const {
+            return (run.kind == sdr::PacketKind::parity) == immediate.is_parity &&
+                   immediate.packet >= run.first_packet &&
+                   immediate.packet - run.first_packet < run.packet_count;
+        }
     };
 
     Description& description(uint32_t arena, uint16_t message_id) {

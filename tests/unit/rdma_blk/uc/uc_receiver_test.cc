@@ -72,7 +72,8 @@ class UcReceiverTest : public ::testing::Test {
         }
     }
     void describe(uint64_t message_number, uint32_t first_packet, uint16_t packets,
-                  uint64_t packet_number, uint64_t message_bytes = kMessageBytes) {
+                  uint64_t packet_number, uint64_t message_bytes = kMessageBytes,
+                  uint8_t flags = 0) {
         sdr::UcHeader header{};
         header.kind = static_cast<uint8_t>(PacketKind::data);
         header.packet_count = packets;
@@ -82,6 +83,7 @@ class UcReceiverTest : public ::testing::Test {
         data.message_bytes = message_bytes;
         data.packet_index = first_packet;
         data.user_immediate = 77;
+        data.flags = flags;
         data.scheme = static_cast<uint8_t>(sdr::SchemeKind::selective_repeat);
         unsigned char bytes[sizeof(data)];
         std::memcpy(bytes, &data, sizeof(data));
@@ -179,6 +181,24 @@ TEST_F(UcReceiverTest, WhatIsHeldIsBounded) {
     describe(2 * kMaxMessages, 0, 1, 0);
     flush();
     EXPECT_TRUE(recorder_.runs.empty());
+}
+
+// With its own packets, not with those of which the description was lost.
+TEST_F(UcReceiverTest, WhatADescriptionTellsItTellsOnce) {
+    constexpr uint8_t kTells = sdr::data_flag::tells_delivered | sdr::data_flag::tells_posted;
+    post(1);
+    describe(0, 10, 10, 0, kMessageBytes, kTells);
+    for (const uint32_t packet : {30U, 10U, 12U, 31U}) {
+        arrive(0, packet);
+    }
+    describe(0, 0, 2, 20, kMessageBytes, kTells);
+    arrive(0, 0);
+    flush();
+    ASSERT_EQ(recorder_.runs.size(), 5U);
+    const uint8_t told[] = {0, kTells, 0, 0, kTells};
+    for (size_t index = 0; index < 5; index++) {
+        EXPECT_EQ(recorder_.runs[index].flags, told[index]) << index;
+    }
 }
 
 TEST_F(UcReceiverTest, AnOvertakenDescriptionIsNotTaken) {
