@@ -16,7 +16,6 @@ namespace tiffin::rdma_blk::sdr {
 namespace {
 
 constexpr uint32_t kDataDatagramBytes = sizeof(DatagramHeader) + sizeof(DataHeader);
-constexpr uint64_t kSentTimes = 65536;  // a power of two; more than a window has packets
 
 Result<void> last_error() { return static_cast<Error>(errno); }
 
@@ -30,10 +29,8 @@ UdpChannel::UdpChannel(const UdpOptions& options, uint16_t index, uint32_t conne
     : options_(options),
       index_(index),
       opener_(options.receive_key, connection_id, index),
-      feedback_opener_(options.receive_key, connection_id, index | kFeedbackChannel) {
-    host::random_bytes(&random_, sizeof(random_));
-    random_ |= 1;
-}
+      feedback_opener_(options.receive_key, connection_id, index | kFeedbackChannel),
+      trial_loss_(options.drop_ppm) {}
 
 UdpChannel::~UdpChannel() {
     if (socket_ >= 0) {
@@ -44,10 +41,10 @@ UdpChannel::~UdpChannel() {
 Result<void> UdpChannel::open() {
     buffers_.reset(new (std::nothrow) unsigned char[kReceiveBatch * kBufferBytes]);
     received_.reset(new (std::nothrow) Received[kMaxReceived]);
-    sent_times_.reset(new (std::nothrow) uint64_t[kSentTimes]());
-    if (buffers_ == nullptr || received_ == nullptr || sent_times_ == nullptr) {
+    if (buffers_ == nullptr || received_ == nullptr) {
         return Error::enomem;
     }
+    TRY(sent_times_.open());
     receive_call_.reset(new (std::nothrow) ReceiveCall(buffers_.get()));
     if (receive_call_ == nullptr) {
         return Error::enomem;
@@ -219,25 +216,22 @@ void UdpChannel::on_feedback(uint64_t now_ns, ByteSpan body) {
     FeedbackHeader feedback;
     std::memcpy(&feedback, body.data(), sizeof(feedback));
     const uint64_t next = sealer_->next_number();
-    if (feedback.highest_packet_number >= next ||
-        next - feedback.highest_packet_number > kSentTimes) {
+    if (!SentTimes::knows(feedback, next)) {
         return;
     }
     if (path_probe_ != nullptr && feedback.packets_received > peer_packets_) {
         const uint64_t packets = feedback.packets_received - peer_packets_;
         const uint64_t used = kDataDatagramBytes + options_.packet_bytes;
         // All of them were that long.
-        if (packets <= kSentTimes && feedback.bytes_received - peer_bytes_ == packets * used) {
+        if (packets <= SentTimes::kCount &&
+            feedback.bytes_received - peer_bytes_ == packets * used) {
             path_probe_->on_used_size_came(now_ns);
         }
         peer_packets_ = feedback.packets_received;
         peer_bytes_ = feedback.bytes_received;
     }
-    const uint64_t sent_ns = sent_times_[feedback.highest_packet_number % kSentTimes];
-    const uint64_t elapsed_ns = now_ns - std::min(now_ns, sent_ns);
-    const uint64_t held_ns = std::min(elapsed_ns, uint64_t{feedback.delay_us} * 1000);
     congestion_->on_feedback(now_ns, feedback.highest_packet_number, feedback.packets_received,
-                             std::max<uint64_t>(elapsed_ns - held_ns, 1));
+                             sent_times_.round_trip_ns(now_ns, feedback));
 }
 
 bool UdpChannel::deliver(uint64_t now_ns, Endpoint& endpoint) {
@@ -330,7 +324,7 @@ void UdpChannel::send_run(uint64_t now_ns, const DataRun& run) {
         header.data = make_data_header(run, index);
         const uint64_t number = sealer_->next_number();
         header.datagram = sealer_->seal(run.kind, checksum_of(header.data, payload, size_bytes));
-        sent_times_[number % kSentTimes] = now_ns;
+        sent_times_.note(number, now_ns);
         congestion_->on_sent(now_ns, number, size_bytes);
         offset += size_bytes;
         if (!drops()) {
@@ -359,7 +353,7 @@ void UdpChannel::send_run(uint64_t now_ns, const DataRun& run) {
 
 void UdpChannel::send_control(uint64_t now_ns, const Transmit& out) {
     const uint64_t number = sealer_->next_number();
-    sent_times_[number % kSentTimes] = now_ns;
+    sent_times_.note(number, now_ns);
     congestion_->on_sent(now_ns, number, out.control_bytes);
     const uint32_t checksum = host::crc32c(0, out.control, out.control_bytes);
     send_small(sealer_->seal(PacketKind::control, checksum), out.control, out.control_bytes);
@@ -500,13 +494,7 @@ bool UdpChannel::send_at_once(msghdr& message, uint32_t datagrams, uint32_t segm
 }
 
 bool UdpChannel::drops() {
-    if (options_.drop_ppm == 0) {
-        return false;
-    }
-    random_ ^= random_ << 13;  // xorshift64 (Marsaglia)
-    random_ ^= random_ >> 7;
-    random_ ^= random_ << 17;
-    const bool lost = random_ % 1'000'000 < options_.drop_ppm;
+    const bool lost = trial_loss_.next();
     statistics_.datagrams_dropped += lost ? 1 : 0;
     return lost;
 }

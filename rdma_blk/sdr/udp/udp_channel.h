@@ -12,7 +12,9 @@
 #include "rdma_blk/sdr/packet.h"
 #include "rdma_blk/sdr/udp/congestion.h"
 #include "rdma_blk/sdr/udp/path_probe.h"
+#include "rdma_blk/sdr/udp/sent_times.h"
 #include "rdma_blk/sdr/udp/socket_address.h"
+#include "rdma_blk/sdr/udp/trial_loss.h"
 #include "rdma_blk/sdr/udp/udp_carrier.h"
 
 namespace tiffin::rdma_blk::sdr {
@@ -98,10 +100,10 @@ class UdpChannel {
     std::unique_ptr<ReceiveCall> receive_call_;
     std::unique_ptr<Received[]> received_;
     uint32_t received_count_ = 0;
-    std::unique_ptr<uint64_t[]> sent_times_;  // by packet number, for round trips
-    UdpStatistics statistics_;                // of the thread
-    UdpStatistics published_;                 // for others; with the mutex held
-    uint64_t random_ = 0;
+    SentTimes sent_times_;
+    UdpStatistics statistics_;  // of the thread
+    UdpStatistics published_;   // for others; with the mutex held
+    TrialLoss trial_loss_;
 
     // Feedback that is due, and what has come from the peer.
     uint32_t unreported_ = 0;

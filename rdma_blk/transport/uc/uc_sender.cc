@@ -14,16 +14,10 @@ using sdr::PacketKind;
 
 UcSender::UcSender(const UcOptions& options, const sdr::LandingLayout& layout,
                    verbs::QueuePair& data, verbs::QueuePair& control)
-    : layout_(layout), drop_ppm_(options.drop_ppm), data_(data), control_(control) {
-    host::random_bytes(&random_, sizeof(random_));
-    random_ |= 1;
-}
+    : layout_(layout), data_(data), control_(control), trial_loss_(options.drop_ppm) {}
 
 Result<void> UcSender::open(verbs::Device& device) {
-    sent_times_.reset(new (std::nothrow) uint64_t[kSentTimes]());
-    if (sent_times_ == nullptr) {
-        return Error::enomem;
-    }
+    TRY(sent_times_.open());
     // One piece of memory each: cells of a run lie behind each other.
     TRY(cells_.map(1, size_t{kPacketCells} * layout_.packet_bytes));
     TRY(datagrams_.map(1, kDatagramCells * sdr::kMaxUcDatagramBytes));
@@ -65,7 +59,7 @@ sdr::UcHeader UcSender::header(PacketKind kind, const sdr::UcWindow* windows) co
 // Packets, whether they arrive or not, have numbers.
 void UcSender::count(uint64_t now_ns, uint64_t packets) {
     for (uint64_t index = 0; index < packets; index++) {
-        sent_times_[next_number_ % kSentTimes] = now_ns;
+        sent_times_.note(next_number_, now_ns);
         congestion_->on_sent(now_ns, next_number_, layout_.packet_bytes);
         next_number_++;
     }
@@ -194,25 +188,15 @@ void UcSender::on_windows(const sdr::UcWindow* windows) {
 }
 
 void UcSender::on_feedback(uint64_t now_ns, const sdr::FeedbackHeader& feedback) {
-    if (feedback.highest_packet_number >= next_number_ ||
-        next_number_ - feedback.highest_packet_number > kSentTimes) {
+    if (!sdr::SentTimes::knows(feedback, next_number_)) {
         return;
     }
-    const uint64_t sent_ns = sent_times_[feedback.highest_packet_number % kSentTimes];
-    const uint64_t elapsed_ns = now_ns - std::min(now_ns, sent_ns);
-    const uint64_t held_ns = std::min(elapsed_ns, uint64_t{feedback.delay_us} * 1000);
     congestion_->on_feedback(now_ns, feedback.highest_packet_number, feedback.packets_received,
-                             std::max<uint64_t>(elapsed_ns - held_ns, 1));
+                             sent_times_.round_trip_ns(now_ns, feedback));
 }
 
 bool UcSender::drops() {
-    if (drop_ppm_ == 0) {
-        return false;
-    }
-    random_ ^= random_ << 13;  // xorshift64 (Marsaglia)
-    random_ ^= random_ >> 7;
-    random_ ^= random_ << 17;
-    const bool lost = random_ % 1'000'000 < drop_ppm_;
+    const bool lost = trial_loss_.next();
     statistics_.packets_dropped += lost ? 1 : 0;
     return lost;
 }

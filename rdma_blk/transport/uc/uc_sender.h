@@ -7,6 +7,8 @@
 #include <memory>
 
 #include "rdma_blk/sdr/udp/congestion.h"
+#include "rdma_blk/sdr/udp/sent_times.h"
+#include "rdma_blk/sdr/udp/trial_loss.h"
 #include "rdma_blk/transport/sdr/mapped_slots.h"
 #include "rdma_blk/transport/uc/uc_carrier.h"
 
@@ -50,8 +52,6 @@ class UcSender {
     void add_statistics(UcStatistics& sum) const;
 
   private:
-    static constexpr uint64_t kSentTimes = 65536;  // a power of two
-
     Result<void> send_run(uint64_t now_ns, const sdr::DataRun& run, const sdr::UcWindow* windows);
     Result<void> write_packets(const sdr::DataRun& run, const sdr::UcWindow& window);
     Result<void> send_datagram(sdr::UcHeader header, const void* body, size_t body_bytes);
@@ -61,7 +61,6 @@ class UcSender {
     bool drops();
 
     sdr::LandingLayout layout_;
-    uint32_t drop_ppm_;
     verbs::QueuePair& data_;
     verbs::QueuePair& control_;
     MappedSlots cells_;
@@ -77,9 +76,9 @@ class UcSender {
     uint64_t peer_arenas_[sdr::kUcArenas] = {};
     sdr::UcWindow peer_windows_[sdr::kUcArenas] = {};
     std::unique_ptr<sdr::Congestion> congestion_;
-    std::unique_ptr<uint64_t[]> sent_times_;  // by packet number
+    sdr::SentTimes sent_times_;
     uint64_t next_number_ = 0;
-    uint64_t random_ = 0;
+    sdr::TrialLoss trial_loss_;
     UcStatistics statistics_;
 };
 
