@@ -19,6 +19,7 @@
 #include <cstdint>
 
 #include "fs/vfs/span.h"
+#include "rdma_blk/sdr/gather.h"
 #include "rdma_blk/sdr/packet_format.h"
 
 namespace tiffin::rdma_blk::sdr {
@@ -56,6 +57,9 @@ struct DataRun {
     // receiving side then keeps its books and touches no memory.
     const unsigned char* payload = nullptr;
     uint64_t payload_bytes = 0;  // also given when payload is nullptr
+    // Of a run that is sent and lies in several pieces: it begins there in them, and payload is nullptr.
+    const GatherList* gather = nullptr;
+    uint64_t gather_offset = 0;
 };
 
 // What an endpoint wants to send next: a run, or one control message.
@@ -66,6 +70,15 @@ struct Transmit {
     unsigned char control[kMaxControlBytes];
 
     uint32_t packet_count() const { return is_control ? 1 : run.packet_count; }
+};
+
+// Where the payloads of the packets belong that probably come next: from `first_packet` of a message on, one behind the
+// other. All of it lies in the memory of a posted receive, and nothing of it has come.
+struct ExpectedPlace {
+    unsigned char* bytes = nullptr;  // nullptr: nothing is expected, or its place not known
+    uint64_t size_bytes = 0;         // up to the end of the message, or of its receive
+    uint64_t message_number = 0;
+    uint32_t first_packet = 0;
 };
 
 class Endpoint {
@@ -82,6 +95,10 @@ class Endpoint {
     // Packets that arrived. What does not fit the state (late, repeated, beyond a receive) is counted
     // and leaves no trace in memory.
     virtual void on_data(uint64_t now_ns, const DataRun& run) = 0;
+    // For carriers that can receive payloads straight to their place. Until the next call of the endpoint all of it may be
+    // written, whatever comes then: it counts as arrived only with an on_data() whose payload lies where it belongs, which
+    // copies nothing. No other payload of an on_data() may lie in it.
+    virtual ExpectedPlace expected_place() { return {}; }
     // A control message that arrived; anything but a well-formed one is counted and ignored.
     virtual void on_control(uint64_t now_ns, ByteSpan message) = 0;
 

@@ -72,6 +72,7 @@ class QueuePair final : public Endpoint {
     uint16_t channel_count() const override { return attributes_.channel_count; }
     uint64_t receives_posted() const override { return next_receive_; }
     void on_data(uint64_t now_ns, const DataRun& run) override;
+    ExpectedPlace expected_place() override;
     void on_control(uint64_t now_ns, ByteSpan message) override;
     bool next_transmit(uint64_t now_ns, uint32_t max_packets, Transmit& out) override;
     bool may_transmit(uint64_t now_ns) const override;
@@ -90,6 +91,7 @@ class QueuePair final : public Endpoint {
         uint32_t chunk_count = 0;
         uint32_t chunks_received = 0;
         uint32_t chunks_seen = 0;     // 1 + the highest chunk of which anything has come
+        uint32_t packets_seen = 0;    // 1 + the highest packet of data that has come
         uint64_t* packets = nullptr;  // bitmap
         uint64_t* chunks = nullptr;   // bitmap; the same as packets where a chunk is one packet
     };
@@ -158,6 +160,8 @@ class QueuePair final : public Endpoint {
         uint32_t packet_count = 0;
         const unsigned char* payload = nullptr;
         uint64_t payload_bytes = 0;
+        const GatherList* gather = nullptr;  // instead of payload
+        uint64_t gather_offset = 0;
     };
     struct UserControl {
         size_t size_bytes = 0;
@@ -190,7 +194,7 @@ class QueuePair final : public Endpoint {
 
     Arrival::Kind admit(const DataRun& run, ReceiveSlot*& slot);
     bool learn_message(ReceiveSlot& slot, const DataRun& run) const;
-    uint32_t place_packets(ReceiveSlot& slot, const DataRun& run) const;
+    uint32_t place_packets(ReceiveSlot& slot, const DataRun& run);
     void coalesce(ReceiveSlot& slot, uint32_t first_packet, uint32_t packet_end) const;
 
     void on_clear_to_send(const ControlView& message);
@@ -215,6 +219,8 @@ class QueuePair final : public Endpoint {
     std::unique_ptr<uint64_t[]> receive_words_;
     size_t words_per_bitmap_ = 0;
     uint64_t next_receive_ = 0;
+    uint64_t newest_receive_ = 0;  // the highest number of which data have come
+    uint32_t newest_packet_count_ = 0;
     uint64_t posted_bytes_ = 0;
 
     // Clear-to-send, receiver: messages [announce_from_, announce_end_) are to be announced.

@@ -9,7 +9,8 @@ namespace tiffin::rdma_blk::sdr {
 
 Result<uint64_t> QueuePair::recv_post(const RegisteredMemory& memory) {
     const uint64_t capacity_bytes = memory.size_bytes();
-    if (!connected_ || capacity_bytes == 0 || capacity_bytes > attributes_.max_message_bytes ||
+    if (!connected_ || memory.gather() != nullptr || capacity_bytes == 0 ||
+        capacity_bytes > attributes_.max_message_bytes ||
         capacity_bytes > attributes_.bytes_in_flight) {
         return Error::einval;
     }
@@ -27,6 +28,7 @@ Result<uint64_t> QueuePair::recv_post(const RegisteredMemory& memory) {
     slot.chunk_count = 0;
     slot.chunks_received = 0;
     slot.chunks_seen = 0;
+    slot.packets_seen = 0;
     posted_bytes_ += capacity_bytes;
     const uint64_t number = next_receive_++;
     if (!must_announce_ || announce_end_ == number) {
@@ -134,7 +136,7 @@ bool QueuePair::learn_message(ReceiveSlot& slot, const DataRun& run) const {
 }
 
 // Copies what is new; what is there already may be in use, and is not written again.
-uint32_t QueuePair::place_packets(ReceiveSlot& slot, const DataRun& run) const {
+uint32_t QueuePair::place_packets(ReceiveSlot& slot, const DataRun& run) {
     const uint32_t end = run.first_packet + run.packet_count;
     if (slot.memory.data() != nullptr && run.payload != nullptr) {
         const uint64_t packet_bytes = attributes_.packet_bytes;
@@ -143,9 +145,13 @@ uint32_t QueuePair::place_packets(ReceiveSlot& slot, const DataRun& run) const {
             const uint32_t stop = bitmap_next_set(slot.packets, begin, end);
             const uint64_t offset_bytes = begin * packet_bytes;
             const uint64_t stop_bytes = std::min(stop * packet_bytes, slot.message_bytes);
-            std::memcpy(slot.memory.data() + offset_bytes,
-                        run.payload + (begin - run.first_packet) * packet_bytes,
-                        stop_bytes - offset_bytes);
+            unsigned char* const place = slot.memory.data() + offset_bytes;
+            const unsigned char* const bytes =
+                run.payload + (begin - run.first_packet) * packet_bytes;
+            if (place != bytes) {  // else it was received there: expected_place()
+                std::memcpy(place, bytes, stop_bytes - offset_bytes);
+                statistics_.bytes_copied += stop_bytes - offset_bytes;
+            }
             begin = bitmap_next_clear(slot.packets, stop, end);
         }
     } else if (slot.memory.data() != nullptr) {
@@ -180,6 +186,11 @@ Arrival QueuePair::place(const DataRun& run) {
     statistics_.packets_placed += arrival.new_packets;
     statistics_.packets_repeated += run.packet_count - arrival.new_packets;
     const uint32_t end = run.first_packet + run.packet_count;
+    slot->packets_seen = std::max(slot->packets_seen, end);
+    if (run.message_number >= newest_receive_) {
+        newest_receive_ = run.message_number;
+        newest_packet_count_ = slot->packet_count;
+    }
     if (arrival.new_packets == 0) {
         arrival.kind = Arrival::Kind::repeated;
     } else if (slot->chunks != slot->packets) {
@@ -191,6 +202,31 @@ Arrival QueuePair::place(const DataRun& run) {
     return arrival;
 }
 
+// What was sent for the first time comes in order: behind the last packet of the newest message, or at the beginning of
+// the next one. Small messages come as they like: several of them are received in one call.
+ExpectedPlace QueuePair::expected_place() {
+    const ReceiveSlot& newest = receive_slots_[newest_receive_ & slot_mask_];
+    const bool is_newest_open = newest.posted && newest.message_number == newest_receive_;
+    ExpectedPlace place;
+    if (is_newest_open && newest.packets_seen < newest.packet_count) {
+        const uint64_t offset_bytes = uint64_t{newest.packets_seen} * attributes_.packet_bytes;
+        place.bytes =
+            newest.memory.data() == nullptr ? nullptr : newest.memory.data() + offset_bytes;
+        place.size_bytes = newest.message_bytes - offset_bytes;
+        place.message_number = newest_receive_;
+        place.first_packet = newest.packets_seen;
+        return place;
+    }
+    const ReceiveSlot& next = receive_slots_[(newest_receive_ + 1) & slot_mask_];
+    if (newest_packet_count_ >= kLargeMessagePackets && next.posted &&
+        next.message_number == newest_receive_ + 1 && next.message_bytes == 0) {
+        place.bytes = next.memory.data();
+        place.size_bytes = next.memory.size_bytes();
+        place.message_number = next.message_number;
+    }
+    return place;
+}
+
 void QueuePair::on_data(uint64_t /*now_ns*/, const DataRun& run) { (void)place(run); }
 
 void QueuePair::chunk_restored(uint64_t message_number, uint32_t chunk) {
@@ -198,6 +234,7 @@ void QueuePair::chunk_restored(uint64_t message_number, uint32_t chunk) {
     const uint32_t begin = chunk << attributes_.packets_per_chunk_log2;
     const uint32_t end = std::min(slot.packet_count, begin + attributes_.packets_per_chunk());
     bitmap_set(slot.packets, begin, end);
+    slot.packets_seen = std::max(slot.packets_seen, end);
     if (slot.chunks == slot.packets) {
         slot.chunks_received++;
         slot.chunks_seen = std::max(slot.chunks_seen, chunk + 1);

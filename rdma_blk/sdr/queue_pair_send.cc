@@ -50,6 +50,8 @@ Result<void> QueuePair::send_stream_continue(uint64_t message_number, uint64_t o
     range.packet_count = attributes_.packets_of(size_bytes);
     range.payload = memory.data();
     range.payload_bytes = size_bytes;
+    range.gather = memory.gather();
+    range.gather_offset = memory.gather_offset();
     return queue_range(*slot, range);
 }
 
@@ -165,6 +167,8 @@ void QueuePair::fill_run(uint64_t now_ns, const SendSlot& slot, const SendRange&
     run.payload = range.payload;
     run.payload_bytes =
         std::min(range.payload_bytes, uint64_t{packet_count} * attributes_.packet_bytes);
+    run.gather = range.gather;
+    run.gather_offset = range.gather_offset;
 }
 
 // The first part whose message is clear to send comes to the front: repetitions of older messages do not wait behind a
@@ -225,6 +229,7 @@ bool QueuePair::transmit_range(uint64_t now_ns, uint32_t max_packets, Transmit& 
         range.packet_count -= count;
         range.payload = range.payload == nullptr ? nullptr : range.payload + out.run.payload_bytes;
         range.payload_bytes -= out.run.payload_bytes;
+        range.gather_offset += out.run.payload_bytes;
         return true;
     }
     return false;

@@ -102,6 +102,11 @@ class ReliableConnection : public Endpoint {
     // With a scheme of its own.
     virtual Result<uint64_t> send_post(uint64_t now_ns, const RegisteredMemory& memory,
                                        uint32_t user_immediate, SchemeChoice scheme) = 0;
+    // The scheme of a message that is sent now without a choice of its own.
+    virtual SchemeChoice scheme_now(uint64_t message_bytes) = 0;
+    // The peer has shown in another way that it has all of the message: it completes as if it had been acknowledged, and
+    // its memory is not read any more. Nothing happens if it has completed.
+    virtual void send_delivered(uint64_t message_number) = 0;
     // So many messages send_post() takes now without eagain. Numbers are given in order, so a message that is not
     // acknowledged yet keeps the number max_messages after its own from being used, however many later ones have
     // arrived. Once the connection has failed: none.

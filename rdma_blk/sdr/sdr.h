@@ -35,6 +35,7 @@
 #include "fs/vfs/span.h"
 #include "rdma_blk/sdr/bitmap.h"
 #include "rdma_blk/sdr/endpoint.h"
+#include "rdma_blk/sdr/gather.h"
 #include "rdma_blk/sdr/tunables.h"
 
 namespace tiffin::rdma_blk::sdr {
@@ -44,13 +45,26 @@ namespace tiffin::rdma_blk::sdr {
 class RegisteredMemory {
   public:
     RegisteredMemory() = default;
+    // Several pieces of registered memory as one message, for sending only and not with an erasure code. The list stays as
+    // it is for as long as the memory.
+    static RegisteredMemory gathered(const GatherList& list) {
+        RegisteredMemory memory;
+        memory.gather_ = &list;
+        memory.size_bytes_ = list.size_bytes();
+        return memory;
+    }
 
+    // nullptr: simulated, or gathered.
     unsigned char* data() const { return data_; }
+    const GatherList* gather() const { return gather_; }
+    uint64_t gather_offset() const { return gather_offset_; }
     uint64_t size_bytes() const { return size_bytes_; }
     // A part. Precondition: it lies within.
     RegisteredMemory slice(uint64_t offset_bytes, uint64_t size_bytes) const {
         RegisteredMemory part;
         part.data_ = data_ == nullptr ? nullptr : data_ + offset_bytes;
+        part.gather_ = gather_;
+        part.gather_offset_ = gather_offset_ + offset_bytes;
         part.size_bytes_ = size_bytes;
         return part;
     }
@@ -58,6 +72,8 @@ class RegisteredMemory {
   private:
     friend class Context;
     unsigned char* data_ = nullptr;
+    const GatherList* gather_ = nullptr;
+    uint64_t gather_offset_ = 0;
     uint64_t size_bytes_ = 0;
 };
 
@@ -107,10 +123,11 @@ struct BitmapView {
 
 // Counters since the creation.
 struct QueuePairStatistics {
-    uint64_t packets_sent = 0;        // data and parity
-    uint64_t packets_placed = 0;      // data whose bytes were new
-    uint64_t packets_repeated = 0;    // data that was there already
-    uint64_t packets_late = 0;        // of receives that were completed
+    uint64_t packets_sent = 0;      // data and parity
+    uint64_t packets_placed = 0;    // data whose bytes were new
+    uint64_t packets_repeated = 0;  // data that was there already
+    uint64_t bytes_copied = 0;      // of the data that were placed; the others were received there
+    uint64_t packets_late = 0;      // of receives that were completed
     uint64_t packets_not_posted = 0;  // beyond the posted receives: the peer ignores clear-to-send
     uint64_t packets_malformed = 0;   // contradict their message, or do not fit in the receive
     uint64_t control_malformed = 0;

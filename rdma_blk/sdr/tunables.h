@@ -20,6 +20,8 @@ inline constexpr uint8_t kMaxPacketsPerChunkLog2 =
 inline constexpr uint16_t kMaxMessages = 1024;  // in flight; the paper's 10 bits of message id
 inline constexpr uint32_t kMaxPacketsPerMessage = 1U << 28;
 inline constexpr uint32_t kMaxMemoryRegions = 1024;
+// After a message of so many packets the next one's first ones are received straight to their place, too.
+inline constexpr uint32_t kLargeMessagePackets = 4;
 inline constexpr uint32_t kSendQueueRanges = 256;  // parts of streams that wait for their turn
 inline constexpr uint32_t kMaxUserControls = 16;   // queued in each direction
 
@@ -137,6 +139,7 @@ inline constexpr uint32_t kBlackHoleTimeouts = 3;
 inline constexpr int kSocketBufferBytes = 4 << 20;
 inline constexpr uint32_t kMaxSegments = 64;          // of one send with segmentation offload
 inline constexpr uint32_t kMaxSegmentsBytes = 65000;  // with the headers of all
+inline constexpr uint32_t kMaxSendParts = 512;        // pieces of memory of one send
 inline constexpr uint32_t kReceiveBatch = 16;         // buffers of one receive call
 inline constexpr uint16_t kMaxChannels = 16;
 
@@ -154,6 +157,7 @@ static_assert(kTimeoutRoundTripsPercent > 100 + kAcknowledgePercent,
 static_assert(kMinTimeoutNs > kMinAcknowledgeDelayNs && kMinTimeoutNs > 2 * kMinSilenceNs);
 static_assert(kRepeatNackPercent > 100, "a repetition needs a round trip to arrive");
 static_assert(kMaxTimeoutNs * 2 <= kDefaultGiveUpNs, "several timeouts fit before giving up");
+static_assert(kMaxSendParts >= 2 * kMaxSegments, "a header and a payload for each packet");
 static_assert(kMaxDataChunks + kMaxParityChunks <= 255, "the field has 256 elements");
 static_assert(kMaxParityPackets % 64 == 0);
 static_assert(kMinWindowPackets <= kInitialWindowPackets);

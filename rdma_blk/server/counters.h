@@ -88,6 +88,7 @@ struct ServerCounters {
     Counter sdr_chunks_repeated{0};
     Counter sdr_blocks_decoded{0};
     Counter sdr_blocks_failed{0};
+    Counter sdr_bytes_copied{0};  // of what has come, into its landing slot
     // System calls of the threads that serve connections: what a request costs beside its work.
     Counter wait_calls{0};
     Counter receive_calls{0};

@@ -14,7 +14,7 @@ namespace {
 
 constexpr uint16_t kMessageCount = 64;
 // What one path may do before the others of its thread have their turn.
-constexpr int kTakesInATurn = 4;
+constexpr int kTakesInATurn = 16;
 
 // Whose turn this thread is in: what is queued meanwhile is sent at its end.
 thread_local const DatagramPath* serving = nullptr;
@@ -219,14 +219,12 @@ void DatagramPath::send_response(const wire::Response& response, ByteSpan payloa
             is_broken_ = true;  // has failed, or an answer that next_message() did not expect
         } else {
             unsigned char* const begin = messages_->begin_message();
-            wire::Response sent = response;
-            constexpr size_t kHeadBytes = sizeof(wire::MessageHeader) + sizeof(sent);
+            constexpr size_t kHeadBytes = sizeof(wire::MessageHeader) + sizeof(response);
+            // No checksum: each datagram has one.
+            (void)wire::encode(wire::MessageType::response, 0, response, payload.size(), begin);
             if (!payload.empty()) {
                 std::memcpy(begin + kHeadBytes, payload.data(), payload.size());
-                sent.payload_checksum = host::crc32c(0, begin + kHeadBytes, payload.size());
-                sent.flags |= wire::response_flag::has_checksum;
             }
-            (void)wire::encode(wire::MessageType::response, 0, sent, payload.size(), begin);
             const auto queued =
                 messages_->send_message(host::monotonic_ns(), kHeadBytes + payload.size(),
                                         static_cast<uint32_t>(MessageUse::wire));
@@ -276,6 +274,7 @@ void DatagramPath::publish() {
     count_if_any(counters_.sdr_chunks_repeated, now.chunks_repeated - published_.chunks_repeated);
     count_if_any(counters_.sdr_blocks_decoded, now.blocks_decoded - published_.blocks_decoded);
     count_if_any(counters_.sdr_blocks_failed, now.blocks_failed - published_.blocks_failed);
+    count_if_any(counters_.sdr_bytes_copied, now.bytes_copied - published_.bytes_copied);
     published_ = now;
 }
 

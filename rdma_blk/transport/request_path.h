@@ -44,9 +44,13 @@ class RequestPath {
     // ---- Requests ----
 
     virtual bool has_room() const = 0;
-    // Copies what the request carries, and sends as much as the network takes now. Precondition: has_room().
+    // Sends as much as the network takes now. Buffers and their list may be read until answered() or stop(); request and
+    // ranges are copied. Precondition: has_room().
     virtual void send(const wire::Request& request, ByteSpan ranges, const vfs::IoVector* buffers,
                       size_t buffer_count) = 0;
+    // The request of this slot has been answered, here or on the stream: its buffers are not read from here on.
+    virtual void answered(uint16_t slot) = 0;
+
     // ---- Answers ----
 
     // -1: there is nothing to watch.

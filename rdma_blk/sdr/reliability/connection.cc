@@ -136,8 +136,7 @@ void Connection::expect(uint64_t now_ns) {
     }
 }
 
-Result<uint64_t> Connection::send_post(uint64_t now_ns, const RegisteredMemory& memory,
-                                       uint32_t user_immediate) {
+SchemeChoice Connection::scheme_now(uint64_t message_bytes) {
     SchemeChoice scheme = attributes_.scheme;
     if (attributes_.automatic) {
         PathMeasurement path;
@@ -149,12 +148,17 @@ Result<uint64_t> Connection::send_post(uint64_t now_ns, const RegisteredMemory& 
         // The peer is taken to be made with the same attributes.
         path.parity_buffer_chunks =
             attributes_.parity_groups > 0 ? attributes_.parity_buffer_chunks : 0;
-        if (failed_ || !queue_pair_->has_send_slot() || !has_room_for_completion()) {
-            return failed_ ? Error::enodev : Error::eagain;  // before anything is computed
-        }
-        scheme = choice_.choose(path, memory.size_bytes());
+        scheme = choice_.choose(path, message_bytes);
     }
-    return send_post(now_ns, memory, user_immediate, scheme);
+    return fit_scheme(scheme, message_bytes);
+}
+
+Result<uint64_t> Connection::send_post(uint64_t now_ns, const RegisteredMemory& memory,
+                                       uint32_t user_immediate) {
+    if (failed_ || !queue_pair_->has_send_slot() || !has_room_for_completion()) {
+        return failed_ ? Error::enodev : Error::eagain;  // before anything is computed
+    }
+    return send_post(now_ns, memory, user_immediate, scheme_now(memory.size_bytes()));
 }
 
 Result<uint64_t> Connection::send_post(uint64_t now_ns, const RegisteredMemory& memory,
@@ -169,6 +173,9 @@ Result<uint64_t> Connection::send_post(uint64_t now_ns, const RegisteredMemory& 
         return Error::eagain;
     }
     scheme = fit_scheme(scheme, memory.size_bytes());
+    if (scheme.is_erasure() && memory.gather() != nullptr) {
+        return Error::einval;
+    }
     const uint64_t number =
         TRY(queue_pair_->send_stream_start(memory.size_bytes(), user_immediate, scheme));
     expect(now_ns);
@@ -212,6 +219,13 @@ Result<uint64_t> Connection::recv_post(uint64_t now_ns, const RegisteredMemory& 
     open_receives_++;
     next_receive_ = number + 1;
     return number;
+}
+
+void Connection::send_delivered(uint64_t message_number) {
+    if (active_sending(message_number) != nullptr) {
+        complete_send(sending(message_number), true, Error::eio);
+        trim_sent_log();
+    }
 }
 
 Result<void> Connection::recv_discard(uint64_t message_number) {

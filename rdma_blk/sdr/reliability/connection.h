@@ -36,6 +36,8 @@ class Connection final : public ReliableConnection {
                                uint32_t user_immediate) override;
     Result<uint64_t> send_post(uint64_t now_ns, const RegisteredMemory& memory,
                                uint32_t user_immediate, SchemeChoice scheme) override;
+    SchemeChoice scheme_now(uint64_t message_bytes) override;
+    void send_delivered(uint64_t message_number) override;
     uint32_t free_sends() const override;
     Result<uint64_t> recv_post(uint64_t now_ns, const RegisteredMemory& memory) override;
     Result<BitmapView> recv_bitmap_get(uint64_t message_number) const override {
@@ -50,6 +52,9 @@ class Connection final : public ReliableConnection {
     uint16_t channel_count() const override { return queue_attributes_.channel_count; }
     uint64_t receives_posted() const override { return queue_pair_->receives_posted(); }
     void on_data(uint64_t now_ns, const DataRun& run) override;
+    ExpectedPlace expected_place() override {
+        return failed_ ? ExpectedPlace() : queue_pair_->expected_place();
+    }
     void on_control(uint64_t now_ns, ByteSpan message) override;
     bool next_transmit(uint64_t now_ns, uint32_t max_packets, Transmit& out) override;
     bool may_transmit(uint64_t now_ns) const override;

@@ -131,6 +131,12 @@ void Network::send_run(NodeState& from, const DataRun& run) {
                 parcel.bytes.assign(run.payload + offset,
                                     run.payload + offset + parcel.run.payload_bytes);
                 parcel.run.payload = parcel.bytes.data();
+            } else if (run.gather != nullptr) {
+                parcel.bytes.resize(parcel.run.payload_bytes);
+                run.gather->copy(run.gather_offset + offset, parcel.run.payload_bytes,
+                                 parcel.bytes.data());
+                parcel.run.payload = parcel.bytes.data();
+                parcel.run.gather = nullptr;
             }
             events_.put(arrival.last_ns, {What::data, static_cast<uint32_t>(from.peer), index});
         });

@@ -73,7 +73,7 @@ DatagramOpener::DatagramOpener(const unsigned char key[kTagKeyBytes], uint32_t c
     std::memcpy(key_, key, kTagKeyBytes);
 }
 
-Result<OpenedDatagram> DatagramOpener::open(ByteSpan datagram) {
+Result<OpenedDatagram> DatagramOpener::open(ByteSpan datagram, ByteSpan rest) {
     DatagramHeader header;
     if (datagram.size() <= sizeof(header)) {
         return Error::eproto;
@@ -90,7 +90,8 @@ Result<OpenedDatagram> DatagramOpener::open(ByteSpan datagram) {
     opened.kind = static_cast<PacketKind>(header.kind);
     opened.packet_number = header.packet_number;
     opened.body = datagram.subspan(sizeof(header));
-    const uint32_t checksum = host::crc32c(0, opened.body.data(), opened.body.size());
+    const uint32_t checksum = host::crc32c(host::crc32c(0, opened.body.data(), opened.body.size()),
+                                           rest.data(), rest.size());
     if (make_tag(key_, header, checksum) != header.tag) {
         return Error::eacces;
     }

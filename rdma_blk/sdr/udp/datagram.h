@@ -66,7 +66,9 @@ class DatagramOpener {
     DatagramOpener(const unsigned char key[kTagKeyBytes], uint32_t connection_id, uint16_t channel);
     // Errors: eproto (no datagram of this format and connection), eacces (its tag is wrong), eexist (it
     // came before, or is too old to know).
-    Result<OpenedDatagram> open(ByteSpan datagram);
+    Result<OpenedDatagram> open(ByteSpan datagram) { return open(datagram, ByteSpan()); }
+    // `rest` is the part of it that lies elsewhere, and not in `body`.
+    Result<OpenedDatagram> open(ByteSpan datagram, ByteSpan rest);
     const ReplayWindow& window() const { return window_; }
 
   private:

@@ -19,10 +19,6 @@ constexpr uint32_t kDataDatagramBytes = sizeof(DatagramHeader) + sizeof(DataHead
 
 Result<void> last_error() { return static_cast<Error>(errno); }
 
-uint32_t checksum_of(const DataHeader& header, const unsigned char* payload, size_t size_bytes) {
-    return host::crc32c(host::crc32c(0, &header, sizeof(header)), payload, size_bytes);
-}
-
 }  // namespace
 
 UdpChannel::UdpChannel(const UdpOptions& options, uint16_t index, uint32_t connection_id)
@@ -110,6 +106,19 @@ Result<void> UdpChannel::connect(const UdpInfo& peer) {
 
 // ---- Receiving -------------------------------------------------------------------------------------------
 
+// Of each datagram but the last of those that the kernel gave as one.
+size_t UdpChannel::segment_bytes_of(msghdr& header, size_t size_bytes) {
+    for (cmsghdr* entry = CMSG_FIRSTHDR(&header); entry != nullptr;
+         entry = CMSG_NXTHDR(&header, entry)) {
+        if (entry->cmsg_level == SOL_UDP && entry->cmsg_type == UDP_GRO) {
+            int given = 0;
+            std::memcpy(&given, CMSG_DATA(entry), sizeof(given));
+            return given > 0 ? static_cast<size_t>(given) : size_bytes;
+        }
+    }
+    return size_bytes;
+}
+
 UdpChannel::ReceiveCall::ReceiveCall(unsigned char* buffers) {
     for (uint32_t index = 0; index < kReceiveBatch; index++) {
         parts[index] = {buffers + size_t{index} * kBufferBytes, kBufferBytes};
@@ -127,17 +136,9 @@ bool UdpChannel::receive(uint64_t now_ns) {
     statistics_.receive_calls++;
     for (int index = 0; index < count; index++) {
         const size_t size_bytes = messages[index].msg_len;
-        size_t segment_bytes = size_bytes;
-        msghdr& header = messages[index].msg_hdr;
-        for (cmsghdr* entry = CMSG_FIRSTHDR(&header); entry != nullptr;
-             entry = CMSG_NXTHDR(&header, entry)) {
-            if (entry->cmsg_level == SOL_UDP && entry->cmsg_type == UDP_GRO) {
-                int given = 0;
-                std::memcpy(&given, CMSG_DATA(entry), sizeof(given));
-                segment_bytes = given > 0 ? static_cast<size_t>(given) : size_bytes;
-            }
-        }
-        header.msg_controllen = ReceiveCall::kControlBytes;  // the kernel has written what it used
+        const size_t segment_bytes = segment_bytes_of(messages[index].msg_hdr, size_bytes);
+        messages[index].msg_hdr.msg_controllen =
+            ReceiveCall::kControlBytes;  // the kernel has written what it used
         const unsigned char* bytes = buffers_.get() + static_cast<size_t>(index) * kBufferBytes;
         for (size_t offset = 0; offset < size_bytes; offset += segment_bytes) {
             take_datagram(now_ns,
@@ -147,7 +148,7 @@ bool UdpChannel::receive(uint64_t now_ns) {
     return count == static_cast<int>(kReceiveBatch);
 }
 
-void UdpChannel::take_datagram(uint64_t now_ns, ByteSpan datagram) {
+void UdpChannel::take_datagram(uint64_t now_ns, ByteSpan datagram, ByteSpan rest) {
     DatagramHeader header;
     if (datagram.size() > sizeof(header)) {
         std::memcpy(&header, datagram.data(), sizeof(header));
@@ -158,20 +159,20 @@ void UdpChannel::take_datagram(uint64_t now_ns, ByteSpan datagram) {
     }
     const bool had_any = !opener_.window().empty();
     const uint64_t highest_before = had_any ? opener_.window().highest() : 0;
-    Result<OpenedDatagram> opened = opener_.open(datagram);
+    Result<OpenedDatagram> opened = opener_.open(datagram, rest);
     if (!opened.ok() || received_count_ == kMaxReceived) {
         statistics_.datagrams_refused++;
         return;
     }
     statistics_.datagrams_received++;
-    bytes_received_ += datagram.size();
+    bytes_received_ += datagram.size() + rest.size();
     if (!had_any || opened->packet_number > highest_before) {
         highest_arrival_ns_ = now_ns;
     }
     unreported_++;
     feedback_ns_ = std::min(feedback_ns_,
                             unreported_ >= kFeedbackPackets ? now_ns : now_ns + kFeedbackDelayNs);
-    received_[received_count_++] = {opened->kind, opened->body};
+    received_[received_count_++] = {opened->kind, opened->body, rest};
 }
 
 // Feedback and probes, with numbers of their own.
@@ -241,7 +242,13 @@ bool UdpChannel::deliver(uint64_t now_ns, Endpoint& endpoint) {
         if (received.kind == PacketKind::control) {
             endpoint.on_control(now_ns, received.body);
         } else if (received.kind == PacketKind::data || received.kind == PacketKind::parity) {
-            Result<DataRun> run = parse_data(received.kind, received.body);
+            const bool is_apart = !received.payload.empty();
+            Result<DataRun> run = is_apart ? parse_data_header(received.kind, received.body)
+                                           : parse_data(received.kind, received.body);
+            if (run.ok() && is_apart) {
+                run->payload = received.payload.data();
+                run->payload_bytes = received.payload.size();
+            }
             if (run.ok()) {
                 endpoint.on_data(now_ns, *run);
             } else {
@@ -308,29 +315,38 @@ void UdpChannel::send_run(uint64_t now_ns, const DataRun& run) {
         DataHeader data;
     };
     static_assert(sizeof(Headers) == sizeof(DatagramHeader) + sizeof(DataHeader));
-    if (run.payload == nullptr) {
+    if (run.payload == nullptr && run.gather == nullptr) {
         statistics_.datagrams_failed += run.packet_count;
         return;
     }
     Headers headers[kMaxSegments];
-    iovec parts[2 * kMaxSegments];
+    iovec parts[kMaxSendParts];
+    uint16_t part_ends[kMaxSegments];  // of each datagram
     uint64_t offset = 0;
     uint32_t queued = 0;
+    uint32_t part_count = 0;
     for (uint32_t index = 0; index < run.packet_count; index++) {
         const uint64_t size_bytes =
             std::min<uint64_t>(options_.packet_bytes, run.payload_bytes - offset);
-        auto* payload = const_cast<unsigned char*>(run.payload + offset);  // only read
         Headers& header = headers[queued];
         header.data = make_data_header(run, index);
+        parts[part_count] = {&header, sizeof(header)};
+        iovec* const payload = parts + part_count + 1;
+        // The others of this call need at least two each.
+        const uint32_t most = kMaxSendParts - part_count - 1 - 2 * (kMaxSegments - 1 - queued);
+        const uint32_t payload_parts = find_payload(run, offset, size_bytes, queued, payload, most);
+        uint32_t checksum = host::crc32c(0, &header.data, sizeof(header.data));
+        for (uint32_t part = 0; part < payload_parts; part++) {
+            checksum = host::crc32c(checksum, payload[part].iov_base, payload[part].iov_len);
+        }
         const uint64_t number = sealer_->next_number();
-        header.datagram = sealer_->seal(run.kind, checksum_of(header.data, payload, size_bytes));
+        header.datagram = sealer_->seal(run.kind, checksum);
         sent_times_.note(number, now_ns);
         congestion_->on_sent(now_ns, number, size_bytes);
         offset += size_bytes;
         if (!drops()) {
-            iovec* pair = parts + size_t{2} * queued;
-            pair[0] = {&header, sizeof(header)};
-            pair[1] = {payload, size_bytes};
+            part_count += 1 + payload_parts;
+            part_ends[queued] = static_cast<uint16_t>(part_count);
             queued++;
         }
         const bool is_last = index + 1 == run.packet_count;
@@ -338,17 +354,42 @@ void UdpChannel::send_run(uint64_t now_ns, const DataRun& run) {
             queued == kMaxSegments || (queued + 1) * (sizeof(Headers) + options_.packet_bytes) >
                                           std::max<uint64_t>(kMaxSegmentsBytes, 1);
         if (queued > 0 && (is_last || is_full)) {
-            msghdr message{};
-            message.msg_iov = parts;
-            message.msg_iovlen = size_t{2} * queued;
-            send_message(message, queued, sizeof(Headers) + options_.packet_bytes);
+            send_message(parts, part_ends, queued, sizeof(Headers) + options_.packet_bytes);
             queued = 0;
+            part_count = 0;
         }
     }
     if (options_.rate_limit_bytes_per_s != 0) {
         pace_ns_ = std::max(pace_ns_, now_ns) +
                    run.payload_bytes * 1'000'000'000 / options_.rate_limit_bytes_per_s;
     }
+}
+
+// Where the bytes of a packet are that is the `index`th of its call; the number of parts, of which there are not more
+// than `most`: what is in more pieces is copied.
+uint32_t UdpChannel::find_payload(const DataRun& run, uint64_t offset, uint64_t size_bytes,
+                                  uint32_t index, iovec* parts, uint32_t most) {
+    if (run.payload != nullptr) {
+        parts[0] = {const_cast<unsigned char*>(run.payload + offset), size_bytes};  // only read
+        return 1;
+    }
+    uint32_t count = 0;
+    const bool has_all = run.gather->visit(
+        run.gather_offset + offset, size_bytes, [&](const unsigned char* bytes, uint64_t size) {
+            if (count == most) {
+                return false;
+            }
+            parts[count++] = {const_cast<unsigned char*>(bytes), size};
+            return true;
+        });
+    if (!has_all) {
+        // What was received has been handed over: its memory is free.
+        unsigned char* const copy = buffers_.get() + uint64_t{index} * options_.packet_bytes;
+        run.gather->copy(run.gather_offset + offset, size_bytes, copy);
+        parts[0] = {copy, size_bytes};
+        count = 1;
+    }
+    return count;
 }
 
 void UdpChannel::send_control(uint64_t now_ns, const Transmit& out) {
@@ -364,10 +405,8 @@ void UdpChannel::send_small(DatagramHeader header, const void* bytes, size_t siz
         return;
     }
     iovec parts[2] = {{&header, sizeof(header)}, {const_cast<void*>(bytes), size_bytes}};
-    msghdr message{};
-    message.msg_iov = parts;
-    message.msg_iovlen = 2;
-    send_message(message, 1, 0);
+    const uint16_t part_end = 2;
+    send_message(parts, &part_end, 1, 0);
 }
 
 void UdpChannel::send_feedback(uint64_t now_ns) {
@@ -434,24 +473,29 @@ void UdpChannel::set_fragmentation(int how) const {
 
 // What the socket does not take is lost, as on any link: the protocol sends it again. But a path that does not take
 // segments, because its MTU has become smaller or its device cannot make them, takes them one by one (and fragments).
-void UdpChannel::send_message(msghdr& message, uint32_t datagrams, uint32_t segment_bytes) {
+void UdpChannel::send_message(iovec* parts, const uint16_t* part_ends, uint32_t datagrams,
+                              uint32_t segment_bytes) {
+    msghdr message{};
     if (!is_connected_) {
         message.msg_name = peer_.get();
         message.msg_namelen = peer_.size();
     }
+    message.msg_iov = parts;
+    message.msg_iovlen = part_ends[datagrams - 1];
     if (has_segmentation_ || datagrams == 1) {
         if (send_at_once(message, datagrams, segment_bytes)) {
             return;
         }
         has_segmentation_ = false;
     }
-    iovec* const parts = message.msg_iov;
     message.msg_control = nullptr;
     message.msg_controllen = 0;
-    message.msg_iovlen = 2;
+    uint32_t begin = 0;
     for (uint32_t index = 0; index < datagrams; index++) {
-        message.msg_iov = parts + size_t{2} * index;
+        message.msg_iov = parts + begin;
+        message.msg_iovlen = part_ends[index] - begin;
         (void)send_at_once(message, 1, 0);  // one datagram is always done with
+        begin = part_ends[index];
     }
 }
 

@@ -34,6 +34,9 @@ class UdpChannel {
 
     // Takes what the socket has, without blocking, and checks it; true: there may be more.
     bool receive(uint64_t now_ns);
+    // The same for one run of packets, whose payloads probably belong to `place`: they are received there. Whatever comes
+    // instead is copied away from there before deliver(), which has to follow at once.
+    bool receive_to(uint64_t now_ns, const ExpectedPlace& place);
     // Hands over what receive() took; false: it took nothing.
     bool deliver(uint64_t now_ns, Endpoint& endpoint);
     // Sends what the endpoint has and the window allows; true: there may be more.
@@ -51,7 +54,10 @@ class UdpChannel {
     struct Received {
         PacketKind kind = PacketKind::control;
         ByteSpan body;
+        ByteSpan payload;  // of data, if it does not follow in `body`
     };
+    // What one receive_to() takes: headers apart, payloads where they are expected.
+    struct Scatter;
     static constexpr size_t kBufferBytes = 65536;
     // What recvmmsg() is given: buffers_, and room for the length of segments.
     struct ReceiveCall {
@@ -64,7 +70,9 @@ class UdpChannel {
     };
     static constexpr uint32_t kMaxReceived = kReceiveBatch * kMaxSegments;
 
-    void take_datagram(uint64_t now_ns, ByteSpan datagram);
+    static size_t segment_bytes_of(msghdr& header, size_t size_bytes);
+    void take_datagram(uint64_t now_ns, ByteSpan datagram, ByteSpan rest = ByteSpan());
+    void take_scattered(uint64_t now_ns, const ExpectedPlace& place, Scatter& scatter);
     void take_report(uint64_t now_ns, ByteSpan datagram);
     void on_feedback(uint64_t now_ns, ByteSpan body);
     bool transmit_data(uint64_t now_ns, Endpoint& endpoint);
@@ -76,7 +84,10 @@ class UdpChannel {
     void serve_probes(uint64_t now_ns);
     void send_probe(PacketKind kind, uint32_t datagram_bytes, uint32_t number);
     void set_fragmentation(int how) const;
-    void send_message(msghdr& message, uint32_t datagrams, uint32_t segment_bytes);
+    uint32_t find_payload(const DataRun& run, uint64_t offset, uint64_t size_bytes, uint32_t index,
+                          iovec* parts, uint32_t most);
+    void send_message(iovec* parts, const uint16_t* part_ends, uint32_t datagrams,
+                      uint32_t segment_bytes);
     // Whether it is done with, sent or not.
     bool send_at_once(msghdr& message, uint32_t datagrams, uint32_t segment_bytes);
     bool drops();

@@ -11,11 +11,15 @@
 namespace tiffin::rdma_blk {
 namespace {
 
-// Larger packets save nothing, as the kernel takes and gives many of them in one call; but a small socket buffer
-// takes only a few.
-constexpr uint32_t kMostPacketBytes = 8192;
-// Of an erasure code's parity, for as many groups as a few messages of 1 MiB have in small packets.
+// Two of them, with their headers, are what the kernel takes and gives in one call.
+constexpr uint32_t kMostPacketBytes = 32400;
+// Of an erasure code's parity, for as many groups as a few messages of 1 MiB have in small packets; of larger ones, which
+// have fewer, so many that it does not take more memory.
 constexpr uint32_t kParityGroups = 64;
+constexpr uint32_t kLeastParityGroups = 16;
+constexpr uint32_t kParityPacketBytes = 8192;
+// Messages of at least so many bytes are sent from where they are.
+constexpr uint64_t kLeastGatheredBytes = 16384;
 constexpr uint32_t kInitialRoundTripUs = 1000;
 // An answer acknowledges its request, and the next request that answer.
 constexpr uint32_t kHoldUs = 1000;
@@ -105,7 +109,9 @@ Result<void> MessagePath::start(const wire::DatagramPathEnd& agreed, const socka
     reliability.initial_round_trip_us = kInitialRoundTripUs;
     reliability.hold_us = kHoldUs;
     reliability.give_up_ns = options_.give_up_ns;
-    reliability.parity_groups = kParityGroups;
+    reliability.parity_groups =
+        std::clamp(kParityGroups * kParityPacketBytes / agreed.packet_bytes, kLeastParityGroups,
+                   kParityGroups);
     const size_t count = agreed.message_count;
     TRY(landing_.map(options_.landing_slots, wire::kDatagramMessageBytes));
     TRY(sending_.map(count, wire::kDatagramMessageBytes));
@@ -116,6 +122,7 @@ Result<void> MessagePath::start(const wire::DatagramPathEnd& agreed, const socka
     sdr::QueuePairInfo info = connection->info_get();  // the peer's has the same numbers
     TRY(connection->connect(info));
     send_slot_.assign(count, 0);
+    gathered_.assign(count, sdr::GatherList());
     landing_slot_.assign(count, 0);
     arrived_.assign(count, Message());
     free_sends_.clear();
@@ -136,11 +143,18 @@ Result<void> MessagePath::start(const wire::DatagramPathEnd& agreed, const socka
     return channel_->connect(other);
 }
 
+// A large message that is on its way is received to its place.
+bool MessagePath::receive(uint64_t now_ns) {
+    const sdr::ExpectedPlace place = connection_->expected_place();
+    return place.bytes != nullptr ? channel_->receive_to(now_ns, place)
+                                  : channel_->receive(now_ns);
+}
+
 // What it takes lies in the channel's memory, which nothing else may use before take().
 bool MessagePath::look(uint64_t now_ns) {
     if (!has_looked_) {
         const uint64_t before = channel_->datagrams_received();
-        may_have_more_ = channel_->receive(now_ns);
+        may_have_more_ = receive(now_ns);
         has_looked_ = channel_->datagrams_received() != before;
         vain_looks_ += has_looked_ ? 0 : 1;
     }
@@ -148,8 +162,7 @@ bool MessagePath::look(uint64_t now_ns) {
 }
 
 bool MessagePath::take(uint64_t now_ns) {
-    const bool has_more =
-        std::exchange(has_looked_, false) ? may_have_more_ : channel_->receive(now_ns);
+    const bool has_more = std::exchange(has_looked_, false) ? may_have_more_ : receive(now_ns);
     (void)channel_->deliver(now_ns, *connection_);
     if (connection_->next_timer_ns() <= now_ns) {
         connection_->on_timer(now_ns);
@@ -160,7 +173,7 @@ bool MessagePath::take(uint64_t now_ns) {
 }
 
 void MessagePath::transmit(uint64_t now_ns) {
-    TIFFIN_ASSERT(!has_looked_);
+    TIFFIN_ASSERT(!has_looked_);  // see look()
     constexpr int kTurns = 4;  // a message of the largest size takes two
     for (int turn = 0; turn < kTurns && channel_->transmit(now_ns, *connection_); turn++) {
     }
@@ -226,12 +239,44 @@ void MessagePath::post_landing(uint64_t now_ns) {
 unsigned char* MessagePath::begin_message() { return sending_.at(free_sends_.back()); }
 
 Result<void> MessagePath::send_message(uint64_t now_ns, size_t size_bytes, uint32_t use) {
-    const uint32_t slot = free_sends_.back();
-    const uint64_t number = TRY(connection_->send_post(
-        now_ns, sending_memory_.slice(uint64_t{slot} * sending_.stride_bytes(), size_bytes), use));
-    free_sends_.pop_back();
-    send_slot_[number % options_.message_count] = slot;
+    const uint64_t offset = uint64_t{free_sends_.back()} * sending_.stride_bytes();
+    TRY(post(now_ns, sending_memory_.slice(offset, size_bytes), use));
     return {};
+}
+
+Result<uint64_t> MessagePath::send_gathered(uint64_t now_ns, size_t head_bytes,
+                                            const vfs::IoVector* pieces, size_t piece_count,
+                                            uint32_t use) {
+    const uint32_t slot = free_sends_.back();
+    sdr::GatherList& list = gathered_[slot];
+    list = {ByteSpan(sending_.at(slot), head_bytes), pieces, piece_count};
+    const uint64_t size_bytes = list.size_bytes();
+    if (size_bytes > wire::kDatagramMessageBytes) {
+        return Error::einval;
+    }
+    // A few bytes are copied in less time than it takes to give them back; and a code needs whole chunks.
+    const bool is_copied =
+        size_bytes < kLeastGatheredBytes || connection_->scheme_now(size_bytes).is_erasure();
+    if (!is_copied) {
+        return post(now_ns, sdr::RegisteredMemory::gathered(list), use);
+    }
+    list.copy(head_bytes, size_bytes - head_bytes, sending_.at(slot) + head_bytes);
+    bytes_copied_ += size_bytes - head_bytes;
+    TRY(send_message(now_ns, size_bytes, use));
+    return kNoMessage;
+}
+
+Result<uint64_t> MessagePath::post(uint64_t now_ns, const sdr::RegisteredMemory& memory,
+                                   uint32_t use) {
+    const uint64_t number = TRY(connection_->send_post(now_ns, memory, use));
+    send_slot_[number % options_.message_count] = free_sends_.back();
+    free_sends_.pop_back();
+    return number;
+}
+
+void MessagePath::give_back(uint64_t message_number) {
+    connection_->send_delivered(message_number);
+    take_completions();
 }
 
 void MessagePath::give_memory_back() {
@@ -257,6 +302,7 @@ MessagePathStatistics MessagePath::statistics() const {
         const sdr::QueuePairStatistics& queue_pair = connection_->queue_pair_statistics();
         result.datagrams_refused += queue_pair.packets_malformed + queue_pair.control_malformed +
                                     queue_pair.packets_not_posted;
+        result.bytes_copied = bytes_copied_ + queue_pair.bytes_copied;
         result.chunks_lost = reliability.chunks_asked_for + reliability.chunks_decoded;
         result.chunks_repeated = reliability.chunks_repeated;
         result.blocks_decoded = reliability.groups_decoded;

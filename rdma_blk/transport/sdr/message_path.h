@@ -58,6 +58,7 @@ struct MessagePathStatistics {
     uint64_t blocks_decoded = 0;   // groups of an erasure code
     uint64_t blocks_failed = 0;    // that could not be decoded, and were repeated
     uint64_t system_calls = 0;     // but for looks that found nothing
+    uint64_t bytes_copied = 0;  // into slots, of what is sent and of what has come
     uint32_t round_trip_us = 0;
     // As of UdpStatistics: what gets through whole (0: not known), and whether this path's packets are known not to.
     uint32_t path_packet_bytes = 0;
@@ -114,6 +115,13 @@ class MessagePath {
     unsigned char* begin_message();
     // Sends what lies at its beginning. With room it fails only for a size that does not fit (einval).
     Result<void> send_message(uint64_t now_ns, size_t size_bytes, uint32_t use);
+    // Likewise, and behind it what the pieces hold, which may be read until give_back() of the number that is returned, or
+    // the end of the path; they and their list stay as they are. kNoMessage: all has been copied.
+    static constexpr uint64_t kNoMessage = ~uint64_t{0};
+    Result<uint64_t> send_gathered(uint64_t now_ns, size_t head_bytes, const vfs::IoVector* pieces,
+                                   size_t piece_count, uint32_t use);
+    // The peer has answered the message: it has all of it, and the pieces are not read from here on.
+    void give_back(uint64_t message_number);
 
     // For who has been idle: gives back the pages of messages that were sent, if none is on its way.
     void give_memory_back();
@@ -124,6 +132,8 @@ class MessagePath {
   private:
     explicit MessagePath(const MessagePathOptions& options) : options_(options) {}
     Result<void> open_channel();
+    bool receive(uint64_t now_ns);
+    Result<uint64_t> post(uint64_t now_ns, const sdr::RegisteredMemory& memory, uint32_t use);
     void take_completions();
     void post_landing(uint64_t now_ns);
 
@@ -136,16 +146,18 @@ class MessagePath {
     MappedSlots sending_;
     sdr::RegisteredMemory landing_memory_;
     sdr::RegisteredMemory sending_memory_;
-    std::vector<uint32_t> free_sends_;    // a stack: what was used last is in the caches
-    std::vector<uint32_t> free_landing_;  // and not posted yet
-    std::vector<uint32_t> send_slot_;     // by message number modulo message_count
-    std::vector<uint32_t> landing_slot_;  // the same
-    std::vector<Message> arrived_;        // a ring of message_count
+    std::vector<uint32_t> free_sends_;       // a stack: what was used last is in the caches
+    std::vector<uint32_t> free_landing_;     // and not posted yet
+    std::vector<uint32_t> send_slot_;        // by message number modulo message_count
+    std::vector<sdr::GatherList> gathered_;  // by slot
+    std::vector<uint32_t> landing_slot_;     // the same
+    std::vector<Message> arrived_;           // a ring of message_count
     size_t arrived_first_ = 0;
     size_t arrived_count_ = 0;
     uint64_t vain_looks_ = 0;
     bool has_looked_ = false;     // and found something, which take() has not seen yet
     bool may_have_more_ = false;  // after that
+    uint64_t bytes_copied_ = 0;
 };
 
 // The largest payload of a datagram that paths to `peer` use, as far as this host knows the path.

@@ -108,6 +108,7 @@ void SdrPath::stop() {
     count_ended(ended_);
     messages_.reset();
     taken_.reset();
+    sent_numbers_.assign(wire::kMaxSlots, MessagePath::kNoMessage);
     is_up_ = false;
     is_broken_ = false;
 }
@@ -128,16 +129,19 @@ void SdrPath::send(const wire::Request& request, ByteSpan ranges, const vfs::IoV
         std::memcpy(begin + size, ranges.data(), ranges.size());
         size += ranges.size();
     }
-    for (size_t index = 0; index < buffer_count; index++) {
-        std::memcpy(begin + size, buffers[index].data, buffers[index].size_bytes);
-        size += buffers[index].size_bytes;
-    }
     const uint64_t now_ns = host::monotonic_ns();
-    const auto sent =
-        messages_->send_message(now_ns, size, static_cast<uint32_t>(MessageUse::wire));
+    auto sent = messages_->send_gathered(now_ns, size, buffers, buffer_count,
+                                         static_cast<uint32_t>(MessageUse::wire));
+    sent_numbers_[request.slot] = sent.ok() ? *sent : MessagePath::kNoMessage;
     // Nobody would send it again on this connection: it ends, and all is sent again on the next one.
     is_broken_ = is_broken_ || !sent.ok();
     messages_->transmit(now_ns);
+}
+
+void SdrPath::answered(uint16_t slot) {
+    if (is_started() && sent_numbers_[slot] != MessagePath::kNoMessage) {
+        messages_->give_back(std::exchange(sent_numbers_[slot], MessagePath::kNoMessage));
+    }
 }
 
 // ---- Answers ----------------------------------------------------------------------------------------------
@@ -202,6 +206,7 @@ Result<bool> SdrPath::next_answer(Answer& answer) {
         if (answer.payload.size() != answer.response.payload_bytes) {
             return Error::eproto;
         }
+        answered_bytes_ += answer.payload.size();
         return true;
     }
     return false;
@@ -223,6 +228,7 @@ void SdrPath::count_ended(MessagePathStatistics& sum) const {
     sum.blocks_decoded += now.blocks_decoded;
     sum.blocks_failed += now.blocks_failed;
     sum.system_calls += now.system_calls;
+    sum.bytes_copied += now.bytes_copied;
     sum.round_trip_us = now.round_trip_us;
 }
 
@@ -239,6 +245,7 @@ void SdrPath::add_statistics(Statistics& statistics) const {
     statistics.blocks_failed += sum.blocks_failed;
     statistics.round_trip_us = sum.round_trip_us;
     statistics.system_calls += sum.system_calls;
+    statistics.copied_bytes += sum.bytes_copied + answered_bytes_;
 }
 
 }  // namespace tiffin::rdma_blk

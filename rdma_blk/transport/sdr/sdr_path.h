@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "rdma_blk/transport/open.h"
 #include "rdma_blk/transport/request_path.h"
@@ -15,7 +16,8 @@ namespace tiffin::rdma_blk {
 
 class SdrPath final : public RequestPath {
   public:
-    explicit SdrPath(const SdrOptions& options) : options_(options) {}
+    explicit SdrPath(const SdrOptions& options)
+        : options_(options), sent_numbers_(wire::kMaxSlots, MessagePath::kNoMessage) {}
 
     wire::PathTransport transport() const override { return wire::PathTransport::udp; }
     const char* name() const override { return "sdr"; }
@@ -28,6 +30,7 @@ class SdrPath final : public RequestPath {
     bool has_room() const override { return messages_->has_room(); }
     void send(const wire::Request& request, ByteSpan ranges, const vfs::IoVector* buffers,
               size_t buffer_count) override;
+    void answered(uint16_t slot) override;
     int socket() const override;
     uint64_t next_time_ns(uint64_t now_ns) const override;
     bool receive(uint64_t now_ns) override;
@@ -46,6 +49,9 @@ class SdrPath final : public RequestPath {
     sockaddr_in6 peer_ = {};
     // What an earlier connection has found the path to take, if that was less than this host's route says; else 0.
     uint32_t known_packet_bytes_ = 0;
+    // Of each slot's request, while the network may read the caller's buffers.
+    std::vector<uint64_t> sent_numbers_;
+    uint64_t answered_bytes_ = 0;  // which their callers' buffers were given by a copy
     bool is_up_ = false;
     bool is_broken_ = false;       // a request was not taken
     MessagePathStatistics ended_;  // of earlier connections

@@ -9,6 +9,7 @@
 #include <new>
 #include <utility>
 
+#include "rdma_blk/transport/tcp/operation_word.h"
 #include "rdma_blk/transport/time_units.h"
 
 namespace tiffin::rdma_blk {
@@ -18,22 +19,11 @@ constexpr uint64_t kOpenTimeoutNs = 10'000 * kMillisecondNs;
 // Messages that are no requests: probes, lease, close.
 constexpr size_t kControlMessages = 16;
 
-// The transport's word in an operation: of a write the checksum of its data, of a flush how many changes
-// it covers.
-void set_word(Operation& operation, uint64_t word) {
-    operation.transport_data = reinterpret_cast<void*>(word);
-}
-
-// Outside of the lock, as it takes time.
-void compute_checksums(const OperationQueue& batch) {
+// Outside of the lock, as it takes time; but for what datagrams sum up themselves.
+void prepare_words(const OperationQueue& batch, bool needs_checksums) {
     for (Operation* operation = batch.front(); operation != nullptr; operation = operation->next) {
-        uint32_t checksum = 0;
-        for (size_t i = 0; operation->kind == OperationKind::write && i < operation->buffer_count;
-             i++) {
-            checksum = host::crc32c(checksum, operation->buffers[i].data,
-                                    operation->buffers[i].size_bytes);
-        }
-        set_word(*operation, checksum);
+        const bool is_summed_up = needs_checksums && operation->kind == OperationKind::write;
+        set_word(*operation, is_summed_up ? checksum_word(*operation) : 0);
     }
 }
 
@@ -233,7 +223,7 @@ void TcpMemory::changes_flushed(uint64_t mark) {
 void TcpMemory::submit(Operation& first) {
     const auto [accepted, rejected] = sort_operations(first, limits_);
     const uint64_t earliest_deadline_ns = accepted.earliest_deadline_ns();  // while they are linked
-    compute_checksums(accepted);
+    prepare_words(accepted, !takes_datagrams_.load(std::memory_order_relaxed));
     MutexLock lock(mutex_);
     if (accepted.front() != nullptr) {
         count_operations(accepted, statistics_);

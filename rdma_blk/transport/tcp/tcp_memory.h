@@ -187,7 +187,7 @@ class TcpMemory final : public RemoteMemory, private Patience {
 
     // ---- tcp_messages.cc: the connection's side ----
     void send_queued() REQUIRES(mutex_);
-    void send_request(wire::Request& request, const Operation& operation) REQUIRES(mutex_);
+    void send_request(wire::Request& request, Operation& operation) REQUIRES(mutex_);
     void flush_output() REQUIRES(mutex_);
     template <typename T>
     bool send_control(wire::MessageType type, const T& message, ByteSpan payload = ByteSpan())
@@ -272,6 +272,8 @@ class TcpMemory final : public RemoteMemory, private Patience {
     bool has_leader_ GUARDED_BY(mutex_) = false;
     uint64_t lead_count_ GUARDED_BY(mutex_) = 0;
     OperationWaiters waiters_ GUARDED_BY(mutex_);
+    // Requests take a path whose datagrams are summed up one by one. Read without the lock; to be wrong costs time only.
+    std::atomic<bool> takes_datagrams_{false};
     uint32_t looks_ GUARDED_BY(mutex_) = 0;          // at answers, since the stream was looked at
     BusyPoll busy_poll_;                             // with the lead
     Operation* receiving_ = nullptr;                 // with the lead: whose payload is on its way

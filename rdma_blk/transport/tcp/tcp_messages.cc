@@ -7,17 +7,10 @@
 #include <string>
 #include <utility>
 
+#include "rdma_blk/transport/tcp/operation_word.h"
 #include "rdma_blk/transport/tcp/tcp_memory.h"
 
 namespace tiffin::rdma_blk {
-namespace {
-
-// See set_word() in tcp_memory.cc.
-uint64_t word_of(const Operation& operation) {
-    return reinterpret_cast<uint64_t>(operation.transport_data);
-}
-
-}  // namespace
 
 // ---- Sending ------------------------------------------------------------------------------------------
 
@@ -44,17 +37,23 @@ void TcpMemory::send_queued() {
     }
 }
 
-void TcpMemory::send_request(wire::Request& request, const Operation& operation) {
+void TcpMemory::send_request(wire::Request& request, Operation& operation) {
     request.session_id = facts_.session_id;
     request.epoch = facts_.epoch;
     request.incarnation = facts_.incarnation;
     MessageWriter& writer = connection_->writer();
+    const bool takes_path = extension_.requests != nullptr && extension_.requests->is_up();
     const bool carries = (request.flags & wire::request_flag::reply_only) == 0;
     ByteSpan ranges;
     size_t buffer_count = 0;
     if (carries && operation.kind == OperationKind::write) {
-        request.payload_checksum = static_cast<uint32_t>(word_of(operation));
-        request.flags |= wire::request_flag::has_checksum;
+        if (!takes_path) {
+            if (!is_checksum(word_of(operation))) {  // it was submitted when there was a path
+                set_word(operation, checksum_word(operation));
+            }
+            request.payload_checksum = static_cast<uint32_t>(word_of(operation));
+            request.flags |= wire::request_flag::has_checksum;
+        }
         buffer_count = operation.buffer_count;
     } else if (carries && operation.kind == OperationKind::flush) {
         static_assert(sizeof(ByteRange) == sizeof(wire::FlushRange));
@@ -63,7 +62,7 @@ void TcpMemory::send_request(wire::Request& request, const Operation& operation)
         request.payload_checksum = host::crc32c(0, ranges.data(), ranges.size());
         request.flags |= wire::request_flag::has_checksum;
     }
-    if (extension_.requests != nullptr && extension_.requests->is_up()) {
+    if (takes_path) {
         extension_.requests->send(request, ranges, operation.buffers, buffer_count);
         notes_[request.slot] = SlotNote{writer.sent_count(), send_round_ + 1};
         return;
@@ -279,6 +278,9 @@ uint32_t TcpMemory::sum_up(const Operation& operation) {
 }
 
 void TcpMemory::finish_operation(Operation& operation, const wire::Response& response) {
+    if (extension_.requests != nullptr) {
+        extension_.requests->answered(response.slot);
+    }
     const bool is_executed = response.outcome == static_cast<uint8_t>(Outcome::executed);
     switch (operation.kind) {
         case OperationKind::read:

@@ -69,6 +69,7 @@ void TcpMemory::stop_paths() {
     }
     if (extension_.requests != nullptr) {
         extension_.requests->stop();
+        takes_datagrams_.store(false, std::memory_order_relaxed);
     }
     if (extension_.one_sided != nullptr || extension_.requests != nullptr) {
         const uint16_t number = join_.number;

@@ -128,6 +128,7 @@ void TcpMemory::look_at_answers() {
     } else if (path.is_up() && !was_up) {
         join_.is_wanted = false;
         join_.is_joined = true;
+        takes_datagrams_.store(true, std::memory_order_relaxed);
         lease_changed_.notify_all();
         set_state(state_);
     }

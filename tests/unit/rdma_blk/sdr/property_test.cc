@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -100,6 +101,8 @@ class Transfer {
         EXPECT_TRUE(left_->connect(right_->info_get()).ok());
         EXPECT_TRUE(right_->connect(left_->info_get()).ok());
         network_options_ = random_network(random_);
+        network_options_.places = seed % 2 == 0;
+        gathers_ = seed % 4 < 2;
         message_count_ = 1 + random_() % 12;
         discard_ = random_() % 6 == 0;
         network_seed_ = random_();
@@ -139,6 +142,7 @@ class Transfer {
         network.run(
             network.now_ns() + 60'000'000'000, [] {}, [] { return false; });
         check_memory();
+        packets_at_place_ = network.packets_at_place();
         for (size_t index = 0; index < message_count_; index++) {
             EXPECT_TRUE(!send_ok_[index] || is_delivered_[index])
                 << "sent, not received: " << index;
@@ -147,6 +151,7 @@ class Transfer {
 
     bool has_failed() const { return left_->has_failed() || right_->has_failed(); }
     size_t delivered() const { return delivered_; }
+    uint64_t packets_at_place() const { return packets_at_place_; }
     std::string describe() const { return describe(*left_) + describe(*right_); }
 
   private:
@@ -174,6 +179,32 @@ class Transfer {
     bool only_idle_receives_left() const {
         return left_->has_failed() && right_->next_timer_ns() == kNoTimer;
     }
+    // The same bytes in pieces, where the scheme can send them so.
+    RegisteredMemory gathered(size_t index) {
+        Buffer& buffer = *next_send_;
+        if (!gathers_ || attributes_.automatic ||
+            (schemes_[index].is_erasure() && sizes_[index] >= kMinErasureBytes)) {
+            return registered(buffer);
+        }
+        lists_.emplace_back();
+        pieces_.emplace_back();
+        std::vector<vfs::IoVector>& pieces = pieces_.back();
+        uint64_t offset = random_() % (buffer.size_bytes + 1);
+        lists_.back().head = ByteSpan(buffer.data(), offset);
+        const uint64_t most = uint64_t{1} << (random_() % 18);
+        while (offset < buffer.size_bytes) {
+            const uint64_t size = std::min(buffer.size_bytes - offset, random_() % most);
+            pieces.push_back({buffer.data() + offset, size});
+            offset += size;
+            if (pieces.size() == 3000) {  // enough
+                pieces.push_back({buffer.data() + offset, buffer.size_bytes - offset});
+                break;
+            }
+        }
+        lists_.back().pieces = pieces.data();
+        lists_.back().piece_count = pieces.size();
+        return RegisteredMemory::gathered(lists_.back());
+    }
     RegisteredMemory registered(Buffer& buffer) {
         return context_->mr_reg(MutableByteSpan(buffer.data(), buffer.size_bytes)).release_value();
     }
@@ -192,7 +223,7 @@ class Transfer {
                 next_send_ = std::make_unique<Buffer>(sizes_[index]);
                 const std::vector<unsigned char> content = some_bytes(sizes_[index], index + 1);
                 std::memcpy(next_send_->data(), content.data(), content.size());
-                send_memory_ = registered(*next_send_);
+                send_memory_ = gathered(index);
             }
             const auto immediate = static_cast<uint32_t>(index);
             const auto number =
@@ -289,6 +320,9 @@ class Transfer {
     std::vector<std::unique_ptr<Buffer>> receives_;
     std::unique_ptr<Buffer> next_send_;
     std::unique_ptr<Buffer> next_receive_;
+    bool gathers_ = false;
+    std::deque<GatherList> lists_;
+    std::deque<std::vector<vfs::IoVector>> pieces_;
     RegisteredMemory send_memory_;
     RegisteredMemory receive_memory_;
     std::vector<bool> send_ok_;
@@ -296,6 +330,7 @@ class Transfer {
     size_t sends_done_ = 0;
     size_t receives_done_ = 0;
     size_t delivered_ = 0;
+    uint64_t packets_at_place_ = 0;
 };
 
 // One thread does everything here, so that the thread sanitizer has nothing to find, and it makes these tests thirty times
@@ -315,6 +350,7 @@ constexpr bool kIsThreadChecked = false;
 TEST(ReliableProperty, DeliversExactlyOrFails) {
     const uint64_t seeds = test::test_size(2000, kIsThreadChecked ? 20 : 200);
     uint64_t delivered = 0;
+    uint64_t packets_at_place = 0;
     // One seed alone: TIFFIN_SEED=94.
     const char* only = std::getenv("TIFFIN_SEED");
     const uint64_t first = only == nullptr ? 1 : std::strtoull(only, nullptr, 10);
@@ -325,11 +361,13 @@ TEST(ReliableProperty, DeliversExactlyOrFails) {
         // Networks of at most 40 % loss do not make connections fail.
         EXPECT_FALSE(transfer.has_failed()) << transfer.describe();
         delivered += transfer.delivered();
+        packets_at_place += transfer.packets_at_place();
         if (HasFailure()) {
             return;
         }
     }
     EXPECT_TRUE(only != nullptr || delivered > seeds * 3);
+    EXPECT_TRUE(only != nullptr || packets_at_place > seeds * 10);
 }
 
 TEST(ReliableProperty, ADeadNetworkIsReported) {

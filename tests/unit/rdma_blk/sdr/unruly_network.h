@@ -27,7 +27,8 @@ struct NetworkOptions {
     uint64_t packet_interval_ns = 1000;  // between the packets of one end
     uint32_t max_packets = 64;           // of a run
     uint32_t window_packets = 0;         // on the way from one end and not heard of; 0: no limit
-    uint64_t blackout_begin_ns = 0;      // everything is lost in between
+    bool places = false;  // what arrives is received where it is expected, as far as it can be
+    uint64_t blackout_begin_ns = 0;  // everything is lost in between
     uint64_t blackout_end_ns = 0;
 };
 
@@ -40,6 +41,7 @@ class UnrulyNetwork {
     uint64_t now_ns() const { return now_ns_; }
     uint64_t packets_sent() const { return packets_sent_; }
     uint64_t packets_of(int end) const { return packets_of_[end]; }
+    uint64_t packets_at_place() const { return packets_at_place_; }
 
     // Until `done` says so, or nothing can happen any more, or `limit_ns`. `act` is called after every event.
     // True: `done`.
@@ -103,7 +105,13 @@ class UnrulyNetwork {
                 Packet packet{1 - from, false, out.run.kind,
                               std::vector<unsigned char>(sizeof(header) + size)};
                 std::memcpy(packet.bytes.data(), &header, sizeof(header));
-                std::memcpy(packet.bytes.data() + sizeof(header), out.run.payload + offset, size);
+                if (out.run.gather != nullptr) {
+                    out.run.gather->copy(out.run.gather_offset + offset, size,
+                                         packet.bytes.data() + sizeof(header));
+                } else {
+                    std::memcpy(packet.bytes.data() + sizeof(header), out.run.payload + offset,
+                                size);
+                }
                 offset += size;
                 send(std::move(packet), from);
             }
@@ -162,14 +170,65 @@ class UnrulyNetwork {
 
     void deliver() {
         while (!in_flight_.empty() && in_flight_.begin()->first <= now_ns_) {
-            const Packet packet = std::move(in_flight_.begin()->second);
-            in_flight_.erase(in_flight_.begin());
-            const ByteSpan bytes(packet.bytes.data(), packet.bytes.size());
-            if (packet.is_control) {
-                ends_[packet.to]->on_control(now_ns_, bytes);
-            } else {
-                ends_[packet.to]->on_data(now_ns_, parse_data(packet.kind, bytes).release_value());
+            std::vector<Packet> packets;
+            take_packet(packets);
+            // What arrives at the same time is received in one call.
+            const size_t most = options_.places ? 1 + random_() % 8 : 1;
+            while (packets.size() < most && !in_flight_.empty() &&
+                   in_flight_.begin()->first <= now_ns_ &&
+                   in_flight_.begin()->second.to == packets[0].to) {
+                take_packet(packets);
             }
+            if (options_.places) {
+                deliver_to_place(packets);
+            } else {
+                deliver(packets[0], nullptr);
+            }
+        }
+    }
+    void take_packet(std::vector<Packet>& packets) {
+        packets.push_back(std::move(in_flight_.begin()->second));
+        in_flight_.erase(in_flight_.begin());
+    }
+    // `payload`: where it lies instead.
+    void deliver(const Packet& packet, const unsigned char* payload) {
+        Endpoint& end = *ends_[packet.to];
+        const ByteSpan bytes(packet.bytes.data(), packet.bytes.size());
+        if (packet.is_control) {
+            end.on_control(now_ns_, bytes);
+            return;
+        }
+        DataRun run = parse_data(packet.kind, bytes).release_value();
+        run.payload = payload == nullptr ? run.payload : payload;
+        end.on_data(now_ns_, run);
+    }
+    // As a carrier does that does not know what comes: all of it goes where the next packets are expected, and more.
+    void deliver_to_place(const std::vector<Packet>& packets) {
+        const ExpectedPlace place = ends_[packets[0].to]->expected_place();
+        std::vector<const unsigned char*> payloads(packets.size(), nullptr);
+        if (place.bytes != nullptr) {
+            const uint64_t touched =
+                std::min<uint64_t>(place.size_bytes, (packets.size() + 1) * packet_bytes_);
+            std::memset(place.bytes, static_cast<int>(random_()), touched);
+        }
+        for (size_t index = 0; index < packets.size(); index++) {
+            const uint64_t offset = index * packet_bytes_;
+            const Packet& packet = packets[index];
+            if (place.bytes == nullptr || packet.is_control || packet.kind != PacketKind::data) {
+                continue;
+            }
+            const ByteSpan bytes(packet.bytes.data(), packet.bytes.size());
+            const DataRun run = parse_data(packet.kind, bytes).release_value();
+            if (run.message_number == place.message_number &&
+                run.first_packet == place.first_packet + index &&
+                offset + run.payload_bytes <= place.size_bytes) {
+                std::memcpy(place.bytes + offset, run.payload, run.payload_bytes);
+                payloads[index] = place.bytes + offset;
+                packets_at_place_++;
+            }
+        }
+        for (size_t index = 0; index < packets.size(); index++) {
+            deliver(packets[index], payloads[index]);
         }
     }
 
@@ -183,6 +242,7 @@ class UnrulyNetwork {
     std::deque<uint64_t> windows_[2];  // when each packet leaves it
     uint64_t packets_sent_ = 0;
     uint64_t packets_of_[2] = {0, 0};
+    uint64_t packets_at_place_ = 0;
 };
 
 }  // namespace tiffin::rdma_blk::sdr

@@ -86,6 +86,29 @@ TEST_F(SdrMemoryTest, ScattersAndGathers) {
     EXPECT_EQ(read, written);
 }
 
+// By either end: but for the answer into the caller's buffer, and the first packets of the first message.
+TEST_F(SdrMemoryTest, LargeRequestsAreNotCopied) {
+    sdr_.scheme = SdrScheme::selective_repeat_nack;
+    ClientFixture client;
+    open_client(client);
+    constexpr size_t kBytes = size_t{1} << 20;
+    constexpr unsigned kCount = 16;
+    Bytes bytes(kBytes);
+    for (unsigned i = 0; i < kCount; i++) {
+        bytes[i] = 1;
+        ASSERT_EQ(client.write(i * 77, bytes.data(), kBytes), Outcome::executed);
+        EXPECT_EQ(std::memcmp(memory() + i * 77, bytes.data(), kBytes), 0);
+    }
+    EXPECT_LT(client.memory->statistics().copied_bytes, 4096U);  // small answers
+    EXPECT_LT(server_->counters().sdr_bytes_copied.load(), kCount * kBytes / 4);
+    for (unsigned i = 0; i < kCount; i++) {
+        ASSERT_EQ(client.read(i, bytes.data(), kBytes), Outcome::executed);
+        EXPECT_EQ(std::memcmp(memory() + i, bytes.data(), kBytes), 0);
+    }
+    EXPECT_GE(client.memory->statistics().copied_bytes, kCount * kBytes);
+    EXPECT_LT(client.memory->statistics().copied_bytes, kCount * kBytes / 4 * 5);
+}
+
 TEST_F(SdrMemoryTest, ABatchKeepsItsOrder) {
     ClientFixture client;
     open_client(client);

@@ -61,6 +61,7 @@ class AnsweringPath final : public RequestPath {
         }
         say(answer_to(request), ByteSpan());
     }
+    void answered(uint16_t /*slot*/) override {}
     int socket() const override { return event_; }
     uint64_t next_time_ns(uint64_t /*now_ns*/) const override { return ~uint64_t{0}; }
     bool receive(uint64_t /*now_ns*/) override {
