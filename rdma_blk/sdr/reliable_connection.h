@@ -35,6 +35,8 @@ struct ReliabilityAttributes {
     bool automatic = false;
     // Before anything was measured: the round trip.
     uint32_t initial_round_trip_us = 20'000;
+    // For automatic: with shorter round trips nothing is coded, as a repetition costs less than a code's processor time.
+    uint32_t least_erasure_round_trip_us = 0;
     // For automatic: the share of chunks that is lost, before anything was measured; the rate of the link
     // (0: not known, measured).
     double initial_loss = 0;

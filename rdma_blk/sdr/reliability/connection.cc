@@ -138,7 +138,10 @@ void Connection::expect(uint64_t now_ns) {
 
 SchemeChoice Connection::scheme_now(uint64_t message_bytes) {
     SchemeChoice scheme = attributes_.scheme;
-    if (attributes_.automatic) {
+    if (attributes_.automatic &&
+        round_trip_.smoothed_us() < attributes_.least_erasure_round_trip_us) {
+        scheme = {SchemeKind::selective_repeat_nack, 0, 0};
+    } else if (attributes_.automatic) {
         PathMeasurement path;
         path.chunk_bytes = queue_attributes_.chunk_bytes();
         path.round_trip_us = round_trip_.smoothed_us();

@@ -20,6 +20,8 @@ constexpr uint32_t kLeastParityGroups = 16;
 constexpr uint32_t kParityPacketBytes = 8192;
 // Messages of at least so many bytes are sent from where they are.
 constexpr uint64_t kLeastGatheredBytes = 16384;
+// On shorter paths a repetition costs less than coding every message: a GB/s and more goes there.
+constexpr uint32_t kLeastErasureRoundTripUs = 2000;
 constexpr uint32_t kInitialRoundTripUs = 1000;
 // An answer acknowledges its request, and the next request that answer.
 constexpr uint32_t kHoldUs = 1000;
@@ -107,11 +109,11 @@ Result<void> MessagePath::start(const wire::DatagramPathEnd& agreed, const socka
         reliability.scheme = options_.scheme;
     }
     reliability.initial_round_trip_us = kInitialRoundTripUs;
+    reliability.least_erasure_round_trip_us = kLeastErasureRoundTripUs;
     reliability.hold_us = kHoldUs;
     reliability.give_up_ns = options_.give_up_ns;
-    reliability.parity_groups =
-        std::clamp(kParityGroups * kParityPacketBytes / agreed.packet_bytes, kLeastParityGroups,
-                   kParityGroups);
+    reliability.parity_groups = std::clamp(kParityGroups * kParityPacketBytes / agreed.packet_bytes,
+                                           kLeastParityGroups, kParityGroups);
     const size_t count = agreed.message_count;
     TRY(landing_.map(options_.landing_slots, wire::kDatagramMessageBytes));
     TRY(sending_.map(count, wire::kDatagramMessageBytes));

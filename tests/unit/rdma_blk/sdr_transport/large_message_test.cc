@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 #include <vector>
@@ -93,7 +94,7 @@ class LargeMessageTest : public ::testing::Test {
         while (!left_->has_room()) {
             step();
         }
-        std::memcpy(left_->begin_message(), head.data(), head.size());
+        std::copy(head.begin(), head.end(), left_->begin_message());
         const auto sent =
             left_->send_gathered(now_ns_, head.size(), pieces.data(), pieces.size(), 7);
         EXPECT_TRUE(sent.ok()) << errno_value(sent.error());
