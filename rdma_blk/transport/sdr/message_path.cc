@@ -148,8 +148,7 @@ Result<void> MessagePath::start(const wire::DatagramPathEnd& agreed, const socka
 // A large message that is on its way is received to its place.
 bool MessagePath::receive(uint64_t now_ns) {
     const sdr::ExpectedPlace place = connection_->expected_place();
-    return place.bytes != nullptr ? channel_->receive_to(now_ns, place)
-                                  : channel_->receive(now_ns);
+    return place.bytes != nullptr ? channel_->receive_to(now_ns, place) : channel_->receive(now_ns);
 }
 
 // What it takes lies in the channel's memory, which nothing else may use before take().
@@ -176,7 +175,7 @@ bool MessagePath::take(uint64_t now_ns) {
 
 void MessagePath::transmit(uint64_t now_ns) {
     TIFFIN_ASSERT(!has_looked_);  // see look()
-    constexpr int kTurns = 4;  // a message of the largest size takes two
+    constexpr int kTurns = 4;     // a message of the largest size takes two
     for (int turn = 0; turn < kTurns && channel_->transmit(now_ns, *connection_); turn++) {
     }
     take_completions();

@@ -58,7 +58,7 @@ struct MessagePathStatistics {
     uint64_t blocks_decoded = 0;   // groups of an erasure code
     uint64_t blocks_failed = 0;    // that could not be decoded, and were repeated
     uint64_t system_calls = 0;     // but for looks that found nothing
-    uint64_t bytes_copied = 0;  // into slots, of what is sent and of what has come
+    uint64_t bytes_copied = 0;     // into slots, of what is sent and of what has come
     uint32_t round_trip_us = 0;
     // As of UdpStatistics: what gets through whole (0: not known), and whether this path's packets are known not to.
     uint32_t path_packet_bytes = 0;
