@@ -57,7 +57,7 @@ bool UdpChannel::receive_to(uint64_t now_ns, const ExpectedPlace& place) {
         pair[1] = {place.bytes + offset, std::min<size_t>(packet_bytes, place.size_bytes - offset)};
         offset += packet_bytes;
     }
-    scatter.parts[2 * scatter.pair_count] = {buffers_.get(), kBufferBytes};
+    scatter.parts[size_t{2} * scatter.pair_count] = {buffers_.get(), kBufferBytes};
     alignas(cmsghdr) unsigned char control[CMSG_SPACE(sizeof(int))];
     msghdr message{};
     message.msg_iov = scatter.parts;
