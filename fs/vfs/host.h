@@ -106,6 +106,11 @@ class CAPABILITY("shared mutex") SharedMutex {
     [[nodiscard]] bool try_lock() TRY_ACQUIRE(true);
     [[nodiscard]] bool try_lock_shared() TRY_ACQUIRE_SHARED(true);
 
+    // For fs/base/biased_shared_mutex.h, which knows of some shared owners itself: tells a host that checks the order of
+    // locks that the calling thread is one now, or no longer. Does nothing else, and nothing in other hosts.
+    void note_shared_owner(uint64_t level);
+    void forget_shared_owner();
+
     void* storage() { return storage_; }
     LockClass lock_class() const { return lock_class_; }
 

@@ -221,6 +221,13 @@ NO_THREAD_SAFETY_ANALYSIS bool SharedMutex::try_lock_shared() {
     return true;
 }
 
+void SharedMutex::note_shared_owner(uint64_t level) {
+    fuse::before_wait(this, lock_class_, level);
+    fuse::after_acquire(this, lock_class_, level);
+}
+
+void SharedMutex::forget_shared_owner() { fuse::before_release(this); }
+
 // ---- Condition -----------------------------------------------------------------------------
 
 Condition::Condition() {

@@ -35,6 +35,9 @@ void SharedMutex::lock_shared(uint64_t /*level*/) { tiffin_shared_mutex_lock_sha
 void SharedMutex::unlock_shared() { tiffin_shared_mutex_unlock_shared(storage_); }
 bool SharedMutex::try_lock() { return tiffin_shared_mutex_try_lock(storage_); }
 bool SharedMutex::try_lock_shared() { return tiffin_shared_mutex_try_lock_shared(storage_); }
+// The order of locks is checked elsewhere.
+void SharedMutex::note_shared_owner(uint64_t /*level*/) {}
+void SharedMutex::forget_shared_owner() {}
 
 Condition::Condition() { tiffin_condition_initialize(storage_); }
 Condition::~Condition() { tiffin_condition_destroy(storage_); }

@@ -178,7 +178,7 @@ Result<vfs::Attributes> AttributeChanger::run_without_size() {
     vfs::Attributes attributes;
     uint64_t ticket = 0;
     {
-        ExclusiveLock lock(object_.state, object_.node);
+        BiasedExclusiveLock lock(object_.state, object_.node);
         TRY(check());
         ticket = TRY(commit());
         attributes = attributes_of(object_);
@@ -189,7 +189,7 @@ Result<vfs::Attributes> AttributeChanger::run_without_size() {
 
 Result<vfs::Attributes> AttributeChanger::run_with_size() {
     MutexLock data_lock(object_.data);
-    ExclusiveLock lock(object_.state, object_.node);
+    BiasedExclusiveLock lock(object_.state, object_.node);
     TRY(check());
     if (needs_xattr_change()) {
         // A transaction of its own, and the first one: should the size then fail to change, rights
@@ -215,7 +215,7 @@ Result<vfs::Attributes> TiffinFileSystem::get_attributes(vfs::NodeId node) {
     TRY(volume_->check_running());
     ObjectPin pin = TRY(objects_.get(node));
     Object& object = *pin;
-    SharedLock lock(object.state, object.node);
+    BiasedSharedLock lock(object.state, object.node);
     TRY(check_alive(object));
     return attributes_of(object);
 }
@@ -241,7 +241,7 @@ Result<void> TiffinFileSystem::set_flags(vfs::NodeId node, uint32_t flags) {
     Object& object = *pin;
     uint64_t ticket = 0;
     {
-        ExclusiveLock lock(object.state, object.node);
+        BiasedExclusiveLock lock(object.state, object.node);
         TRY(check_alive(object));
         InodeValue inode = object.inode;
         inode.file_flags = flags;

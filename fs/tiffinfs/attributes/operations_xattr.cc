@@ -158,7 +158,7 @@ Result<uint64_t> XattrChanger::erase_if_found() {
 Result<void> XattrChanger::set(ByteSpan value, uint32_t flags) {
     uint64_t ticket = 0;
     {
-        ExclusiveLock lock(object_.state, object_.node);
+        BiasedExclusiveLock lock(object_.state, object_.node);
         TRY(check());
         ticket = TRY(is_acl(kind_) ? set_acl(value, flags) : set_plain(value, flags));
     }
@@ -168,7 +168,7 @@ Result<void> XattrChanger::set(ByteSpan value, uint32_t flags) {
 Result<void> XattrChanger::remove() {
     uint64_t ticket = 0;
     {
-        ExclusiveLock lock(object_.state, object_.node);
+        BiasedExclusiveLock lock(object_.state, object_.node);
         TRY(check());
         ticket = TRY(erase_if_found());
     }
@@ -183,7 +183,7 @@ Result<size_t> TiffinFileSystem::get_xattr(vfs::NodeId node, vfs::Name name,
     const XattrKind kind = TRY(xattr_kind(name));
     ObjectPin pin = TRY(objects_.get(node));
     Object& object = *pin;
-    SharedLock lock(object.state, object.node);
+    BiasedSharedLock lock(object.state, object.node);
     TRY(check_alive(object));
     if ((object.inode.inode_flags & inode_flag::has_xattrs) == 0 ||
         (kind == XattrKind::user && !may_have_user_xattrs(object)) ||
@@ -221,7 +221,7 @@ Result<size_t> TiffinFileSystem::list_xattr(vfs::NodeId node, MutableByteSpan bu
     TRY(volume_->check_running());
     ObjectPin pin = TRY(objects_.get(node));
     Object& object = *pin;
-    SharedLock lock(object.state, object.node);
+    BiasedSharedLock lock(object.state, object.node);
     TRY(check_alive(object));
     if ((object.inode.inode_flags & inode_flag::has_xattrs) == 0) {
         return size_t{0};

@@ -71,7 +71,7 @@ Result<uint64_t> fill_step(const SpaceRequest& request, Object& object, uint64_t
                            uint64_t end_block, Fill fill) REQUIRES(object.data) {
     Volume& volume = request.volume();
     KeyAndValue& found = request.scratch.found;
-    ExclusiveLock lock(object.state, object.node);
+    BiasedExclusiveLock lock(object.state, object.node);
     TRY(check_regular(object));
     GapFinder finder(first_block, end_block, fill == Fill::holes_and_written);
     TRY(walk_extents(volume, object.node, first_block, end_block, found, finder));
@@ -124,7 +124,7 @@ Result<void> check_space(const SpaceRequest& request, Object& object, uint64_t f
     Volume& volume = request.volume();
     CountedRange counted;
     {
-        SharedLock lock(object.state, object.node);
+        BiasedSharedLock lock(object.state, object.node);
         counted = TRY(count_extents(volume, object.node, first_block, end_block, ~uint32_t{0},
                                     request.scratch.found));
     }
@@ -147,7 +147,7 @@ Result<void> check_space(const SpaceRequest& request, Object& object, uint64_t f
 
 // After the map has changed: times, and the size unless it is to be kept.
 Result<void> finish_request(const SpaceRequest& request, Object& object) REQUIRES(object.data) {
-    ExclusiveLock lock(object.state, object.node);
+    BiasedExclusiveLock lock(object.state, object.node);
     TRY(check_regular(object));
     InodeValue inode = object.inode;
     inode.modification_time = to_disk(Volume::now());
@@ -164,7 +164,7 @@ Result<bool> zero_inline(const SpaceRequest& request, Object& object, bool reser
     REQUIRES(object.data) {
     Volume& volume = request.volume();
     DataScratch& scratch = request.scratch;
-    ExclusiveLock lock(object.state, object.node);
+    BiasedExclusiveLock lock(object.state, object.node);
     TRY(check_regular(object));
     if (!is_inline(object.inode)) {
         return false;
@@ -225,7 +225,7 @@ RangeShape shape_of(const SpaceRequest& request, uint64_t size_bytes) {
 Result<void> zero_in_block(const SpaceRequest& request, Object& object, uint64_t block,
                            uint32_t first_byte, uint32_t end_byte) REQUIRES(object.data) {
     Volume& volume = request.volume();
-    ExclusiveLock lock(object.state, object.node);
+    BiasedExclusiveLock lock(object.state, object.node);
     TRY(check_regular(object));
     OldBlock copy =
         TRY(copy_with_zeros(volume, object, block, first_byte, end_byte, request.scratch));
@@ -249,7 +249,7 @@ Result<void> zero_in_block(const SpaceRequest& request, Object& object, uint64_t
 Result<RangeShape> zero_edges(const SpaceRequest& request, Object& object) REQUIRES(object.data) {
     uint64_t size_bytes = 0;
     {
-        SharedLock lock(object.state, object.node);
+        BiasedSharedLock lock(object.state, object.node);
         size_bytes = object.inode.size_bytes;
     }
     RangeShape shape = shape_of(request, size_bytes);
@@ -264,7 +264,7 @@ Result<RangeShape> zero_edges(const SpaceRequest& request, Object& object) REQUI
 
 // The file has blocks from here on, or will have: it leaves the inline form.
 Result<void> require_blocks(const SpaceRequest& request, Object& object) REQUIRES(object.data) {
-    ExclusiveLock lock(object.state, object.node);
+    BiasedExclusiveLock lock(object.state, object.node);
     TRY(check_regular(object));
     return is_inline(object.inode) ? leave_inline(request.file_system, object, request.scratch)
                                    : Result<void>();
@@ -282,7 +282,7 @@ Result<void> fill_holes(const SpaceRequest& request, Object& object, uint64_t fi
 Result<void> allocate_range(const SpaceRequest& request, Object& object) {
     bool stays_inline = false;
     if (request.end_bytes() <= kInlineDataMaximumBytes) {
-        SharedLock lock(object.state, object.node);
+        BiasedSharedLock lock(object.state, object.node);
         stays_inline = is_inline(object.inode);
     }
     if (!stays_inline) {
@@ -310,7 +310,7 @@ Result<void> punch_hole(const SpaceRequest& request, Object& object) {
         RangeShape shape = TRY(zero_edges(request, object));
         uint64_t first = shape.first_whole;
         while (first < shape.end_whole) {
-            ExclusiveLock lock(object.state, object.node);
+            BiasedExclusiveLock lock(object.state, object.node);
             TRY(check_regular(object));
             first = TRY(free_blocks_step(request.file_system, object, first, shape.end_whole,
                                          request.scratch));

@@ -58,7 +58,7 @@ Result<void> check_allowed(const Object& object, bool only_adds) REQUIRES_SHARED
 // Finishes what an intent of the file has left to do.
 Result<void> settle(TiffinFileSystem& file_system, Object& object, DataScratch& scratch)
     REQUIRES(object.data) {
-    ExclusiveLock lock(object.state, object.node);
+    BiasedExclusiveLock lock(object.state, object.node);
     if (object.deleted || (object.inode.inode_flags & inode_flag::has_intent) == 0) {
         return {};
     }
@@ -83,7 +83,7 @@ Result<void> TiffinFileSystem::allocate(vfs::NodeId node, uint32_t mode, uint64_
     {
         MutexLock data_lock(object.data);
         {
-            SharedLock lock(object.state, node);
+            BiasedSharedLock lock(object.state, node);
             TRY(check_allowed(object, operation == 0));
         }
         TRY(settle(*this, object, *scratch));

@@ -156,7 +156,7 @@ Result<uint64_t> commit_grant_locked(TiffinFileSystem& file_system, Object& obje
                                      uint64_t new_size_bytes, uint32_t flags) {
     DataScratchLease scratch = TRY(file_system.data_scratch().take());
     MutexLock data_lock(object.data);
-    ExclusiveLock lock(object.state, object.node);
+    BiasedExclusiveLock lock(object.state, object.node);
     return commit_grant(file_system, object, grant, checksums, new_size_bytes, flags, *scratch);
 }
 
@@ -180,7 +180,7 @@ Result<void> TiffinFileSystem::prepare_write(vfs::NodeId node, uint64_t offset_b
     uint64_t block_count = block_at(length_bytes);
     block_count = block_count < kPieceBlocks ? block_count : kPieceBlocks;
     {
-        SharedLock lock(object->state, node);
+        BiasedSharedLock lock(object->state, node);
         TRY(check_regular(*object));
         if ((flags & vfs::write_flag::cached) == 0 &&
             (object->inode.file_flags & vfs::file_flag::immutable) != 0) {

@@ -161,7 +161,7 @@ Result<void> map_object(TiffinFileSystem& file_system, Object& object, uint64_t 
         bool intent = false;
         Result<void> result;
         {
-            SharedLock lock(object.state, object.node);
+            BiasedSharedLock lock(object.state, object.node);
             mapping.reader_token = volume.readers().enter();
             result = check_regular(object);
             if (result.ok() && (object.inode.inode_flags & inode_flag::has_intent) != 0)
@@ -344,7 +344,7 @@ Result<uint64_t> TiffinFileSystem::seek(vfs::NodeId node, uint64_t offset_bytes,
     bool finished_intent = false;
     while (true) {
         {
-            SharedLock lock(object->state, object->node);
+            BiasedSharedLock lock(object->state, object->node);
             TRY(check_regular(*object));
             if ((object->inode.inode_flags & inode_flag::has_intent) == 0 ||
                 !TRY(intent_blocks_reading(*volume_, *object))) {

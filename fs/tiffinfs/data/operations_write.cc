@@ -20,7 +20,7 @@ Result<uint64_t> start_write(TiffinFileSystem& file_system, Object& object, uint
     bool append = (flags & vfs::write_flag::append) != 0;
     bool has_intent = false;
     {
-        SharedLock lock(object.state, object.node);
+        BiasedSharedLock lock(object.state, object.node);
         TRY(check_regular(object));
         offset_bytes = append ? object.inode.size_bytes : offset_bytes;
         // What is written back from a cache was permitted when it came there.
@@ -34,7 +34,7 @@ Result<uint64_t> start_write(TiffinFileSystem& file_system, Object& object, uint
         has_intent = (object.inode.inode_flags & inode_flag::has_intent) != 0;
     }
     if (has_intent) {
-        ExclusiveLock lock(object.state, object.node);
+        BiasedExclusiveLock lock(object.state, object.node);
         TRY(finish_intent(file_system, object, scratch));
     }
     return offset_bytes;
@@ -117,7 +117,7 @@ struct CopyJob {
 // How much of the range the source has.
 Result<uint64_t> clip_to_source(TiffinFileSystem& file_system, const CopyJob& job) {
     ObjectPin object = TRY(file_system.objects().get(job.source));
-    SharedLock lock(object->state, job.source);
+    BiasedSharedLock lock(object->state, job.source);
     TRY(check_regular(*object));
     uint64_t size_bytes = object->inode.size_bytes;
     if (job.source_offset_bytes >= size_bytes) {
@@ -134,7 +134,7 @@ Result<void> copy_hole(TiffinFileSystem& file_system, const CopyJob& job, uint64
     uint64_t end = job.destination_offset_bytes + length_bytes;
     {
         ObjectPin object = TRY(file_system.objects().get(job.destination));
-        SharedLock lock(object->state, job.destination);
+        BiasedSharedLock lock(object->state, job.destination);
         TRY(check_regular(*object));
         size_bytes = object->inode.size_bytes;
     }

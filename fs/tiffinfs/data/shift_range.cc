@@ -85,7 +85,7 @@ Result<void> check_room_behind(Volume& volume, const Object& object, uint64_t sh
 }  // namespace
 
 Result<void> collapse_range(const SpaceRequest& request, Object& object) {
-    ExclusiveLock lock(object.state, object.node);
+    BiasedExclusiveLock lock(object.state, object.node);
     TRY(check_regular(object));
     if (!is_whole_blocks(request) || request.end_bytes() >= object.inode.size_bytes) {
         return Error::einval;
@@ -104,7 +104,7 @@ Result<void> collapse_range(const SpaceRequest& request, Object& object) {
 
 Result<void> insert_range(const SpaceRequest& request, Object& object) {
     Volume& volume = request.volume();
-    ExclusiveLock lock(object.state, object.node);
+    BiasedExclusiveLock lock(object.state, object.node);
     TRY(check_regular(object));
     if (!is_whole_blocks(request) || request.offset_bytes >= object.inode.size_bytes) {
         return Error::einval;

@@ -13,7 +13,7 @@ Result<WrittenPiece> write_inline(TiffinFileSystem& file_system, Object& object,
                                   DataScratch& scratch) REQUIRES(object.data) {
     Volume& volume = file_system.volume();
     WrittenPiece written{piece.length_bytes, 0};
-    ExclusiveLock lock(object.state, object.node);
+    BiasedExclusiveLock lock(object.state, object.node);
     TRY(check_regular(object));
     uint64_t stored_bytes = TRY(load_inline(volume, object, scratch.inline_bytes));
     BufferCursor source = cursor;
@@ -55,7 +55,7 @@ Result<void> place_and_write(Volume& volume, Object& object, WritePiece& piece,
     WritePlan& plan = scratch.plan;
     ReadEpoch epoch(volume);
     {
-        SharedLock lock(object.state, object.node);
+        BiasedSharedLock lock(object.state, object.node);
         epoch.enter();  // not before the lock is ours: see ReadEpoch
         TRY(check_regular(object));
         TRY(look_at_range(volume, object, block_at(piece.position_bytes),
@@ -119,7 +119,7 @@ Result<uint64_t> commit_piece(TiffinFileSystem& file_system, Object& object,
                               const WritePiece& piece, DataScratch& scratch) REQUIRES(object.data) {
     Volume& volume = file_system.volume();
     WritePlan& plan = scratch.plan;
-    ExclusiveLock lock(object.state, object.node);
+    BiasedExclusiveLock lock(object.state, object.node);
     TRY(check_regular(object));
     bool deleting = object.inode.link_count == 0;
     if (deleting && !TRY(plan_still_holds(volume, object, scratch))) {
@@ -160,7 +160,7 @@ Result<void> look_at_file(TiffinFileSystem& file_system, Object& object, WritePi
     Volume& volume = file_system.volume();
     bool leave = false;
     {
-        SharedLock lock(object.state, object.node);
+        BiasedSharedLock lock(object.state, object.node);
         TRY(check_regular(object));
         piece.old_size_bytes = object.inode.size_bytes;
         piece.was_inline = is_inline(object.inode);
@@ -170,7 +170,7 @@ Result<void> look_at_file(TiffinFileSystem& file_system, Object& object, WritePi
         }
     }
     if (leave) {
-        ExclusiveLock lock(object.state, object.node);
+        BiasedExclusiveLock lock(object.state, object.node);
         TRY(check_regular(object));
         TRY(leave_inline(file_system, object, scratch));
         piece.was_inline = false;

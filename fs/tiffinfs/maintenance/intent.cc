@@ -187,7 +187,7 @@ Result<bool> intent_blocks_reading(Volume& volume, const Object& object) {
 Result<void> finish_intent_unlocked(TiffinFileSystem& file_system, Object& object) {
     DataScratchLease scratch = TRY(file_system.data_scratch().take());
     MutexLock data_lock(object.data);
-    ExclusiveLock lock(object.state, object.node);
+    BiasedExclusiveLock lock(object.state, object.node);
     if (object.deleted || (object.inode.inode_flags & inode_flag::has_intent) == 0) {
         return {};
     }
@@ -218,7 +218,7 @@ Result<void> TiffinFileSystem::resume_intent(uint64_t node, const IntentValue& i
     }
     Object& object = **pin;
     {
-        ExclusiveLock lock(object.state, node);
+        BiasedExclusiveLock lock(object.state, node);
         if ((object.inode.inode_flags & inode_flag::has_intent) == 0) {
             // Somebody may have finished it since it was found, or even have begun something new; only
             // under the lock is it known that no intent of this file is wanted.

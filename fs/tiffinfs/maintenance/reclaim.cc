@@ -203,7 +203,7 @@ Result<void> TiffinFileSystem::queue_orphan(uint64_t node) {
     Result<ObjectPin> pin = objects_.get(node);
     if (pin.ok()) {
         Object& object = **pin;
-        SharedLock lock(object.state, object.node);
+        BiasedSharedLock lock(object.state, object.node);
         // With links the key should not be there; the checker decides.
         if (check_alive(object).ok() && object.inode.link_count == 0) {
             objects_.queue_for_reclaim(object);

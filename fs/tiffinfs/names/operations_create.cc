@@ -321,7 +321,7 @@ Result<void> NodeMaker::make() {
     done = objects.add_reference(node);
     if (done.ok()) {
         Object& object = *pin_;
-        ExclusiveLock lock(object.state, object.node);
+        BiasedExclusiveLock lock(object.state, object.node);
         done = commit(object);
         if (done.ok()) {
             attributes_ = attributes_of(object);
@@ -347,19 +347,19 @@ void NodeMaker::begin_row(Object& object) const {
 
 Result<void> NodeMaker::make_named() {
     if (wanted_.is_directory()) {
-        ExclusiveLock lock(parent_.state, parent_.node);
+        BiasedExclusiveLock lock(parent_.state, parent_.node);
         TRY(choose_place());
         return make();
     }
     MutexLock name_lock(file_system_.objects().name_lock(parent_.node, name_hash_));
-    SharedLock lock(parent_.state, parent_.node);
+    BiasedSharedLock lock(parent_.state, parent_.node);
     TRY(choose_place());
     return make();
 }
 
 Result<vfs::Attributes> NodeMaker::run() {
     if (wanted_.is_temporary()) {
-        SharedLock lock(parent_.state, parent_.node);
+        BiasedSharedLock lock(parent_.state, parent_.node);
         TRY(choose_place());
         TRY(make());
     } else {

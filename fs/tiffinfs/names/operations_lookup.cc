@@ -84,7 +84,7 @@ Result<bool> DirectoryReading::add_dots(uint64_t& cookie) {
     entry.type_mode = vfs::mode::directory;
     ObjectPin parent;
     {
-        SharedLock lock(directory_.state, directory_.node);
+        BiasedSharedLock lock(directory_.state, directory_.node);
         attributes = attributes_of(directory_);
         if (cookie < kCookieAfterDotDot && directory_.inode.link_count > 0) {
             Target target = TRY(find_target(file_system_.volume(), directory_, ".."));
@@ -102,7 +102,7 @@ Result<bool> DirectoryReading::add_dots(uint64_t& cookie) {
         cookie = kCookieAfterDot;
     }
     if (cookie < kCookieAfterDotDot && parent) {
-        SharedLock lock(parent->state, parent->node);
+        BiasedSharedLock lock(parent->state, parent->node);
         attributes = attributes_of(*parent);
     }
     if (cookie < kCookieAfterDotDot && parent) {
@@ -118,7 +118,7 @@ Result<bool> DirectoryReading::add_dots(uint64_t& cookie) {
 }
 
 Result<void> DirectoryReading::fill(EntryBatch& batch, uint64_t offset) {
-    SharedLock lock(directory_.state, directory_.node);
+    BiasedSharedLock lock(directory_.state, directory_.node);
     TRY(check_directory(directory_));
     TRY(batch.fill(file_system_.volume(), directory_.node, offset));
     // As long as the directory is locked, no entry's node can lose its last link; afterwards the
@@ -218,7 +218,7 @@ Result<vfs::Attributes> TiffinFileSystem::lookup(vfs::NodeId parent, vfs::Name n
     Target target;
     {
         Object& directory = *parent_pin;
-        SharedLock lock(directory.state, directory.node);
+        BiasedSharedLock lock(directory.state, directory.node);
         TRY(check_directory(directory));
         if (is_too_long(name)) {
             return Error::enametoolong;
@@ -239,7 +239,7 @@ Result<vfs::Attributes> TiffinFileSystem::find_node(vfs::NodeId node, uint64_t g
     TRY(volume_->check_running());
     ObjectPin pin = TRY(objects_.get(node));
     Object& object = *pin;
-    SharedLock lock(object.state, object.node);
+    BiasedSharedLock lock(object.state, object.node);
     TRY(check_alive(object));
     // Without links and references it waits to be deleted; whoever deletes it has to see that under
     // the exclusive lock.
@@ -257,7 +257,7 @@ Result<void> TiffinFileSystem::read_directory(vfs::NodeId node, vfs::Handle /*ha
     TRY(volume_->check_running());
     ObjectPin pin = TRY(objects_.get(node));
     {
-        SharedLock lock(pin->state, pin->node);
+        BiasedSharedLock lock(pin->state, pin->node);
         TRY(check_directory(*pin));
         if (pin->inode.link_count == 0) {
             return {};  // removed, and open still: it has no entries, not even "."

@@ -179,7 +179,7 @@ Result<bool> Renamer::is_inside(uint64_t directory, uint64_t ancestor) {
             return pin.error() == Error::estale ? Error::enoent : pin.error();
         }
         Object& object = **pin;
-        SharedLock lock(object.state, object.node);
+        BiasedSharedLock lock(object.state, object.node);
         if (!check_directory(object).ok() || object.inode.link_count == 0) {
             return Error::enoent;
         }

@@ -59,7 +59,7 @@ Result<size_t> TiffinFileSystem::read_link(vfs::NodeId node, MutableByteSpan buf
     size_t size = 0;
     {
         Object& object = *pin;
-        SharedLock lock(object.state, object.node);
+        BiasedSharedLock lock(object.state, object.node);
         size = TRY(read_target(*volume_, object, buffer));
     }
     touch_access_time(*this, *pin);

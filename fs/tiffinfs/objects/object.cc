@@ -2,7 +2,10 @@
 // The cache of objects and the references of hosts.
 #include "fs/tiffinfs/objects/object.h"
 
+#include <utility>
+
 #include "fs/base/allocate.h"
+#include "fs/base/race_point.h"
 #include "fs/tiffinfs/volume/volume.h"
 
 namespace tiffin::tiffinfs {
@@ -22,16 +25,21 @@ ObjectPin& ObjectPin::operator=(ObjectPin&& other) noexcept {
         reset();
         table_ = other.table_;
         object_ = other.object_;
+        at_hand_ = other.at_hand_;
         other.object_ = nullptr;
+        other.at_hand_ = nullptr;
     }
     return *this;
 }
 
 void ObjectPin::reset() {
-    if (object_ != nullptr) {
+    if (at_hand_ != nullptr) {
+        at_hand_->in_use.store(false, std::memory_order_release);
+        at_hand_ = nullptr;
+    } else if (object_ != nullptr) {
         table_->unpin(object_);
-        object_ = nullptr;
     }
+    object_ = nullptr;
 }
 
 ObjectTable::ObjectTable(Volume& volume, uint32_t maximum_objects)
@@ -41,6 +49,7 @@ ObjectTable::~ObjectTable() {
     while (next_for_reclaim()) {
         // Gives the queue's pins back.
     }
+    recall_all_pins();
     for (Shard& shard : shards_) {
         MutexLock lock(shard.lock);
         while (shard.clock_hand != nullptr) {
@@ -142,15 +151,88 @@ void ObjectTable::evict(Shard& shard) {
          ++step) {
         Object* const object = shard.clock_hand;
         shard.clock_hand = object->clock_next;
-        if (object->pins.load(std::memory_order_acquire) == 0 &&
-            !object->referenced.exchange(false, std::memory_order_relaxed)) {
+        if (object->pins.load(std::memory_order_acquire) != 0) {
+            recall_pins(object);
+        } else if (!object->referenced.exchange(false, std::memory_order_relaxed)) {
             unlink(shard, object);
             destroy(object);
         }
     }
 }
 
+// ---- Pins at hand ---------------------------------------------------------------------------------
+// Each is a counted pin, held by the processor's place for it instead of by an ObjectPin. Whoever sets `in_use` owns
+// the place until he resets it: who uses the object, who puts another object there, or who takes it away.
+
+PinAtHand& ObjectTable::pin_at_hand(uint32_t processor, uint64_t node) {
+    return pins_at_hand_[processor].pins[(mix(node) >> 24) % kPinsAtHand];
+}
+
 Result<ObjectPin> ObjectTable::get(uint64_t node) {
+    PinAtHand& place = pin_at_hand(host::concurrency_hint() % kProcessors, node);
+    if (node != 0 && place.node.load(std::memory_order_relaxed) == node &&
+        !place.in_use.exchange(true, std::memory_order_acquire)) {
+        race_point();
+        if (place.object != nullptr && place.object->node == node) [[likely]] {
+            return ObjectPin(place);
+        }
+        place.in_use.store(false, std::memory_order_release);
+    }
+    ObjectPin pin = TRY(get_counted(node));
+    if (place.last_missed.load(std::memory_order_relaxed) != node) {
+        place.last_missed.store(node, std::memory_order_relaxed);
+        return pin;
+    }
+    return keep_at_hand(place, std::move(pin));
+}
+
+ObjectPin ObjectTable::keep_at_hand(PinAtHand& place, ObjectPin pin) {
+    if (place.in_use.exchange(true, std::memory_order_acquire)) {
+        return pin;
+    }
+    race_point();
+    if (place.object != nullptr) {
+        unpin(place.object);
+    }
+    place.object = pin.object_;
+    place.node.store(pin.object_->node, std::memory_order_relaxed);
+    pin.object_ = nullptr;
+    return ObjectPin(place);
+}
+
+void ObjectTable::recall_pins(Object* object) {
+    for (uint32_t processor = 0; processor < kProcessors; ++processor) {
+        PinAtHand& place = pin_at_hand(processor, object->node);
+        if (place.node.load(std::memory_order_relaxed) != object->node ||
+            place.in_use.exchange(true, std::memory_order_acquire)) {
+            continue;
+        }
+        race_point();
+        if (place.object == object) {
+            place.object = nullptr;
+            place.node.store(0, std::memory_order_relaxed);
+            // Until the hand comes by again.
+            object->referenced.store(true, std::memory_order_relaxed);
+            unpin(object);
+        }
+        place.in_use.store(false, std::memory_order_release);
+    }
+}
+
+// Nobody uses the table any more.
+void ObjectTable::recall_all_pins() {
+    for (PinsAtHand& processor : pins_at_hand_) {
+        for (PinAtHand& place : processor.pins) {
+            TIFFIN_ASSERT(!place.in_use.load(std::memory_order_acquire));
+            if (place.object != nullptr) {
+                unpin(place.object);
+                place.object = nullptr;
+            }
+        }
+    }
+}
+
+Result<ObjectPin> ObjectTable::get_counted(uint64_t node) {
     if (node == kVolumeNode) {
         return Error::estale;
     }

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "fs/base/biased_shared_mutex.h"
 #include "fs/tiffinfs/format.h"
 #include "fs/tiffinfs/objects/reference_table.h"
 #include "fs/vfs/host.h"
@@ -29,23 +30,23 @@ struct IdRow {
     uint16_t users = 0;  // that make something with an id of it right now
 };
 
-struct Object {
+// Members lie in the order of who writes to them: what everybody who uses a directory or file reads, and its one
+// owner or nobody changes; what those who make files in one directory change; what each use changes.
+struct alignas(64) Object {
     uint64_t node = 0;
-    // Serialises writers of file data (write, truncate, allocate, copy_range) for their whole
-    // duration, device I/O included. Taken before `state`.
-    host::Mutex data{host::LockClass::object_data};
+    Object* hash_next = nullptr;
     // Guards the inode and everything the tree holds under this node id. Exclusive for changes, from
     // before the first look until after Transaction::commit. Several objects: by ascending node id
     // (pass the id as the level). Those who make files in a directory have it shared, with a lock of the
     // name (ObjectTable::name_lock) and, for what they change in the directory's inode, `count`.
-    host::SharedMutex state{host::LockClass::object_state};
-    InodeValue inode GUARDED_BY(state){};
-    bool deleted GUARDED_BY(state) = false;  // its keys are gone: estale
-    // Made without a name (O_TMPFILE) and not linked yet: it may get its first one.
-    bool linkable GUARDED_BY(state) = false;
+    BiasedSharedMutex state{host::LockClass::object_state};
     // Shared with other objects. A directory's size, modification and change time are changed with this and
     // `state`, which may be shared; so whoever has `state` shared only reads them with this: see inode_of().
     host::Mutex* count = nullptr;
+    bool deleted GUARDED_BY(state) = false;  // its keys are gone: estale
+    // Made without a name (O_TMPFILE) and not linked yet: it may get its first one.
+    bool linkable GUARDED_BY(state) = false;
+    InodeValue inode GUARDED_BY(state){};
     // A directory: ids for what is made in it. So what lies in one directory lies together in the tree, and
     // what is made in two directories, or by two threads, at the same time does not meet in one leaf: who is
     // alone always uses the first row. What is left of them when the object goes is lost, which does no harm.
@@ -54,22 +55,33 @@ struct Object {
     std::atomic<uint64_t> last_ticket{0};  // of its last transaction, for fsync
     std::atomic<uint64_t> goal_block{0};   // where its next data should go
     std::atomic<uint64_t> read_cursor{0};  // for the data path's own use
+    // Serialises writers of file data (write, truncate, allocate, copy_range) for their whole
+    // duration, device I/O included. Taken before `state`.
+    host::Mutex data{host::LockClass::object_data};
 
     // The table's own members, guarded by the lock of the object's shard or of the queue.
     std::atomic<uint32_t> pins{0};
+    std::atomic<bool> referenced{false};
     bool loading = false;      // being read from the tree: nobody else looks at it
     bool load_failed = false;  // and out of the hash again
-    Error load_error = Error::eio;
-    bool orphan = false;  // has no links: the table holds a pin of its own
+    bool orphan = false;       // has no links: the table holds a pin of its own
     bool queued_for_reclaim = false;
-    Object* hash_next = nullptr;
+    Error load_error = Error::eio;
     Object* clock_next = nullptr;
     Object* clock_previous = nullptr;
     Object* reclaim_next = nullptr;
-    std::atomic<bool> referenced{false};
 
     bool is_directory() const REQUIRES_SHARED(state) { return vfs::mode::is_directory(inode.mode); }
     bool is_regular() const REQUIRES_SHARED(state) { return vfs::mode::is_regular(inode.mode); }
+};
+
+// An object that a processor keeps pinned for those who come back to it; see ObjectTable::get().
+struct PinAtHand {
+    // Whose pin it is now: nobody's, or that of one ObjectPin.
+    std::atomic<bool> in_use{false};
+    std::atomic<uint64_t> node{0};         // of `object`; 0: none
+    std::atomic<uint64_t> last_missed{0};  // who was asked for last, and was not here
+    Object* object = nullptr;              // pinned; belongs to whoever has set in_use
 };
 
 // A pin on an object, given back at the end of the scope.
@@ -77,8 +89,10 @@ class ObjectPin {
   public:
     ObjectPin() = default;
     ObjectPin(ObjectTable& table, Object* object) : table_(&table), object_(object) {}
-    ObjectPin(ObjectPin&& other) noexcept : table_(other.table_), object_(other.object_) {
+    ObjectPin(ObjectPin&& other) noexcept
+        : table_(other.table_), object_(other.object_), at_hand_(other.at_hand_) {
         other.object_ = nullptr;
+        other.at_hand_ = nullptr;
     }
     ObjectPin& operator=(ObjectPin&& other) noexcept;
     ~ObjectPin() { reset(); }
@@ -90,8 +104,12 @@ class ObjectPin {
     explicit operator bool() const { return object_ != nullptr; }
 
   private:
+    friend class ObjectTable;
+    explicit ObjectPin(PinAtHand& at_hand) : object_(at_hand.object), at_hand_(&at_hand) {}
+
     ObjectTable* table_ = nullptr;
     Object* object_ = nullptr;
+    PinAtHand* at_hand_ = nullptr;  // lent, and to be given back instead of a pin
 };
 
 class ObjectTable {
@@ -102,7 +120,9 @@ class ObjectTable {
     ~ObjectTable();
     Result<void> start();
 
-    // The object of `node`, loaded from the tree when it is not in memory. Errors: estale (no such
+    // The object of `node`, loaded from the tree when it is not in memory. A processor keeps what it was asked for
+    // twice in a row pinned (among nodes of one hash), and from then on lends that pin: so those who use one
+    // directory or file all the time write to nothing that other processors write to. Errors: estale (no such
     // node), eio, euclean, enomem.
     Result<ObjectPin> get(uint64_t node);
     // A new object that is not in the tree yet; nobody else can find its id. The caller fills the
@@ -172,6 +192,21 @@ class ObjectTable {
         host::Mutex mutex{host::LockClass::directory_count};
     };
 
+    static constexpr uint32_t kProcessors = 16;  // more of them share
+    static constexpr uint32_t kPinsAtHand = 32;  // of each
+    // Those of a processor lie together; the padding keeps those of different ones apart.
+    struct PinsAtHand {
+        PinAtHand pins[kPinsAtHand];
+        unsigned char padding[64];
+    };
+
+    Result<ObjectPin> get_counted(uint64_t node);
+    PinAtHand& pin_at_hand(uint32_t processor, uint64_t node);
+    ObjectPin keep_at_hand(PinAtHand& place, ObjectPin pin);
+    // Takes the pins on `object` away from processors that do not use them now, or all of all objects.
+    void recall_pins(Object* object);
+    void recall_all_pins();
+
     // Pinned once, and not in the table yet; nullptr when there is no memory.
     Object* make(uint64_t node);
     Shard& shard_of(uint64_t node);
@@ -188,6 +223,7 @@ class ObjectTable {
     uint32_t maximum_per_shard_;
     uint32_t bucket_bits_ = 0;
     Shard shards_[kShards];
+    PinsAtHand pins_at_hand_[kProcessors];
     NameLock name_locks_[kNameLocks];
     CountLock count_locks_[kCountLocks];
 

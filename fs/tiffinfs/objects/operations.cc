@@ -132,7 +132,7 @@ void touch_access_time(TiffinFileSystem& file_system, Object& object) {
         return;
     }
     {
-        SharedLock lock(object.state, object.node);
+        BiasedSharedLock lock(object.state, object.node);
         if (!access_time_is_due(file_system, object)) {
             return;
         }
@@ -140,7 +140,7 @@ void touch_access_time(TiffinFileSystem& file_system, Object& object) {
     const vfs::Timestamp now = Volume::now();
     uint64_t ticket = 0;
     const auto update = [&]() -> Result<void> {
-        ExclusiveLock lock(object.state, object.node);
+        BiasedExclusiveLock lock(object.state, object.node);
         TRY(check_alive(object));
         Transaction transaction(file_system.volume());
         TRY(transaction.begin(SpacePriority::overwriting, {.scattered = 1}));
@@ -174,7 +174,7 @@ Result<ObjectPin> get_referenced(TiffinFileSystem& file_system, uint64_t directo
 Result<vfs::Attributes> referenced_attributes(TiffinFileSystem& file_system, Object& object,
                                               uint32_t type_mode) {
     const auto read = [&]() -> Result<vfs::Attributes> {
-        SharedLock lock(object.state, object.node);
+        BiasedSharedLock lock(object.state, object.node);
         TRY(check_alive(object));
         if (type_mode != 0 && (object.inode.mode & vfs::mode::type_mask) != type_mode) {
             return file_system.volume().report_damage("an entry's type is not its inode's",

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "fs/base/biased_shared_mutex.h"
 #include "fs/tiffinfs/format.h"
 #include "fs/vfs/host.h"
 #include "fs/vfs/result.h"
@@ -17,29 +18,30 @@ namespace tiffin::tiffinfs {
 // again and may be read without it, and that inner nodes are also read without any lock, see `version`.
 // `block`, `generation`, `level` and `page` stay as they are while the node is in the cache. The links
 // belong to the cache and its locks.
-struct Node {
-    host::SharedMutex lock{host::LockClass::tree_node};
+struct alignas(64) Node {
+    BiasedSharedMutex lock{host::LockClass::tree_node};
+    // What every descent reads and what changes seldom, in a cache line apart from what else changes.
     uint64_t block = 0;
     uint64_t generation = 0;
     unsigned char* page = nullptr;
-    uint8_t level = 0;
+    std::atomic<Node*> hash_next{nullptr};
     // Inner nodes: even as long as the page can be read, odd while it is being changed or filled, and from
     // the moment on in which the node leaves the tree or the cache. Who has read the page and finds the
     // even number that he found before has read what was there then (Tree::find_leaf). Changed by the
     // exclusive owner of `lock`, and by the cache when nobody can own it.
     std::atomic<uint32_t> version{kUnreadable};
     static constexpr uint32_t kUnreadable = 1;
+    uint8_t level = 0;
+    std::atomic<bool> referenced{false};  // second chance against eviction
+    Node* dirty_next = nullptr;
 
     // How many use the node now; kDropped is added when it has left the cache, so that the last one
     // who unpins it knows, in one atomic step, that it is his to free, and that nobody pins it any more.
     std::atomic<uint32_t> pins{0};
     static constexpr uint32_t kDropped = 1U << 31;
-    std::atomic<bool> referenced{false};  // second chance against eviction
-    bool obsolete = false;                // dropped in the generation that made it: not written
-    bool failed = false;                  // could not be read, with load_error; guarded by lock
+    bool obsolete = false;  // dropped in the generation that made it: not written
+    bool failed = false;    // could not be read, with load_error; guarded by lock
     Error load_error = Error::eio;
-    std::atomic<Node*> hash_next{nullptr};
-    Node* dirty_next = nullptr;
     Node* clock_next = nullptr;  // out of the cache: links those that wait to be used again
     Node* clock_previous = nullptr;
 

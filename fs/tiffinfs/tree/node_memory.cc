@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // The memory of nodes: where a new one comes from, and when that of a node that has left the cache is used again.
-#include <new>
-
+#include "fs/base/allocate.h"
 #include "fs/tiffinfs/tree/node_cache.h"
 #include "fs/vfs/host.h"
 
@@ -81,22 +80,20 @@ Result<Node*> NodeCache::allocate_node() {
         node->dirty_next = nullptr;
         return node;
     }
-    void* memory = host::allocate(sizeof(Node));
-    void* page = memory != nullptr ? host::allocate_pages(kBlockBytes) : nullptr;
+    node = make_object<Node>();
+    void* page = node != nullptr ? host::allocate_pages(kBlockBytes) : nullptr;
     if (page == nullptr) {
-        host::release(memory, sizeof(Node));
+        destroy_object(node);
         return Error::enomem;
     }
     nodes_.fetch_add(1, std::memory_order_relaxed);
-    node = new (memory) Node;
     node->page = static_cast<unsigned char*>(page);
     return node;
 }
 
 void NodeCache::free_node(Node* node) {
     host::release_pages(node->page, kBlockBytes);
-    node->~Node();
-    host::release(node, sizeof(Node));
+    destroy_object(node);
     nodes_.fetch_sub(1, std::memory_order_relaxed);
 }
 

@@ -35,7 +35,7 @@ void Tree::advance_generation(uint64_t generation) {
 
 // Locks a pinned node whose content is there; a node that could not be read is unpinned.
 Result<void> Tree::lock_loaded_shared(Node* node) NO_THREAD_SAFETY_ANALYSIS {
-    node->lock.lock_shared(node->lock_level());
+    node->lock.lock_shared_unbiased(node->lock_level());
     if (node->failed) {
         Error error = node->load_error;
         leave_shared(node);
@@ -117,12 +117,24 @@ Error Tree::leave_misplaced(Node* node) {
     return error;
 }
 
-// The leaf that covers `key`, pinned and locked shared, and what it covers.
-Result<Node*> Tree::find_leaf_shared(Key key, Bounds& bounds) {
-    if (Node* leaf = find_leaf(key, LeafUse::read, bounds); leaf != nullptr) {
-        return leaf;
+// The leaf that covers `key`, locked shared, and what it covers.
+Result<Tree::ReadLeaf> Tree::find_leaf_shared(Key key, Bounds& bounds) {
+    ReadLeaf leaf;
+    if (!find_leaf_to_read(key, bounds, leaf)) {
+        leaf = ReadLeaf{};
+        leaf.node = TRY(descend_shared(key, bounds, nullptr));
+        leaf.is_pinned = true;
     }
-    return descend_shared(key, bounds, nullptr);
+    return leaf;
+}
+
+void Tree::leave_read(const ReadLeaf& leaf) NO_THREAD_SAFETY_ANALYSIS {
+    leaf.node->lock.unlock_shared(leaf.sharing);
+    if (leaf.is_pinned) {
+        cache_.unpin(leaf.node);
+    } else {
+        cache_.readers().leave(leaf.epoch);
+    }
 }
 
 // The same for a leaf that is to be changed: it stays pinned, and what could leave memory of the way to it.
@@ -143,10 +155,11 @@ Result<Node*> Tree::find_leaf_to_prepare(Key key, Bounds& bounds, NodePins& pins
 
 Result<uint32_t> Tree::get(Key key, MutableByteSpan buffer) NO_THREAD_SAFETY_ANALYSIS {
     Bounds bounds;
-    Node* leaf = TRY(find_leaf_shared(key, bounds));
+    const ReadLeaf read = TRY(find_leaf_shared(key, bounds));
+    const Node* const leaf = read.node;
     uint32_t index = leaf_lower_bound(leaf->page, key);
     if (index == leaf->header().count || !(leaf_key(leaf->page, index) == key)) {
-        leave_shared(leaf);
+        leave_read(read);
         return Error::enoent;
     }
     ByteSpan value = leaf_value(leaf->page, index);
@@ -155,7 +168,7 @@ Result<uint32_t> Tree::get(Key key, MutableByteSpan buffer) NO_THREAD_SAFETY_ANA
     if (fits && size > 0) {
         __builtin_memcpy(buffer.data(), value.data(), size);
     }
-    leave_shared(leaf);
+    leave_read(read);
     if (!fits) {
         return Error::erange;
     }
@@ -165,16 +178,17 @@ Result<uint32_t> Tree::get(Key key, MutableByteSpan buffer) NO_THREAD_SAFETY_ANA
 Result<void> Tree::scan(Key first, Key end, TreeVisitor& visitor) NO_THREAD_SAFETY_ANALYSIS {
     while (first < end) {
         Bounds bounds;
-        Node* leaf = TRY(find_leaf_shared(first, bounds));
+        const ReadLeaf read = TRY(find_leaf_shared(first, bounds));
+        const Node* const leaf = read.node;
         uint32_t count = leaf->header().count;
         for (uint32_t i = leaf_lower_bound(leaf->page, first); i < count; ++i) {
             Key key = leaf_key(leaf->page, i);
             if (!(key < end) || !visitor.visit(key, leaf_value(leaf->page, i))) {
-                leave_shared(leaf);
+                leave_read(read);
                 return {};
             }
         }
-        leave_shared(leaf);
+        leave_read(read);
         // Bounds of a damaged tree might not move on.
         if (bounds.upper == kMaximumKey || !(first < bounds.upper)) {
             return {};
@@ -201,18 +215,19 @@ Result<void> Tree::find_last(Key at_or_before, Key not_before,
                              KeyAndValue& found) NO_THREAD_SAFETY_ANALYSIS {
     while (not_before <= at_or_before) {
         Bounds bounds;
-        Node* leaf = TRY(find_leaf_shared(at_or_before, bounds));
+        const ReadLeaf read = TRY(find_leaf_shared(at_or_before, bounds));
+        const Node* const leaf = read.node;
         uint32_t index = leaf_lower_bound(leaf->page, at_or_before);
         bool exact = index < leaf->header().count && leaf_key(leaf->page, index) == at_or_before;
         if (exact || index > 0) {
             copy_slot(leaf, exact ? index : index - 1, found);
-            leave_shared(leaf);
+            leave_read(read);
             if (found.key < not_before) {
                 return Error::enoent;
             }
             return {};
         }
-        leave_shared(leaf);
+        leave_read(read);
         if (bounds.lower == kMinimumKey || !(bounds.lower <= at_or_before)) {
             return Error::enoent;
         }
@@ -224,20 +239,21 @@ Result<void> Tree::find_last(Key at_or_before, Key not_before,
 Result<void> Tree::find_first(Key first, Key end, KeyAndValue& found) NO_THREAD_SAFETY_ANALYSIS {
     while (first < end) {
         Bounds bounds;
-        Node* leaf = TRY(find_leaf_shared(first, bounds));
+        const ReadLeaf read = TRY(find_leaf_shared(first, bounds));
+        const Node* const leaf = read.node;
         uint32_t index = leaf_lower_bound(leaf->page, first);
         if (index < leaf->header().count) {
             bool inside = leaf_key(leaf->page, index) < end;
             if (inside) {
                 copy_slot(leaf, index, found);
             }
-            leave_shared(leaf);
+            leave_read(read);
             if (!inside) {
                 return Error::enoent;
             }
             return {};
         }
-        leave_shared(leaf);
+        leave_read(read);
         if (bounds.upper == kMaximumKey || !(first < bounds.upper)) {
             return Error::enoent;
         }
@@ -263,7 +279,7 @@ Node* Tree::lock_pinned_leaf(Key key, const NodePins* pins,
         if (exclusive) {
             leaf->lock.lock(leaf->lock_level());
         } else {
-            leaf->lock.lock_shared(leaf->lock_level());
+            leaf->lock.lock_shared_unbiased(leaf->lock_level());
         }
         // Who takes a node out of the tree has it locked. An empty leaf may be about to go
         // (Tree::remove_empty_leaf), so nothing may be put there.

@@ -3,8 +3,8 @@
 //
 // Readers come to their leaf without a lock and without writing to anything that others read: each inner
 // node has a version, which says afterwards whether what was read is so (optimistic lock coupling: Leis,
-// Scheibner, Kemper, Neumann, "The ART of Practical Synchronization", DaMoN 2016). Only the leaf is pinned
-// and locked. Where that does not lead there, because a node is not in memory or changes all the time, they
+// Scheibner, Kemper, Neumann, "The ART of Practical Synchronization", DaMoN 2016). Only the leaf is locked, and
+// pinned if it is to be changed. Where that does not lead there, because a node is not in memory or changes all the time, they
 // take shared locks hand over hand from the root. Writing first tries the same ways with an exclusive lock
 // on the leaf; when the leaf was not made in this generation (it must be copied first: what a checkpoint
 // has sealed never changes) or has no room, it starts over with exclusive locks from the lowest ancestor
@@ -143,23 +143,38 @@ class Tree {
     };
 
     enum class LeafUse : uint8_t {
-        read,     // locked shared
-        prepare,  // the same, on a way that nothing but its leaf needs to be pinned for
+        read,     // locked shared, not pinned
+        prepare,  // locked shared, on a way that nothing but its leaf needs to be pinned for
         change,   // locked exclusively
     };
     // The leaf that covers `key`, pinned and locked, without another lock; nullptr when the way with locks
     // has to be taken. The bounds lie within those that a descent with locks would find: a neighbour's range
-    // may have been added meanwhile.
+    // may have been added meanwhile. Not for reading.
     Node* find_leaf(Key key, LeafUse use, Bounds& bounds);
+    // A leaf while it is read, locked shared. What keeps its memory is a pin or, so that reading writes to nothing
+    // that others write to, the stay among the cache's readers; either way nothing is waited for until the end.
+    struct ReadLeaf {
+        Node* node = nullptr;
+        BiasedSharedMutex::Sharing sharing;
+        bool is_pinned = false;
+        uint32_t epoch = 0;  // to leave, of one that is not pinned
+    };
+    // The same for reading. False: the way with locks has to be taken.
+    bool find_leaf_to_read(Key key, Bounds& bounds, ReadLeaf& leaf);
     enum class Attempt : uint8_t { found, again, give_up };
+    class Look;
     Attempt try_find_leaf(Key key, LeafUse use, Bounds& bounds, Node*& leaf);
+    Attempt try_find_leaf_to_read(Key key, Bounds& bounds, ReadLeaf& leaf);
+    Attempt walk_to_leaf(Key key, LeafUse use, Bounds& bounds, Node*& leaf, Look& above);
+    static Attempt judge_leaf(const Node* leaf, const Bounds& bounds, const Look& above);
     static bool look_up_child(const Node* node, Key key, Bounds& bounds, InnerEntry& child);
     static void lock_leaf(Node* leaf, LeafUse use);
     static void unlock_leaf(Node* leaf, LeafUse use);
 
     // The same with locks. With `pins`, all nodes on the way that could leave memory are pinned.
     Result<Node*> descend_shared(Key key, Bounds& bounds, NodePins* pins);
-    Result<Node*> find_leaf_shared(Key key, Bounds& bounds);
+    Result<ReadLeaf> find_leaf_shared(Key key, Bounds& bounds);
+    void leave_read(const ReadLeaf& leaf);
     Result<void> pin_for_change(Node* node, NodePins& pins);
     enum class Way : uint8_t { any, with_locks };
     Result<Node*> find_leaf_to_prepare(Key key, Bounds& bounds, NodePins& pins, Way way);

@@ -108,7 +108,7 @@ Node* Tree::lock_leaf_exclusive(Key key, const NodePins* pins) NO_THREAD_SAFETY_
     if (node->level == 0) {
         node->lock.lock(node->lock_level());
     } else {
-        node->lock.lock_shared(node->lock_level());
+        node->lock.lock_shared_unbiased(node->lock_level());
     }
     root_lock_.unlock_shared();
     while (node->level > 0) {
@@ -118,7 +118,7 @@ Node* Tree::lock_leaf_exclusive(Key key, const NodePins* pins) NO_THREAD_SAFETY_
         if (child->level == 0) {
             child->lock.lock(child->lock_level());
         } else {
-            child->lock.lock_shared(child->lock_level());
+            child->lock.lock_shared_unbiased(child->lock_level());
         }
         leave_shared(node);
         node = child;

@@ -32,8 +32,10 @@ class Epoch {
     uint32_t token_;
 };
 
+}  // namespace
+
 // Something whose version must be the same at the end of a look as at its beginning.
-class Look {
+class Tree::Look {
   public:
     explicit Look(const std::atomic<uint32_t>& version)
         : version_(&version), seen_(version.load(std::memory_order_acquire)) {}
@@ -47,27 +49,45 @@ class Look {
     uint32_t seen_;
 };
 
+namespace {
+
+// Calls attempt() until it returns something else than `again`, at most kAttempts times.
+template <typename Attempt, typename Function>
+Attempt try_some_times(Attempt again, Function attempt) {
+    Attempt result = again;
+    for (uint32_t number = 0; number < kAttempts; ++number) {
+        result = attempt();
+        if (result != again) {
+            break;
+        }
+        for (uint32_t pauses = 1U << number; pauses > 0; --pauses) {
+            pause_processor();
+        }
+    }
+    return result;
+}
+
 }  // namespace
 
 Node* Tree::find_leaf(Key key, LeafUse use, Bounds& bounds) {
-    uint32_t pauses = 0;
-    for (uint32_t attempt = 0; attempt < kAttempts; ++attempt) {
-        for (; pauses > 0; --pauses) {
-            pause_processor();
-        }
+    Node* leaf = nullptr;
+    const Attempt result = try_some_times(Attempt::again, [&] {
         const Epoch epoch(cache_.readers());
-        Node* leaf = nullptr;
-        switch (try_find_leaf(key, use, bounds, leaf)) {
-            case Attempt::found:
-                return leaf;
-            case Attempt::again:
-                pauses = 1U << attempt;
-                break;
-            case Attempt::give_up:
-                return nullptr;
+        return try_find_leaf(key, use, bounds, leaf);
+    });
+    return result == Attempt::found ? leaf : nullptr;
+}
+
+bool Tree::find_leaf_to_read(Key key, Bounds& bounds, ReadLeaf& leaf) {
+    const Attempt result = try_some_times(Attempt::again, [&] {
+        leaf.epoch = cache_.readers().enter();
+        const Attempt attempt = try_find_leaf_to_read(key, bounds, leaf);
+        if (attempt != Attempt::found) {
+            cache_.readers().leave(leaf.epoch);
         }
-    }
-    return nullptr;
+        return attempt;
+    });
+    return result == Attempt::found;
 }
 
 // Reads which child of an inner node `key` belongs to, and what that one covers. False when the keys of the
@@ -91,27 +111,26 @@ bool Tree::look_up_child(const Node* node, Key key, Bounds& bounds, InnerEntry& 
     return true;
 }
 
-Tree::Attempt Tree::try_find_leaf(Key key, LeafUse use, Bounds& bounds,
-                                  Node*& leaf) NO_THREAD_SAFETY_ANALYSIS {
-    Look above(shown_root_.version);
+// The way down. The leaf is neither locked nor pinned: judge_leaf() has to say afterwards whether it is the right one.
+Tree::Attempt Tree::walk_to_leaf(Key key, LeafUse use, Bounds& bounds, Node*& leaf, Look& above) {
     InnerEntry next{kMinimumKey, shown_root_.block.load(std::memory_order_acquire),
                     shown_root_.generation.load(std::memory_order_acquire)};
     uint8_t level = shown_root_.level.load(std::memory_order_acquire);
     bounds = {kMinimumKey, kMaximumKey, false};
-    Node* node = nullptr;
     for (uint32_t visited = 1;; ++visited) {
         race_point();
-        node = cache_.peek(next.child_block);
+        Node* const node = cache_.peek(next.child_block);
         if (node == nullptr || node->generation != next.child_generation || node->level != level) {
             // It is not in memory, or the tree is damaged; or what was read is not so any more.
             return above.holds() ? Attempt::give_up : Attempt::again;
         }
         NodeCache::note_use(node);
+        race_point();
         if (level == 0) {
             cache_.count_hits(visited);
-            break;
+            leaf = node;
+            return Attempt::found;
         }
-        race_point();
         const Look here(node->version);
         if (!here.possible() || !above.holds()) {
             return Attempt::again;
@@ -126,29 +145,62 @@ Tree::Attempt Tree::try_find_leaf(Key key, LeafUse use, Bounds& bounds,
         level--;
         above = here;
     }
-    race_point();
-    if (!NodeCache::try_pin(node)) {
+}
+
+// Whether a leaf that the way led to, and that is locked now, is the one that covers the key.
+Tree::Attempt Tree::judge_leaf(const Node* leaf, const Bounds& bounds, const Look& above) {
+    if ((leaf->pins.load(std::memory_order_relaxed) & Node::kDropped) != 0 || !above.holds()) {
+        return Attempt::again;
+    }
+    const bool is_whole =
+        !leaf->failed && keys_are_within(leaf->page, 0, bounds.lower, bounds.upper);
+    return is_whole ? Attempt::found : Attempt::give_up;
+}
+
+Tree::Attempt Tree::try_find_leaf(Key key, LeafUse use, Bounds& bounds,
+                                  Node*& leaf) NO_THREAD_SAFETY_ANALYSIS {
+    Look above(shown_root_.version);
+    const Attempt walked = walk_to_leaf(key, use, bounds, leaf, above);
+    if (walked != Attempt::found) {
+        return walked;
+    }
+    if (!NodeCache::try_pin(leaf)) {
         return Attempt::again;
     }
     race_point();
-    lock_leaf(node, use);
+    lock_leaf(leaf, use);
     race_point();
-    const bool is_right =
-        (node->pins.load(std::memory_order_relaxed) & Node::kDropped) == 0 && above.holds();
-    if (is_right && !node->failed && keys_are_within(node->page, 0, bounds.lower, bounds.upper)) {
-        leaf = node;
-        return Attempt::found;
+    const Attempt judged = judge_leaf(leaf, bounds, above);
+    if (judged != Attempt::found) {
+        unlock_leaf(leaf, use);
+        cache_.unpin(leaf);
     }
-    unlock_leaf(node, use);
-    cache_.unpin(node);
-    return is_right ? Attempt::give_up : Attempt::again;
+    return judged;
+}
+
+// Without a pin: the epoch keeps the memory. Should the leaf be evicted from now on, then what is read of it is still
+// what stands on the device, and whoever changes that has its keys' object locked.
+Tree::Attempt Tree::try_find_leaf_to_read(Key key, Bounds& bounds,
+                                          ReadLeaf& leaf) NO_THREAD_SAFETY_ANALYSIS {
+    Look above(shown_root_.version);
+    const Attempt walked = walk_to_leaf(key, LeafUse::read, bounds, leaf.node, above);
+    if (walked != Attempt::found) {
+        return walked;
+    }
+    leaf.sharing = leaf.node->lock.lock_shared(leaf.node->lock_level());
+    race_point();
+    const Attempt judged = judge_leaf(leaf.node, bounds, above);
+    if (judged != Attempt::found) {
+        leaf.node->lock.unlock_shared(leaf.sharing);
+    }
+    return judged;
 }
 
 void Tree::lock_leaf(Node* leaf, LeafUse use) NO_THREAD_SAFETY_ANALYSIS {
     if (use == LeafUse::change) {
         leaf->lock.lock(leaf->lock_level());
     } else {
-        leaf->lock.lock_shared(leaf->lock_level());
+        leaf->lock.lock_shared_unbiased(leaf->lock_level());
     }
 }
 

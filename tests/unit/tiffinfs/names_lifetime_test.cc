@@ -51,6 +51,32 @@ TEST(Objects, AreEvictedBeyondTheLimit) {
     EXPECT_EQ(volume.check(), "");
 }
 
+// What a processor keeps pinned goes all the same when others come.
+TEST(Objects, AreEvictedAlsoWhenTheyAreKeptAtHand) {
+    constexpr uint64_t kFiles = 4000;
+    constexpr int kTimes = 3;  // more than it takes to be kept
+    MountOptions options = NamesVolume::quiet_options();
+    options.maximum_objects = 64;
+    NamesVolume volume(options);
+    for (uint64_t i = 0; i < kFiles; ++i) {
+        const uint64_t node = volume.create(vfs::kRootNode, "file" + std::to_string(i));
+        for (int time = 0; time < kTimes; ++time) {
+            EXPECT_EQ(volume.attributes(node).node, node);
+        }
+        volume.fs().forget(node, 1);
+    }
+    EXPECT_LT(described(volume.fs(), "objects in memory"), 1000U);
+    // Deleted while it is kept: gone for whoever comes next.
+    const uint64_t last = volume.lookup(vfs::kRootNode, "file0");
+    for (int time = 0; time < kTimes; ++time) {
+        EXPECT_EQ(volume.attributes(last).node, last);
+    }
+    ASSERT_TRUE(volume.fs().unlink(vfs::kRootNode, "file0").ok());
+    EXPECT_EQ(volume.attributes(last).link_count, 0U);
+    volume.fs().forget(last, 1);
+    EXPECT_EQ(volume.check(), "");
+}
+
 TEST(Orphans, AreSoundWhileTheyAreTakenApart) {
     NamesVolume volume;
     const std::string target(3000, 't');
@@ -68,7 +94,7 @@ TEST(Orphans, AreSoundWhileTheyAreTakenApart) {
     // The references keep the reclaim thread away.
     for (const uint64_t node : {link->node, file}) {
         ObjectPin object = MUST(volume.fs().objects().get(node));
-        ExclusiveLock lock(object->state, node);
+        BiasedExclusiveLock lock(object->state, node);
         EXPECT_EQ(MUST(volume.fs().free_some_data(*object)), node == link->node);
     }
     ASSERT_TRUE(volume.fs().sync(true).ok());
