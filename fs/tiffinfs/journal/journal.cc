@@ -88,6 +88,7 @@ Result<void> Journal::allocate_buffers() {
             buffer.memory = static_cast<unsigned char*>(host::allocate_pages(maximum_frame_bytes_));
             complete = complete && buffer.memory != nullptr;
         }
+        open_ = OpenBuffer{.memory = buffers_[0].memory};
         if (complete) {
             return {};
         }
@@ -98,6 +99,7 @@ Result<void> Journal::allocate_buffers() {
 
 void Journal::release_buffers() {
     MutexLock lock(buffer_mutex_);
+    open_ = OpenBuffer{};
     for (Buffer& buffer : buffers_) {
         if (buffer.memory != nullptr) {
             host::release_pages(buffer.memory, maximum_frame_bytes_);
@@ -161,7 +163,8 @@ bool Journal::fuller_than(uint32_t percent) const {
 
 // ---- Appending ----------------------------------------------------------------------------------
 
-uint64_t Journal::append(ByteSpan records, uint32_t record_count, uint32_t reserved_bytes) {
+uint64_t Journal::append(ByteSpan records, uint32_t record_count, uint32_t reserved_bytes,
+                         uint64_t* pending_bytes) {
     TIFFIN_ASSERT(record_count > 0 && records.size() % 4 == 0);
     TIFFIN_ASSERT(records.size() <= reserved_bytes - sizeof(TransactionHeader) &&
                   reserved_bytes <= maximum_transaction_bytes_);
@@ -173,8 +176,8 @@ uint64_t Journal::append(ByteSpan records, uint32_t record_count, uint32_t reser
     uint64_t ticket = 0;
     {
         MutexLock lock(buffer_mutex_);
-        while (!dead() && sizeof(FrameHeader) + open_buffer().payload_bytes + size_bytes >
-                              maximum_frame_bytes_) {
+        while (!dead() &&
+               sizeof(FrameHeader) + open_.payload_bytes + size_bytes > maximum_frame_bytes_) {
             if (!close_open_buffer()) {
                 wait_for_free_buffer();
             }
@@ -184,6 +187,9 @@ uint64_t Journal::append(ByteSpan records, uint32_t record_count, uint32_t reser
         if (!dead()) {
             slot = static_cast<uint32_t>(open_index_ % kBufferCount);
             place = take_place(size_bytes);
+        }
+        if (pending_bytes != nullptr) {
+            *pending_bytes = pending_bytes_.load(std::memory_order_relaxed);
         }
     }
     if (place == nullptr) {
@@ -203,16 +209,9 @@ uint64_t Journal::append(ByteSpan records, uint32_t record_count, uint32_t reser
 }
 
 unsigned char* Journal::take_place(uint32_t size_bytes) {
-    Buffer& buffer = open_buffer();
-    if (buffer.transaction_count == 0) {
-        buffer.generation = generation_;
-    }
-    unsigned char* place = buffer.memory + sizeof(FrameHeader) + buffer.payload_bytes;
-    buffer.payload_bytes += size_bytes;
-    buffer.last_ticket = last_ticket_.load(std::memory_order_relaxed);
-    buffer.promised_bytes += promise_of(size_bytes);
-    ++buffer.transaction_count;
-    ++buffer.copies_begun;
+    unsigned char* place = open_.memory + sizeof(FrameHeader) + open_.payload_bytes;
+    open_.payload_bytes += size_bytes;
+    ++open_.transaction_count;
     // Changed under the lock only; a store is cheaper than an addition in one step.
     pending_bytes_.store(pending_bytes_.load(std::memory_order_relaxed) + size_bytes,
                          std::memory_order_relaxed);
@@ -238,9 +237,15 @@ bool Journal::close_open_buffer() {
     if (open_index_ + 1 - write_index_ == kBufferCount) {
         return false;
     }
+    Buffer& closed = buffers_[open_index_ % kBufferCount];
+    closed.payload_bytes = open_.payload_bytes;
+    closed.transaction_count = open_.transaction_count;
+    closed.generation = generation_;
+    closed.last_ticket = last_ticket_.load(std::memory_order_relaxed);
+    closed.promised_bytes = open_.payload_bytes + open_.transaction_count * promise_of(0);
+    closed.copies_begun += open_.transaction_count;
     ++open_index_;
-    Buffer& buffer = open_buffer();
-    buffer = Buffer{.memory = buffer.memory, .copies_begun = buffer.copies_begun};
+    open_ = OpenBuffer{.memory = buffers_[open_index_ % kBufferCount].memory};
     return true;
 }
 
@@ -308,7 +313,7 @@ void Journal::write_next_frame() {
 bool Journal::take_frame(Frame& frame) {
     MutexLock lock(buffer_mutex_);
     if (write_index_ == open_index_) {
-        if (open_buffer().transaction_count == 0) {
+        if (open_.transaction_count == 0) {
             return false;
         }
         const bool closed = close_open_buffer();
@@ -429,7 +434,7 @@ void Journal::kill() {
 
 uint64_t Journal::seal(uint64_t next_generation) {
     MutexLock lock(buffer_mutex_);
-    while (!dead() && open_buffer().transaction_count != 0) {
+    while (!dead() && open_.transaction_count != 0) {
         if (!close_open_buffer()) {
             wait_for_free_buffer();
         }

@@ -67,8 +67,10 @@ class Journal {
     // Appends one transaction (at least one record, without its TransactionHeader), using up a
     // reservation of `reserved_bytes`, and returns its ticket: tickets rise by one from 1. May
     // sleep for the journal's own I/O when all buffers are full; cannot fail (a dead journal
-    // swallows it).
-    uint64_t append(ByteSpan records, uint32_t record_count, uint32_t reserved_bytes);
+    // swallows it). `pending_bytes`, unless nullptr, is what pending_bytes() was then: asking afterwards
+    // would be another look at what other processors are changing.
+    uint64_t append(ByteSpan records, uint32_t record_count, uint32_t reserved_bytes,
+                    uint64_t* pending_bytes = nullptr);
 
     // Makes all transactions up to `ticket` (one that append() has returned, or 0) durable. Errors:
     // eio (dead). Returns at once when they already are.
@@ -122,8 +124,8 @@ class Journal {
     static constexpr uint32_t kBufferCount = 3;
 
     // A frame in the making: room for the FrameHeader, then the payload, so that it is written from
-    // where it was built.
-    struct alignas(64) Buffer {
+    // where it was built. All but the memory is set when the buffer is closed.
+    struct Buffer {
         unsigned char* memory = nullptr;  // maximum_frame_bytes_ long
         uint32_t payload_bytes = 0;
         uint32_t transaction_count = 0;
@@ -131,6 +133,12 @@ class Journal {
         uint64_t last_ticket = 0;
         uint64_t promised_bytes = 0;  // what its transactions count for in available_
         uint64_t copies_begun = 0;    // into this memory, since start()
+    };
+    // The same of the buffer that takes transactions: what each of them changes.
+    struct OpenBuffer {
+        unsigned char* memory = nullptr;
+        uint32_t payload_bytes = 0;
+        uint32_t transaction_count = 0;
     };
 
     // Transactions get their places in a buffer under the lock and are copied there without it. Each processor
@@ -155,7 +163,6 @@ class Journal {
     uint64_t promise_of(uint32_t size_bytes) const;
     uint64_t distance_to_head(const JournalPosition& tail) const REQUIRES(buffer_mutex_);
 
-    Buffer& open_buffer() REQUIRES(buffer_mutex_) { return buffers_[open_index_ % kBufferCount]; }
     // Makes the next buffer the open one; false when all are in use.
     bool close_open_buffer() REQUIRES(buffer_mutex_);
     // Has a buffer written, so that one becomes free; gives up the mutex meanwhile.
@@ -192,17 +199,17 @@ class Journal {
     uint32_t waiters_ GUARDED_BY(commit_mutex_) = 0;
     uint64_t waits_ GUARDED_BY(commit_mutex_) = 0;
 
-    // What each transaction changes lies close together, and apart from what others only read: the lines
-    // travel between the processors.
+    // What each transaction changes lies in two cache lines with the lock, which travel between the processors.
     alignas(64) mutable host::Mutex buffer_mutex_{host::LockClass::journal_buffer};
-    // Buffers are used in turn: those from write_index_ on wait to be written (or are being
-    // written), open_index_ is the one that takes transactions. Both only rise.
-    uint64_t write_index_ GUARDED_BY(buffer_mutex_) = 0;
-    uint64_t open_index_ GUARDED_BY(buffer_mutex_) = 0;
-    uint64_t generation_ GUARDED_BY(buffer_mutex_) = 0;
     // Changed under buffer_mutex_, read without it.
     std::atomic<uint64_t> last_ticket_{0};
     std::atomic<uint64_t> pending_bytes_{0};
+    OpenBuffer open_ GUARDED_BY(buffer_mutex_);
+    // Buffers are used in turn: those from write_index_ on wait to be written (or are being
+    // written), open_index_ is the one that takes transactions. Both only rise.
+    uint64_t open_index_ GUARDED_BY(buffer_mutex_) = 0;
+    uint64_t write_index_ GUARDED_BY(buffer_mutex_) = 0;
+    uint64_t generation_ GUARDED_BY(buffer_mutex_) = 0;
     Buffer buffers_[kBufferCount] GUARDED_BY(buffer_mutex_);
 
     JournalPosition head_ GUARDED_BY(buffer_mutex_);  // where the next frame goes

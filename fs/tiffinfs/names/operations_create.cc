@@ -14,6 +14,8 @@ namespace {
 // How many ids a directory takes at once: at first, and later.
 constexpr uint32_t kFirstIds = 16;
 constexpr uint32_t kMaximumIds = 256;
+// How often a processor comes back to a row without being driven there again.
+constexpr uint16_t kReturnsToRow = 16;
 
 // What is to be made.
 struct NewNode {
@@ -55,6 +57,7 @@ class NodeMaker {
     Result<void> make_named();
     Result<void> choose_place() REQUIRES_SHARED(parent_.state);
     uint64_t choose_id() REQUIRES_SHARED(parent_.state);
+    void enter_row() REQUIRES(*parent_.count);
     void leave_row() REQUIRES(*parent_.count);
     void begin_row(Object& object) const;
     Result<ObjectPin> make_object() REQUIRES_SHARED(parent_.state);
@@ -258,11 +261,7 @@ uint64_t NodeMaker::choose_id() {
     }
     MutexLock lock(*parent_.count);
     if (row_ == nullptr) {
-        row_ = &parent_.id_rows[0];
-        for (IdRow& row : parent_.id_rows) {
-            row_ = row.users < row_->users ? &row : row_;
-        }
-        ++row_->users;
+        enter_row();
     }
     if (row_->left == 0) {
         const uint32_t count = row_->taken == 0            ? kFirstIds
@@ -274,6 +273,23 @@ uint64_t NodeMaker::choose_id() {
     }
     --row_->left;
     return row_->next++;
+}
+
+// The first row with the fewest users, unless this processor has lately been driven from there to another one.
+void NodeMaker::enter_row() {
+    const auto processor = static_cast<uint16_t>(host::concurrency_hint());
+    row_ = &parent_.id_rows[0];
+    for (IdRow& row : parent_.id_rows) {
+        if (row.users < row_->users) {
+            row_ = &row;
+            row.processor = processor;
+            row.returns_left = kReturnsToRow;
+        } else if (row.users == row_->users && row.returns_left > 0 && row.processor == processor) {
+            row_ = &row;
+            --row.returns_left;
+        }
+    }
+    ++row_->users;
 }
 
 void NodeMaker::leave_row() {
@@ -318,8 +334,7 @@ Result<void> NodeMaker::make() {
         objects.discard(pin_);
         return done;
     }
-    done = objects.add_reference(node);
-    if (done.ok()) {
+    {
         Object& object = *pin_;
         BiasedExclusiveLock lock(object.state, object.node);
         done = commit(object);
@@ -331,7 +346,6 @@ Result<void> NodeMaker::make() {
             }
             return {};
         }
-        (void)objects.drop_references(node, 1);
     }
     objects.discard(pin_);
     return done;
@@ -341,7 +355,7 @@ Result<void> NodeMaker::make() {
 void NodeMaker::begin_row(Object& object) const {
     if (wanted_.is_directory()) {
         MutexLock lock(*object.count);
-        object.id_rows[0] = {object.node + 1, kFirstIds - 1, kFirstIds, 0};
+        object.id_rows[0] = {.next = object.node + 1, .left = kFirstIds - 1, .taken = kFirstIds};
     }
 }
 

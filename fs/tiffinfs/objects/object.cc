@@ -46,11 +46,14 @@ ObjectTable::ObjectTable(Volume& volume, uint32_t maximum_objects)
     : volume_(volume), maximum_per_shard_(maximum_objects / kShards + 1) {}
 
 ObjectTable::~ObjectTable() {
+    if (tables_ == nullptr) {
+        return;
+    }
     while (next_for_reclaim()) {
         // Gives the queue's pins back.
     }
     recall_all_pins();
-    for (Shard& shard : shards_) {
+    for (Shard& shard : tables_->shards) {
         MutexLock lock(shard.lock);
         while (shard.clock_hand != nullptr) {
             Object* const object = shard.clock_hand;
@@ -64,13 +67,18 @@ ObjectTable::~ObjectTable() {
             release_array(shard.buckets, size_t{1} << bucket_bits_);
         }
     }
+    destroy_object(tables_);
 }
 
 Result<void> ObjectTable::start() {
     while ((uint32_t{1} << bucket_bits_) < maximum_per_shard_ && bucket_bits_ < 20) {
         ++bucket_bits_;
     }
-    for (Shard& shard : shards_) {
+    tables_ = make_object<Tables>();
+    if (tables_ == nullptr) {
+        return Error::enomem;
+    }
+    for (Shard& shard : tables_->shards) {
         MutexLock lock(shard.lock);
         shard.buckets = allocate_array<Object*>(size_t{1} << bucket_bits_);
         if (shard.buckets == nullptr) {
@@ -82,7 +90,7 @@ Result<void> ObjectTable::start() {
 
 // Neighbours share a shard: they are files of one directory, in most cases, and with it used by one thread.
 ObjectTable::Shard& ObjectTable::shard_of(uint64_t node) {
-    return shards_[mix(node / kNodesTogether) >> 58];
+    return tables_->shards[mix(node / kNodesTogether) >> 58];
 }
 static_assert(uint64_t{1} << (64 - 58) == 64);
 
@@ -135,7 +143,7 @@ Object* ObjectTable::make(uint64_t node) {
     auto* const object = make_object<Object>();
     if (object != nullptr) {
         object->node = node;
-        object->count = &count_locks_[mix(node) % kCountLocks].mutex;
+        object->count = &tables_->count_locks[mix(node) % kCountLocks].mutex;
         object->pins.store(1, std::memory_order_relaxed);
     }
     return object;
@@ -165,11 +173,11 @@ void ObjectTable::evict(Shard& shard) {
 // the place until he resets it: who uses the object, who puts another object there, or who takes it away.
 
 PinAtHand& ObjectTable::pin_at_hand(uint32_t processor, uint64_t node) {
-    return pins_at_hand_[processor].pins[(mix(node) >> 24) % kPinsAtHand];
+    return tables_->pins_at_hand[processor].pins[(mix(node) >> 24) % kPinsAtHand];
 }
 
 Result<ObjectPin> ObjectTable::get(uint64_t node) {
-    PinAtHand& place = pin_at_hand(host::concurrency_hint() % kProcessors, node);
+    PinAtHand& place = my_pin_at_hand(node);
     if (node != 0 && place.node.load(std::memory_order_relaxed) == node &&
         !place.in_use.exchange(true, std::memory_order_acquire)) {
         race_point();
@@ -179,14 +187,41 @@ Result<ObjectPin> ObjectTable::get(uint64_t node) {
         place.in_use.store(false, std::memory_order_release);
     }
     ObjectPin pin = TRY(get_counted(node));
+    return keep_at_hand(place, std::move(pin));
+}
+
+Result<ObjectPin> ObjectTable::get_referenced(uint64_t node) {
+    PinAtHand& place = my_pin_at_hand(node);
+    if (node != vfs::kRootNode && place.node.load(std::memory_order_relaxed) != node) {
+        ObjectPin pin;
+        Shard& shard = shard_of(node);
+        {
+            MutexLock lock(shard.lock);
+            Object* const object = *find(shard, node);
+            if (object != nullptr && !object->loading) {
+                TRY(shard.references.add(node));
+                pin = TRY(wait_until_loaded(shard, object));  // which is no wait then
+            }
+        }
+        if (pin) {
+            return keep_at_hand(place, std::move(pin));
+        }
+    }
+    TRY(add_reference(node));
+    Result<ObjectPin> pin = get(node);
+    if (!pin.ok()) {
+        // Not the last one of an object that waits to be deleted: that would have been in memory.
+        (void)drop_references(node, 1);
+    }
+    return pin;
+}
+
+ObjectPin ObjectTable::keep_at_hand(PinAtHand& place, ObjectPin pin) {
+    const uint64_t node = pin.object_->node;
     if (place.last_missed.load(std::memory_order_relaxed) != node) {
         place.last_missed.store(node, std::memory_order_relaxed);
         return pin;
     }
-    return keep_at_hand(place, std::move(pin));
-}
-
-ObjectPin ObjectTable::keep_at_hand(PinAtHand& place, ObjectPin pin) {
     if (place.in_use.exchange(true, std::memory_order_acquire)) {
         return pin;
     }
@@ -195,7 +230,7 @@ ObjectPin ObjectTable::keep_at_hand(PinAtHand& place, ObjectPin pin) {
         unpin(place.object);
     }
     place.object = pin.object_;
-    place.node.store(pin.object_->node, std::memory_order_relaxed);
+    place.node.store(node, std::memory_order_relaxed);
     pin.object_ = nullptr;
     return ObjectPin(place);
 }
@@ -221,7 +256,7 @@ void ObjectTable::recall_pins(Object* object) {
 
 // Nobody uses the table any more.
 void ObjectTable::recall_all_pins() {
-    for (PinsAtHand& processor : pins_at_hand_) {
+    for (PinsAtHand& processor : tables_->pins_at_hand) {
         for (PinAtHand& place : processor.pins) {
             TIFFIN_ASSERT(!place.in_use.load(std::memory_order_acquire));
             if (place.object != nullptr) {
@@ -317,17 +352,19 @@ Result<ObjectPin> ObjectTable::create(uint64_t node) {
         return Error::enomem;
     }
     Shard& shard = shard_of(node);
-    bool in_use = false;
+    Result<void> entered = Error::ebusy;
     {
         MutexLock lock(shard.lock);
-        in_use = node == kVolumeNode || *find(shard, node) != nullptr;
-        if (!in_use) {
+        if (node != kVolumeNode && *find(shard, node) == nullptr) {
+            entered = shard.references.add(node);
+        }
+        if (entered.ok()) {
             link(shard, object);
         }
     }
-    if (in_use) {
+    if (!entered.ok()) {
         destroy(object);
-        return Error::ebusy;
+        return entered.error();
     }
     return ObjectPin(*this, object);
 }
@@ -336,6 +373,7 @@ void ObjectTable::discard(ObjectPin& pin) {
     Object* const object = pin.get();
     Shard& shard = shard_of(object->node);
     MutexLock lock(shard.lock);
+    (void)shard.references.drop(object->node, 1);
     object->referenced.store(false, std::memory_order_relaxed);
     pin.reset();
     // Who guessed the id may have it pinned and sees an inode without a type; then the eviction
@@ -375,7 +413,7 @@ bool ObjectTable::has_references(uint64_t node) {
 }
 
 void ObjectTable::drop_all_references() {
-    for (Shard& shard : shards_) {
+    for (Shard& shard : tables_->shards) {
         MutexLock lock(shard.lock);
         shard.references.clear();
         Object* object = shard.clock_hand;
@@ -389,7 +427,7 @@ void ObjectTable::drop_all_references() {
 
 uint64_t ObjectTable::object_count() {
     uint64_t objects = 0;
-    for (Shard& shard : shards_) {
+    for (Shard& shard : tables_->shards) {
         MutexLock lock(shard.lock);
         objects += shard.count;
     }
@@ -398,7 +436,7 @@ uint64_t ObjectTable::object_count() {
 
 uint64_t ObjectTable::referenced_nodes() {
     uint64_t nodes = 0;
-    for (Shard& shard : shards_) {
+    for (Shard& shard : tables_->shards) {
         MutexLock lock(shard.lock);
         nodes += shard.references.size();
     }

@@ -28,6 +28,10 @@ struct IdRow {
     uint32_t left = 0;
     uint16_t taken = 0;  // at once, the last time
     uint16_t users = 0;  // that make something with an id of it right now
+    // Who had to leave the rows before it to others comes back to it some times, so that the inodes that a processor
+    // makes lie together.
+    uint16_t processor = 0;
+    uint16_t returns_left = 0;
 };
 
 // Members lie in the order of who writes to them: what everybody who uses a directory or file reads, and its one
@@ -125,11 +129,14 @@ class ObjectTable {
     // directory or file all the time write to nothing that other processors write to. Errors: estale (no such
     // node), eio, euclean, enomem.
     Result<ObjectPin> get(uint64_t node);
-    // A new object that is not in the tree yet; nobody else can find its id. The caller fills the
-    // inode under the state lock. On failure of its transaction: discard(). Errors: enomem; ebusy
+    // The same, and adds a reference of the host.
+    Result<ObjectPin> get_referenced(uint64_t node);
+    // A new object that is not in the tree yet, with a reference of the host; nobody else can find its id. The
+    // caller fills the inode under the state lock. On failure of its transaction: discard(). Errors: enomem; ebusy
     // when there is an object of this id: somebody looks right now whether such a node exists, or the
     // volume is damaged. Another id will do.
     Result<ObjectPin> create(uint64_t node);
+    // The reference goes too.
     void discard(ObjectPin& pin);
 
     // References of the host (see vfs::FileSystem). The root's are not counted. add_reference may
@@ -161,7 +168,7 @@ class ObjectTable {
     // The lock of a name that something is to be made for, by a hash that names of one EntryPlace have in common.
     // Taken before the directory's state.
     host::Mutex& name_lock(uint64_t directory, uint64_t hash) {
-        return name_locks_[(directory ^ hash) % kNameLocks].mutex;
+        return tables_->name_locks[(directory ^ hash) % kNameLocks].mutex;
     }
 
     void unpin(Object* object) { object->pins.fetch_sub(1, std::memory_order_release); }
@@ -172,36 +179,45 @@ class ObjectTable {
   private:
     static constexpr uint32_t kShards = 64;
     static constexpr uint64_t kMaximumQueued = 16384;
-    // The lock's own storage keeps the hot members of neighbours apart; an alignment of a cache line
-    // would make the whole file system object over-aligned, which its virtual destructor cannot be.
-    struct Shard {
+    // What every use changes lies together.
+    struct alignas(64) Shard {
         host::Mutex lock{host::LockClass::object_table};
-        host::Condition loaded;
         Object** buckets GUARDED_BY(lock) = nullptr;
         Object* clock_hand GUARDED_BY(lock) = nullptr;  // ring of all objects of the shard
         uint32_t count GUARDED_BY(lock) = 0;
         ReferenceTable references GUARDED_BY(lock);
+        host::Condition loaded;
     };
 
-    static constexpr uint32_t kNameLocks = 256;
+    static constexpr uint32_t kNameLocks = 512;
     static constexpr uint32_t kCountLocks = 256;
-    struct NameLock {
+    struct alignas(64) NameLock {
         host::Mutex mutex{host::LockClass::entry_name};
     };
-    struct CountLock {
+    struct alignas(64) CountLock {
         host::Mutex mutex{host::LockClass::directory_count};
     };
 
     static constexpr uint32_t kProcessors = 16;  // more of them share
     static constexpr uint32_t kPinsAtHand = 32;  // of each
-    // Those of a processor lie together; the padding keeps those of different ones apart.
-    struct PinsAtHand {
+    struct alignas(64) PinsAtHand {
         PinAtHand pins[kPinsAtHand];
-        unsigned char padding[64];
+    };
+    // Apart from the table itself: the file system that has the table as a member has a virtual destructor, and so
+    // cannot have members whose alignment is that of a cache line.
+    struct Tables {
+        Shard shards[kShards];
+        PinsAtHand pins_at_hand[kProcessors];
+        NameLock name_locks[kNameLocks];
+        CountLock count_locks[kCountLocks];
     };
 
     Result<ObjectPin> get_counted(uint64_t node);
     PinAtHand& pin_at_hand(uint32_t processor, uint64_t node);
+    PinAtHand& my_pin_at_hand(uint64_t node) {
+        return pin_at_hand(host::concurrency_hint() % kProcessors, node);
+    }
+    // After a miss: keeps the object at hand when it was missed the last time, too.
     ObjectPin keep_at_hand(PinAtHand& place, ObjectPin pin);
     // Takes the pins on `object` away from processors that do not use them now, or all of all objects.
     void recall_pins(Object* object);
@@ -222,10 +238,7 @@ class ObjectTable {
     Volume& volume_;
     uint32_t maximum_per_shard_;
     uint32_t bucket_bits_ = 0;
-    Shard shards_[kShards];
-    PinsAtHand pins_at_hand_[kProcessors];
-    NameLock name_locks_[kNameLocks];
-    CountLock count_locks_[kCountLocks];
+    Tables* tables_ = nullptr;  // from start() on
 
     host::Mutex queue_lock_{host::LockClass::leaf};
     Object* queue_head_ GUARDED_BY(queue_lock_) = nullptr;

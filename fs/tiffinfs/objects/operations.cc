@@ -81,8 +81,13 @@ void count_entry(InodeValue& directory, int change, vfs::Timestamp now) {
 
 void keep_entry_count(Object& directory, const InodeValue& inode) NO_THREAD_SAFETY_ANALYSIS {
     directory.inode.size_bytes = inode.size_bytes;
-    directory.inode.modification_time = inode.modification_time;
-    directory.inode.change_time = inode.change_time;
+    // The clock is coarse: most of the time these stay, and what does not change need not travel.
+    if (!(from_disk(directory.inode.modification_time) == from_disk(inode.modification_time))) {
+        directory.inode.modification_time = inode.modification_time;
+    }
+    if (!(from_disk(directory.inode.change_time) == from_disk(inode.change_time))) {
+        directory.inode.change_time = inode.change_time;
+    }
     if (directory.inode.link_count != inode.link_count) {
         directory.inode.link_count = inode.link_count;
     }
@@ -158,15 +163,9 @@ void touch_access_time(TiffinFileSystem& file_system, Object& object) {
 }
 
 Result<ObjectPin> get_referenced(TiffinFileSystem& file_system, uint64_t directory, uint64_t node) {
-    ObjectTable& objects = file_system.objects();
-    TRY(objects.add_reference(node));
-    Result<ObjectPin> pin = objects.get(node);
-    if (!pin.ok()) {
-        file_system.forget(node, 1);
-        if (pin.error() == Error::estale) {
-            return file_system.volume().report_damage("an entry leads to no inode", directory,
-                                                      node);
-        }
+    Result<ObjectPin> pin = file_system.objects().get_referenced(node);
+    if (!pin.ok() && pin.error() == Error::estale) {
+        return file_system.volume().report_damage("an entry leads to no inode", directory, node);
     }
     return pin;
 }

@@ -124,6 +124,28 @@ void append(unsigned char* page, Key key, const unsigned char* value, uint32_t s
     header.count++;
 }
 
+// Leaves the first `count` slots and their values. The values go through `other`, which has as much room between its
+// slots and its values.
+void keep_first(unsigned char* page, uint32_t count, unsigned char* other) {
+    NodeHeader& header = header_of(page);
+    const auto* const begin =
+        reinterpret_cast<unsigned char*>(slots(other) + header_of(other).count);
+    unsigned char* const end = other + header_of(other).values_begin;
+    unsigned char* place = end;
+    for (uint32_t i = 0; i < count; ++i) {
+        LeafSlot& slot = slots(page)[i];
+        TIFFIN_ASSERT(place - begin >= slot.value_bytes);
+        place -= slot.value_bytes;
+        __builtin_memcpy(place, page + slot.value_offset, slot.value_bytes);
+        slot.value_offset = static_cast<uint16_t>(kBlockBytes - (end - place));
+    }
+    const auto kept_bytes = static_cast<uint16_t>(end - place);
+    header.count = static_cast<uint16_t>(count);
+    header.values_bytes = kept_bytes;
+    header.values_begin = static_cast<uint16_t>(kBlockBytes - kept_bytes);
+    __builtin_memcpy(page + header.values_begin, place, kept_bytes);
+}
+
 // Where to split so that both sides fit with the new value, as evenly as possible.
 uint32_t choose_split(const unsigned char* page, uint32_t position, uint32_t incoming_bytes) {
     const NodeHeader& header = header_of(page);
@@ -278,9 +300,8 @@ Key leaf_split(unsigned char* page, unsigned char* right, Key incoming, uint32_t
         ByteSpan value = leaf_value(page, i);
         append(right, leaf_key(page, i), value.data(), static_cast<uint32_t>(value.size()));
     }
-    for (uint32_t i = count; i > split; --i) {
-        leaf_erase(page, i - 1);
-    }
+    // All that the page had fits one page, so what stays fits beside what has moved.
+    keep_first(page, split, right);
     return leaf_key(right, 0);
 }
 

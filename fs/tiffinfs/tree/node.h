@@ -28,7 +28,8 @@ struct alignas(64) Node {
     // Inner nodes: even as long as the page can be read, odd while it is being changed or filled, and from
     // the moment on in which the node leaves the tree or the cache. Who has read the page and finds the
     // even number that he found before has read what was there then (Tree::find_leaf). Changed by the
-    // exclusive owner of `lock`, and by the cache when nobody can own it.
+    // exclusive owner of `lock`, and by the cache when nobody can own it. Leaves: another even number when the
+    // leaf has given keys away.
     std::atomic<uint32_t> version{kUnreadable};
     static constexpr uint32_t kUnreadable = 1;
     uint8_t level = 0;

@@ -29,9 +29,19 @@ namespace tiffin::tiffinfs {
 class NodeCache;
 class NodePool;
 
-// Nodes that stay in memory until release().
+// Nodes that stay in memory until release(), and what their leaves covered when they were found.
 class NodePins {
   public:
+    struct Pinned {
+        Node* node = nullptr;
+        // A leaf: as long as it is in the tree and has this version, it covers [lower, upper) and perhaps more.
+        uint32_t version = 0;
+        Key lower{};
+        Key upper{};
+
+        bool covers(Key key) const { return lower <= key && key < upper; }
+    };
+
     explicit NodePins(NodeCache& cache) : cache_(cache) {}
     ~NodePins() { release(); }
     NodePins(const NodePins&) = delete;
@@ -39,21 +49,25 @@ class NodePins {
 
     // Takes over a pin. Errors: enomem (the pin stays with the caller).
     Result<void> add(Node* node);
+    // The same for a leaf that the caller has locked, and that covers [lower, upper).
+    Result<void> add_leaf(Node* leaf, Key lower, Key upper);
     void release();
     // How many, some of them perhaps counted twice.
     uint32_t size() const { return count_; }
-    Node* operator[](uint32_t index) const { return nodes_[index]; }
+    const Pinned& operator[](uint32_t index) const { return nodes_[index]; }
     // How many that a change would have to copy, since an older generation made them.
     uint32_t count_older(uint64_t generation) const;
     bool contains(const Node* node) const;
 
   private:
+    Result<void> add(const Pinned& pinned);
+
     static constexpr uint32_t kInlineNodes = 48;
     NodeCache& cache_;
     uint32_t count_ = 0;
     uint32_t capacity_ = kInlineNodes;
-    Node* inline_nodes_[kInlineNodes];
-    Node** nodes_ = inline_nodes_;
+    Pinned inline_nodes_[kInlineNodes];
+    Pinned* nodes_ = inline_nodes_;
 };
 
 // What a transaction may still take from the pool. Filled by NodePool::reserve.

@@ -49,16 +49,12 @@ void Tree::leave_shared(Node* node) NO_THREAD_SAFETY_ANALYSIS {
     cache_.unpin(node);
 }
 
-// Keeps a node in memory that a change of this transaction may copy, or drop.
-Result<void> Tree::pin_for_change(Node* node, NodePins& pins) {
+// Keeps a node in memory that a change of this transaction may copy, or drop. Takes over a pin; on failure it stays with
+// the caller.
+Result<void> Tree::pin_for_change(Node* node, const Bounds& bounds, NodePins& pins) {
     // Its block is freed then, which needs the bitmap.
     TRY(pool_.allocator().load({node->block, 1}));
-    node->pins.fetch_add(1, std::memory_order_relaxed);
-    Result<void> kept = pins.add(node);
-    if (!kept.ok()) {
-        cache_.unpin(node);
-    }
-    return kept;
+    return node->level == 0 ? pins.add_leaf(node, bounds.lower, bounds.upper) : pins.add(node);
 }
 
 // Returns the leaf that covers `key`, pinned and locked shared, and what it covers. With `pins`, the
@@ -80,8 +76,10 @@ Result<Node*> Tree::descend_shared(Key key, Bounds& bounds,
     bounds = {kMinimumKey, kMaximumKey, false};
     while (true) {
         if (pins != nullptr) {
-            Result<void> kept = pin_for_change(node, *pins);
+            node->pins.fetch_add(1, std::memory_order_relaxed);
+            Result<void> kept = pin_for_change(node, bounds, *pins);
             if (!kept.ok()) {
+                cache_.unpin(node);
                 leave_shared(node);
                 return kept.error();
             }
@@ -137,19 +135,22 @@ void Tree::leave_read(const ReadLeaf& leaf) NO_THREAD_SAFETY_ANALYSIS {
     }
 }
 
-// The same for a leaf that is to be changed: it stays pinned, and what could leave memory of the way to it.
+// The same for a leaf that is to be changed: `pins` keeps it, and what could leave memory of the way to it.
 // Without locks that is nothing else, since nodes of this generation stay until it is written, which waits
 // for the end of this transaction.
-Result<Node*> Tree::find_leaf_to_prepare(Key key, Bounds& bounds, NodePins& pins, Way way) {
-    Node* leaf = way == Way::any ? find_leaf(key, LeafUse::prepare, bounds) : nullptr;
-    if (leaf == nullptr) {
-        return descend_shared(key, bounds, &pins);
+Result<Node*> Tree::find_leaf_to_prepare(Key key, Bounds& bounds, NodePins& pins,
+                                         Way way) NO_THREAD_SAFETY_ANALYSIS {
+    if (Node* leaf = way == Way::any ? find_leaf(key, LeafUse::prepare, bounds) : nullptr;
+        leaf != nullptr) {
+        Result<void> kept = pin_for_change(leaf, bounds, pins);
+        if (!kept.ok()) {
+            leave_shared(leaf);
+            return kept.error();
+        }
+        return leaf;
     }
-    Result<void> kept = pin_for_change(leaf, pins);
-    if (!kept.ok()) {
-        leave_shared(leaf);
-        return kept.error();
-    }
+    Node* leaf = TRY(descend_shared(key, bounds, &pins));
+    cache_.unpin(leaf);  // `pins` has another one
     return leaf;
 }
 
@@ -267,15 +268,14 @@ Node* Tree::lock_pinned_leaf(Key key, const NodePins* pins,
     // The latest ones: those of the neighbouring records.
     constexpr uint32_t kLookedAt = 12;
     const uint32_t count = pins != nullptr ? pins->size() : 0;
-    const Node* before = nullptr;
     for (uint32_t i = count; i > 0 && i + kLookedAt > count; --i) {
-        Node* leaf = (*pins)[i - 1];
+        const NodePins::Pinned& pinned = (*pins)[i - 1];
+        Node* leaf = pinned.node;
         // A node that was dropped is never one of the tree again.
-        if (leaf->level != 0 || leaf == before ||
+        if (leaf->level != 0 || !pinned.covers(key) ||
             (leaf->pins.load(std::memory_order_relaxed) & Node::kDropped) != 0) {
             continue;
         }
-        before = leaf;
         if (exclusive) {
             leaf->lock.lock(leaf->lock_level());
         } else {
@@ -285,8 +285,10 @@ Node* Tree::lock_pinned_leaf(Key key, const NodePins* pins,
         // (Tree::remove_empty_leaf), so nothing may be put there.
         const bool in_tree = (leaf->pins.load(std::memory_order_relaxed) & Node::kDropped) == 0;
         const uint32_t keys = leaf->header().count;
-        if (in_tree && keys > 0 && leaf_key(leaf->page, 0) <= key &&
-            key <= leaf_key(leaf->page, keys - 1)) {
+        const bool covers =
+            exclusive && leaf->version.load(std::memory_order_relaxed) == pinned.version;
+        if (in_tree && keys > 0 &&
+            (covers || (leaf_key(leaf->page, 0) <= key && key <= leaf_key(leaf->page, keys - 1)))) {
             leaf->pins.fetch_add(1, std::memory_order_relaxed);
             return leaf;
         }
@@ -347,7 +349,7 @@ Result<void> Tree::prepare(Key first, Key last, NodePins& pins) NO_THREAD_SAFETY
             Node* leaf = TRY(find_leaf_to_prepare(key, bounds, pins, way));
             needs_predecessor = key == first && leaf_lower_bound(leaf->page, first) == 0;
             needs_successor = bounds.falls_to_right && leaf->header().count <= kFewKeys;
-            leave_shared(leaf);
+            leaf->lock.unlock_shared();
             if (!needs_predecessor && !needs_successor) {
                 break;
             }
@@ -355,15 +357,15 @@ Result<void> Tree::prepare(Key first, Key last, NodePins& pins) NO_THREAD_SAFETY
         }
         if (needs_predecessor && !(bounds.lower == kMinimumKey) && bounds.lower <= first) {
             Bounds before;
-            leave_shared(TRY(
-                find_leaf_to_prepare(previous_key(bounds.lower), before, pins, Way::with_locks)));
+            TRY(find_leaf_to_prepare(previous_key(bounds.lower), before, pins, Way::with_locks))
+                ->lock.unlock_shared();
         }
         bool is_last = bounds.upper == kMaximumKey || !(key < bounds.upper);
         if (is_last || last < bounds.upper) {
             if (needs_successor && !is_last) {
                 // It takes over the range of this leaf should that become empty, if it is at hand.
-                leave_shared(
-                    TRY(find_leaf_to_prepare(bounds.upper, bounds, pins, Way::with_locks)));
+                TRY(find_leaf_to_prepare(bounds.upper, bounds, pins, Way::with_locks))
+                    ->lock.unlock_shared();
             }
             return {};
         }

@@ -175,16 +175,18 @@ class Tree {
     Result<Node*> descend_shared(Key key, Bounds& bounds, NodePins* pins);
     Result<ReadLeaf> find_leaf_shared(Key key, Bounds& bounds);
     void leave_read(const ReadLeaf& leaf);
-    Result<void> pin_for_change(Node* node, NodePins& pins);
+    Result<void> pin_for_change(Node* node, const Bounds& bounds, NodePins& pins);
     enum class Way : uint8_t { any, with_locks };
     Result<Node*> find_leaf_to_prepare(Key key, Bounds& bounds, NodePins& pins, Way way);
     Error leave_misplaced(Node* node);
     Result<void> lock_loaded_shared(Node* node);
     void leave_shared(Node* node);
 
-    // A leaf among `pins` (which may be nullptr) that is in the tree and has keys on both sides of `key`,
-    // or `key` itself, pinned and locked; nullptr when there is none. Ranges of leaves do not overlap, so
-    // it is the leaf that a descent would come to; but who descends meets everybody else at the root.
+    // A leaf among `pins` (which may be nullptr) that is in the tree, has keys and covers `key`, pinned and locked; nullptr
+    // when none is found. That it covers the key is known from when it was found, unless it has been split since;
+    // else, and for reading always, it must have keys on both sides of `key`, or `key` itself: ranges of leaves do not
+    // overlap, so it is the leaf that a descent would come to. But who descends meets everybody else at the root, and
+    // who locks other leaves to look meets those who use them.
     Node* lock_pinned_leaf(Key key, const NodePins* pins, bool exclusive);
 
     // Fast ways: false when the leaf cannot take the change as it is.

@@ -293,6 +293,8 @@ void Tree::split_leaf(Path& path, Key key, ByteSpan value,
     Node* leaf = path.leaf();
     Node* right = new_node(0, reservation);
     Key separator = leaf_split(leaf->page, right->page, key, static_cast<uint32_t>(value.size()));
+    // It covers less now: who has it pinned has to look at its keys (lock_pinned_leaf).
+    leaf->version.fetch_add(2, std::memory_order_relaxed);
     Node* target = key < separator ? leaf : right;
     leaf_put(target->page, leaf_lower_bound(target->page, key), key, value);
     publish_node(right);

@@ -252,9 +252,9 @@ void Transaction::apply(uint32_t begin, uint32_t end) {
 }
 
 uint64_t Transaction::append() {
-    const uint64_t ticket =
-        volume_.journal().append(ByteSpan(workspace_->records, workspace_->records_bytes),
-                                 workspace_->record_count, workspace_->journal_reserved);
+    const uint64_t ticket = volume_.journal().append(
+        ByteSpan(workspace_->records, workspace_->records_bytes), workspace_->record_count,
+        workspace_->journal_reserved, &workspace_->journal_pending_bytes);
     workspace_->journal_reserved = 0;
     for (uint32_t i = 0; i < workspace_->freed.size(); ++i) {
         volume_.allocator().mark_data_free(workspace_->freed[i], ticket);
@@ -266,8 +266,9 @@ void Transaction::finish() {
     TIFFIN_ASSERT(workspace_->journal_reserved == 0);  // the journal has it
     is_applied_ = false;
     volume_.counters().transactions.add(1);
+    const uint64_t pending_bytes = workspace_->journal_pending_bytes;
     end();
-    volume_.after_commit();
+    volume_.after_commit(pending_bytes);
 }
 
 uint64_t Transaction::commit() {

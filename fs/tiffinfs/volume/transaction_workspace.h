@@ -31,6 +31,7 @@ struct TransactionWorkspace {
     uint32_t last_record = 0;  // where it begins
     uint32_t record_count = 0;
     uint32_t journal_reserved = 0;
+    uint64_t journal_pending_bytes = 0;  // when this was appended
     bool prepared = false;
     SpacePriority priority = SpacePriority::normal;
     uint32_t splits = 0;  // that its changes can need at most

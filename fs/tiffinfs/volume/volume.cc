@@ -173,8 +173,8 @@ bool Volume::memory_is_full() const {
     return cache_.dirty_bytes() > cache_.budget_bytes() - cache_.budget_bytes() / 8;
 }
 
-void Volume::after_commit() {
-    if (needs_checkpoint() || journal_.pending_bytes() > kPendingJournalBytes) {
+void Volume::after_commit(uint64_t pending_bytes) {
+    if (needs_checkpoint() || pending_bytes > kPendingJournalBytes) {
         wake_maintenance();
     }
 }

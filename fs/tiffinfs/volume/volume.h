@@ -174,8 +174,8 @@ class Volume final : private DamageListener {
     Result<void> check_still_owner() REQUIRES(checkpoint_lock_);
     void record_errors();
 
-    // Wakes the maintenance thread when there is work for it.
-    void after_commit();
+    // Wakes the maintenance thread when there is work for it; so much of the journal waited to be written.
+    void after_commit(uint64_t pending_bytes);
     bool needs_checkpoint() const;
     // The journal or the dirty nodes are so full that a transaction must not begin, or a replay would
     // find too little space.
