@@ -106,7 +106,7 @@ class CAPABILITY("shared mutex") BiasedSharedMutex {
         Slot slots[kSlots]{};
         std::atomic<uint32_t> sharings_by_mutex{0};
     };
-    static Stripe stripes_[kStripes];
+    static Stripe stripes_[kStripes];  // NOLINT: constinit, in the .cc
 
     static Stripe& my_stripe() { return stripes_[host::concurrency_hint() % kStripes]; }
     uint32_t slot_number() const {
