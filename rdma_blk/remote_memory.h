@@ -161,7 +161,7 @@ enum class ConnectionState : uint8_t {
 // For `tiffin status`, and for the volume to decide what a reconnection means.
 struct ConnectionInfo {
     ConnectionState state = ConnectionState::connecting;
-    const char* transport_name = "";    // "shm", "tcp", "rc", "sdr"; of static storage
+    const char* transport_name = "";    // "shm", "tcp", "rc", "sdr", "sdr-uc"; static
     const char* transport_reason = "";  // why this one; likewise
     uint64_t session_id = 0;
     uint32_t incarnation = 0;  // of the session: raised by every reconnection

@@ -100,6 +100,14 @@ std::optional<Problem> set_option(std::string_view name, std::string_view value,
         for (rdma_blk::RemoteAddress& server : address.servers) {
             server.sdr.scheme = scheme;
         }
+    } else if (name == "sdr_carrier") {
+        rdma_blk::SdrCarrier carrier{};
+        if (!rdma_blk::parse_sdr_carrier(text.c_str(), carrier)) {
+            return Problem{"sdr_carrier=" + text + " is unknown: udp or uc"};
+        }
+        for (rdma_blk::RemoteAddress& server : address.servers) {
+            server.sdr.carrier = carrier;
+        }
     } else if (name == "sdr_drop_ppm") {
         uint64_t drop_ppm = 0;
         if (!parse_number(value, kMaxDropPpm, drop_ppm)) {
@@ -147,8 +155,9 @@ std::optional<Problem> set_option(std::string_view name, std::string_view value,
     } else {
         return Problem{
             "\"" + std::string(name) +
-            "\" is not an option of a remote volume: transport, sdr_scheme, sdr_drop_ppm, "
-            "runtime_directory, stripe, key_file, timeout_s, busy_poll_us or encrypt"};
+            "\" is not an option of a remote volume: transport, sdr_scheme, sdr_carrier, "
+            "sdr_drop_ppm, runtime_directory, stripe, key_file, timeout_s, busy_poll_us or "
+            "encrypt"};
     }
     return std::nullopt;
 }

@@ -92,19 +92,28 @@ bool Connection::serve_datagrams(uint64_t now_ns) {
             (result.error() == Error::enodev || result.error() == Error::estale) &&
             datagrams_->is_dispensable();
         // The path has nothing more to say; a notice may still be on its way on the stream.
-        session_->path_lost(*datagrams_);
-        datagrams_->close();
-        datagrams_.reset();
+        end_datagrams();
         count_failure(result.error());
         return may_go_on || ending_.load();
     }
     return true;
 }
 
+void Connection::end_datagrams() {
+    if (datagrams_) {
+        session_->path_lost(*datagrams_);
+        datagrams_->close();
+        datagrams_.reset();
+    }
+}
+
 bool Connection::serve_turn(uint64_t now_ns) {
     Result<void> result;
     if (retry_deferred_.exchange(false)) {
         result = answer_deferred(now_ns);
+    }
+    if (result.ok() && has_made_path_.exchange(false)) {
+        result = adopt_uc_path();
     }
     if (result.ok()) {
         result = read_turn(now_ns);
@@ -253,19 +262,17 @@ bool Connection::tick(uint64_t now_ns) {
 
 void Connection::close() {
     ending_.store(true);
-    if (datagrams_) {
-        session_->path_lost(*datagrams_);
-        datagrams_->close();
-        datagrams_.reset();
-    }
+    end_datagrams();
     if (session_) {
         session_->path_lost(*this);
         session_.reset();
     }
     volume_.reset();
+    std::shared_ptr<DatagramPath> unused;
     {
         MutexLock lock(mutex_);
         broken_ = true;
+        unused = std::move(made_path_);
     }
     // Closed here and not with the last owner: a session may hold this object for longer.
     socket_.reset();

@@ -136,6 +136,12 @@ class Connection final : public SessionPath,
                         const std::shared_ptr<VolumeSession>& session);
     Result<void> on_attached_path_join();
     Result<void> on_datagram_join();
+    Result<void> on_uc_join();
+    void make_uc_path(const wire::UcPathEnd& offer, const TrafficKeys& keys);
+    Result<void> adopt_uc_path();
+    Result<void> answer_datagram_join(Result<std::shared_ptr<DatagramPath>> made);
+    std::function<void()> datagram_wake();
+    void end_datagrams();
     Result<void> on_memory_request();
     Result<void> on_lease_request(uint64_t now_ns);
     void ask_for_lease(uint8_t flags, uint64_t now_ns, uint64_t deadline_ns,
@@ -200,6 +206,10 @@ class Connection final : public SessionPath,
     bool broken_ GUARDED_BY(mutex_) = false;
     uint64_t sent_bytes_ GUARDED_BY(mutex_) = 0;
     uint64_t seen_sent_bytes_ = 0;  // its thread's
+    // Made by the thread for such work, and not looked at yet.
+    std::shared_ptr<DatagramPath> made_path_ GUARDED_BY(mutex_);
+    Error made_path_error_ GUARDED_BY(mutex_) = Error{};
+    std::atomic<bool> has_made_path_{false};
     std::atomic<bool> ending_{false};
     std::atomic<bool> lease_pending_{false};
     std::atomic<bool> path_pending_{false};

@@ -242,6 +242,8 @@ Result<void> Connection::on_attached_path_join() {
             return on_rc_join();
         case wire::PathTransport::udp:
             return on_datagram_join();
+        case wire::PathTransport::uc:
+            return on_uc_join();
         default:
             return on_memory_request();
     }
@@ -252,14 +254,7 @@ Result<void> Connection::on_attached_path_join() {
 // With the keys of this connection's handshake; a later one takes the place of an earlier one.
 Result<void> Connection::on_datagram_join() {
     const wire::DatagramPathEnd offer = TRY(wire::parse_datagram_path_end(payload()));
-    wire::PathJoined joined{};
-    joined.session_id = path_join_.session_id;
-    joined.path_id = path_join_.path_id;
-    if (datagrams_) {
-        session_->path_lost(*datagrams_);
-        datagrams_->close();
-        datagrams_.reset();
-    }
+    end_datagrams();
     const auto make = [&]() -> Result<std::shared_ptr<DatagramPath>> {
         if (limits_.datagrams.max_paths == 0 ||
             (handshake_->flags() & wire::hello_flag::encrypt) != 0) {
@@ -267,17 +262,26 @@ Result<void> Connection::on_datagram_join() {
         }
         const sockaddr_in6 local = TRY(mapped_address(socket_.get(), getsockname));
         const sockaddr_in6 peer = TRY(mapped_address(socket_.get(), getpeername));
-        auto wake_connection = [self = weak_from_this()] {
-            if (const auto connection = self.lock()) {
-                connection->datagrams_woken_.store(true);
-                connection->wake();
-            }
-        };
         return DatagramPath::create(limits_.datagrams, host_.counters(), local, peer,
-                                    handshake_->keys(), offer, std::move(wake_connection));
+                                    handshake_->keys(), offer, datagram_wake());
     };
-    auto made = make();
-    wire::DatagramPathEnd end{};
+    return answer_datagram_join(make());
+}
+
+std::function<void()> Connection::datagram_wake() {
+    return [self = weak_from_this()] {
+        if (const auto connection = self.lock()) {
+            connection->datagrams_woken_.store(true);
+            connection->wake();
+        }
+    };
+}
+
+Result<void> Connection::answer_datagram_join(Result<std::shared_ptr<DatagramPath>> made) {
+    wire::PathJoined joined{};
+    joined.session_id = path_join_.session_id;
+    joined.path_id = path_join_.path_id;
+    ByteSpan end;
     if (!made.ok()) {
         const bool is_full = made.error() == Error::enospc || made.error() == Error::enomem;
         joined.reason = static_cast<uint8_t>(is_full ? wire::RefusalReason::no_room
@@ -288,13 +292,55 @@ Result<void> Connection::on_datagram_join() {
         datagrams_ = made.release_value();
         datagram_path_number_++;
         end = datagrams_->end();
-        joined.parameter_bytes = sizeof(end);
+        joined.parameter_bytes = static_cast<uint16_t>(end.size());
     }
     if (joined.reason != 0) {
         count(volume_->counters().sessions_refused[joined.reason]);
     }
-    return reply(wire::MessageType::path_joined, joined,
-                 ByteSpan(reinterpret_cast<const unsigned char*>(&end), joined.parameter_bytes));
+    return reply(wire::MessageType::path_joined, joined, end);
+}
+
+// The same over queue pairs, whose memory takes time to register: another thread makes the path, this one adopts it.
+Result<void> Connection::on_uc_join() {
+    const wire::UcPathEnd offer = TRY(wire::parse_uc_path_end(payload()));
+    end_datagrams();
+    if (limits_.datagrams.max_paths == 0 ||
+        (handshake_->flags() & wire::hello_flag::encrypt) != 0) {
+        return answer_datagram_join(Error::eopnotsupp);
+    }
+    if (path_pending_.exchange(true)) {
+        return Error::eproto;
+    }
+    auto work = [self = shared_from_this(), keys = handshake_->keys(), offer] {
+        self->make_uc_path(offer, keys);
+    };
+    return host_.run_later(std::move(work)) ? Result<void>() : Error::eagain;
+}
+
+void Connection::make_uc_path(const wire::UcPathEnd& offer, const TrafficKeys& keys) {
+    auto made = DatagramPath::create_uc(limits_.datagrams, host_.counters(), local_address_, keys,
+                                        offer, datagram_wake());
+    {
+        MutexLock lock(mutex_);
+        made_path_error_ = made.ok() ? Error{} : made.error();
+        made_path_ = made.ok() ? made.release_value() : nullptr;
+    }
+    has_made_path_.store(true);
+    wake();
+}
+
+Result<void> Connection::adopt_uc_path() {
+    std::shared_ptr<DatagramPath> path;
+    Error error{};
+    {
+        MutexLock lock(mutex_);
+        path = std::move(made_path_);
+        error = made_path_error_;
+    }
+    path_pending_.store(false);
+    const bool is_made = path != nullptr;
+    return answer_datagram_join(is_made ? Result<std::shared_ptr<DatagramPath>>(std::move(path))
+                                        : Result<std::shared_ptr<DatagramPath>>(error));
 }
 
 // ---- The memory itself -----------------------------------------------------------------------------------

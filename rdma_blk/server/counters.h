@@ -84,6 +84,9 @@ struct ServerCounters {
     Counter sdr_datagrams_received{0};
     Counter sdr_datagrams_refused{0};
     Counter sdr_datagrams_dropped{0};
+    Counter sdr_uc_packets_sent{
+        0};  // over queue pairs; of the datagrams above, as are those received
+    Counter sdr_uc_packets_received{0};
     Counter sdr_chunks_lost{0};
     Counter sdr_chunks_repeated{0};
     Counter sdr_blocks_decoded{0};

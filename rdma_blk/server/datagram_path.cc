@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <new>
+#include <string>
 #include <utility>
 
 #include "fs/vfs/host.h"
@@ -21,37 +22,92 @@ thread_local const DatagramPath* serving = nullptr;
 
 }  // namespace
 
-Result<std::shared_ptr<DatagramPath>> DatagramPath::create(
-    const DatagramLimits& limits, ServerCounters& counters, const sockaddr_in6& local,
-    const sockaddr_in6& peer, const TrafficKeys& keys, const wire::DatagramPathEnd& offer,
-    std::function<void()> wake) {
+// ---- Set-up -----------------------------------------------------------------------------------------------
+
+Result<std::shared_ptr<DatagramPath>> DatagramPath::make(const DatagramLimits& limits,
+                                                         ServerCounters& counters,
+                                                         std::function<void()> wake) {
     std::shared_ptr<DatagramPath> path(new DatagramPath(limits, counters, std::move(wake)));
     path->is_counted_ = true;
     if (counters.sdr_paths.fetch_add(1) >= limits.max_paths) {
         return Error::enospc;
     }
+    return path;
+}
+
+MessagePathOptions DatagramPath::message_options(const TrafficKeys& keys) const {
     MessagePathOptions options;
+    options.message_count = kMessageCount;
+    options.drop_ppm = limits_.drop_ppm;
+    options.landing_slots = std::min(limits_.landing_slots, kMessageCount);
+    std::memcpy(options.send_key, keys.tag_to_client.bytes, sizeof(options.send_key));
+    std::memcpy(options.receive_key, keys.tag_to_server.bytes, sizeof(options.receive_key));
+    return options;
+}
+
+template <typename End>
+void DatagramPath::begin(const End& end) {
+    std::memcpy(end_, &end, sizeof(end));
+    end_bytes_ = sizeof(end);
+    socket_ = messages_->descriptor();
+    landed_.reserve(kMessageCount);
+    messages_->transmit(host::monotonic_ns());
+}
+
+Result<std::shared_ptr<DatagramPath>> DatagramPath::create(
+    const DatagramLimits& limits, ServerCounters& counters, const sockaddr_in6& local,
+    const sockaddr_in6& peer, const TrafficKeys& keys, const wire::DatagramPathEnd& offer,
+    std::function<void()> wake) {
+    std::shared_ptr<DatagramPath> path = TRY(make(limits, counters, std::move(wake)));
+    MessagePathOptions options = path->message_options(keys);
     options.local = local;
     options.local.sin6_port = htons(limits.port);
     options.shares_port = true;
-    options.message_count = kMessageCount;
-    options.drop_ppm = limits.drop_ppm;
-    options.landing_slots = std::min(limits.landing_slots, kMessageCount);
-    std::memcpy(options.send_key, keys.tag_to_client.bytes, sizeof(options.send_key));
-    std::memcpy(options.receive_key, keys.tag_to_server.bytes, sizeof(options.receive_key));
     sockaddr_in6 address = peer;
     address.sin6_port = htons(offer.port);
     options.packet_bytes = std::min(TRY(datagram_packet_bytes(address)), offer.packet_bytes);
     MutexLock lock(path->mutex_);
     path->messages_ = TRY(MessagePath::create(options));
-    path->end_ = MessagePath::common(path->messages_->end(), offer);
-    wire::DatagramPathEnd agreed = path->end_;
+    const wire::DatagramPathEnd end = MessagePath::common(path->messages_->end(), offer);
+    wire::DatagramPathEnd agreed = end;
     agreed.connection_id = offer.connection_id;
     agreed.receive_buffer_bytes = offer.receive_buffer_bytes;
     TRY(path->messages_->start(agreed, address));
-    path->socket_ = path->messages_->socket();
-    path->landed_.reserve(kMessageCount);
-    path->messages_->transmit(host::monotonic_ns());
+    path->begin(end);
+    return path;
+}
+
+// What both can is known before anything is made: this end's numbers are those of both.
+Result<std::shared_ptr<DatagramPath>> DatagramPath::create_uc(
+    const DatagramLimits& limits, ServerCounters& counters, const uint8_t address[16],
+    const TrafficKeys& keys, const wire::UcPathEnd& offer, std::function<void()> wake) {
+    std::shared_ptr<DatagramPath> path = TRY(make(limits, counters, std::move(wake)));
+    path->is_uc_ = true;
+    std::string problem;
+    auto device = verbs::devices().open(address, problem);
+    if (!device.ok()) {
+        host::log(host::LogLevel::warning, ("no sdr over uc for a client: " + problem).c_str());
+        return device.error();
+    }
+    MessagePathOptions options = path->message_options(keys);
+    options.message_count = std::min(kUcPathMessages, offer.message_count);
+    options.packet_bytes = std::min((*device)->capabilities().mtu_bytes, offer.packet_bytes);
+    auto made = MessagePath::create_uc(options, device.release_value());
+    if (!made.ok()) {
+        host::log(host::LogLevel::warning,
+                  "no sdr over uc for a client: the RDMA device does not do it: no memory windows "
+                  "of type 2B, or too "
+                  "little memory to lock (ulimit -l?)");
+        return made.error();
+    }
+    MutexLock lock(path->mutex_);
+    path->messages_ = made.release_value();
+    const wire::UcPathEnd end = path->messages_->uc_end();
+    wire::UcPathEnd agreed = offer;
+    agreed.packet_bytes = end.packet_bytes;
+    agreed.message_count = end.message_count;
+    TRY(path->messages_->start_uc(agreed));
+    path->begin(end);
     return path;
 }
 
@@ -266,6 +322,11 @@ void DatagramPath::publish() {
     count_if_any(counters_.sdr_datagrams_sent, now.datagrams_sent - published_.datagrams_sent);
     count_if_any(counters_.sdr_datagrams_received,
                  now.datagrams_received - published_.datagrams_received);
+    if (is_uc_) {
+        count_if_any(counters_.sdr_uc_packets_sent, now.datagrams_sent - published_.datagrams_sent);
+        count_if_any(counters_.sdr_uc_packets_received,
+                     now.datagrams_received - published_.datagrams_received);
+    }
     count_if_any(counters_.sdr_datagrams_refused,
                  now.datagrams_refused - published_.datagrams_refused);
     count_if_any(counters_.sdr_datagrams_dropped,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// A session's requests and answers as reliable SDR messages over UDP, beside the TCP connection that asked for it and
+// A session's requests and answers as reliable SDR messages over UDP, or over UC queue pairs, beside the TCP connection that asked for it and
 // with which it ends. Requests land in slots of this path, in whole, and are carried out from there with one copy;
 // what has not landed when the session is fenced, or lands later, changes nothing.
 //
@@ -36,10 +36,16 @@ class DatagramPath final : public SessionPath, public std::enable_shared_from_th
         const DatagramLimits& limits, ServerCounters& counters, const sockaddr_in6& local,
         const sockaddr_in6& peer, const TrafficKeys& keys, const wire::DatagramPathEnd& offer,
         std::function<void()> wake);
+    // Over queue pairs of the device that has this address of the host (IPv4: mapped into IPv6). Takes its time, as memory is
+    // registered: not for a thread that serves others. Errors: enospc (max_paths), enomem, those of verbs and of
+    // MessagePath::create_uc().
+    static Result<std::shared_ptr<DatagramPath>> create_uc(
+        const DatagramLimits& limits, ServerCounters& counters, const uint8_t address[16],
+        const TrafficKeys& keys, const wire::UcPathEnd& offer, std::function<void()> wake);
     ~DatagramPath() override;
 
-    // This end, for path_joined.
-    wire::DatagramPathEnd end() const { return end_; }
+    // This end, for path_joined: wire::DatagramPathEnd, or wire::UcPathEnd.
+    ByteSpan end() const { return ByteSpan(end_, end_bytes_); }
 
     // ---- For its thread ----
 
@@ -73,6 +79,12 @@ class DatagramPath final : public SessionPath, public std::enable_shared_from_th
   private:
     DatagramPath(const DatagramLimits& limits, ServerCounters& counters, std::function<void()> wake)
         : limits_(limits), counters_(counters), wake_(std::move(wake)) {}
+    static Result<std::shared_ptr<DatagramPath>> make(const DatagramLimits& limits,
+                                                      ServerCounters& counters,
+                                                      std::function<void()> wake);
+    MessagePathOptions message_options(const TrafficKeys& keys) const;
+    template <typename End>
+    void begin(const End& end) REQUIRES(mutex_);
     Result<void> serve_turn(uint64_t now_ns, VolumeSession& session);
     Result<void> handle_messages(uint64_t now_ns, VolumeSession& session);
     bool next_message(MessagePath::Message& message) REQUIRES(mutex_);
@@ -82,7 +94,10 @@ class DatagramPath final : public SessionPath, public std::enable_shared_from_th
 
     const DatagramLimits limits_;
     ServerCounters& counters_;
-    wire::DatagramPathEnd end_{};
+    unsigned char end_[sizeof(wire::UcPathEnd)] = {};
+    static_assert(sizeof(wire::UcPathEnd) >= sizeof(wire::DatagramPathEnd));
+    size_t end_bytes_ = 0;
+    bool is_uc_ = false;
     int socket_ = -1;
     bool is_counted_ = false;
     bool has_heard_ = false;

@@ -176,6 +176,11 @@ void collect_datagrams(const ServerCounters& counters, std::vector<MetricFamily>
     add_value(datagrams, {{"result", "received"}}, value(counters.sdr_datagrams_received));
     add_value(datagrams, {{"result", "refused"}}, value(counters.sdr_datagrams_refused));
     add_value(datagrams, {{"result", "dropped"}}, value(counters.sdr_datagrams_dropped));
+    MetricFamily& packets =
+        add_family(families, "tiffind_sdr_uc_packets_total",
+                   "Those of the datagrams that went over UC queue pairs", MetricType::Counter);
+    add_value(packets, {{"result", "sent"}}, value(counters.sdr_uc_packets_sent));
+    add_value(packets, {{"result", "received"}}, value(counters.sdr_uc_packets_received));
     MetricFamily& chunks = add_family(families, "tiffind_sdr_chunks_total",
                                       "Parts of messages that were lost on their way here, and "
                                       "that were sent again from here",

@@ -58,6 +58,10 @@ Opened open_sdr(const RemoteAddress& address, const OpenOptions& options, const 
         problem = "sdr does not encrypt";
         return Error::einval;
     }
+    const bool is_uc = address.sdr.carrier == SdrCarrier::uc;
+    if (is_uc && !verbs::devices().exist(problem)) {
+        return Error::eopnotsupp;
+    }
     StreamExtension extension;
     extension.transport_reason = reason;
     extension.requests = std::make_shared<SdrPath>(address.sdr);
@@ -68,9 +72,15 @@ Opened open_sdr(const RemoteAddress& address, const OpenOptions& options, const 
     std::unique_ptr<TcpMemory> memory = opened.release_value();
     const auto joined = memory->wait_until_joined(host::monotonic_ns() + kUpTimeoutNs);
     if (!joined.ok()) {
-        problem = joined.error() == Error::etimedout
-                      ? "the server offers sdr, but no datagrams come through"
-                      : "the server does not offer sdr";
+        if (joined.error() == Error::etimedout) {
+            problem = is_uc ? "the server offers sdr over uc, but nothing comes through"
+                            : "the server offers sdr, but no datagrams come through";
+        } else {
+            problem = is_uc ? "the server does not offer sdr over uc, or this host's RDMA device "
+                              "does not do (the "
+                              "log says more)"
+                            : "the server does not offer sdr";
+        }
         memory->close();
         return joined.error() == Error::estale ? Error::estale : Error::eopnotsupp;
     }
@@ -160,6 +170,15 @@ bool parse_sdr_scheme(const char* text, SdrScheme& scheme) {
         }
     }
     return false;
+}
+
+bool parse_sdr_carrier(const char* text, SdrCarrier& carrier) {
+    const bool is_uc = std::strcmp(text, "uc") == 0;
+    if (!is_uc && std::strcmp(text, "udp") != 0) {
+        return false;
+    }
+    carrier = is_uc ? SdrCarrier::uc : SdrCarrier::udp;
+    return true;
 }
 
 Result<std::unique_ptr<RemoteMemory>> open_remote_memory(const RemoteAddress& address,

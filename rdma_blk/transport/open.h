@@ -27,14 +27,21 @@ enum class SdrScheme : uint8_t {
     erasure_mds,
 };
 
+// What carries the packets (docs/sdr.md).
+enum class SdrCarrier : uint8_t {
+    udp,
+    uc,  // Unreliable Connected queue pairs of RDMA devices, at both ends
+};
+
 struct SdrOptions {
     SdrScheme scheme = SdrScheme::automatic;
+    SdrCarrier carrier = SdrCarrier::udp;
     // Answers that may be on their way here at once: each has memory for the largest.
     uint16_t landing_slots = 16;
     // For trials: this share of what is sent is lost, in parts of a million.
     uint32_t drop_ppm = 0;
     // For trials: who passes on the datagrams of this session, on this host (rdma_blk/sdr/udp/udp_detour.h). Outlives the
-    // session, and serves no other. nullptr: nobody.
+    // session, and serves no other. nullptr: nobody. Not with queue pairs.
     sdr::UdpDetour* detour = nullptr;
 };
 
@@ -52,6 +59,8 @@ struct RemoteAddress {
 bool parse_transport_choice(const char* text, TransportChoice& choice);
 // "auto", "sr", "nack", "xor", "mds". False: none of them.
 bool parse_sdr_scheme(const char* text, SdrScheme& scheme);
+// "udp", "uc". False: none of them.
+bool parse_sdr_carrier(const char* text, SdrCarrier& carrier);
 
 // Opens a session and returns its memory. Automatic: shm when `host` is this one and the volume's socket serves it,
 // rc when both ends can, something comes through it, and OpenOptions::encrypt is not set, else tcp;

@@ -312,6 +312,34 @@ struct DatagramPathEnd {
 static_assert(sizeof(DatagramPathEnd) == 24);
 static_assert(sizeof(DatagramPathEnd) <= kMaxPathParametersBytes);
 
+// ---- Parameters of a path of transport uc, on a connection that has a session -------------------------
+
+inline constexpr uint32_t kMinUcPacketBytes = 256;  // MTUs of queue pairs: powers of two
+inline constexpr uint32_t kMaxUcPacketBytes = 4096;
+inline constexpr uint16_t kMaxUcPathMessages = 64;
+inline constexpr uint32_t kMinUcPathReceives = 64;
+inline constexpr uint32_t kMaxUcPathReceives = 65536;
+// In front of each message on such a path: SipHash-2-4, as packets have no tags there.
+inline constexpr uint32_t kUcMessageTagBytes = 8;
+
+// One end of a reliable SDR connection over two Unreliable Connected queue pairs (docs/sdr.md). In path_join the client's,
+// and in path_joined the server's, whose message_count and packet_bytes may be smaller, and hold for both then. Keys are
+// those of a path of udp.
+struct UcPathEnd {
+    uint32_t connection_id;  // of datagrams to this end
+    uint32_t packet_bytes;   // of a packet, at most the smaller MTU: a power of two
+    uint32_t message_bytes;  // of the largest message, with its tag: kUcPathMessageBytes
+    uint32_t receive_depth;  // packets that may have come to this end and not been looked at
+    uint16_t message_count;  // in flight in each direction: a power of two
+    uint16_t landing_slots;  // messages that may be on their way to this end, 1 to message_count
+    uint8_t reserved[4];
+    uint64_t arenas[2];  // addresses of this end's, of even and odd generations
+    QueuePairAddress data;
+    QueuePairAddress control;
+};
+static_assert(sizeof(UcPathEnd) == 104);
+static_assert(sizeof(UcPathEnd) <= kMaxPathParametersBytes);
+
 // Parameters of a path_joined for shm; the path_join has none. With them come (SCM_RIGHTS) two descriptors:
 // the memory of the data, then that of the control space. Both are sealed against shrinking.
 struct ShmParameters {
@@ -448,5 +476,6 @@ static_assert(sizeof(Response) == 56);
 inline constexpr uint32_t kDatagramMessageBytes =
     sizeof(MessageHeader) + sizeof(Request) + kMaxTransferBytes;
 static_assert(sizeof(Response) <= sizeof(Request));
+inline constexpr uint32_t kUcPathMessageBytes = kUcMessageTagBytes + kDatagramMessageBytes;
 
 }  // namespace tiffin::rdma_blk::wire

@@ -401,4 +401,23 @@ Result<DatagramPathEnd> parse_datagram_path_end(ByteSpan payload) {
     return is_good ? Result<DatagramPathEnd>(end) : Error::eproto;
 }
 
+Result<UcPathEnd> parse_uc_path_end(ByteSpan payload) {
+    UcPathEnd end;
+    if (payload.size() != sizeof(end)) {
+        return Error::eproto;
+    }
+    std::memcpy(&end, payload.data(), sizeof(end));
+    const auto is_power_of_two = [](uint32_t number) {
+        return number != 0 && (number & (number - 1)) == 0;
+    };
+    const bool is_good =
+        is_power_of_two(end.packet_bytes) && end.packet_bytes >= kMinUcPacketBytes &&
+        end.packet_bytes <= kMaxUcPacketBytes && end.message_bytes == kUcPathMessageBytes &&
+        end.receive_depth >= kMinUcPathReceives && end.receive_depth <= kMaxUcPathReceives &&
+        is_power_of_two(end.message_count) && end.message_count <= kMaxUcPathMessages &&
+        end.landing_slots != 0 && end.landing_slots <= end.message_count &&
+        is_queue_pair(end.data) && is_queue_pair(end.control);
+    return is_good ? Result<UcPathEnd>(end) : Error::eproto;
+}
+
 }  // namespace tiffin::rdma_blk::wire

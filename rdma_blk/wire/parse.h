@@ -74,6 +74,7 @@ Result<FlushRange> parse_flush_range(ByteSpan payload, size_t index);
 Result<RcPathOffer> parse_rc_path_offer(ByteSpan payload);
 Result<RcPathAnswer> parse_rc_path_answer(ByteSpan payload);
 Result<DatagramPathEnd> parse_datagram_path_end(ByteSpan payload);
+Result<UcPathEnd> parse_uc_path_end(ByteSpan payload);
 
 // The header of a message that is about to be sent. `fixed` is the fixed part before sealing; preconditions:
 // it has the type's size, and payload_size_bytes is within the type's bound.

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -91,6 +92,7 @@ class FakeDevice final : public verbs::Device {
         capabilities_.piece_count = 4;
         capabilities_.inline_bytes = 128;
         capabilities_.has_windows = network.has_windows;
+        capabilities_.mtu_bytes = network.mtu_bytes;
         capabilities_.device_name = "fake0";
     }
     const verbs::Capabilities& capabilities() const override { return capabilities_; }
@@ -410,6 +412,11 @@ void FakeNetwork::arrive(const InFlight& packet) {
         return;
     }
     copy_unseen(place, bytes.data(), bytes.size());
+    if (work.kind == WorkKind::write_immediate && !bytes.empty() &&
+        changes_next_immediate.exchange(false)) {
+        const unsigned char other = bytes[0] ^ 1;
+        copy_unseen(place, &other, 1);
+    }
     peer->receives_.pop_front();
     peer->completions_.push_back({completion, 0});
     notify(*peer);
@@ -474,7 +481,7 @@ FakeQueuePair::FakeQueuePair(FakeNetwork& network, uint32_t number, uint32_t dep
       is_reliable_(is_reliable),
       event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     address_.queue_pair = number;
-    address_.mtu = 5;
+    address_.mtu = static_cast<uint8_t>(std::countr_zero(network.mtu_bytes.load()) - 7);
     address_.read_depth = 16;
     DeviceLock lock(network_.mutex_);
     network_.pairs_[number] = this;

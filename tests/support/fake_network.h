@@ -110,6 +110,7 @@ class FakeNetwork final : public verbs::Devices {
 
     bool is_present = true;
     bool has_windows = true;
+    std::atomic<uint32_t> mtu_bytes{4096};  // of devices and queue pairs that are made from then on
     // Every read, write and atomic is lost, as by a firewall.
     std::atomic<bool> is_filtered{false};
     // Memory that windows may be bound to: none above this size can be registered.
@@ -128,6 +129,8 @@ class FakeNetwork final : public verbs::Devices {
     std::atomic<uint32_t> unreliable_delay_ppm{0};
     std::atomic<uint32_t> max_delay_packets{1000};
 
+    // The next write with an immediate arrives with another first byte.
+    std::atomic<bool> changes_next_immediate{false};
     // Writes with an immediate are kept besides, as a network may that repeats packets much later.
     std::atomic<bool> copies_immediates{false};
     // They arrive, each with `content` for all its bytes; how many there were.

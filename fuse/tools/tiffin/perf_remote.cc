@@ -176,6 +176,9 @@ OrProblem<std::unique_ptr<EmulatedPath>> put_link(const PerfLink& link,
             "--loss, --burst, --delay and --rate need transport=sdr: the emulated link passes on "
             "datagrams, and other transports send none"};
     }
+    if (server.sdr.carrier != rdma_blk::SdrCarrier::udp) {
+        return Problem{"--loss, --burst, --delay and --rate need sdr_carrier=udp"};
+    }
     auto path = EmulatedPath::create(emulator_options(link));
     if (!path.ok()) {
         return Problem{"no emulated link: " + system_error_text(errno_value(path.error())),
@@ -288,7 +291,7 @@ OrProblem<PerfResult> measure_remote(const PerfOptions& options,
             return Problem{"an operation failed: " + system_error_text(errno_value(error)), error};
         }
     }
-    if (result.carrier == "sdr") {
+    if (result.carrier == "sdr" || result.carrier == "sdr-uc") {
         result.datagrams = datagrams_of(before, after);
         if (link != nullptr) {
             result.datagrams->link = since(link_before, link->emulator().counters());

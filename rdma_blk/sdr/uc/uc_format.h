@@ -83,8 +83,11 @@ struct UcHeader {
     // Of this datagram; the run's packets have the numbers behind it. What feedback tells of. Feedback has none (0).
     uint64_t packet_number;
     UcWindow windows[kUcArenas];  // into which the sender of this can be written to
+    uint64_t tag;                 // of all before, and of the CRC32C of what is behind (uc_tag.h)
 };
-static_assert(sizeof(UcHeader) == 32);
+static_assert(sizeof(UcHeader) == 40);
+
+inline constexpr size_t kUcKeyBytes = 16;  // of tags
 
 inline constexpr size_t kMaxUcDatagramBytes = sizeof(UcHeader) + kMaxControlBytes;
 static_assert(sizeof(UcHeader) + sizeof(DataHeader) <= kMaxUcDatagramBytes);

@@ -569,4 +569,27 @@ void UdpChannel::add_statistics(UdpStatistics& sum) const {
     sum.path_is_too_narrow = sum.path_is_too_narrow || published_.path_is_too_narrow;
 }
 
+// ---- Without a thread of its own -------------------------------------------------------------------------
+
+PacketChannel::Taken UdpChannel::take(uint64_t now_ns, const ExpectedPlace& place) {
+    const uint64_t before = statistics_.datagrams_received;
+    Taken taken;
+    taken.may_have_more = place.bytes != nullptr ? receive_to(now_ns, place) : receive(now_ns);
+    taken.has_any = statistics_.datagrams_received != before;
+    return taken;
+}
+
+ChannelStatistics UdpChannel::statistics() const {
+    ChannelStatistics result;
+    result.packets_sent = published_.datagrams_sent;
+    result.packets_received = published_.datagrams_received;
+    result.packets_refused = published_.datagrams_refused;
+    result.packets_dropped = published_.datagrams_dropped + published_.datagrams_failed;
+    result.send_calls = published_.send_calls;
+    result.receive_calls = published_.receive_calls;
+    result.path_packet_bytes = published_.path_packet_bytes;
+    result.path_is_too_narrow = published_.path_is_too_narrow;
+    return result;
+}
+
 }  // namespace tiffin::rdma_blk::sdr

@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "rdma_blk/sdr/packet.h"
+#include "rdma_blk/sdr/packet_channel.h"
 #include "rdma_blk/sdr/udp/congestion.h"
 #include "rdma_blk/sdr/udp/path_probe.h"
 #include "rdma_blk/sdr/udp/sent_times.h"
@@ -19,10 +20,12 @@
 
 namespace tiffin::rdma_blk::sdr {
 
-class UdpChannel {
+class UdpChannel final : public PacketChannel {
   public:
     UdpChannel(const UdpOptions& options, uint16_t index, uint32_t connection_id);
-    ~UdpChannel();
+    ~UdpChannel() override;
+    UdpChannel(const UdpChannel&) = delete;
+    UdpChannel& operator=(const UdpChannel&) = delete;
     // Errors: those of sockets; enomem.
     Result<void> open();
     // Errors: enomem; with UdpOptions::has_one_peer those of connect(2).
@@ -38,17 +41,21 @@ class UdpChannel {
     // instead is copied away from there before deliver(), which has to follow at once.
     bool receive_to(uint64_t now_ns, const ExpectedPlace& place);
     // Hands over what receive() took; false: it took nothing.
-    bool deliver(uint64_t now_ns, Endpoint& endpoint);
+    bool deliver(uint64_t now_ns, Endpoint& endpoint) override;
     // Sends what the endpoint has and the window allows; true: there may be more.
-    bool transmit(uint64_t now_ns, Endpoint& endpoint);
-    // When to call transmit() again although nothing comes.
-    uint64_t next_time_ns() const;
-    // Whether transmit() could not ask the endpoint: until then at least, its timers cannot be served.
-    bool is_blocked() const { return is_blocked_ || is_paced_; }
+    bool transmit(uint64_t now_ns, Endpoint& endpoint) override;
+    uint64_t next_time_ns() const override;
+    bool is_blocked() const override { return is_blocked_ || is_paced_; }
     uint64_t pace_ns() const { return is_paced_ ? pace_ns_ : 0; }
     uint64_t send_calls() const { return statistics_.send_calls; }
-    uint64_t datagrams_received() const { return statistics_.datagrams_received; }
     void add_statistics(UdpStatistics& sum) const;
+
+    // ---- Without a thread of its own: the rest of PacketChannel ----
+
+    int descriptor() const override { return socket_; }
+    Taken take(uint64_t now_ns, const ExpectedPlace& place) override;
+    uint64_t packets_received() const override { return statistics_.datagrams_received; }
+    ChannelStatistics statistics() const override;
 
   private:
     struct Received {

@@ -2,6 +2,7 @@
 #include "rdma_blk/transport/sdr/message_path.h"
 
 #include <algorithm>
+#include <cstring>
 #include <new>
 #include <utility>
 
@@ -61,19 +62,20 @@ Result<void> MessagePath::open_channel() {
     std::copy(std::begin(options_.receive_key), std::end(options_.receive_key),
               options.receive_key);
     channel_.reset();  // before another one takes its port
-    channel_.reset(new (std::nothrow) sdr::UdpChannel(options, 0, connection_id_));
-    return channel_ == nullptr ? Result<void>(Error::enomem) : channel_->open();
+    udp_ = new (std::nothrow) sdr::UdpChannel(options, 0, connection_id_);
+    channel_.reset(udp_);
+    return udp_ == nullptr ? Result<void>(Error::enomem) : udp_->open();
 }
 
 wire::DatagramPathEnd MessagePath::end() const {
     wire::DatagramPathEnd end{};
     end.connection_id = connection_id_;
-    end.port = ntohs(channel_->address().sin6_port);
+    end.port = ntohs(udp_->address().sin6_port);
     end.message_count = options_.message_count;
     end.packet_bytes = options_.packet_bytes;
     end.message_bytes = wire::kDatagramMessageBytes;
     end.receive_buffer_bytes =
-        static_cast<uint32_t>(std::min<uint64_t>(channel_->receive_buffer_bytes(), UINT32_MAX));
+        static_cast<uint32_t>(std::min<uint64_t>(udp_->receive_buffer_bytes(), UINT32_MAX));
     end.landing_slots = options_.landing_slots;
     return end;
 }
@@ -93,16 +95,32 @@ Result<void> MessagePath::start(const wire::DatagramPathEnd& agreed, const socka
     }
     if (agreed.packet_bytes < options_.packet_bytes) {
         // Nobody has sent anything to this port yet.
-        options_.local.sin6_port = channel_->address().sin6_port;
+        options_.local.sin6_port = udp_->address().sin6_port;
         options_.packet_bytes = agreed.packet_bytes;
         TRY(open_channel());
     }
     options_.message_count = agreed.message_count;
-    options_.landing_slots = std::min(options_.landing_slots, agreed.message_count);
+    TRY(start_messages());
+    sdr::UdpInfo other;
+    other.connection_id = agreed.connection_id;
+    other.channel_count = 1;
+    other.receive_buffer_bytes = agreed.receive_buffer_bytes;
+    other.addresses[0] = peer;
+    return udp_->connect(other);
+}
+
+sdr::QueuePairAttributes MessagePath::queue_pair_attributes() const {
     sdr::QueuePairAttributes queue_pair;
-    queue_pair.packet_bytes = agreed.packet_bytes;
-    queue_pair.max_messages = agreed.message_count;
-    queue_pair.max_message_bytes = wire::kDatagramMessageBytes;
+    queue_pair.packet_bytes = options_.packet_bytes;
+    queue_pair.max_messages = options_.message_count;
+    queue_pair.max_message_bytes = slot_bytes();
+    return queue_pair;
+}
+
+// What is above the channel, when the options hold for both ends.
+Result<void> MessagePath::start_messages() {
+    options_.landing_slots = std::min(options_.landing_slots, options_.message_count);
+    const sdr::QueuePairAttributes queue_pair = queue_pair_attributes();
     sdr::ReliabilityAttributes reliability;
     reliability.automatic = options_.automatic_scheme;
     if (!options_.automatic_scheme) {
@@ -112,11 +130,12 @@ Result<void> MessagePath::start(const wire::DatagramPathEnd& agreed, const socka
     reliability.least_erasure_round_trip_us = kLeastErasureRoundTripUs;
     reliability.hold_us = kHoldUs;
     reliability.give_up_ns = options_.give_up_ns;
-    reliability.parity_groups = std::clamp(kParityGroups * kParityPacketBytes / agreed.packet_bytes,
-                                           kLeastParityGroups, kParityGroups);
-    const size_t count = agreed.message_count;
-    TRY(landing_.map(options_.landing_slots, wire::kDatagramMessageBytes));
-    TRY(sending_.map(count, wire::kDatagramMessageBytes));
+    reliability.parity_groups =
+        std::clamp(kParityGroups * kParityPacketBytes / queue_pair.packet_bytes, kLeastParityGroups,
+                   kParityGroups);
+    const size_t count = options_.message_count;
+    TRY(landing_.map(options_.landing_slots, slot_bytes()));
+    TRY(sending_.map(count, slot_bytes()));
     context_ = TRY(sdr::context_create());
     landing_memory_ = TRY(context_->mr_reg(landing_.all()));
     sending_memory_ = TRY(context_->mr_reg(sending_.all()));
@@ -137,33 +156,23 @@ Result<void> MessagePath::start(const wire::DatagramPathEnd& agreed, const socka
         free_landing_.push_back(slot - 1);
     }
     post_landing(host::monotonic_ns());
-    sdr::UdpInfo other;
-    other.connection_id = agreed.connection_id;
-    other.channel_count = 1;
-    other.receive_buffer_bytes = agreed.receive_buffer_bytes;
-    other.addresses[0] = peer;
-    return channel_->connect(other);
-}
-
-// A large message that is on its way is received to its place.
-bool MessagePath::receive(uint64_t now_ns) {
-    const sdr::ExpectedPlace place = connection_->expected_place();
-    return place.bytes != nullptr ? channel_->receive_to(now_ns, place) : channel_->receive(now_ns);
+    return {};
 }
 
 // What it takes lies in the channel's memory, which nothing else may use before take().
 bool MessagePath::look(uint64_t now_ns) {
     if (!has_looked_) {
-        const uint64_t before = channel_->datagrams_received();
-        may_have_more_ = receive(now_ns);
-        has_looked_ = channel_->datagrams_received() != before;
+        const sdr::PacketChannel::Taken taken = receive(now_ns);
+        may_have_more_ = taken.may_have_more;
+        has_looked_ = taken.has_any;
         vain_looks_ += has_looked_ ? 0 : 1;
     }
     return has_looked_;
 }
 
 bool MessagePath::take(uint64_t now_ns) {
-    const bool has_more = std::exchange(has_looked_, false) ? may_have_more_ : receive(now_ns);
+    const bool has_more =
+        std::exchange(has_looked_, false) ? may_have_more_ : receive(now_ns).may_have_more;
     (void)channel_->deliver(now_ns, *connection_);
     if (connection_->next_timer_ns() <= now_ns) {
         connection_->on_timer(now_ns);
@@ -184,6 +193,9 @@ void MessagePath::transmit(uint64_t now_ns) {
 // A time that stays the same until something happens, however often and late it is asked for: who compares it with his
 // clock only after his sleep must find it due.
 uint64_t MessagePath::next_time_ns(uint64_t now_ns) const {
+    if (channel_->has_failed() || is_forged_) {
+        return 0;
+    }
     const uint64_t channel_ns = channel_->next_time_ns();
     const uint64_t timer_ns = connection_->next_timer_ns();
     // What the connection wants to send goes when feedback has come, which wakes us, or when it is late.
@@ -198,13 +210,30 @@ void MessagePath::take_completions() {
         if (completion.is_send) {
             free_sends_.push_back(send_slot_[index]);
         } else if (completion.ok) {
-            const uint32_t slot = landing_slot_[index];
-            arrived_[(arrived_first_ + arrived_count_) % arrived_.size()] = {
-                ByteSpan(landing_.at(slot), completion.message_bytes), completion.user_immediate,
-                slot};
-            arrived_count_++;
+            take_arrived(completion, landing_slot_[index]);
         }
     }
+}
+
+void MessagePath::take_arrived(const sdr::Completion& completion, uint32_t slot) {
+    ByteSpan bytes(landing_.at(slot), completion.message_bytes);
+    if (tag_bytes_ != 0) {
+        uint64_t tag = 0;
+        const bool has_tag = bytes.size() > sizeof(tag);
+        if (has_tag) {
+            std::memcpy(&tag, bytes.data(), sizeof(tag));
+            bytes = bytes.subspan(sizeof(tag));
+        }
+        if (!has_tag || tag != message_tag(options_.receive_key, completion.message_number,
+                                           completion.user_immediate, bytes)) {
+            forged_++;
+            is_forged_ = true;
+            return;
+        }
+    }
+    arrived_[(arrived_first_ + arrived_count_) % arrived_.size()] = {
+        bytes, completion.user_immediate, slot};
+    arrived_count_++;
 }
 
 bool MessagePath::next_message(Message& message) {
@@ -227,8 +256,7 @@ void MessagePath::post_landing(uint64_t now_ns) {
     while (!free_landing_.empty()) {
         const uint32_t slot = free_landing_.back();
         const auto posted = connection_->recv_post(
-            now_ns, landing_memory_.slice(uint64_t{slot} * landing_.stride_bytes(),
-                                          wire::kDatagramMessageBytes));
+            now_ns, landing_memory_.slice(uint64_t{slot} * landing_.stride_bytes(), slot_bytes()));
         if (!posted.ok()) {
             return;
         }
@@ -237,11 +265,16 @@ void MessagePath::post_landing(uint64_t now_ns) {
     }
 }
 
-unsigned char* MessagePath::begin_message() { return sending_.at(free_sends_.back()); }
+unsigned char* MessagePath::begin_message() { return sending_.at(free_sends_.back()) + tag_bytes_; }
 
 Result<void> MessagePath::send_message(uint64_t now_ns, size_t size_bytes, uint32_t use) {
     const uint64_t offset = uint64_t{free_sends_.back()} * sending_.stride_bytes();
-    TRY(post(now_ns, sending_memory_.slice(offset, size_bytes), use));
+    if (tag_bytes_ != 0) {
+        const uint64_t tag = message_tag(options_.send_key, next_number_, use,
+                                         ByteSpan(begin_message(), size_bytes));
+        std::memcpy(sending_.at(free_sends_.back()), &tag, sizeof(tag));
+    }
+    TRY(post(now_ns, sending_memory_.slice(offset, tag_bytes_ + size_bytes), use));
     return {};
 }
 
@@ -250,18 +283,20 @@ Result<uint64_t> MessagePath::send_gathered(uint64_t now_ns, size_t head_bytes,
                                             uint32_t use) {
     const uint32_t slot = free_sends_.back();
     sdr::GatherList& list = gathered_[slot];
-    list = {ByteSpan(sending_.at(slot), head_bytes), pieces, piece_count};
+    unsigned char* const begin = begin_message();
+    list = {ByteSpan(begin, head_bytes), pieces, piece_count};
     const uint64_t size_bytes = list.size_bytes();
     if (size_bytes > wire::kDatagramMessageBytes) {
         return Error::einval;
     }
-    // A few bytes are copied in less time than it takes to give them back; and a code needs whole chunks.
-    const bool is_copied =
-        size_bytes < kLeastGatheredBytes || connection_->scheme_now(size_bytes).is_erasure();
+    // A few bytes are copied in less time than it takes to give them back; a code needs whole chunks; and a message's tag
+    // is of bytes that stay as they are.
+    const bool is_copied = size_bytes < kLeastGatheredBytes || tag_bytes_ != 0 ||
+                           connection_->scheme_now(size_bytes).is_erasure();
     if (!is_copied) {
         return post(now_ns, sdr::RegisteredMemory::gathered(list), use);
     }
-    list.copy(head_bytes, size_bytes - head_bytes, sending_.at(slot) + head_bytes);
+    list.copy(head_bytes, size_bytes - head_bytes, begin + head_bytes);
     bytes_copied_ += size_bytes - head_bytes;
     TRY(send_message(now_ns, size_bytes, use));
     return kNoMessage;
@@ -270,6 +305,7 @@ Result<uint64_t> MessagePath::send_gathered(uint64_t now_ns, size_t head_bytes,
 Result<uint64_t> MessagePath::post(uint64_t now_ns, const sdr::RegisteredMemory& memory,
                                    uint32_t use) {
     const uint64_t number = TRY(connection_->send_post(now_ns, memory, use));
+    next_number_ = number + 1;
     send_slot_[number % options_.message_count] = free_sends_.back();
     free_sends_.pop_back();
     return number;
@@ -287,17 +323,16 @@ void MessagePath::give_memory_back() {
 }
 
 MessagePathStatistics MessagePath::statistics() const {
-    sdr::UdpStatistics udp;
-    channel_->add_statistics(udp);
+    const sdr::ChannelStatistics channel = channel_->statistics();
     MessagePathStatistics result;
-    result.datagrams_sent = udp.datagrams_sent;
-    result.datagrams_received = udp.datagrams_received;
-    result.datagrams_refused = udp.datagrams_refused;
-    result.datagrams_dropped = udp.datagrams_dropped + udp.datagrams_failed;
-    result.path_packet_bytes = static_cast<uint32_t>(udp.path_packet_bytes);
-    result.path_is_too_narrow = udp.path_is_too_narrow;
+    result.datagrams_sent = channel.packets_sent;
+    result.datagrams_received = channel.packets_received;
+    result.datagrams_refused = channel.packets_refused + forged_;
+    result.datagrams_dropped = channel.packets_dropped;
+    result.path_packet_bytes = static_cast<uint32_t>(channel.path_packet_bytes);
+    result.path_is_too_narrow = channel.path_is_too_narrow;
     result.system_calls =
-        udp.send_calls + udp.receive_calls - std::min(vain_looks_, udp.receive_calls);
+        channel.send_calls + channel.receive_calls - std::min(vain_looks_, channel.receive_calls);
     if (connection_ != nullptr) {
         const sdr::ReliabilityStatistics& reliability = connection_->reliability_statistics();
         const sdr::QueuePairStatistics& queue_pair = connection_->queue_pair_statistics();

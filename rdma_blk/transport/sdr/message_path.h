@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// Whole messages in both directions over one UDP socket: a reliable SDR connection with the memory that messages
-// land in and are sent from, for a client's and a server's end alike. It has no thread and no lock: whoever waits for
-// the socket drives it.
+// Whole messages in both directions over one UDP socket, or over queue pairs of an RDMA device: a reliable SDR connection
+// with the memory that messages land in and are sent from, for a client's and a server's end alike. It has no thread and
+// no lock: whoever waits for its descriptor drives it.
 //
 //     path = TRY(MessagePath::create(options));  path->end() -> peer;  path->start(peer's end, peer's address)
-//     poll(path->socket(), until path->next_time_ns(now_ns));
+//     poll(path->descriptor(), until path->next_time_ns(now_ns));
 //     path->take(now_ns);                          what has come
 //     while (path->next_message(message)) { ... message.bytes ...; path->release(now_ns, message); }
 //     bytes = path->begin_message(); ...; path->send_message(now_ns, size);
@@ -12,7 +12,10 @@
 //
 // A message that came lies in a landing slot until release(): from then on another one may land there, and never
 // a packet of the old one (sdr.h). A message that is sent lies in a slot of its own until the peer has it. All memory
-// is taken by create() and start(), pages of it when they are first used.
+// is taken by create() and start(), pages of it when they are first used; but for queue pairs, all of what packets land in.
+//
+// Over a socket, each datagram is authenticated. Over queue pairs only control messages are, and a message is as a whole: it
+// has a tag in front, of its number, use, length and CRC32C, under the key of its direction. One that is wrong ends the path.
 #pragma once
 
 #include <netinet/in.h>
@@ -24,12 +27,18 @@
 
 #include "fs/vfs/result.h"
 #include "fs/vfs/span.h"
+#include "rdma_blk/sdr/packet_channel.h"
 #include "rdma_blk/sdr/reliable_connection.h"
 #include "rdma_blk/sdr/udp/udp_channel.h"
 #include "rdma_blk/transport/sdr/mapped_slots.h"
+#include "rdma_blk/transport/uc/uc_channel.h"
+#include "rdma_blk/transport/verbs/verbs.h"
 #include "rdma_blk/wire/format.h"
 
 namespace tiffin::rdma_blk {
+
+// Of paths over queue pairs: each end keeps memory for twice as many messages of the largest size, and parity.
+inline constexpr uint16_t kUcPathMessages = 16;
 
 struct MessagePathOptions {
     sockaddr_in6 local = {};  // port 0: any; IPv4 as ::ffff:a.b.c.d
@@ -47,7 +56,7 @@ struct MessagePathOptions {
     uint32_t drop_ppm = 0;  // for trials: this share of what is sent is lost, in parts of a million
 };
 
-// Counters since the creation.
+// Counters since the creation. Over queue pairs, packets count as datagrams.
 struct MessagePathStatistics {
     uint64_t datagrams_sent = 0;
     uint64_t datagrams_received = 0;
@@ -82,7 +91,18 @@ class MessagePath {
     // enomem, those of sockets.
     Result<void> start(const wire::DatagramPathEnd& agreed, const sockaddr_in6& peer);
 
-    int socket() const { return channel_->socket(); }
+    // ---- Instead of create(), end() and start(): over queue pairs ----
+
+    // Of the options, local and shares_port mean nothing. Errors: those of UcChannel::create().
+    static Result<std::unique_ptr<MessagePath>> create_uc(const MessagePathOptions& options,
+                                                          std::unique_ptr<verbs::Device> device);
+    wire::UcPathEnd uc_end() const;
+    // `agreed`: the peer's end, with the numbers that hold for both. Errors: einval, e2big, enomem, eio.
+    Result<void> start_uc(const wire::UcPathEnd& agreed);
+
+    // ---- From then on ----
+
+    int descriptor() const { return channel_->descriptor(); }
     // Whether something has come. One system call, and nothing else: take() follows, and no transmit() before it.
     bool look(uint64_t now_ns);
     // Takes what has come. True: there may be more. transmit() follows, at the latest when all is taken.
@@ -91,8 +111,11 @@ class MessagePath {
     void transmit(uint64_t now_ns);
     // When to call both although nothing comes.
     uint64_t next_time_ns(uint64_t now_ns) const;
-    // The peer has not been heard of for give_up_ns, or has given up itself: nothing comes or goes any more.
-    bool has_failed() const { return connection_->has_failed(); }
+    // The peer has not been heard of for give_up_ns, or has given up itself, or the device has failed, or somebody has
+    // forged a message: nothing comes or goes any more.
+    bool has_failed() const {
+        return connection_->has_failed() || channel_->has_failed() || is_forged_;
+    }
     bool is_started() const { return connection_ != nullptr; }
 
     struct Message {
@@ -127,12 +150,20 @@ class MessagePath {
     void give_memory_back();
 
     MessagePathStatistics statistics() const;
-    uint64_t datagrams_received() const { return channel_->datagrams_received(); }
+    uint64_t datagrams_received() const { return channel_->packets_received(); }
 
   private:
     explicit MessagePath(const MessagePathOptions& options) : options_(options) {}
     Result<void> open_channel();
-    bool receive(uint64_t now_ns);
+    uint64_t slot_bytes() const { return uint64_t{tag_bytes_} + wire::kDatagramMessageBytes; }
+    sdr::QueuePairAttributes queue_pair_attributes() const;
+    Result<void> start_messages();
+    sdr::PacketChannel::Taken receive(uint64_t now_ns) {
+        return channel_->take(now_ns, connection_->expected_place());
+    }
+    static uint64_t message_tag(const unsigned char* key, uint64_t number, uint32_t use,
+                                ByteSpan bytes);
+    void take_arrived(const sdr::Completion& completion, uint32_t slot);
     Result<uint64_t> post(uint64_t now_ns, const sdr::RegisteredMemory& memory, uint32_t use);
     void take_completions();
     void post_landing(uint64_t now_ns);
@@ -141,7 +172,14 @@ class MessagePath {
     uint32_t connection_id_ = 0;
     std::unique_ptr<sdr::Context> context_;
     std::unique_ptr<sdr::ReliableConnection> connection_;
-    std::unique_ptr<sdr::UdpChannel> channel_;
+    std::unique_ptr<verbs::Device> device_;  // of queue pairs
+    std::unique_ptr<sdr::PacketChannel> channel_;
+    sdr::UdpChannel* udp_ = nullptr;  // one of the two is it
+    UcChannel* uc_ = nullptr;
+    uint32_t tag_bytes_ = 0;    // in front of each message
+    uint64_t next_number_ = 0;  // of the next message that is sent
+    uint64_t forged_ = 0;
+    bool is_forged_ = false;
     MappedSlots landing_;
     MappedSlots sending_;
     sdr::RegisteredMemory landing_memory_;

@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 #include <utility>
 
 #include "fs/vfs/host.h"
 #include "rdma_blk/sdr/udp/udp_detour.h"
+#include "rdma_blk/transport/verbs/verbs.h"
 #include "rdma_blk/wire/parse.h"
 
 namespace tiffin::rdma_blk {
@@ -41,16 +43,8 @@ sdr::UdpInfo info_of(const sockaddr_in6& address) {
 
 // ---- Set-up -----------------------------------------------------------------------------------------------
 
-Result<size_t> SdrPath::offer(const sockaddr_in6& local, const sockaddr_in6& peer,
-                              const TrafficKeys& keys, MutableByteSpan parameters) {
-    peer_ = peer;
+MessagePathOptions SdrPath::message_options(const TrafficKeys& keys) const {
     MessagePathOptions options;
-    options.local = local;
-    options.local.sin6_port = 0;
-    options.packet_bytes = TRY(datagram_packet_bytes(peer));
-    if (known_packet_bytes_ != 0) {
-        options.packet_bytes = std::min(options.packet_bytes, known_packet_bytes_);
-    }
     options.automatic_scheme = options_.scheme == SdrScheme::automatic;
     options.scheme = scheme_of(options_.scheme);
     options.drop_ppm = options_.drop_ppm;
@@ -58,7 +52,25 @@ Result<size_t> SdrPath::offer(const sockaddr_in6& local, const sockaddr_in6& pee
     static_assert(sizeof(options.send_key) <= sizeof(keys.tag_to_server.bytes));
     std::memcpy(options.send_key, keys.tag_to_server.bytes, sizeof(options.send_key));
     std::memcpy(options.receive_key, keys.tag_to_client.bytes, sizeof(options.receive_key));
+    return options;
+}
+
+Result<size_t> SdrPath::offer(const sockaddr_in6& local, const sockaddr_in6& peer,
+                              const TrafficKeys& keys, MutableByteSpan parameters) {
     messages_.reset();
+    return is_uc() ? offer_queue_pairs(local, message_options(keys), parameters)
+                   : offer_sockets(local, peer, message_options(keys), parameters);
+}
+
+Result<size_t> SdrPath::offer_sockets(const sockaddr_in6& local, const sockaddr_in6& peer,
+                                      MessagePathOptions options, MutableByteSpan parameters) {
+    peer_ = peer;
+    options.local = local;
+    options.local.sin6_port = 0;
+    options.packet_bytes = TRY(datagram_packet_bytes(peer));
+    if (known_packet_bytes_ != 0) {
+        options.packet_bytes = std::min(options.packet_bytes, known_packet_bytes_);
+    }
     messages_ = TRY(MessagePath::create(options));
     wire::DatagramPathEnd end = messages_->end();
     if (options_.detour != nullptr) {
@@ -73,7 +85,35 @@ Result<size_t> SdrPath::offer(const sockaddr_in6& local, const sockaddr_in6& pee
     return sizeof(end);
 }
 
-Result<void> SdrPath::joined(ByteSpan parameters) {
+// The device that has this end's address. It is opened for each connection, as another network may be the way by then.
+Result<size_t> SdrPath::offer_queue_pairs(const sockaddr_in6& local, MessagePathOptions options,
+                                          MutableByteSpan parameters) {
+    std::string problem = "not over a network of IP";
+    auto made = [&]() -> Result<std::unique_ptr<MessagePath>> {
+        std::unique_ptr<verbs::Device> device =
+            TRY(verbs::devices().open(local.sin6_addr.s6_addr, problem));
+        problem = std::string("the device ") + device->capabilities().device_name +
+                  " does not do it: no memory windows of type 2B, or too little memory to lock "
+                  "(ulimit -l?)";
+        options.packet_bytes = device->capabilities().mtu_bytes;
+        options.message_count = kUcPathMessages;
+        return MessagePath::create_uc(options, std::move(device));
+    }();
+    if (!made.ok()) {
+        host::log(host::LogLevel::warning, ("remote memory: no sdr over uc: " + problem).c_str());
+        return made.error();
+    }
+    messages_ = made.release_value();
+    const wire::UcPathEnd end = messages_->uc_end();
+    TIFFIN_ASSERT(parameters.size() >= sizeof(end));
+    std::memcpy(parameters.data(), &end, sizeof(end));
+    return sizeof(end);
+}
+
+Result<void> SdrPath::start_messages(ByteSpan parameters) {
+    if (is_uc()) {
+        return messages_->start_uc(TRY(wire::parse_uc_path_end(parameters)));
+    }
     const wire::DatagramPathEnd agreed = TRY(wire::parse_datagram_path_end(parameters));
     peer_.sin6_port = htons(agreed.port);
     sockaddr_in6 next_hop = peer_;
@@ -82,7 +122,11 @@ Result<void> SdrPath::joined(ByteSpan parameters) {
         options_.detour->route(peer);
         next_hop = peer.addresses[0];
     }
-    TRY(messages_->start(agreed, next_hop));
+    return messages_->start(agreed, next_hop);
+}
+
+Result<void> SdrPath::joined(ByteSpan parameters) {
+    TRY(start_messages(parameters));
     const uint64_t now_ns = host::monotonic_ns();
     *messages_->begin_message() = 0;
     TRY(messages_->send_message(now_ns, 1, static_cast<uint32_t>(MessageUse::hello)));
@@ -146,7 +190,7 @@ void SdrPath::answered(uint16_t slot) {
 
 // ---- Answers ----------------------------------------------------------------------------------------------
 
-int SdrPath::socket() const { return is_started() ? messages_->socket() : -1; }
+int SdrPath::socket() const { return is_started() ? messages_->descriptor() : -1; }
 
 uint64_t SdrPath::next_time_ns(uint64_t now_ns) const {
     return is_started() ? messages_->next_time_ns(now_ns) : sdr::kNoTimer;

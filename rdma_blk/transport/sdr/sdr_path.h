@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// A client's requests as reliable SDR messages over UDP. docs/sdr.md says why; the path is driven by the threads of the
+// A client's requests as reliable SDR messages over UDP, or over UC queue pairs. docs/sdr.md says why; the path is driven by the threads of the
 // session (request_path.h).
 #pragma once
 
@@ -19,8 +19,10 @@ class SdrPath final : public RequestPath {
     explicit SdrPath(const SdrOptions& options)
         : options_(options), sent_numbers_(wire::kMaxSlots, MessagePath::kNoMessage) {}
 
-    wire::PathTransport transport() const override { return wire::PathTransport::udp; }
-    const char* name() const override { return "sdr"; }
+    wire::PathTransport transport() const override {
+        return is_uc() ? wire::PathTransport::uc : wire::PathTransport::udp;
+    }
+    const char* name() const override { return is_uc() ? "sdr-uc" : "sdr"; }
     Result<size_t> offer(const sockaddr_in6& local, const sockaddr_in6& peer,
                          const TrafficKeys& keys, MutableByteSpan parameters) override;
     Result<void> joined(ByteSpan parameters) override;
@@ -39,6 +41,13 @@ class SdrPath final : public RequestPath {
     void add_statistics(Statistics& statistics) const override;
 
   private:
+    bool is_uc() const { return options_.carrier == SdrCarrier::uc; }
+    MessagePathOptions message_options(const TrafficKeys& keys) const;
+    Result<size_t> offer_sockets(const sockaddr_in6& local, const sockaddr_in6& peer,
+                                 MessagePathOptions options, MutableByteSpan parameters);
+    Result<size_t> offer_queue_pairs(const sockaddr_in6& local, MessagePathOptions options,
+                                     MutableByteSpan parameters);
+    Result<void> start_messages(ByteSpan parameters);
     bool is_started() const { return messages_ != nullptr && messages_->is_started(); }
     void count_ended(MessagePathStatistics& sum) const;
     void note_width();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// The receiving half of a UC carrier: arenas and their windows, descriptions, and immediates made into runs. Used with the
-// carrier's mutex held.
+// The receiving half of a UC carrier: arenas and their windows, descriptions, and immediates made into runs. Used by a
+// UcChannel.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,8 @@
 
 #include "rdma_blk/sdr/packet.h"
 #include "rdma_blk/transport/sdr/mapped_slots.h"
-#include "rdma_blk/transport/uc/uc_carrier.h"
+#include "rdma_blk/transport/uc/uc_options.h"
+#include "rdma_blk/transport/verbs/verbs.h"
 
 namespace tiffin::rdma_blk {
 
@@ -23,6 +24,8 @@ class UcReceiver {
     Result<void> open();
     // Closes all windows; due before their queue pair is destroyed.
     void close();
+    // Another one for the same arenas, before anything has come. Precondition: it needs no more memory.
+    void set_layout(const sdr::LandingLayout& layout) { layout_ = layout; }
     uint64_t arena_address(uint32_t index) const {
         return reinterpret_cast<uint64_t>(arenas_[index].memory.at(0));
     }
@@ -49,6 +52,10 @@ class UcReceiver {
     uint32_t unreported() const { return unreported_; }
     sdr::FeedbackHeader take_feedback(uint64_t now_ns);
 
+    // Packets, and datagrams but feedback and control messages.
+    uint64_t packets_received() const {
+        return statistics_.packets_received + statistics_.datagrams_received;
+    }
     void add_statistics(UcStatistics& sum) const;
 
   private:

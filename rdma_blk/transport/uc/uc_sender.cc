@@ -6,6 +6,7 @@
 #include <new>
 
 #include "rdma_blk/sdr/packet.h"
+#include "rdma_blk/sdr/uc/uc_tag.h"
 
 namespace tiffin::rdma_blk {
 
@@ -14,7 +15,9 @@ using sdr::PacketKind;
 
 UcSender::UcSender(const UcOptions& options, const sdr::LandingLayout& layout,
                    verbs::QueuePair& data, verbs::QueuePair& control)
-    : layout_(layout), data_(data), control_(control), trial_loss_(options.drop_ppm) {}
+    : layout_(layout), data_(data), control_(control), trial_loss_(options.drop_ppm) {
+    std::copy(std::begin(options.send_key), std::end(options.send_key), key_);
+}
 
 Result<void> UcSender::open(verbs::Device& device) {
     TRY(sent_times_.open());
@@ -28,6 +31,7 @@ Result<void> UcSender::open(verbs::Device& device) {
 }
 
 Result<void> UcSender::connect(const UcInfo& peer) {
+    layout_ = peer.layout;
     peer_connection_id_ = peer.connection_id;
     std::copy(std::begin(peer.arenas), std::end(peer.arenas), peer_arenas_);
     // Half of what the peer can take: it may be late in posting receives again.
@@ -82,7 +86,8 @@ const sdr::UcWindow* UcSender::window_of(const DataRun& run) const {
     const bool is_known = window.key != 0 && window.generation == static_cast<uint32_t>(generation);
     const bool has_cells =
         layout_.has_cells(run.kind == PacketKind::parity, run.first_packet, run.packet_count);
-    return is_known && has_cells && run.payload != nullptr ? &window : nullptr;
+    const bool has_bytes = run.payload != nullptr || run.gather != nullptr;
+    return is_known && has_cells && has_bytes ? &window : nullptr;
 }
 
 // The description goes first, so that the peer has rarely to wait for it. It goes alone where packets cannot be written:
@@ -119,7 +124,11 @@ Result<void> UcSender::write_packets(const DataRun& run, const sdr::UcWindow& wi
         unsigned char* cell =
             cells_.at(0) + (cells_posted_ + posted) % kPacketCells * layout_.packet_bytes;
         // The endpoint's memory is its own again before the device has read it.
-        std::memcpy(cell, run.payload + offset_bytes, size_bytes);
+        if (run.payload != nullptr) {
+            std::memcpy(cell, run.payload + offset_bytes, size_bytes);
+        } else {
+            run.gather->copy(run.gather_offset + offset_bytes, size_bytes, cell);
+        }
         pieces[posted] = {cell, size_bytes, cell_memory_->local_key()};
         sdr::UcImmediate immediate;
         immediate.message_id = layout_.message_id(run.message_number);
@@ -146,6 +155,7 @@ Result<void> UcSender::write_packets(const DataRun& run, const sdr::UcWindow& wi
     statistics_.packets_written += posted;
     works[posted - 1].is_signalled = true;  // they complete in order
     works[posted - 1].id = cells_posted_;
+    post_calls_++;
     return data_.post(works, posted);
 }
 
@@ -162,6 +172,8 @@ Result<void> UcSender::send_datagram(sdr::UcHeader header, const void* body, siz
     }
     unsigned char* cell =
         datagrams_.at(0) + datagrams_posted_ % kDatagramCells * sdr::kMaxUcDatagramBytes;
+    header.tag =
+        sdr::uc_tag(key_, header, ByteSpan(static_cast<const unsigned char*>(body), body_bytes));
     std::memcpy(cell, &header, sizeof(header));
     std::memcpy(cell + sizeof(header), body, body_bytes);
     const verbs::Piece piece{cell, static_cast<uint32_t>(sizeof(header) + body_bytes),
@@ -173,6 +185,7 @@ Result<void> UcSender::send_datagram(sdr::UcHeader header, const void* body, siz
     work.piece_count = 1;
     datagrams_posted_++;
     statistics_.datagrams_sent++;
+    post_calls_++;
     return control_.post(&work, 1);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // The sending half of a UC carrier: copies what an endpoint wants to send into memory of the device, and posts it. Used
-// with the carrier's mutex held.
+// by a UcChannel.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,8 @@
 #include "rdma_blk/sdr/udp/sent_times.h"
 #include "rdma_blk/sdr/udp/trial_loss.h"
 #include "rdma_blk/transport/sdr/mapped_slots.h"
-#include "rdma_blk/transport/uc/uc_carrier.h"
+#include "rdma_blk/transport/uc/uc_options.h"
+#include "rdma_blk/transport/verbs/verbs.h"
 
 namespace tiffin::rdma_blk {
 
@@ -27,7 +28,7 @@ class UcSender {
              verbs::QueuePair& control);
     // Errors: enomem, eio.
     Result<void> open(verbs::Device& device);
-    // Errors: enomem.
+    // The peer's layout holds for both. Errors: enomem.
     Result<void> connect(const UcInfo& peer);
 
     // How many packets may be sent now; 0: none, also no control message.
@@ -49,6 +50,10 @@ class UcSender {
 
     // When more may be sent although nothing comes; ~0: never.
     uint64_t timeout_at_ns() const { return congestion_->timeout_at_ns(); }
+    uint64_t packets_sent() const {
+        return statistics_.packets_written + statistics_.datagrams_sent;
+    }
+    uint64_t post_calls() const { return post_calls_; }  // doorbells
     void add_statistics(UcStatistics& sum) const;
 
   private:
@@ -61,6 +66,7 @@ class UcSender {
     bool drops();
 
     sdr::LandingLayout layout_;
+    unsigned char key_[sdr::kUcKeyBytes];
     verbs::QueuePair& data_;
     verbs::QueuePair& control_;
     MappedSlots cells_;
@@ -78,6 +84,7 @@ class UcSender {
     std::unique_ptr<sdr::Congestion> congestion_;
     sdr::SentTimes sent_times_;
     uint64_t next_number_ = 0;
+    uint64_t post_calls_ = 0;
     sdr::TrialLoss trial_loss_;
     UcStatistics statistics_;
 };

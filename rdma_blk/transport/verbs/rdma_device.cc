@@ -108,6 +108,7 @@ Result<std::unique_ptr<Device>> RdmaDevice::create(ibv_context* context, uint8_t
         std::min(static_cast<uint32_t>(std::max(attributes.max_sge, 1)), kMaxPieces);
     capabilities.inline_bytes = RdmaQueuePair::kInlineBytes;
     capabilities.has_windows = (attributes.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B) != 0;
+    capabilities.mtu_bytes = uint32_t{128} << static_cast<unsigned>(device->mtu_);
     capabilities.device_name = ibv_get_device_name(context->device);
     return std::unique_ptr<Device>(std::move(device));
 }

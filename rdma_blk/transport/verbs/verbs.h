@@ -133,6 +133,7 @@ struct Capabilities {
     uint32_t piece_count = 1;   // of one work request
     uint32_t inline_bytes = 0;  // that writes can carry without registered memory
     bool has_windows = false;   // of type 2B
+    uint32_t mtu_bytes = 1024;  // of a packet, now: 256 to 4096
     const char* device_name = "";
 };
 

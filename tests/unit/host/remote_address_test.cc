@@ -36,6 +36,16 @@ TEST(RemoteAddress, UnderstandsOneServer) {
     EXPECT_FALSE(address->encrypt);
 }
 
+TEST(RemoteAddress, SaysWhatCarriesSdr) {
+    auto plain = parse_remote_address("//host7/v?transport=sdr");
+    ASSERT_TRUE(plain.ok());
+    EXPECT_EQ(plain->servers[0].sdr.carrier, rdma_blk::SdrCarrier::udp);
+    auto address = parse_remote_address("//a,b/v?transport=sdr&sdr_carrier=uc");
+    ASSERT_TRUE(address.ok());
+    EXPECT_EQ(address->servers[0].sdr.carrier, rdma_blk::SdrCarrier::uc);
+    EXPECT_EQ(address->servers[1].sdr.carrier, rdma_blk::SdrCarrier::uc);
+}
+
 TEST(RemoteAddress, UnderstandsEverything) {
     auto address = parse_remote_address(
         "//a:1,10.0.0.2,[fe80::1]:65535,[::1]/v?transport=tcp&runtime_directory=/"
@@ -83,6 +93,7 @@ TEST(RemoteAddress, SaysWhatIsWrong) {
     expect_problem("//a:1,a:1/volume", "a:1 is named twice");
     expect_problem("//a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q/volume", "at most 16 servers");
     expect_problem("//host/volume?transport=pigeon", "auto, tcp, shm, rc or sdr");
+    expect_problem("//host/volume?transport=sdr&sdr_carrier=ib", "udp or uc");
     expect_problem("//host/volume?stripe=64K", "stripe= is for several servers");
     expect_problem("//a,b/volume?stripe=5000", "a power of two from 4K to 1G");
     expect_problem("//a,b/volume?stripe=2G", "a power of two from 4K to 1G");

@@ -36,7 +36,7 @@ class MessagePathTest : public ::testing::TestWithParam<bool> {
         wait_for(*server_);
     }
     void wait_for(MessagePath& path) const {
-        pollfd ready{path.socket(), POLLIN, 0};
+        pollfd ready{path.descriptor(), POLLIN, 0};
         ASSERT_EQ(poll(&ready, 1, kPatienceMs), 1);
         (void)path.take(now_ns_);
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// A server in this process, and clients of it whose requests go as datagrams over the loopback.
+// A server in this process, and clients of it whose requests go as datagrams over the loopback, or over queue pairs of
+// devices that are made up.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/fake_network.h"
 #include "tests/unit/rdma_blk/server/server_fixture.h"
 #include "tests/unit/rdma_blk/transport/client_fixture.h"
 
@@ -46,11 +48,18 @@ class SdrFixture : public ServerFixture {
     void open_client(ClientFixture& client, unsigned char number = 1) {
         const auto opened = try_open(client, number);
         ASSERT_TRUE(opened.ok()) << client.problem;
-        ASSERT_STREQ(client.memory->connection().transport_name, "sdr");
+        ASSERT_STREQ(client.memory->connection().transport_name, transport_name());
     }
+    // Before anything is started.
+    void use_queue_pairs() {
+        network_ = std::make_unique<FakeNetwork>();
+        sdr_.carrier = SdrCarrier::uc;
+    }
+    const char* transport_name() const { return sdr_.carrier == SdrCarrier::uc ? "sdr-uc" : "sdr"; }
     virtual uint16_t port() { return server_->port(); }
 
     SdrOptions sdr_;
+    std::unique_ptr<FakeNetwork> network_;
 };
 
 }  // namespace tiffin::rdma_blk::test

@@ -40,6 +40,7 @@ class UcSenderTest : public ::testing::Test {
         ASSERT_TRUE(sender_->open(*device_).ok());
         UcInfo peer;
         peer.receive_depth = 64;
+        peer.layout = layout_;
         ASSERT_TRUE(sender_->connect(peer).ok());
     }
     // The description of a run of three packets, as the peer gets it.

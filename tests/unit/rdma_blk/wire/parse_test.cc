@@ -85,6 +85,42 @@ TEST(Parse, EndsOfDatagramPathsHaveTheirBounds) {
     EXPECT_FALSE(is_taken_with([](DatagramPathEnd& end) { end.landing_slots = 65; }));
 }
 
+TEST(Parse, EndsOfPathsOfQueuePairsHaveTheirBounds) {
+    UcPathEnd good{};
+    good.packet_bytes = 1024;
+    good.message_bytes = kUcPathMessageBytes;
+    good.receive_depth = 4096;
+    good.message_count = 16;
+    good.landing_slots = 16;
+    good.data.mtu = good.control.mtu = 3;
+    good.data.read_depth = good.control.read_depth = 1;
+    const auto is_taken = [](const UcPathEnd& end, size_t size = sizeof(UcPathEnd)) {
+        return parse_uc_path_end(ByteSpan(reinterpret_cast<const unsigned char*>(&end), size)).ok();
+    };
+    EXPECT_TRUE(is_taken(good));
+    EXPECT_FALSE(is_taken(good, sizeof(good) - 1));
+    const auto is_taken_with = [&](auto change) {
+        UcPathEnd end = good;
+        change(end);
+        return is_taken(end);
+    };
+    EXPECT_FALSE(is_taken_with([](UcPathEnd& end) { end.packet_bytes = 128; }));
+    EXPECT_FALSE(is_taken_with([](UcPathEnd& end) { end.packet_bytes = 8192; }));
+    EXPECT_FALSE(is_taken_with([](UcPathEnd& end) { end.packet_bytes = 1000; }));
+    EXPECT_FALSE(is_taken_with([](UcPathEnd& end) { end.message_bytes--; }));
+    EXPECT_FALSE(is_taken_with([](UcPathEnd& end) { end.message_bytes++; }));
+    EXPECT_FALSE(is_taken_with([](UcPathEnd& end) { end.receive_depth = 63; }));
+    EXPECT_FALSE(is_taken_with([](UcPathEnd& end) { end.receive_depth = 65537; }));
+    EXPECT_FALSE(is_taken_with([](UcPathEnd& end) { end.message_count = 0; }));
+    EXPECT_FALSE(is_taken_with([](UcPathEnd& end) { end.message_count = 12; }));
+    EXPECT_FALSE(is_taken_with([](UcPathEnd& end) { end.message_count = 128; }));
+    EXPECT_FALSE(is_taken_with([](UcPathEnd& end) { end.landing_slots = 0; }));
+    EXPECT_FALSE(is_taken_with([](UcPathEnd& end) { end.landing_slots = 17; }));
+    EXPECT_FALSE(is_taken_with([](UcPathEnd& end) { end.data.mtu = 6; }));
+    EXPECT_FALSE(is_taken_with([](UcPathEnd& end) { end.control.read_depth = 0; }));
+    EXPECT_FALSE(is_taken_with([](UcPathEnd& end) { end.control.queue_pair = 1U << 24; }));
+}
+
 TEST(Parse, RefusesShortMessages) {
     for (const Sample& message : sample_messages()) {
         for (size_t size = 0; size < message.bytes.size(); size++) {
