@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT OR GPL-2.0-only
-# What tests/vm/rdma runs in its virtual machine, as root: two RDMA devices on a veth pair, and the transport rc
-# between them.
+# What tests/vm/rdma runs in its virtual machine, as root: two RDMA devices on a veth pair, and the transports rc, and
+# sdr over UC queue pairs, between them.
 #
 # usage: rdma_guest.sh BUILD_FOLDER [STEP...]
 set -eEuo pipefail
@@ -79,7 +79,7 @@ start_server() {
     mkdir -p "$work/run" "$work/state"
     cat >"$work/tiffind.toml" <<END
 listen = "$server:4847"
-metrics = ""
+metrics = "127.0.0.1:9847"
 memory_limit = "1G"
 huge_pages = "no"
 lock_memory = "no"
@@ -91,10 +91,36 @@ END
     wait_until answers
 }
 
-# make_volume NAME SIZE: $address is how clients name it.
+# make_volume NAME SIZE [OPTIONS]: $address is how clients name it.
 make_volume() {
     "$bin/tiffin" volume create "$1" "$2" --key-file "$work/$1.key" "${admin[@]}" >/dev/null
-    address="tiffin://$server/$1?key_file=$work/$1.key&transport=rc"
+    address="tiffin://$server/$1?key_file=$work/$1.key&${3:-transport=rc}"
+}
+over_uc="transport=sdr&sdr_carrier=uc"
+
+lose_packets() {
+    local device
+    for device in v0 v1; do
+        tc qdisc add dev $device root netem loss "$1"
+    done
+}
+lose_no_packets() {
+    local device
+    for device in v0 v1; do
+        tc qdisc del dev $device root
+    done
+}
+
+# Packets of the UC carrier that this server has sent and received; since it was started last.
+uc_packets() {
+    local line sum=0
+    exec {metrics}<>/dev/tcp/127.0.0.1/9847
+    printf 'GET /metrics HTTP/1.0\r\n\r\n' >&"$metrics"
+    while read -r line; do
+        [[ $line != "tiffind_sdr_uc_packets_total{"* ]] || sum=$((sum + $(tr -d '\r' <<<"${line##* }")))
+    done <&"$metrics"
+    exec {metrics}>&-
+    echo "$sum"
 }
 
 # ---- Steps -----------------------------------------------------------------------------------------------------
@@ -119,14 +145,9 @@ step_verbs() {
 
 # SDR over unreliable connections, on links that lose packets.
 step_uc() {
-    local device
-    for device in v0 v1; do
-        tc qdisc add dev $device root netem loss 3%
-    done
+    lose_packets 3%
     "$bin/vm_verbs_test" --gtest_brief=1 --gtest_filter='*Lossy*' $client $server || fail "vm_verbs_test, lossy"
-    for device in v0 v1; do
-        tc qdisc del dev $device root
-    done
+    lose_no_packets
 }
 
 step_perf() {
@@ -165,13 +186,17 @@ check_files() {
     say "$count files were promised and are there"
 }
 
-step_mount() {
-    make_volume books 256M
-    local first=$work/first second=$work/second
+# A server that is killed, a link that goes down, and a takeover, while files are written; by the transport that
+# `tiffin status` calls NAME.
+mount_under_faults() {
+    local volume=$1 name=$2 options=$3
+    make_volume "$volume" 256M "$options"
+    local first=$work/$volume.first second=$work/$volume.second
     mkdir "$first" "$second"
+    is_carried() { [[ $(of "$first" transport) == "$name" || $(of "$first" transport) == "$name "* ]]; }
     "$bin/mkfs.tiffin" -q -f "$address"
-    "$bin/mount.tiffin" "$address" "$first" -o "log=$work/first.log"
-    [[ $(of "$first" transport) == rc* ]] || fail "status: $("$bin/tiffin" status "$first")"
+    "$bin/mount.tiffin" "$address" "$first" -o "log=$first.log"
+    is_carried || fail "status: $("$bin/tiffin" status "$first")"
     : >"$work/promised"
     write_files "$first" &
     local writer=$!
@@ -191,21 +216,46 @@ step_mount() {
     connect_ends
     wait_until is_promised $(($(promised) + 3))
     [[ $(of "$first" reconnections) -ge 2 ]] || fail "status: $("$bin/tiffin" status "$first")"
-    [[ $(of "$first" transport) == rc* ]] || fail "not rc any more"
+    wait_until is_carried
 
     say "a takeover while the old holder writes"
-    "$bin/mount.tiffin" "$address" "$second" -o "force,log=$work/second.log" || fail "no takeover"
+    "$bin/mount.tiffin" "$address" "$second" -o "force,log=$second.log" || fail "no takeover"
     cp "$work/promised" "$work/promised.before"
     echo mine >"$second/mine"
     sync "$second/mine"
     wait "$writer"
     ! { echo more >"$first/more" && sync "$first/more"; } 2>/dev/null || fail "the old holder still writes"
-    grep -q "somebody else has taken the volume" "$work/first.log" || fail "the old holder's log does not say so"
+    grep -q "somebody else has taken the volume" "$first.log" || fail "the old holder's log does not say so"
     check_files "$second"
     umount -l "$first"
     umount "$second"
     wait_until no_file_systems
     "$bin/fsck.tiffin" -n -f --data "$address" >"$work/fsck" 2>&1 || fail "fsck.tiffin: $(<"$work/fsck")"
+}
+step_mount() { mount_under_faults books rc transport=rc; }
+
+# Requests as messages of SDR over UC queue pairs, on links that lose packets.
+step_sdr_uc() {
+    lose_packets 1%
+    mount_under_faults letters sdr-uc "$over_uc"
+    local before packets
+    before=$(uc_packets)
+    make_volume letters_trees 512M "$over_uc"
+    TIFFIN_BIN=$bin TMPDIR=$work /mnt/tests/mount/real_input.sh "$address" --tiny || fail "real_input.sh"
+    packets=$(($(uc_packets) - before))
+    say "real_input.sh: $packets packets of the UC carrier at the server"
+    [[ $packets -gt 1000 ]] || fail "the UC carrier did not carry it"
+    "$bin/fsck.tiffin" -n -f --data "$address" >"$work/fsck" 2>&1 || fail "fsck.tiffin: $(<"$work/fsck")"
+    lose_no_packets
+}
+
+step_sdr_uc_perf() {
+    make_volume letters_perf 64M "$over_uc"
+    local operation
+    for operation in read write; do
+        "$bin/tiffin" perf "$address" --operation $operation --overwrite --no-baseline --duration 5 |
+            grep '^sdr'
+    done
 }
 no_file_systems() { ! pgrep -f mount.tiffin; }
 
@@ -219,7 +269,7 @@ make_devices
 mkdir -p "$work"
 start_server
 if [[ ${#steps[@]} -eq 0 ]]; then
-    steps=(verbs uc mount real_input perf)
+    steps=(verbs uc mount real_input perf sdr_uc sdr_uc_perf)
 fi
 for step in "${steps[@]}"; do
     say "step $step"
