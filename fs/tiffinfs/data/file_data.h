@@ -15,6 +15,7 @@
 #include "fs/tiffinfs/format.h"
 #include "fs/tiffinfs/objects/file_system.h"
 #include "fs/tiffinfs/objects/object.h"
+#include "fs/tiffinfs/objects/operations.h"
 #include "fs/tiffinfs/volume/transaction.h"
 #include "fs/vfs/host.h"
 #include "fs/vfs/result.h"
@@ -39,13 +40,6 @@ Result<void> check_regular(const Object& object) REQUIRES_SHARED(object.state);
 
 inline bool is_inline(const InodeValue& inode) {
     return (inode.inode_flags & inode_flag::inline_data) != 0;
-}
-
-// Remembers a transaction of the object for fsync.
-inline void raise_ticket(Object& object, uint64_t ticket) {
-    uint64_t last = object.last_ticket.load(std::memory_order_relaxed);
-    while (last < ticket && !object.last_ticket.compare_exchange_weak(last, ticket)) {
-    }
 }
 
 // A read epoch from enter() to the end of the scope. Who holds an object's state lock may be waiting for

@@ -224,6 +224,8 @@ Result<void> NodeMaker::commit(Object& object) {
     }
     TRY(transaction.prepare());
     ticket_ = wanted_.is_temporary() ? transaction.commit() : commit_counted(transaction);
+    raise_ticket(object, ticket_);
+    race_point();
     object.inode = inode_;
     object.linkable = wanted_.is_temporary();
     return {};
@@ -247,6 +249,8 @@ uint64_t NodeMaker::commit_counted(Transaction& transaction) {
         inode.link_count += wanted_.is_directory() ? 1 : 0;
         ticket = transaction.commit_last(inode);
         keep_entry_count(parent_, inode);
+        // Before anybody can have seen the new entry and ask for it to be made durable.
+        raise_ticket(parent_, ticket);
         leave_row();
     }
     transaction.finish();

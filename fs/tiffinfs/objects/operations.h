@@ -46,6 +46,13 @@ void count_entry(InodeValue& directory, int change, vfs::Timestamp now);
 // link count, too, for those who have the state exclusively.
 void keep_entry_count(Object& directory, const InodeValue& inode) REQUIRES(*directory.count);
 
+// Remembers a transaction of the object for fsync. Any thread.
+inline void raise_ticket(Object& object, uint64_t ticket) {
+    uint64_t last = object.last_ticket.load(std::memory_order_relaxed);
+    while (last < ticket && !object.last_ticket.compare_exchange_weak(last, ticket)) {
+    }
+}
+
 // Adds `change` to a directory's link count. Errors: emlink; euclean (below what "." and the parent's
 // entry make).
 Result<void> change_directory_links(Volume& volume, const Object& directory, InodeValue& inode,

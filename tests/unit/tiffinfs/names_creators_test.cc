@@ -138,5 +138,98 @@ TEST_F(Creators, LeaveAWholeDirectoryBehindACrash) {
     EXPECT_EQ(volume_.check(), "");
 }
 
+// Whoever has found a new name can make it durable by the directory or by the file, before the one who makes it knows.
+TEST(NewNames, AreDurableForWhoHasFoundThem) {
+    const test::RacePauses pauses(32);
+    NamesVolume volume;
+    TiffinFileSystem& fs = volume.fs();
+    const uint64_t directory = volume.make_directory(vfs::kRootNode, "d");
+    const uint64_t names = test::test_size(200, 60);
+    const uint64_t first_ticket = volume.volume().journal().last_ticket() + 1;
+    std::atomic<uint64_t> failures{0};
+    std::thread maker([&] {
+        for (uint64_t i = 0; i < names; ++i) {
+            // One transaction each.
+            const std::string name = std::to_string(i);
+            failures += fs.create({}, directory, name_of(name), 0644, 0, 0).ok() ? 0 : 1;
+        }
+    });
+    for (uint64_t i = 0; i < names; ++i) {
+        const std::string name = std::to_string(i);
+        uint64_t node = 0;
+        while (node == 0 && failures == 0) {
+            Result<vfs::Attributes> found = fs.lookup(directory, name_of(name));
+            if (found.ok()) {
+                node = found->node;
+            } else {
+                failures += found.error() == Error::enoent ? 0 : 1;
+                std::this_thread::yield();
+            }
+        }
+        if (node == 0) {
+            break;
+        }
+        EXPECT_TRUE(fs.fsync(i % 2 == 0 ? directory : node, false).ok());
+        EXPECT_GE(volume.volume().journal().durable_ticket(), first_ticket + i);
+    }
+    maker.join();
+    EXPECT_EQ(failures, 0U);
+}
+
+// Nothing is made in a directory that is gone, and none goes that something is made in.
+TEST(NewNames, AreMadeInNoDirectoryThatIsGone) {
+    const test::RacePauses pauses;
+    NamesVolume volume;
+    TiffinFileSystem& fs = volume.fs();
+    std::atomic<uint64_t> failures{0};
+    std::atomic<int> working{kThreads};
+    std::vector<std::thread> threads;
+    const uint64_t rounds = test::test_size(300, 80);
+    for (int number = 0; number < kThreads; ++number) {
+        threads.emplace_back([&, number] {
+            const std::string name = "own" + std::to_string(number);
+            for (uint64_t i = 0; i < rounds; ++i) {
+                Result<vfs::Attributes> directory = fs.lookup(vfs::kRootNode, name_of("d"));
+                if (!directory.ok()) {
+                    failures += directory.error() == Error::enoent ? 0 : 1;
+                    std::this_thread::yield();
+                    continue;
+                }
+                Result<vfs::Attributes> file =
+                    fs.create({}, directory->node, name_of(name), 0644, 0, 0);
+                if (file.ok()) {
+                    // It is there until its maker takes it away.
+                    failures += fs.unlink(directory->node, name_of(name)).ok() ? 0 : 1;
+                    fs.forget(file->node, 1);
+                } else {
+                    failures += file.error() == Error::enoent ? 0 : 1;
+                }
+                fs.forget(directory->node, 1);
+            }
+            --working;
+        });
+    }
+    do {
+        Result<vfs::Attributes> directory =
+            fs.make_directory({}, vfs::kRootNode, name_of("d"), 0755);
+        if (directory.ok()) {
+            fs.forget(directory->node, 1);
+        }
+        std::this_thread::yield();
+        const Result<void> gone = fs.remove_directory(vfs::kRootNode, name_of("d"));
+        failures += gone.ok() || gone.error() == Error::enotempty ? 0 : 1;
+    } while (working > 0);
+    for (std::thread& thread : threads) {
+        thread.join();
+    }
+    EXPECT_EQ(failures, 0U);
+    Result<vfs::Attributes> left = fs.lookup(vfs::kRootNode, name_of("d"));
+    if (left.ok()) {
+        fs.forget(left->node, 1);
+        EXPECT_TRUE(fs.remove_directory(vfs::kRootNode, name_of("d")).ok());
+    }
+    EXPECT_EQ(volume.check(), "");
+}
+
 }  // namespace
 }  // namespace tiffin::tiffinfs

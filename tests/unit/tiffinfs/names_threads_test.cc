@@ -5,6 +5,7 @@
 #include <set>
 #include <thread>
 
+#include "tests/support/race_pauses.h"
 #include "tests/unit/tiffinfs/names_fixture.h"
 
 namespace tiffin::tiffinfs {
@@ -139,6 +140,7 @@ class Worker {
 };
 
 TEST(NamesThreads, AgreeOnFewNames) {
+    const test::RacePauses pauses;
     MountOptions options = NamesVolume::quiet_options();
     options.maximum_objects = 64;  // so that objects come and go all the time
     NamesVolume volume(options);
