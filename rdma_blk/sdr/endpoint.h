@@ -95,8 +95,8 @@ class Endpoint {
     // Packets that arrived. What does not fit the state (late, repeated, beyond a receive) is counted
     // and leaves no trace in memory.
     virtual void on_data(uint64_t now_ns, const DataRun& run) = 0;
-    // For carriers that can receive payloads straight to their place. Until the next call of the endpoint all of it may be
-    // written, whatever comes then: it counts as arrived only with an on_data() whose payload lies where it belongs, which
+    // For carriers that can receive payloads straight to their place. All of it may be written while the carrier receives
+    // the next time, whatever comes then: it counts as arrived only with an on_data() whose payload lies where it belongs, which
     // copies nothing. No other payload of an on_data() may lie in it.
     virtual ExpectedPlace expected_place() { return {}; }
     // A control message that arrived; anything but a well-formed one is counted and ignored.

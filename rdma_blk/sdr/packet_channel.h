@@ -55,6 +55,8 @@ class PacketChannel {
     virtual bool has_failed() const { return false; }
     // Of the statistics: whoever is heard of is alive.
     virtual uint64_t packets_received() const = 0;
+    // Bytes of these packets, or an upper bound: for who shares its time between channels.
+    virtual uint64_t bytes_received() const = 0;
     virtual ChannelStatistics statistics() const = 0;
 };
 

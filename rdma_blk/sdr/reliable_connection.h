@@ -107,8 +107,9 @@ class ReliableConnection : public Endpoint {
     // The scheme of a message that is sent now without a choice of its own.
     virtual SchemeChoice scheme_now(uint64_t message_bytes) = 0;
     // The peer has shown in another way that it has all of the message: it completes as if it had been acknowledged, and
-    // its memory is not read any more. Nothing happens if it has completed.
-    virtual void send_delivered(uint64_t message_number) = 0;
+    // its memory is not read any more. Nothing happens if it has completed. False: not all of it had been sent, so the peer
+    // has no idea what it says; what it has of the message stays incomplete, and the connection should end.
+    virtual bool send_delivered(uint64_t message_number) = 0;
     // So many messages send_post() takes now without eagain. Numbers are given in order, so a message that is not
     // acknowledged yet keeps the number max_messages after its own from being used, however many later ones have
     // arrived. Once the connection has failed: none.

@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint16_t kMessageCount = 64;
 // What one path may do before the others of its thread have their turn.
-constexpr int kTakesInATurn = 16;
+constexpr uint64_t kBytesInATurn = uint64_t{1} << 20;
 
 // Whose turn this thread is in: what is queued meanwhile is sent at its end.
 thread_local const DatagramPath* serving = nullptr;
@@ -173,7 +173,8 @@ bool DatagramPath::look(uint64_t now_ns) {
 }
 
 Result<void> DatagramPath::serve_turn(uint64_t now_ns, VolumeSession& session) {
-    for (int turn = 0; turn < kTakesInATurn; turn++) {
+    uint64_t begin_bytes = 0;
+    for (int turn = 0;; turn++) {
         bool has_more = false;
         {
             MutexLock lock(mutex_);
@@ -182,8 +183,11 @@ Result<void> DatagramPath::serve_turn(uint64_t now_ns, VolumeSession& session) {
             }
             if (turn > 0) {
                 messages_->transmit(now_ns);
+            } else {
+                begin_bytes = messages_->bytes_received();
             }
-            has_more = messages_->take(now_ns);
+            has_more = messages_->take(now_ns) &&
+                       messages_->bytes_received() - begin_bytes < kBytesInATurn;
             const uint64_t datagrams = messages_->datagrams_received();
             has_heard_ = has_heard_ || datagrams != heard_datagrams_;
             heard_datagrams_ = datagrams;
@@ -276,11 +280,15 @@ void DatagramPath::send_response(const wire::Response& response, ByteSpan payloa
         } else {
             unsigned char* const begin = messages_->begin_message();
             constexpr size_t kHeadBytes = sizeof(wire::MessageHeader) + sizeof(response);
-            // No checksum: each datagram has one.
-            (void)wire::encode(wire::MessageType::response, 0, response, payload.size(), begin);
             if (!payload.empty()) {
                 std::memcpy(begin + kHeadBytes, payload.data(), payload.size());
             }
+            wire::Response answer = response;
+            if (messages_->uses_code(kHeadBytes + payload.size())) {
+                answer.payload_checksum = host::crc32c(0, begin + kHeadBytes, payload.size());
+                answer.flags |= wire::response_flag::has_checksum;
+            }
+            (void)wire::encode(wire::MessageType::response, 0, answer, payload.size(), begin);
             const auto queued =
                 messages_->send_message(host::monotonic_ns(), kHeadBytes + payload.size(),
                                         static_cast<uint32_t>(MessageUse::wire));

@@ -43,6 +43,10 @@ Opened open_tcp(const RemoteAddress& address, const OpenOptions& options, const 
                 ConnectionListener* listener, Holder& holder, std::string& problem) {
     StreamExtension extension;
     extension.transport_reason = reason;
+    if (address.transport == TransportChoice::automatic && !options.encrypt) {
+        extension.requests = std::make_shared<SdrPath>(address.sdr);
+        extension.measured = WayChoice::Options();
+    }
     auto opened = TcpMemory::open(address, options, listener, holder, problem, nullptr, extension);
     if (!opened.ok()) {
         return opened.error();
@@ -87,7 +91,8 @@ Opened open_sdr(const RemoteAddress& address, const OpenOptions& options, const 
     return std::unique_ptr<RemoteMemory>(memory.release());
 }
 
-// rc where this host has a device, the server offers it and it works, else tcp; what is encrypted goes over tcp.
+// rc where this host has a device, the server offers it and it works, else tcp, or sdr where that measures better; what is
+// encrypted goes over tcp.
 // `why_not_shm`: of static storage.
 Opened open_over_network(const RemoteAddress& address, const OpenOptions& options,
                          const char* why_not_shm, ConnectionListener* listener, Holder& holder,

@@ -63,7 +63,8 @@ bool parse_sdr_scheme(const char* text, SdrScheme& scheme);
 bool parse_sdr_carrier(const char* text, SdrCarrier& carrier);
 
 // Opens a session and returns its memory. Automatic: shm when `host` is this one and the volume's socket serves it,
-// rc when both ends can, something comes through it, and OpenOptions::encrypt is not set, else tcp;
+// rc when both ends can, something comes through it, and OpenOptions::encrypt is not set, else tcp, and later sdr where
+// tcp loses packets and a trial shows that sdr is faster;
 // ConnectionInfo::transport_reason says why. Blocks until the server has answered,
 // at most some seconds. `listener` may be nullptr and must live until close(); `holder` says who has the lease after
 // ebusy; `problem` gets one line for people after any error.

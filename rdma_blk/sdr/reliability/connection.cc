@@ -224,11 +224,15 @@ Result<uint64_t> Connection::recv_post(uint64_t now_ns, const RegisteredMemory& 
     return number;
 }
 
-void Connection::send_delivered(uint64_t message_number) {
-    if (active_sending(message_number) != nullptr) {
-        complete_send(sending(message_number), true, Error::eio);
-        trim_sent_log();
+bool Connection::send_delivered(uint64_t message_number) {
+    if (active_sending(message_number) == nullptr) {
+        return true;
     }
+    Sending& delivered = sending(message_number);
+    const bool was_sent = delivered.next_chunk == delivered.chunk_count;
+    complete_unacknowledged(delivered);
+    trim_sent_log();
+    return was_sent;
 }
 
 Result<void> Connection::recv_discard(uint64_t message_number) {

@@ -37,7 +37,7 @@ class Connection final : public ReliableConnection {
     Result<uint64_t> send_post(uint64_t now_ns, const RegisteredMemory& memory,
                                uint32_t user_immediate, SchemeChoice scheme) override;
     SchemeChoice scheme_now(uint64_t message_bytes) override;
-    void send_delivered(uint64_t message_number) override;
+    bool send_delivered(uint64_t message_number) override;
     uint32_t free_sends() const override;
     Result<uint64_t> recv_post(uint64_t now_ns, const RegisteredMemory& memory) override;
     Result<BitmapView> recv_bitmap_get(uint64_t message_number) const override {
@@ -84,6 +84,7 @@ class Connection final : public ReliableConnection {
     uint32_t free_completions() const;
     bool has_room_for_completion() const { return free_completions() > 0; }
     void complete_send(Sending& sending, bool ok, Error error);
+    void complete_unacknowledged(Sending& delivered);
     void close_receive(Receiving& receiving, bool delivered);
     void note_end(const Receiving& receiving, bool delivered);
     void push_completion(const Completion& completion);

@@ -54,15 +54,21 @@ void Connection::on_told(const DataRun& run) {
             if (told == nullptr || told->chunk_count > kHeldChunks) {
                 continue;  // larger ones have an acknowledgement of their own
             }
-            loss_.add(std::min<double>(told->repeated_count, told->chunk_count), told->chunk_count);
-            statistics_.loss = loss_.loss();
-            complete_send(sending(number), true, Error::eio);
+            complete_unacknowledged(sending(number));
         }
         trim_sent_log();
     }
     if ((run.flags & data_flag::tells_posted) != 0) {
         queue_pair_->on_posted_until(run.posted_until);
     }
+}
+
+// The peer has it, but has not said what it missed: what was repeated stands for that.
+void Connection::complete_unacknowledged(Sending& delivered) {
+    loss_.add(std::min<double>(delivered.repeated_count, delivered.chunk_count),
+              delivered.chunk_count);
+    statistics_.loss = loss_.loss();
+    complete_send(delivered, true, Error::eio);
 }
 
 // ---- Answers ----------------------------------------------------------------------------------------------

@@ -38,7 +38,8 @@ class UdpChannel final : public PacketChannel {
     // Takes what the socket has, without blocking, and checks it; true: there may be more.
     bool receive(uint64_t now_ns);
     // The same for one run of packets, whose payloads probably belong to `place`: they are received there. Whatever comes
-    // instead is copied away from there before deliver(), which has to follow at once.
+    // instead is copied away from there before this returns. Until deliver() no receive of that memory may end, and nothing
+    // may be received or transmitted.
     bool receive_to(uint64_t now_ns, const ExpectedPlace& place);
     // Hands over what receive() took; false: it took nothing.
     bool deliver(uint64_t now_ns, Endpoint& endpoint) override;
@@ -55,6 +56,7 @@ class UdpChannel final : public PacketChannel {
     int descriptor() const override { return socket_; }
     Taken take(uint64_t now_ns, const ExpectedPlace& place) override;
     uint64_t packets_received() const override { return statistics_.datagrams_received; }
+    uint64_t bytes_received() const override { return bytes_received_; }
     ChannelStatistics statistics() const override;
 
   private:

@@ -67,8 +67,12 @@ bool UdpChannel::receive_to(uint64_t now_ns, const ExpectedPlace& place) {
     received_count_ = 0;
     statistics_.receive_calls++;
     const ssize_t size_bytes = recvmsg(socket_, &message, MSG_DONTWAIT);
-    if (size_bytes <= 0) {
+    if (size_bytes < 0) {
         return false;
+    }
+    if (size_bytes == 0) {
+        statistics_.datagrams_refused++;  // it has no header
+        return true;
     }
     scatter.size_bytes = static_cast<size_t>(size_bytes);
     scatter.segment_bytes = segment_bytes_of(message, scatter.size_bytes);
@@ -81,11 +85,13 @@ void UdpChannel::take_scattered(uint64_t now_ns, const ExpectedPlace& place, Sca
     size_t offset = 0;
     for (uint32_t index = 0; offset < scatter.size_bytes; index++) {
         const size_t bytes = std::min(scatter.segment_bytes, scatter.size_bytes - offset);
-        const iovec* const pair = scatter.parts + size_t{2} * index;
-        const bool is_apart = index < scatter.pair_count &&
-                              offset == index * (kHeadBytes + options_.packet_bytes) &&
-                              bytes > kHeadBytes && bytes - kHeadBytes <= pair[1].iov_len;
-        const unsigned char* const head = scatter.heads + index * kHeadBytes;
+        // More datagrams may come than there are pairs: small ones.
+        const bool is_in_pair =
+            index < scatter.pair_count && offset == index * (kHeadBytes + options_.packet_bytes);
+        const iovec* const pair = scatter.parts + (is_in_pair ? size_t{2} * index : 0);
+        const bool is_apart =
+            is_in_pair && bytes > kHeadBytes && bytes - kHeadBytes <= pair[1].iov_len;
+        const unsigned char* const head = scatter.heads + (is_in_pair ? index * kHeadBytes : 0);
         if (!is_apart ||
             head[offsetof(DatagramHeader, kind)] != static_cast<unsigned char>(PacketKind::data)) {
             scatter.gather(offset, bytes, away);

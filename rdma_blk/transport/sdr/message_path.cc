@@ -292,7 +292,7 @@ Result<uint64_t> MessagePath::send_gathered(uint64_t now_ns, size_t head_bytes,
     // A few bytes are copied in less time than it takes to give them back; a code needs whole chunks; and a message's tag
     // is of bytes that stay as they are.
     const bool is_copied = size_bytes < kLeastGatheredBytes || tag_bytes_ != 0 ||
-                           connection_->scheme_now(size_bytes).is_erasure();
+                           uses_code(size_bytes);
     if (!is_copied) {
         return post(now_ns, sdr::RegisteredMemory::gathered(list), use);
     }
@@ -311,9 +311,10 @@ Result<uint64_t> MessagePath::post(uint64_t now_ns, const sdr::RegisteredMemory&
     return number;
 }
 
-void MessagePath::give_back(uint64_t message_number) {
-    connection_->send_delivered(message_number);
+bool MessagePath::give_back(uint64_t message_number) {
+    const bool was_sent = connection_->send_delivered(message_number);
     take_completions();
+    return was_sent;
 }
 
 void MessagePath::give_memory_back() {

@@ -11,7 +11,8 @@
 //     path->transmit(now_ns);                      what is new, what is repeated, what is acknowledged
 //
 // A message that came lies in a landing slot until release(): from then on another one may land there, and never
-// a packet of the old one (sdr.h). A message that is sent lies in a slot of its own until the peer has it. All memory
+// a packet of the old one (sdr.h). A message that is sent lies in a slot of its own until the peer has it, but for the
+// pieces of send_gathered(). All memory
 // is taken by create() and start(), pages of it when they are first used; but for queue pairs, all of what packets land in.
 //
 // Over a socket, each datagram is authenticated. Over queue pairs only control messages are, and a message is as a whole: it
@@ -143,14 +144,19 @@ class MessagePath {
     static constexpr uint64_t kNoMessage = ~uint64_t{0};
     Result<uint64_t> send_gathered(uint64_t now_ns, size_t head_bytes, const vfs::IoVector* pieces,
                                    size_t piece_count, uint32_t use);
-    // The peer has answered the message: it has all of it, and the pieces are not read from here on.
-    void give_back(uint64_t message_number);
+    // Whether a message of this size is sent with an erasure code now. What that restores has no checksum of a datagram: such
+    // messages should have one of their own.
+    bool uses_code(size_t size_bytes) { return connection_->scheme_now(size_bytes).is_erasure(); }
+    // The peer has answered the message: it has all of it, and the pieces are not read from here on. False: it cannot have
+    // all of it, and the path should end.
+    bool give_back(uint64_t message_number);
 
     // For who has been idle: gives back the pages of messages that were sent, if none is on its way.
     void give_memory_back();
 
     MessagePathStatistics statistics() const;
     uint64_t datagrams_received() const { return channel_->packets_received(); }
+    uint64_t bytes_received() const { return channel_->bytes_received(); }
 
   private:
     explicit MessagePath(const MessagePathOptions& options) : options_(options) {}

@@ -168,7 +168,16 @@ void SdrPath::send(const wire::Request& request, ByteSpan ranges, const vfs::IoV
     for (size_t index = 0; index < buffer_count; index++) {
         payload_bytes += buffers[index].size_bytes;
     }
-    size_t size = wire::encode(wire::MessageType::request, 0, request, payload_bytes, begin);
+    wire::Request sent_request = request;
+    if (buffer_count > 0 &&
+        messages_->uses_code(sizeof(wire::MessageHeader) + sizeof(request) + payload_bytes)) {
+        for (size_t index = 0; index < buffer_count; index++) {
+            sent_request.payload_checksum = host::crc32c(
+                sent_request.payload_checksum, buffers[index].data, buffers[index].size_bytes);
+        }
+        sent_request.flags |= wire::request_flag::has_checksum;
+    }
+    size_t size = wire::encode(wire::MessageType::request, 0, sent_request, payload_bytes, begin);
     if (!ranges.empty()) {
         std::memcpy(begin + size, ranges.data(), ranges.size());
         size += ranges.size();
@@ -184,7 +193,8 @@ void SdrPath::send(const wire::Request& request, ByteSpan ranges, const vfs::IoV
 
 void SdrPath::answered(uint16_t slot) {
     if (is_started() && sent_numbers_[slot] != MessagePath::kNoMessage) {
-        messages_->give_back(std::exchange(sent_numbers_[slot], MessagePath::kNoMessage));
+        const uint64_t number = std::exchange(sent_numbers_[slot], MessagePath::kNoMessage);
+        is_broken_ = !messages_->give_back(number) || is_broken_;
     }
 }
 

@@ -66,6 +66,9 @@ Result<void> TcpMemory::prepare(uint16_t slot_count) {
     MutexLock lock(mutex_);
     slots_ = TRY(RequestSlots::create(slot_count, ExecutedBy::server));
     notes_.resize(slot_count);
+    if (extension_.measured) {
+        choice_.emplace(*extension_.measured);
+    }
     return {};
 }
 
@@ -137,6 +140,14 @@ ConnectionInfo TcpMemory::present_info() const {
         info.transport_name = is_up ? extension_.requests->name() : "tcp";
         info.transport_reason =
             is_up ? extension_.transport_reason : "no datagrams come through at present";
+    }
+    if (choice_) {
+        const bool takes_datagrams = choice_->settled() == WayChoice::Way::datagrams;
+        const bool is_up = takes_datagrams && extension_.requests->is_up();
+        info.transport_name = is_up ? extension_.requests->name() : "tcp";
+        info.transport_reason = takes_datagrams             ? "faster than tcp in a trial"
+                                : choice_->stream_ns() == 0 ? extension_.transport_reason
+                                                            : "faster than sdr in a trial";
     }
     info.session_id = facts_.session_id;
     info.incarnation = facts_.incarnation;

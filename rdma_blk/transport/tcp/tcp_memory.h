@@ -17,6 +17,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,7 @@
 #include "rdma_blk/transport/request_path.h"
 #include "rdma_blk/transport/session_opening.h"
 #include "rdma_blk/transport/tcp/client_connection.h"
+#include "rdma_blk/transport/way_choice.h"
 
 namespace tiffin::rdma_blk {
 
@@ -51,7 +53,9 @@ struct StreamExtension {
     std::string socket_path;                // of a Unix socket; empty: TCP
     OneSidedPath* one_sided = nullptr;      // must live until close()
     std::shared_ptr<RequestPath> requests;  // another way for them; not beside a one-sided path
-    const char* transport_reason = "";      // for ConnectionInfo; of static storage
+    // They take it where that measures better; else wherever it comes up.
+    std::optional<WayChoice::Options> measured = std::nullopt;
+    const char* transport_reason = "";  // for ConnectionInfo; of static storage
 };
 
 class TcpMemory final : public RemoteMemory, private Patience {
@@ -112,6 +116,9 @@ class TcpMemory final : public RemoteMemory, private Patience {
     struct SlotNote {
         uint64_t message = 0;  // MessageWriter::added_count() behind its request
         uint64_t round = 0;    // of sending
+        uint64_t sent_ns = 0;  // of requests with a mark
+        uint32_t mark = 0;     // of a trial, see WayChoice
+        bool is_on_path = false;
     };
     struct Lease {
         bool is_wanted = false;
@@ -135,6 +142,7 @@ class TcpMemory final : public RemoteMemory, private Patience {
         bool is_wanted = false;
         bool is_sent = false;
         bool is_joined = false;
+        bool has_failed = false;  // in this incarnation
         uint16_t number =
             0;  // of the last one sent, as its path_id: answers to earlier ones mean nothing
         wire::PathJoined joined{};
@@ -169,6 +177,8 @@ class TcpMemory final : public RemoteMemory, private Patience {
     bool has_request_path() const {
         return extension_.requests != nullptr && extension_.requests->socket() >= 0;
     }
+    // Whether the next request goes there.
+    bool takes_request_path() const REQUIRES(mutex_);
     Result<size_t> offer_request_path(MutableByteSpan parameters) REQUIRES(mutex_);
     void finish_request_join() REQUIRES(mutex_);
     void receive_from_both() REQUIRES(mutex_);
@@ -176,6 +186,13 @@ class TcpMemory final : public RemoteMemory, private Patience {
     bool receive_from_path() REQUIRES(mutex_);
     void serve_request_path() REQUIRES(mutex_);
     void look_at_answers() REQUIRES(mutex_);
+    // ---- tcp_way.cc: which way, where that is measured ----
+    void watch_stream(uint64_t now_ns) REQUIRES(mutex_);
+    void note_way(const wire::Request& request, const Operation& operation, bool takes_path)
+        REQUIRES(mutex_);
+    void note_answer(SlotNote& note, const Operation& operation) REQUIRES(mutex_);
+    bool is_request_path_resting() const REQUIRES(mutex_);
+    void serve_resting_path() REQUIRES(mutex_);
     Result<void> handle_path_answers() REQUIRES(mutex_);
     Result<void> handle_path_answer(const RequestPath::Answer& answer) REQUIRES(mutex_);
     void lead(const Operation& operation) REQUIRES(mutex_);
@@ -256,6 +273,9 @@ class TcpMemory final : public RemoteMemory, private Patience {
     Limits limits_;
     std::unique_ptr<RequestSlots> slots_ GUARDED_BY(mutex_);
     std::vector<SlotNote> notes_ GUARDED_BY(mutex_);
+    std::optional<WayChoice> choice_ GUARDED_BY(mutex_);  // of StreamExtension::measured
+    size_t path_pending_ GUARDED_BY(mutex_) = 0;          // requests on the path of requests
+    uint64_t path_served_ns_ GUARDED_BY(mutex_) = 0;      // when it was, while it rested
     // Its writer: under mutex_. Its reader, open and close: with the lead (close: both).
     std::unique_ptr<ClientConnection> connection_;
     std::vector<wire::OutstandingEntry> entries_;

@@ -19,11 +19,9 @@ void TcpMemory::send_queued() {
     if (state_ != ConnectionState::ready || is_broken_) {
         return;
     }
-    RequestPath* const path = extension_.requests.get();
-    const bool takes_path = path != nullptr && path->is_up();
     wire::Request request;
     bool has_added = false;
-    while (takes_path ? path->has_room() : !connection_->writer().full()) {
+    while (takes_request_path() ? extension_.requests->has_room() : !connection_->writer().full()) {
         Operation* operation = slots_->take_next(request);
         if (operation == nullptr) {
             break;
@@ -32,7 +30,7 @@ void TcpMemory::send_queued() {
         has_added = true;
     }
     send_round_ += has_added ? 1 : 0;
-    if (has_added && !takes_path) {
+    if (has_added && !connection_->writer().empty()) {
         flush_output();
     }
 }
@@ -42,7 +40,7 @@ void TcpMemory::send_request(wire::Request& request, Operation& operation) {
     request.epoch = facts_.epoch;
     request.incarnation = facts_.incarnation;
     MessageWriter& writer = connection_->writer();
-    const bool takes_path = extension_.requests != nullptr && extension_.requests->is_up();
+    const bool takes_path = takes_request_path();
     const bool carries = (request.flags & wire::request_flag::reply_only) == 0;
     ByteSpan ranges;
     size_t buffer_count = 0;
@@ -65,6 +63,7 @@ void TcpMemory::send_request(wire::Request& request, Operation& operation) {
     if (takes_path) {
         extension_.requests->send(request, ranges, operation.buffers, buffer_count);
         notes_[request.slot] = SlotNote{writer.sent_count(), send_round_ + 1};
+        note_way(request, operation, true);
         return;
     }
     if (buffer_count > 0) {
@@ -73,6 +72,7 @@ void TcpMemory::send_request(wire::Request& request, Operation& operation) {
         writer.add(wire::MessageType::request, request, ranges);
     }
     notes_[request.slot] = SlotNote{writer.added_count(), send_round_ + 1};
+    note_way(request, operation, false);
 }
 
 void TcpMemory::flush_output() {
@@ -280,6 +280,7 @@ uint32_t TcpMemory::sum_up(const Operation& operation) {
 void TcpMemory::finish_operation(Operation& operation, const wire::Response& response) {
     if (extension_.requests != nullptr) {
         extension_.requests->answered(response.slot);
+        note_answer(notes_[response.slot], operation);
     }
     const bool is_executed = response.outcome == static_cast<uint8_t>(Outcome::executed);
     switch (operation.kind) {

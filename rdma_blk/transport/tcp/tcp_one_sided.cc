@@ -8,9 +8,10 @@
 namespace tiffin::rdma_blk {
 
 void TcpMemory::want_join() {
+    const bool is_worth_it = !choice_ || (choice_->wants_datagrams() && !join_.has_failed);
     const bool is_missing = extension_.one_sided != nullptr ||
                             (extension_.requests != nullptr && !join_.is_joined && !join_.is_sent);
-    if (is_missing && !is_closing_) {
+    if (is_missing && is_worth_it && !is_closing_) {
         join_.is_wanted = true;
         join_.is_sent = false;
         send_join();
@@ -70,12 +71,17 @@ void TcpMemory::stop_paths() {
     if (extension_.requests != nullptr) {
         extension_.requests->stop();
         takes_datagrams_.store(false, std::memory_order_relaxed);
+        path_pending_ = 0;
+        if (choice_) {
+            choice_->datagrams_end();
+        }
     }
     if (extension_.one_sided != nullptr || extension_.requests != nullptr) {
         const uint16_t number = join_.number;
         join_ = Join{};
         join_.number = number;
-        join_.is_wanted = true;  // whoever waits for it goes on waiting: it is asked for again
+        // Whoever waits for it goes on waiting: it is asked for again.
+        join_.is_wanted = !choice_ || choice_->wants_datagrams();
     }
 }
 

@@ -26,6 +26,11 @@ Result<size_t> TcpMemory::offer_request_path(MutableByteSpan parameters) {
     return extension_.requests->offer(local, peer, connection_->keys(), parameters);
 }
 
+bool TcpMemory::takes_request_path() const {
+    return extension_.requests != nullptr && extension_.requests->is_up() &&
+           (!choice_ || choice_->way() == WayChoice::Way::datagrams);
+}
+
 // The server's answer is there, or there is nothing to ask for. Requests take the path when something has come
 // through it; until then, and if nothing ever does, they go over the stream.
 void TcpMemory::finish_request_join() {
@@ -40,7 +45,11 @@ void TcpMemory::finish_request_join() {
     extension_.requests->stop();
     join_.is_wanted = false;
     join_.is_sent = false;
-    host::log(host::LogLevel::warning,
+    join_.has_failed = true;
+    if (choice_) {
+        choice_->datagrams_failed(host::monotonic_ns());
+    }
+    host::log(choice_ ? host::LogLevel::info : host::LogLevel::warning,
               ("remote memory: no sdr (" +
                (join_.joined.reason != 0 ? "reason " + std::to_string(join_.joined.reason)
                                          : "error " + std::to_string(errno_value(result.error()))) +
@@ -120,6 +129,9 @@ void TcpMemory::look_at_answers() {
     } else if (path.has_failed() && path.is_up()) {
         host::log(host::LogLevel::warning,
                   "remote memory: no datagrams come through any more; reconnecting");
+        if (choice_) {
+            choice_->datagrams_failed(host::monotonic_ns());
+        }
         abort_connection();
     } else if (path.has_failed()) {
         join_.joined.reason = 0;
@@ -128,7 +140,11 @@ void TcpMemory::look_at_answers() {
     } else if (path.is_up() && !was_up) {
         join_.is_wanted = false;
         join_.is_joined = true;
-        takes_datagrams_.store(true, std::memory_order_relaxed);
+        if (choice_) {
+            choice_->datagrams_begin();
+        }
+        takes_datagrams_.store(!choice_ || choice_->settled() == WayChoice::Way::datagrams,
+                               std::memory_order_relaxed);
         lease_changed_.notify_all();
         set_state(state_);
     }

@@ -70,6 +70,7 @@ TcpMemory::Events TcpMemory::sleep_until(uint64_t time_ns, Events wanted) {
 void TcpMemory::serve_ready(uint64_t now_ns) {
     watch_deadlines(now_ns);
     watch_silence(now_ns);
+    watch_stream(now_ns);
     if (is_broken_ && !has_leader_) {
         break_connection();
         return;

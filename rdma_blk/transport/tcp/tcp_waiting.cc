@@ -52,10 +52,11 @@ void TcpMemory::lead(const Operation& operation) {
 
 // Sleeps until something came, or for kIntervalMs, and looks at it.
 void TcpMemory::receive_round() {
-    if (has_request_path()) {
+    if (has_request_path() && !is_request_path_resting()) {
         receive_from_both();
         return;
     }
+    serve_resting_path();
     if (connection_->writer().empty()) {
         handle_received(receive_patiently());
         return;
@@ -133,7 +134,9 @@ Result<void> TcpMemory::start_writing(bool force, Holder& holder) {
     if (lease_.reply.reason == 0) {
         // What was joined to read is joined again to write. Without it requests do, so no answer is no error.
         want_join();
-        (void)wait_for_join(deadline);
+        if (!choice_) {
+            (void)wait_for_join(deadline);
+        }
         return {};
     }
     switch (static_cast<wire::RefusalReason>(lease_.reply.reason)) {

@@ -45,6 +45,7 @@ class UcChannel final : public sdr::PacketChannel {
     bool is_blocked() const override { return is_blocked_; }
     bool has_failed() const override { return statistics_.has_failed; }
     uint64_t packets_received() const override;
+    uint64_t bytes_received() const override { return packets_received() * layout_.packet_bytes; }
     sdr::ChannelStatistics statistics() const override;
     UcStatistics uc_statistics() const;
     uint64_t packets_sent() const { return sender_->packets_sent(); }  // of the statistics

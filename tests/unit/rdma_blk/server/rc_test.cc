@@ -112,7 +112,7 @@ class RcTest : public ServerFixture {
   protected:
     void SetUp() override {
         ServerFixture::SetUp();
-        configuration_.probe_interval_ms = 50;
+        configuration_.probe_interval_ms = 200;
         configuration_.lease_timeout_s = 1;
     }
     std::unique_ptr<Client> make_client(unsigned char number = 1) {

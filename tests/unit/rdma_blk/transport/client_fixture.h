@@ -13,6 +13,7 @@
 
 #include "fs/vfs/host.h"
 #include "rdma_blk/transport/open.h"
+#include "tests/support/faulty_link.h"
 #include "tests/unit/rdma_blk/transport/memory_server.h"
 
 namespace tiffin::rdma_blk::test {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "fs/vfs/host.h"
-#include "tests/unit/rdma_blk/transport/loopback.h"
+#include "tests/support/loopback.h"
 
 namespace tiffin::rdma_blk::test {
 

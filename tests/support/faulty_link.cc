@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
+#include "tests/support/faulty_link.h"
+
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -8,8 +10,7 @@
 #include <algorithm>
 
 #include "fs/vfs/host.h"
-#include "tests/unit/rdma_blk/transport/loopback.h"
-#include "tests/unit/rdma_blk/transport/memory_server.h"
+#include "tests/support/loopback.h"
 
 namespace tiffin::rdma_blk::test {
 
@@ -58,6 +59,7 @@ bool FaultyLink::forward(int from, int to, std::atomic<int64_t>& left, std::atom
     if (size <= 0) {
         return false;
     }
+    usleep(delay_us_);
     // Counted before the receiver can have it, and so know about it.
     total += static_cast<uint64_t>(size);
     if (::send(to, buffer, static_cast<size_t>(size), MSG_NOSIGNAL) != size) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-#include "tests/unit/rdma_blk/transport/loopback.h"
+#include "tests/support/loopback.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
