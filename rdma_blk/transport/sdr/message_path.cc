@@ -291,8 +291,8 @@ Result<uint64_t> MessagePath::send_gathered(uint64_t now_ns, size_t head_bytes,
     }
     // A few bytes are copied in less time than it takes to give them back; a code needs whole chunks; and a message's tag
     // is of bytes that stay as they are.
-    const bool is_copied = size_bytes < kLeastGatheredBytes || tag_bytes_ != 0 ||
-                           uses_code(size_bytes);
+    const bool is_copied =
+        size_bytes < kLeastGatheredBytes || tag_bytes_ != 0 || uses_code(size_bytes);
     if (!is_copied) {
         return post(now_ns, sdr::RegisteredMemory::gathered(list), use);
     }

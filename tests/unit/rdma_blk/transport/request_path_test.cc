@@ -20,6 +20,10 @@ class AnsweringPath final : public RequestPath {
     ~AnsweringPath() override { ::close(event_); }
 
     void set_up(bool is_up) { is_up_ = is_up; }
+    // Keeps requests, and so their buffers, to itself.
+    void set_silent(bool is_silent) { is_silent_ = is_silent; }
+    // Requests whose buffers may still be read.
+    size_t held() const { return held_; }
     wire::Request last_request() {
         const std::lock_guard lock(mutex_);
         return last_request_;
@@ -49,7 +53,7 @@ class AnsweringPath final : public RequestPath {
         return Error::eopnotsupp;
     }
     Result<void> joined(ByteSpan /*parameters*/) override { return {}; }
-    void stop() override {}
+    void stop() override { held_ = 0; }
     bool is_up() const override { return is_up_; }
     bool has_failed() const override { return false; }
     bool has_room() const override { return true; }
@@ -59,9 +63,13 @@ class AnsweringPath final : public RequestPath {
             const std::lock_guard lock(mutex_);
             last_request_ = request;
         }
+        held_++;
+        if (is_silent_) {
+            return;
+        }
         say(answer_to(request), ByteSpan());
     }
-    void answered(uint16_t /*slot*/) override {}
+    void answered(uint16_t /*slot*/) override { held_ -= held_ > 0 ? 1 : 0; }
     int socket() const override { return event_; }
     uint64_t next_time_ns(uint64_t /*now_ns*/) const override { return ~uint64_t{0}; }
     bool receive(uint64_t /*now_ns*/) override {
@@ -83,6 +91,8 @@ class AnsweringPath final : public RequestPath {
   private:
     const int event_;
     std::atomic<bool> is_up_{false};
+    std::atomic<bool> is_silent_{false};
+    std::atomic<size_t> held_{0};
     std::mutex mutex_;
     wire::Request last_request_{};
     std::deque<Answer> answers_;
@@ -170,6 +180,61 @@ TEST_F(RequestPathTest, WhatTheStreamIsJustBringingIsNotTakenFromThePath) {
     EXPECT_FALSE(has_read_);
     finish_read();
     EXPECT_EQ(client_.memory->statistics().reconnections, 1U);
+}
+
+// What a completion found: it is called the moment the buffer becomes the caller's.
+struct Completed {
+    AnsweringPath* path = nullptr;
+    std::atomic<size_t> held{~size_t{0}};
+    std::atomic<bool> is_there{false};
+
+    static void complete(Operation& operation) {
+        auto& self = *static_cast<Completed*>(operation.owner);
+        self.held = self.path->held();
+        self.is_there = true;
+    }
+};
+
+class BufferReturnTest : public RequestPathTest {
+  protected:
+    void write_on_path(uint64_t deadline_ns) {
+        path_->set_up(true);
+        completed_.path = path_.get();
+        write_.set(OperationKind::write, 0, written_.data(), 100);
+        write_.operation.deadline_ns = deadline_ns;
+        write_.operation.owner = &completed_;
+        write_.operation.complete = Completed::complete;
+        client_.memory->submit(write_.operation);
+    }
+    void expect_given_back() {
+        ASSERT_TRUE(comes_true([this] { return completed_.is_there.load(); }));
+        EXPECT_EQ(completed_.held, 0U);
+    }
+
+    Io write_;
+    Completed completed_;
+};
+
+TEST_F(BufferReturnTest, WithAnAnswer) {
+    write_on_path(0);
+    expect_given_back();
+    EXPECT_EQ(write_.outcome(), Outcome::executed);
+}
+
+TEST_F(BufferReturnTest, AfterItsDeadlineOnlyWithThePath) {
+    path_->set_silent(true);
+    write_on_path(host::monotonic_ns() + 20'000'000);
+    expect_given_back();
+    EXPECT_EQ(write_.outcome(), Outcome::unknown);
+    EXPECT_EQ(client_.memory->statistics().aborts, 1U);
+}
+
+TEST_F(BufferReturnTest, AtTheEndOfTheSessionOnlyWithThePath) {
+    path_->set_silent(true);
+    write_on_path(0);
+    EXPECT_EQ(path_->held(), 1U);
+    client_.close();
+    expect_given_back();
 }
 
 }  // namespace
