@@ -126,6 +126,12 @@ void TcpMemory::look_at_answers() {
     const auto handled = handle_path_answers();
     if (!handled.ok()) {
         abort_connection();
+    } else if (path.has_failed() && path.is_up() && is_request_path_resting()) {
+        // Nothing of it is missed.
+        path.stop();
+        join_.is_joined = false;
+        join_.has_failed = true;
+        choice_->datagrams_failed(host::monotonic_ns());
     } else if (path.has_failed() && path.is_up()) {
         host::log(host::LogLevel::warning,
                   "remote memory: no datagrams come through any more; reconnecting");

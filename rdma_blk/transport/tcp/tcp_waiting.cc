@@ -57,6 +57,9 @@ void TcpMemory::receive_round() {
         return;
     }
     serve_resting_path();
+    if (state_ != ConnectionState::ready) {
+        return;  // the connection ended with the path, and belongs to who makes the next one
+    }
     if (connection_->writer().empty()) {
         handle_received(receive_patiently());
         return;

@@ -22,6 +22,7 @@ class AnsweringPath final : public RequestPath {
     void set_up(bool is_up) { is_up_ = is_up; }
     // Keeps requests, and so their buffers, to itself.
     void set_silent(bool is_silent) { is_silent_ = is_silent; }
+    void fail() { has_failed_ = true; }
     // Requests whose buffers may still be read.
     size_t held() const { return held_; }
     wire::Request last_request() {
@@ -53,9 +54,13 @@ class AnsweringPath final : public RequestPath {
         return Error::eopnotsupp;
     }
     Result<void> joined(ByteSpan /*parameters*/) override { return {}; }
-    void stop() override { held_ = 0; }
+    void stop() override {
+        held_ = 0;
+        stops_++;
+    }
+    int stops() const { return stops_; }
     bool is_up() const override { return is_up_; }
-    bool has_failed() const override { return false; }
+    bool has_failed() const override { return has_failed_; }
     bool has_room() const override { return true; }
     void send(const wire::Request& request, ByteSpan /*ranges*/, const vfs::IoVector* /*buffers*/,
               size_t /*buffer_count*/) override {
@@ -92,6 +97,8 @@ class AnsweringPath final : public RequestPath {
     const int event_;
     std::atomic<bool> is_up_{false};
     std::atomic<bool> is_silent_{false};
+    std::atomic<bool> has_failed_{false};
+    std::atomic<int> stops_{0};
     std::atomic<size_t> held_{0};
     std::mutex mutex_;
     wire::Request last_request_{};
@@ -109,9 +116,11 @@ bool comes_true(Condition condition) {
 
 class RequestPathTest : public ::testing::Test {
   protected:
-    void SetUp() override {
+    void SetUp() override { open(std::nullopt); }
+    void open(const std::optional<WayChoice::Options>& measured) {
         StreamExtension extension;
         extension.requests = path_;
+        extension.measured = measured;
         const RemoteAddress address{"127.0.0.1", link_.port(), TransportChoice::tcp};
         auto opened = TcpMemory::open(address, client_.options, &client_.recorder, client_.holder,
                                       client_.problem, nullptr, extension);
@@ -235,6 +244,25 @@ TEST_F(BufferReturnTest, AtTheEndOfTheSessionOnlyWithThePath) {
     EXPECT_EQ(path_->held(), 1U);
     client_.close();
     expect_given_back();
+}
+
+class RestingPathTest : public RequestPathTest {
+  protected:
+    void SetUp() override { open(WayChoice::Options()); }
+};
+
+// Requests take the stream, and go on with it.
+TEST_F(RestingPathTest, ThatFailsIsLeftWithoutTheConnection) {
+    path_->set_up(true);
+    ASSERT_EQ(client_.write(0, written_.data(), 100), Outcome::executed);
+    path_->fail();
+    EXPECT_TRUE(comes_true([this] {
+        return client_.write(0, written_.data(), 100) == Outcome::executed && path_->stops() > 0;
+    }));
+    path_->set_up(false);
+    EXPECT_EQ(client_.write(0, written_.data(), 100), Outcome::executed);
+    EXPECT_EQ(client_.memory->statistics().reconnections, 0U);
+    EXPECT_EQ(client_.memory->statistics().aborts, 0U);
 }
 
 }  // namespace
