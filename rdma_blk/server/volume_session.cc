@@ -6,7 +6,7 @@
 #include <new>
 
 #include "fs/vfs/host.h"
-#include "rdma_blk/transport/shm/unit_copy.h"
+#include "rdma_blk/transport/shm/streamed_copy.h"
 #include "rdma_blk/wire/parse.h"
 #include "rdma_blk/wire/store_release.h"
 
@@ -23,9 +23,8 @@ size_t answer_bytes(const wire::Request& request) {
 }
 
 void write_memory(unsigned char* place, ByteSpan payload) {
-    if (payload.size() >= kStreamedBytes && can_copy_units()) {
-        const vfs::IoVector piece{const_cast<unsigned char*>(payload.data()), payload.size()};
-        copy_units(place, &piece, 1);
+    if (payload.size() >= kStreamedBytes) {
+        copy_streamed(place, payload);
     } else if (!payload.empty()) {
         std::memcpy(place, payload.data(), payload.size());
     }

@@ -59,10 +59,11 @@ measures "shm,memory copy,plain TCP,plain UDP,polling UDP"
 measures "shm" --no-baseline --operation fetch_add --threads 2
 measures "shm" --no-baseline --operation flush
 measures "shm" --no-baseline --operation write --overwrite
-# Those of the session's thread, which looks around now and then, are among them.
+# Those of the session's thread, which looks around now and then, are among them. Without 64-byte stores a write is one.
 python3 -c 'import json, sys
-assert json.load(open(sys.argv[1]))["results"][0]["system_calls_per_operation"] < 0.1' "$work/perf" ||
-    fail "writes make system calls: $(<"$work/perf")"
+per_write = 0 if " avx512f " in open("/proc/cpuinfo").read() else 1
+assert per_write <= json.load(open(sys.argv[1]))["results"][0]["system_calls_per_operation"] < per_write + 0.1' "$work/perf" ||
+    fail "writes make other system calls than they should: $(<"$work/perf")"
 address=$over_tcp
 
 say "over an emulated link"

@@ -61,6 +61,7 @@ void DirectGate::add_to(Statistics& statistics) const {
         }
         statistics.bytes_read += place.bytes_read.load(std::memory_order_relaxed);
         statistics.bytes_written += place.bytes_written.load(std::memory_order_relaxed);
+        statistics.system_calls += place.system_calls.load(std::memory_order_relaxed);
     }
 }
 

@@ -21,6 +21,7 @@ class DirectGate {
         std::atomic<uint64_t> operations[6]{};
         std::atomic<uint64_t> bytes_read{0};
         std::atomic<uint64_t> bytes_written{0};
+        std::atomic<uint64_t> system_calls{0};
     };
     static void add(std::atomic<uint64_t>& counter, uint64_t by) {
         counter.store(counter.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);

@@ -142,11 +142,18 @@ bool ShmMemory::read(DirectGate::Place& place, const Operation& operation) {
 
 bool ShmMemory::write(DirectGate::Place& place, const Operation& operation) {
     uint64_t length_bytes = 0;
-    if (operation.space != AddressSpace::data || !data_.is_writable() || !can_copy_units() ||
+    const UnitCopy way = unit_copy();
+    if (operation.space != AddressSpace::data || !data_.is_writable() || way == UnitCopy::none ||
         !find_length(operation, data_, length_bytes)) {
         return false;
     }
-    copy_units(data_.data() + operation.offset_bytes, operation.buffers, operation.buffer_count);
+    if (way == UnitCopy::by_kernel) {
+        DirectGate::add(place.system_calls, 1);
+    }
+    if (!copy_units(way, data_.data() + operation.offset_bytes, operation.buffers,
+                    operation.buffer_count)) {
+        return false;  // a request writes the same once more
+    }
     DirectGate::count_change(place);
     DirectGate::add(place.bytes_written, length_bytes);
     return true;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // Remote memory of a server on this host: its memory is mapped here, and an operation is a copy or an
-// instruction within submit(), without a system call and without the server. docs/remote.md, "shm", says how it
+// instruction within submit(), without a system call (but for writes on some processors, unit_copy.h) and without the server. docs/remote.md, "shm", says how it
 // is taken away again.
 //
 // A session on a Unix socket goes with it (a TcpMemory): it opens, keeps and closes the session, flushes, and
 // carries out as requests whatever cannot be done here: changes of the control space, what is beyond the
-// mapping, what must follow something that is still on its way there, everything while the server is away, and
-// writes on processors that cannot make them whole (unit_copy.h). So errors have one place, too.
+// mapping, what must follow something that is still on its way there, and everything while the server is away. So
+// errors have one place, too.
 #pragma once
 
 #include <memory>

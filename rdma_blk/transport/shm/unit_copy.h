@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // Copies into memory that outlives this process, in units that are whole whenever it ends. A process that is
-// killed stops between two instructions, so a unit must be written by one: 64 bytes by a 64-byte
-// store. No other instruction will do; a `rep movsb` can stop anywhere.
+// killed stops between two instructions, so a unit must be written by one: by a 64-byte store, where the processor has
+// such (AVX-512), or by a system call, since the kernel ends no process within a copy. No other instruction will do;
+// a `rep movsb` of a program's own can stop anywhere.
 #pragma once
 
 #include <cstddef>
@@ -11,15 +12,22 @@
 namespace tiffin::rdma_blk {
 
 inline constexpr size_t kCopyUnitBytes = 64;
-// From here on the caches are left out: who writes that much does not read it at once, nor write it again.
-inline constexpr size_t kStreamedBytes = size_t{16} * 1024;
 
-// Whether this processor has such stores.
-bool can_copy_units();
+enum class UnitCopy {
+    none,          // neither is to be had
+    by_processor,  // 64-byte stores; from kStreamedBytes on (streamed_copy.h) such as go by the caches
+    by_kernel,     // process_vm_writev() from this process to itself: one system call
+};
+
+// The best that this machine has. Constant.
+UnitCopy unit_copy();
 
 // Copies the pieces, one behind the other, to `destination`: each aligned unit that they cover in whole is
-// stored by one instruction, those at the ends that they do not are copied in any way. Precondition:
-// can_copy_units().
-void copy_units(unsigned char* destination, const vfs::IoVector* pieces, size_t piece_count);
+// written at once, those at the ends that they do not are copied in any way. False: the kernel did not, and what is
+// written of it is undefined. Preconditions: `way` is not none and the machine has it; at most IOV_MAX pieces; the
+// memory of both is there to stay (what has been swapped out while a copy of the kernel's has begun, of a process that is
+// killed before it comes back, may leave a unit torn).
+[[nodiscard]] bool copy_units(UnitCopy way, unsigned char* destination, const vfs::IoVector* pieces,
+                              size_t piece_count);
 
 }  // namespace tiffin::rdma_blk

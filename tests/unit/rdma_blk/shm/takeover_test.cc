@@ -38,8 +38,9 @@ bool read_all(int descriptor, void* data, size_t size) {
 class ShmTakeoverTest : public ShmFixture {
   protected:
     void SetUp() override {
-        if (!can_copy_units()) {
-            GTEST_SKIP() << "not run: this processor has no 64-byte stores, so writes are requests";
+        if (unit_copy() == UnitCopy::none) {
+            GTEST_SKIP()
+                << "not run: neither 64-byte stores nor process_vm_writev(): writes are requests";
         }
         ShmFixture::SetUp();
         // Before there are threads, since it makes a process.
