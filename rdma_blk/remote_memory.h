@@ -202,8 +202,8 @@ struct Statistics {
     uint32_t round_trip_us = 0;  // of the network, smoothed; 0: not measured
 };
 
-// What programs give who says nothing of busy_poll_us: longer than an answer takes on a fast network, shorter than two
-// sleeps and wake-ups.
+// Longer than an answer takes on a fast network; where waking a thread takes long, more is better, which programs measure
+// (fuse/host/wake_cost.h).
 inline constexpr uint32_t kDefaultBusyPollUs = 50;
 
 // How to open a region; the address and the choice of transport come with the transport's own open

@@ -16,6 +16,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,7 +37,7 @@ struct RemoteVolumeAddress {
     uint64_t stripe_bytes = 0;  // 0: as the volume was made
     std::string key_file;       // absolute; empty: the usual place
     uint64_t timeout_s = kDefaultRemoteTimeoutSeconds;
-    uint32_t busy_poll_us = rdma_blk::kDefaultBusyPollUs;
+    std::optional<uint32_t> busy_poll_us;  // absent: default_busy_poll_us()
     bool encrypt = false;
 };
 

@@ -12,6 +12,7 @@
 #include "fuse/host/mount_table.h"
 #include "fuse/host/size_text.h"
 #include "fuse/host/volume_key.h"
+#include "fuse/host/wake_cost.h"
 
 namespace tiffin::fuse {
 namespace {
@@ -62,7 +63,7 @@ struct Session {
         options.volume_name = address.volume.c_str();
         options.holder_text = holder_text.c_str();
         options.encrypt = address.encrypt;
-        options.busy_poll_us = address.busy_poll_us;
+        options.busy_poll_us = address.busy_poll_us.value_or(default_busy_poll_us());
         options.reconnect_timeout_ms = static_cast<uint32_t>(address.timeout_s * 1000);
     }
     Session(const Session&) = delete;

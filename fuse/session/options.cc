@@ -3,6 +3,7 @@
 
 #include <charconv>
 
+#include "fuse/host/processor_latency.h"
 #include "fuse/host/size_text.h"
 
 namespace tiffin::fuse {
@@ -73,6 +74,14 @@ std::optional<Problem> set_busy_poll(std::string_view value, MountOptions& optio
     std::optional<Problem> problem =
         parse_number("busy_poll_us (microseconds)", value, 0, kMaxBusyPollUs, number);
     options.busy_poll_us = static_cast<uint32_t>(number);
+    return problem;
+}
+
+std::optional<Problem> set_cpu_latency(std::string_view value, MountOptions& options) {
+    uint64_t number = 0;
+    std::optional<Problem> problem =
+        parse_number("cpu_latency_us (microseconds)", value, 0, kMaxProcessorLatencyUs, number);
+    options.cpu_latency_us = static_cast<uint32_t>(number);
     return problem;
 }
 
@@ -183,6 +192,8 @@ constexpr Setting kSettings[] = {
     {"max_threads", set_max_threads, "N", "threads that serve requests, at most"},
     {"busy_poll_us", set_busy_poll, "N",
      "how long a thread asks for the next request before it sleeps"},
+    {"cpu_latency_us", set_cpu_latency, "N",
+     "while requests come, idle processors wake up within this time (0: they do not sleep)"},
     {"fsname", set_source, "NAME", "what df and /proc/mounts show instead of the device"},
     {"log", set_log, "PATH", "append messages to this file instead of the system's log"},
 };

@@ -35,9 +35,10 @@ struct MountOptions {
     bool force = false;          // take a remote volume from whoever writes it
     bool says_ro_or_rw = false;  // for a remount: else that stays as it is
     uint32_t max_threads = kDefaultMaxThreads;
-    uint32_t busy_poll_us = kDefaultBusyPollUs;
-    std::string source;    // fsname=: what /proc/mounts shows; empty: the device
-    std::string log_path;  // log=: empty: the system's log
+    std::optional<uint32_t> busy_poll_us;    // absent: default_busy_poll_us()
+    std::optional<uint32_t> cpu_latency_us;  // absent: the kernel is asked for nothing
+    std::string source;                      // fsname=: what /proc/mounts shows; empty: the device
+    std::string log_path;                    // log=: empty: the system's log
 };
 
 enum class UnknownOptions : uint8_t { refuse, skip };

@@ -51,6 +51,8 @@ constexpr FixedOption kFixedOptions[] = {
      [](const Options& a, const Options& b) { return a.max_threads == b.max_threads; }},
     {"busy_poll_us",
      [](const Options& a, const Options& b) { return a.busy_poll_us == b.busy_poll_us; }},
+    {"cpu_latency_us",
+     [](const Options& a, const Options& b) { return a.cpu_latency_us == b.cpu_latency_us; }},
     {"fsname", [](const Options& a, const Options& b) { return a.source == b.source; }},
     {"log", [](const Options& a, const Options& b) { return a.log_path == b.log_path; }},
 };

@@ -86,13 +86,31 @@ std::optional<Problem> Session::attach() {
         session_,
         RequestLoopOptions{options_.max_threads, options_.busy_poll_us, options_.io_uring});
     mounts_.remember(fuse_session_fd(session_), options_.mount_point);
+    ask_for_latency();
     if (!page_flusher_.start(session_)) {
         return Problem{"cannot start a thread: raise the limit of processes", Error::eagain};
     }
     return std::nullopt;
 }
 
+// Without it the session only waits longer.
+void Session::ask_for_latency() {
+    if (!options_.cpu_latency_us) {
+        return;
+    }
+    const Result<void> asked = latency_.start(*options_.cpu_latency_us, [this] {
+        const RequestLoop::Counters counters = loop_->counters();
+        return counters.met_awake + counters.slept;
+    });
+    if (!asked.ok()) {
+        const std::string text = "cpu_latency_us has no effect: /dev/cpu_dma_latency: " +
+                                 system_error_text(errno_value(asked.error()));
+        host::log(host::LogLevel::warning, text.c_str());
+    }
+}
+
 Session::~Session() {
+    latency_.stop();
     if (attached_) {
         leave();
     }
@@ -232,6 +250,7 @@ std::string Session::status() const {
     text += "uptime: " + std::to_string(uptime_s) + " s\n";
     text += "threads at most: " + std::to_string(options_.max_threads) + "\n";
     const RequestLoop::Counters counters = loop_->counters();
+    text += "polling, us: " + std::to_string(options_.busy_poll_us) + "\n";
     text += "requests met while polling: " + std::to_string(counters.met_awake) + "\n";
     text += "requests slept for: " + std::to_string(counters.slept) + "\n";
     text += "libfuse: " + std::string(fuse_pkgversion()) + "\n";

@@ -21,6 +21,8 @@
 #include "fs/vfs/file_system.h"
 #include "fs/vfs/host.h"
 #include "fuse/host/problem.h"
+#include "fuse/host/processor_latency.h"
+#include "fuse/host/wake_cost.h"
 #include "fuse/session/own_mounts.h"
 #include "fuse/session/page_flusher.h"
 #include "fuse/session/request_loop.h"
@@ -42,7 +44,9 @@ struct SessionOptions {
     // Upper bound of threads that serve requests; they are started as they are needed.
     uint32_t max_threads = kDefaultMaxThreads;
     // How long a thread that has answered a request asks for the next before it sleeps; 0: not at all.
-    uint32_t busy_poll_us = kDefaultBusyPollUs;
+    uint32_t busy_poll_us = kLeastDefaultBusyPollUs;
+    // While requests come, idle processors wake up within this time; absent: nothing is asked of the kernel.
+    std::optional<uint32_t> cpu_latency_us;
     // Ask for FUSE-over-io_uring; without it where the kernel or libfuse lacks it.
     bool io_uring = false;
     // Each change of a directory is durable before it is answered (-o dirsync).
@@ -130,6 +134,7 @@ class Session {
   private:
     Session(vfs::FileSystem& file_system, SessionOptions options);
     std::optional<Problem> attach();
+    void ask_for_latency();
     void leave();
 
     vfs::FileSystem& file_system_;
@@ -145,6 +150,7 @@ class Session {
     bool attached_ = false;
     OwnMounts mounts_;
     std::unique_ptr<RequestLoop> loop_;
+    ProcessorLatency latency_;  // asks the loop
 
     // Written by initialise() before any other request can arrive.
     bool skips_open_ = false;

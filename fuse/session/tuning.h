@@ -30,10 +30,6 @@ inline constexpr uint32_t kMaxDirtyPercent = 40;
 // Idle ones cost little.
 inline constexpr uint32_t kDefaultMaxThreads = 16;
 
-// How long a thread asks for the next request before it sleeps. About what a sleep and its end cost, so
-// that asking in vain costs at most as much again. docs/performance.md has measurements.
-inline constexpr uint32_t kDefaultBusyPollUs = 50;
-
 // One copy_file_range request is answered after this many bytes, so that it never blocks for long;
 // the kernel's caller goes on with the rest.
 inline constexpr uint64_t kMaxCopyBytes = uint64_t{128} << 20;

@@ -201,6 +201,8 @@ void read_key(Reader& reader, const std::string& key, const toml::node& node, Co
         reader.number(node, key, c.max_connections, 1, 16384);
     } else if (key == "busy_poll_us") {
         reader.number(node, key, c.busy_poll_us, 0, BusyPoll::kMaxUs);
+    } else if (key == "cpu_latency_us") {
+        reader.number(node, key, c.cpu_latency_us.emplace(), 0, kMaxCpuLatencyUs);
     } else if (key == "max_sessions") {
         reader.number(node, key, c.max_sessions, 1, 4096);
     } else if (key == "slots") {
@@ -333,6 +335,7 @@ Configuration reloaded_configuration(const Configuration& running, Configuration
     fresh.listen = running.listen;
     fresh.threads = running.threads;
     fresh.busy_poll_us = running.busy_poll_us;
+    fresh.cpu_latency_us = running.cpu_latency_us;
     fresh.state_directory = running.state_directory;
     fresh.runtime_directory = running.runtime_directory;
     fresh.metrics = running.metrics;
@@ -350,6 +353,7 @@ bool needs_restart_of_volumes(const Configuration& running, const Configuration&
 bool needs_restart(const Configuration& running, const Configuration& fresh) {
     return fresh.listen != running.listen || fresh.threads != running.threads ||
            fresh.busy_poll_us != running.busy_poll_us ||
+           fresh.cpu_latency_us != running.cpu_latency_us ||
            fresh.state_directory != running.state_directory ||
            fresh.runtime_directory != running.runtime_directory || fresh.metrics != running.metrics;
 }

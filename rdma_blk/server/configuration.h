@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,8 @@
 #include "rdma_blk/server/memory_region.h"
 
 namespace tiffin::rdma_blk {
+
+inline constexpr uint32_t kMaxCpuLatencyUs = 10'000;
 
 struct ListenAddress {
     std::string host;  // numeric, without brackets
@@ -29,7 +32,8 @@ struct Configuration {
     std::vector<ListenAddress> listen = {{"::", 4847}};
     uint32_t threads = 2;
     uint32_t busy_poll_us = kDefaultBusyPollUs;
-    uint64_t memory_limit_bytes = 0;  // 0: half of the machine's
+    std::optional<uint32_t> cpu_latency_us;  // absent: the kernel is asked for nothing
+    uint64_t memory_limit_bytes = 0;         // 0: half of the machine's
     Wish huge_pages = Wish::try_it;
     Wish lock_memory = Wish::try_it;
     uint32_t max_connections = 1024;
@@ -58,7 +62,7 @@ bool parse_configuration(const std::string& text, const std::string& file,
                          Configuration& configuration, std::string& problem);
 
 // What a running server does with a configuration that it reads again: `fresh`, but for what changes with a
-// restart only (listen, threads, busy_poll_us, directories, metrics).
+// restart only (listen, threads, busy_poll_us, cpu_latency_us, directories, metrics).
 Configuration reloaded_configuration(const Configuration& running, Configuration fresh);
 // Whether that leaves something of `fresh` out.
 bool needs_restart(const Configuration& running, const Configuration& fresh);

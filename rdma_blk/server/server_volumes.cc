@@ -176,8 +176,8 @@ void Server::reload(const Configuration& configuration) {
         MutexLock lock(configuration_mutex_);
         if (needs_restart(configuration_, configuration)) {
             host::log(host::LogLevel::warning,
-                      "listen, threads, busy_poll_us, directories and metrics change with a "
-                      "restart only");
+                      "listen, threads, busy_poll_us, cpu_latency_us, directories and metrics "
+                      "change with a restart only");
         }
         if (needs_restart_of_volumes(configuration_, configuration)) {
             host::log(host::LogLevel::warning,

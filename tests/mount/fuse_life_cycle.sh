@@ -50,6 +50,35 @@ requests_met_polling() {
 # With one processor nobody polls.
 [[ $(nproc) -eq 1 || $(requests_met_polling 1000) -gt 100 ]] || fail "threads do not poll"
 
+# What the kernel has been asked for, by all that ask: 2000 s when nobody does.
+wished_latency() {
+    python3 -c 'import struct; print(struct.unpack("i", open("/dev/cpu_dma_latency", "rb").read(4))[0])'
+}
+no_wish=2000000000
+nobody_wishes() { [[ $(wished_latency) == "$no_wish" ]]; }
+# Asks for things until the wish is there, which is not before the next look at how many requests there were.
+asks_until_wished() {
+    python3 - "$mount_point" <<'END'
+import os, struct, sys, time
+end = time.monotonic() + 60
+while struct.unpack("i", open("/dev/cpu_dma_latency", "rb").read(4))[0] != 3:
+    assert time.monotonic() < end, "no wish"
+    for i in range(1000):
+        os.statvfs(sys.argv[1])
+END
+}
+if [[ -w /dev/cpu_dma_latency ]] && nobody_wishes; then
+    mount_it -o cpu_latency_us=3
+    nobody_wishes || fail "it asks for latency while nothing is asked of it"
+    asks_until_wished || fail "it does not ask for latency while requests come"
+    wait_until nobody_wishes
+    asks_until_wished || fail "it does not ask for latency a second time"
+    unmount_it
+    wait_until nobody_wishes
+else
+    echo "cpu_latency_us: not tried, as /dev/cpu_dma_latency cannot be written or somebody else asks for something"
+fi
+
 # ---- Signals -------------------------------------------------------------------------------------
 for signal in TERM INT HUP; do
     mount_it -o log="$work/log"

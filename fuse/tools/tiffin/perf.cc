@@ -16,6 +16,7 @@
 #include <nlohmann/json.hpp>
 
 #include "fuse/host/remote_address.h"
+#include "fuse/host/wake_cost.h"
 #include "rdma_blk/wire/format.h"
 
 namespace tiffin::fuse {
@@ -127,12 +128,12 @@ std::optional<Problem> add_baselines(const PerfOptions& options, std::vector<Per
         return std::nullopt;
     }
     std::vector<uint32_t> ways{0};  // of waiting
-    if (address->busy_poll_us != 0) {
-        ways.push_back(address->busy_poll_us);
+    const uint32_t busy_poll_us = address->busy_poll_us.value_or(default_busy_poll_us());
+    if (busy_poll_us != 0) {
+        ways.push_back(busy_poll_us);
     }
-    for (const uint32_t busy_poll_us : ways) {
-        OrProblem<PerfResult> datagrams =
-            measure_datagrams(options, exchange, host, port, busy_poll_us);
+    for (const uint32_t way : ways) {
+        OrProblem<PerfResult> datagrams = measure_datagrams(options, exchange, host, port, way);
         if (!datagrams.ok()) {
             return datagrams.problem();
         }

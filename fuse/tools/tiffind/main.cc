@@ -14,6 +14,8 @@
 #include <sstream>
 
 #include "fuse/host/log_sink.h"
+#include "fuse/host/processor_latency.h"
+#include "fuse/host/wake_cost.h"
 #include "fuse/tools/common/tool.h"
 #include "rdma_blk/server/administration.h"
 #include "rdma_blk/server/keeper.h"
@@ -37,6 +39,7 @@ struct Arguments {
 // Reads the file; that the default one does not exist is no mistake.
 bool read_configuration(const std::string& file, Configuration& configuration,
                         std::string& problem) {
+    configuration.busy_poll_us = default_busy_poll_us();  // unless it says something else
     std::ifstream stream(file, std::ios::binary);
     if (!stream) {
         if (file == kDefaultFile && errno == ENOENT) {
@@ -88,6 +91,26 @@ Configuration read_again(const std::string& file, const Configuration& first) {
     return rdma_blk::reloaded_configuration(first, fresh);
 }
 
+static_assert(rdma_blk::kMaxCpuLatencyUs == kMaxProcessorLatencyUs);
+
+// Without it requests only wait longer.
+void ask_for_latency(ProcessorLatency& latency, rdma_blk::Server& server,
+                     const Configuration& configuration) {
+    if (!configuration.cpu_latency_us) {
+        return;
+    }
+    // Near enough to requests: several that come together are one.
+    const Result<void> asked = latency.start(*configuration.cpu_latency_us, [&server] {
+        return server.counters().receive_calls.load(std::memory_order_relaxed);
+    });
+    if (!asked.ok()) {
+        const std::string text =
+            std::string("cpu_latency_us has no effect: /dev/cpu_dma_latency: ") +
+            std::strerror(errno_value(asked.error()));
+        host::log(host::LogLevel::warning, text.c_str());
+    }
+}
+
 int serve(const Arguments& arguments, const Configuration& configuration,
           rdma_blk::MemoryKeeper& keeper) {
     sigset_t signals;
@@ -122,6 +145,8 @@ int serve(const Arguments& arguments, const Configuration& configuration,
             host::log(host::LogLevel::error, problem.c_str());
         }
     }
+    ProcessorLatency latency;
+    ask_for_latency(latency, server, configuration);
     keeper.server_is_ready();
     host::log(host::LogLevel::info, "ready");
     int signal = 0;
@@ -129,6 +154,7 @@ int serve(const Arguments& arguments, const Configuration& configuration,
         reload(server, arguments.file);
     }
     host::log(host::LogLevel::info, "stopping");
+    latency.stop();
     metrics.reset();
     administration.stop();
     server.stop();

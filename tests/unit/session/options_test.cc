@@ -39,12 +39,14 @@ TEST(MountOptions, NothingIsTheDefault) {
     EXPECT_EQ(options.file_system.access_times, AccessTimeUpdates::relative);
     EXPECT_FALSE(options.file_system.cache_bytes.has_value());
     EXPECT_EQ(options.max_threads, kDefaultMaxThreads);
-    EXPECT_EQ(options.busy_poll_us, kDefaultBusyPollUs);
+    EXPECT_FALSE(options.busy_poll_us.has_value());
+    EXPECT_FALSE(options.cpu_latency_us.has_value());
 }
 
 TEST(MountOptions, OfTheFileSystem) {
     MountOptions options = parsed(
-        "ro,noatime,sync,cache=64M,commit=3,errors=continue,max_threads=5,busy_poll_us=7,"
+        "ro,noatime,sync,cache=64M,commit=3,errors=continue,max_threads=5,busy_poll_us=7,cpu_"
+        "latency_us=20,"
         "strict_flags,write_through");
     EXPECT_TRUE(options.file_system.read_only);
     EXPECT_TRUE(options.file_system.synchronous);
@@ -55,6 +57,7 @@ TEST(MountOptions, OfTheFileSystem) {
     EXPECT_EQ(options.max_threads, 5U);
     EXPECT_TRUE(options.write_through);
     EXPECT_EQ(options.busy_poll_us, 7U);
+    EXPECT_EQ(options.cpu_latency_us, 20U);
     EXPECT_TRUE(options.strict_flags);
 }
 
@@ -104,6 +107,7 @@ TEST(MountOptions, MistakesAreNamed) {
     EXPECT_THAT(problem_with("commit=99999999999999999999"), HasSubstr("from 0 to 86400"));
     EXPECT_THAT(problem_with("max_threads=1"), HasSubstr("from 2 to 1024"));
     EXPECT_THAT(problem_with("busy_poll_us=1001"), HasSubstr("from 0 to 1000"));
+    EXPECT_THAT(problem_with("cpu_latency_us=10001"), HasSubstr("from 0 to 10000"));
     EXPECT_THAT(problem_with("errors=panic"), HasSubstr("\"panic\""));
     EXPECT_THAT(problem_with("log="), HasSubstr("path"));
 }
@@ -123,8 +127,8 @@ TEST(MountOptions, OthersMayNotHaveEverything) {
 
 TEST(MountOptions, HelpNamesEveryOptionWithAValue) {
     std::string help = mount_options_help();
-    for (const char* name :
-         {"cache=SIZE", "commit=SECONDS", "max_threads=N", "busy_poll_us=N", "log=PATH", "ro "}) {
+    for (const char* name : {"cache=SIZE", "commit=SECONDS", "max_threads=N", "busy_poll_us=N",
+                             "cpu_latency_us=N", "log=PATH", "ro "}) {
         EXPECT_THAT(help, HasSubstr(name));
     }
 }

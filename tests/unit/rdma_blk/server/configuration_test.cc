@@ -30,6 +30,7 @@ max_connections = 16384
 max_sessions = 4096
 slots = 1024
 busy_poll_us = 1000
+cpu_latency_us = 0
 staging_bytes = "2M"
 send_buffer_bytes = 65536
 handshake_timeout_ms = 100
@@ -60,6 +61,7 @@ words_bytes = 8192
     EXPECT_EQ(c.lock_memory, Wish::require);
     EXPECT_EQ(c.slots, 1024);
     EXPECT_EQ(c.busy_poll_us, 1000U);
+    EXPECT_EQ(c.cpu_latency_us, 0U);
     EXPECT_FALSE(c.shm_kills);
     EXPECT_EQ(c.sdr_port, 65535);
     EXPECT_EQ(c.max_sdr_sessions, 0U);

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// What it costs here to wake a thread on another processor: from 5 to more than 100 microseconds there and back, in
+// virtual machines most, where an idle processor is taken back by the hypervisor.
+#pragma once
+
+#include <cstdint>
+
+namespace tiffin::fuse {
+
+inline constexpr uint32_t kLeastDefaultBusyPollUs = 50;
+inline constexpr uint32_t kMostDefaultBusyPollUs = 200;
+
+// How long to look for what is expected before sleeping, for who says nothing of it: what two threads take that wake each
+// other to and fro, twice, between the bounds above. Whoever looks in vain thus wastes about what sleeping costs, and two
+// that wait for each other find back to looking after they have slept once. Measured at the first call, in some milliseconds;
+// the same ever after.
+uint32_t default_busy_poll_us();
+
+// The choice from one measurement.
+uint32_t busy_poll_us_for(uint64_t wake_round_trip_ns);
+
+}  // namespace tiffin::fuse
