@@ -30,7 +30,7 @@ if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT TIFFIN_SANITIZE)
     tiffin_full_check(libfuzzer 1800 scripts/fuzz --runs 50000)
     # Emulated: most of the time goes into building the module, the rest into booting.
     tiffin_full_check(vm.core_in_kernel 900 tests/vm/run)
-    if(ibverbs_FOUND)
+    if(TIFFIN_RDMA AND ibverbs_FOUND)
         tiffin_full_check(vm.rdma 1800 tests/vm/rdma "${PROJECT_BINARY_DIR}")
     endif()
 endif()

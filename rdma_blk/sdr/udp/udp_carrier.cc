@@ -2,8 +2,6 @@
 // The threads of a UDP carrier: each receives on its socket, hands over, sends, sleeps.
 #include "rdma_blk/sdr/udp/udp_carrier.h"
 
-#include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -13,50 +11,50 @@
 #include <new>
 
 #include "rdma_blk/sdr/udp/udp_channel.h"
+#include "rdma_blk/sdr/wake_event.h"
+#include "rdma_blk/sdr/watched_mutex.h"
 
 namespace tiffin::rdma_blk::sdr {
 namespace {
 
-// A thread that nothing wakes looks around this often; bounds the time of a stop.
-constexpr uint64_t kLongestSleepNs = 100'000'000;
 // An endpoint that wants to send while its channel may not: feedback wakes the thread, or this time passes.
 constexpr uint64_t kBlockedRetryNs = 1'000'000;
 
 class Carrier final : public UdpCarrier {
   public:
     Carrier(Endpoint& endpoint, const UdpOptions& options)
-        : endpoint_(endpoint), options_(options), mutex_(host::LockClass::leaf) {}
+        : endpoint_(endpoint), options_(options) {}
     ~Carrier() override { stop(); }
 
     Result<void> open();
     UdpInfo info_get() const override;
     Result<void> start(const UdpInfo& peer) override;
-    host::Mutex& mutex() override RETURN_CAPABILITY(mutex_) { return mutex_; }
+    host::Mutex& mutex() override RETURN_CAPABILITY(watched_.mutex) { return watched_.mutex; }
     void kick() override;
-    uint64_t wait(uint64_t seen, uint64_t timeout_us) override EXCLUDES(mutex_);
-    UdpStatistics statistics() override EXCLUDES(mutex_);
+    uint64_t wait(uint64_t seen, uint64_t timeout_us) override EXCLUDES(watched_.mutex) {
+        return watched_.wait(seen, timeout_us);
+    }
+    UdpStatistics statistics() override EXCLUDES(watched_.mutex);
 
   private:
     struct Worker {
         Carrier* carrier = nullptr;
         uint16_t index = 0;
-        int wake = -1;           // eventfd
+        WakeEvent wake;
         bool is_kicked = false;  // by it
         std::unique_ptr<UdpChannel> channel;
         host::Thread thread;
     };
 
     static void run(void* argument);
-    void work(Worker& worker) EXCLUDES(mutex_);
-    uint64_t serve(Worker& worker) EXCLUDES(mutex_);
+    void work(Worker& worker) EXCLUDES(watched_.mutex);
+    uint64_t serve(Worker& worker) EXCLUDES(watched_.mutex);
     void stop();
 
     Endpoint& endpoint_;
     UdpOptions options_;
     uint32_t connection_id_ = 0;
-    host::Mutex mutex_;  // the endpoint, and what channels do with it
-    host::Condition changed_;
-    uint64_t changes_ GUARDED_BY(mutex_) = 0;
+    WatchedMutex watched_;  // the endpoint, and what channels do with it
     std::atomic<bool> stopping_{false};
     Worker workers_[kMaxChannels];
 };
@@ -67,10 +65,7 @@ Result<void> Carrier::open() {
         Worker& worker = workers_[index];
         worker.carrier = this;
         worker.index = index;
-        worker.wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-        if (worker.wake < 0) {
-            return static_cast<Error>(errno);
-        }
+        TRY(worker.wake.open());
         worker.channel.reset(new (std::nothrow) UdpChannel(options_, index, connection_id_));
         if (worker.channel == nullptr) {
             return Error::enomem;
@@ -115,39 +110,22 @@ void Carrier::stop() {
         if (worker.thread.running()) {
             worker.thread.join();
         }
-        if (worker.wake >= 0) {
-            close(worker.wake);
-        }
     }
 }
 
 void Carrier::kick() {
-    const uint64_t one = 1;
     for (uint16_t index = 0; index < options_.channel_count; index++) {
-        if (workers_[index].wake >= 0) {
-            // Fails only when the counter is full, and then the thread is awake anyway.
-            (void)!write(workers_[index].wake, &one, sizeof(one));
-        }
+        workers_[index].wake.kick();
     }
-}
-
-uint64_t Carrier::wait(uint64_t seen, uint64_t timeout_us) {
-    mutex_.lock();
-    if (changes_ == seen) {
-        (void)changed_.wait_for(mutex_, timeout_us);
-    }
-    const uint64_t now_seen = changes_;
-    mutex_.unlock();
-    return now_seen;
 }
 
 UdpStatistics Carrier::statistics() {
     UdpStatistics sum;
-    mutex_.lock();
+    watched_.mutex.lock();
     for (uint16_t index = 0; index < options_.channel_count; index++) {
         workers_[index].channel->add_statistics(sum);
     }
-    mutex_.unlock();
+    watched_.mutex.unlock();
     return sum;
 }
 
@@ -159,17 +137,8 @@ void Carrier::run(void* argument) {
 void Carrier::work(Worker& worker) {
     while (!stopping_.load(std::memory_order_acquire)) {
         const uint64_t next_ns = serve(worker);
-        const uint64_t now_ns = host::monotonic_ns();
-        if (next_ns <= now_ns) {
-            continue;
-        }
-        const uint64_t sleep_ns = std::min(next_ns - now_ns, kLongestSleepNs);
-        const timespec sleep{0, static_cast<long>(sleep_ns)};
-        pollfd waits[2] = {{worker.channel->socket(), POLLIN, 0}, {worker.wake, POLLIN, 0}};
-        (void)ppoll(waits, 2, &sleep, nullptr);
-        if ((waits[1].revents & POLLIN) != 0) {
-            uint64_t count = 0;
-            (void)!read(worker.wake, &count, sizeof(count));
+        if (next_ns > host::monotonic_ns() &&
+            worker.wake.sleep(worker.channel->socket(), next_ns)) {
             worker.is_kicked = true;
         }
     }
@@ -180,7 +149,7 @@ uint64_t Carrier::serve(Worker& worker) {
     UdpChannel& channel = *worker.channel;
     uint64_t now_ns = host::monotonic_ns();
     bool has_more = channel.receive(now_ns);
-    mutex_.lock();
+    watched_.mutex.lock();
     now_ns = host::monotonic_ns();
     bool has_changed = channel.deliver(now_ns, endpoint_) || worker.is_kicked;
     worker.is_kicked = false;
@@ -198,10 +167,9 @@ uint64_t Carrier::serve(Worker& worker) {
                       : now_ns + kBlockedRetryNs;  // the window opens by feedback
     }
     if (has_changed) {
-        changes_++;
-        changed_.notify_all();
+        watched_.note_change();
     }
-    mutex_.unlock();
+    watched_.mutex.unlock();
     return has_more ? 0 : next_ns;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // One socket of a UDP carrier, with its numbers, its window and its buffers. Used by its own thread; what touches
-// the endpoint is called with the carrier's mutex held.
+// the endpoint is called with the carrier's mutex held. Its parts: udp_channel_receive.cc, udp_channel_scatter.cc,
+// udp_channel_send.cc, udp_channel_reports.cc.
 #pragma once
 
 #include <netinet/in.h>
@@ -68,6 +69,8 @@ class UdpChannel final : public PacketChannel {
     // What one receive_to() takes: headers apart, payloads where they are expected.
     struct Scatter;
     static constexpr size_t kBufferBytes = 65536;
+    // What a datagram of data has beside its packet.
+    static constexpr uint32_t kDataDatagramBytes = sizeof(DatagramHeader) + sizeof(DataHeader);
     // What recvmmsg() is given: buffers_, and room for the length of segments.
     struct ReceiveCall {
         static constexpr size_t kControlBytes = CMSG_SPACE(sizeof(int));

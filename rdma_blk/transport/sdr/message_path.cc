@@ -284,7 +284,7 @@ Result<uint64_t> MessagePath::send_gathered(uint64_t now_ns, size_t head_bytes,
     const uint32_t slot = free_sends_.back();
     sdr::GatherList& list = gathered_[slot];
     unsigned char* const begin = begin_message();
-    list = {ByteSpan(begin, head_bytes), pieces, piece_count};
+    list = sdr::GatherList(ByteSpan(begin, head_bytes), pieces, piece_count);
     const uint64_t size_bytes = list.size_bytes();
     if (size_bytes > wire::kDatagramMessageBytes) {
         return Error::einval;

@@ -2,16 +2,13 @@
 // The thread of a UC carrier: takes what has completed, hands over, sends, sleeps.
 #include "rdma_blk/transport/uc/uc_carrier.h"
 
-#include <poll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <new>
 #include <utility>
 
+#include "rdma_blk/sdr/wake_event.h"
+#include "rdma_blk/sdr/watched_mutex.h"
 #include "rdma_blk/transport/uc/uc_channel.h"
 
 namespace tiffin::rdma_blk {
@@ -19,27 +16,24 @@ namespace {
 
 // What is taken before anything is sent: each time as much as the channel takes at once.
 constexpr int kTurnTakes = 4;
-// A thread that nothing wakes looks around this often; bounds the time of a stop.
-constexpr uint64_t kLongestSleepNs = 100'000'000;
 // An endpoint that wants to send and may not: a completion or feedback wakes the thread, or this time passes.
 constexpr uint64_t kBlockedRetryNs = 1'000'000;
 
 class Carrier final : public UcCarrier {
   public:
     Carrier(sdr::Endpoint& endpoint, std::unique_ptr<UcChannel> channel)
-        : endpoint_(endpoint),
-          info_(channel->info_get()),
-          mutex_(host::LockClass::leaf),
-          channel_(std::move(channel)) {}
+        : endpoint_(endpoint), info_(channel->info_get()), channel_(std::move(channel)) {}
     ~Carrier() override;
 
-    Result<void> open();
+    Result<void> open() { return wake_.open(); }
     UcInfo info_get() const override { return info_; }
-    Result<void> start(const UcInfo& peer) override EXCLUDES(mutex_);
-    host::Mutex& mutex() override RETURN_CAPABILITY(mutex_) { return mutex_; }
-    void kick() override;
-    uint64_t wait(uint64_t seen, uint64_t timeout_us) override EXCLUDES(mutex_);
-    UcStatistics statistics() override EXCLUDES(mutex_);
+    Result<void> start(const UcInfo& peer) override EXCLUDES(watched_.mutex);
+    host::Mutex& mutex() override RETURN_CAPABILITY(watched_.mutex) { return watched_.mutex; }
+    void kick() override { wake_.kick(); }
+    uint64_t wait(uint64_t seen, uint64_t timeout_us) override EXCLUDES(watched_.mutex) {
+        return watched_.wait(seen, timeout_us);
+    }
+    UcStatistics statistics() override EXCLUDES(watched_.mutex);
 
   private:
     struct Turn {
@@ -48,21 +42,18 @@ class Carrier final : public UcCarrier {
     };
 
     static void run(void* argument);
-    void work() EXCLUDES(mutex_);
-    void sleep(uint64_t next_ns);
-    Turn serve() EXCLUDES(mutex_);
-    uint64_t next_time_ns(uint64_t now_ns) const REQUIRES(mutex_);
+    void work() EXCLUDES(watched_.mutex);
+    Turn serve() EXCLUDES(watched_.mutex);
+    uint64_t next_time_ns(uint64_t now_ns) const REQUIRES(watched_.mutex);
     void stop();
 
     sdr::Endpoint& endpoint_;
     const UcInfo info_;
-    host::Mutex mutex_;  // the endpoint, the channel, and what is done with them
-    host::Condition changed_;
-    uint64_t changes_ GUARDED_BY(mutex_) = 0;
-    std::unique_ptr<UcChannel> channel_ PT_GUARDED_BY(mutex_);
+    sdr::WatchedMutex watched_;  // the endpoint, the channel, and what is done with them
+    std::unique_ptr<UcChannel> channel_ PT_GUARDED_BY(watched_.mutex);
     int descriptor_ = -1;  // the channel's
 
-    int wake_ = -1;           // eventfd
+    sdr::WakeEvent wake_;
     bool is_kicked_ = false;  // by it; the thread's
     std::atomic<bool> stopping_{false};
     host::Thread thread_;
@@ -70,23 +61,15 @@ class Carrier final : public UcCarrier {
 
 Carrier::~Carrier() { stop(); }
 
-Result<void> Carrier::open() {
-    wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (wake_ < 0) {
-        return static_cast<Error>(errno);
-    }
-    return {};
-}
-
 // What the endpoint has is what was promised: no other layout, though it might fit.
 Result<void> Carrier::start(const UcInfo& peer) {
     if (peer.layout != info_.layout) {
         return Error::einval;
     }
-    mutex_.lock();
+    watched_.mutex.lock();
     descriptor_ = channel_->descriptor();
     const Result<void> started = channel_->start(peer);
-    mutex_.unlock();
+    watched_.mutex.unlock();
     TRY(started);
     return thread_.start("tiffin-uc", run, this);
 }
@@ -97,33 +80,12 @@ void Carrier::stop() {
     if (thread_.running()) {
         thread_.join();
     }
-    if (wake_ >= 0) {
-        close(wake_);
-    }
-}
-
-void Carrier::kick() {
-    const uint64_t one = 1;
-    if (wake_ >= 0) {
-        // Fails only when the counter is full, and then the thread is awake anyway.
-        (void)!write(wake_, &one, sizeof(one));
-    }
-}
-
-uint64_t Carrier::wait(uint64_t seen, uint64_t timeout_us) {
-    mutex_.lock();
-    if (changes_ == seen) {
-        (void)changed_.wait_for(mutex_, timeout_us);
-    }
-    const uint64_t now_seen = changes_;
-    mutex_.unlock();
-    return now_seen;
 }
 
 UcStatistics Carrier::statistics() {
-    mutex_.lock();
+    watched_.mutex.lock();
     const UcStatistics now = channel_->uc_statistics();
-    mutex_.unlock();
+    watched_.mutex.unlock();
     return now;
 }
 
@@ -134,29 +96,17 @@ void Carrier::run(void* argument) { static_cast<Carrier*>(argument)->work(); }
 void Carrier::work() {
     while (!stopping_.load(std::memory_order_acquire)) {
         const Turn turn = serve();
-        if (!turn.is_hungry && turn.next_ns > host::monotonic_ns()) {
-            sleep(turn.next_ns);
+        if (!turn.is_hungry && turn.next_ns > host::monotonic_ns() &&
+            wake_.sleep(descriptor_, turn.next_ns)) {
+            is_kicked_ = true;
         }
-    }
-}
-
-void Carrier::sleep(uint64_t next_ns) {
-    const uint64_t now_ns = host::monotonic_ns();
-    const uint64_t sleep_ns = std::min(next_ns - std::min(next_ns, now_ns), kLongestSleepNs);
-    const timespec time{0, static_cast<long>(sleep_ns)};
-    pollfd waits[2] = {{descriptor_, POLLIN, 0}, {wake_, POLLIN, 0}};
-    (void)ppoll(waits, 2, &time, nullptr);
-    if ((waits[1].revents & POLLIN) != 0) {
-        uint64_t count = 0;
-        (void)!read(wake_, &count, sizeof(count));
-        is_kicked_ = true;
     }
 }
 
 Carrier::Turn Carrier::serve() {
     Turn turn;
     bool has_changed = std::exchange(is_kicked_, false);
-    mutex_.lock();
+    watched_.mutex.lock();
     const uint64_t now_ns = host::monotonic_ns();
     const bool had_failed = channel_->has_failed();
     for (int takes = 0; takes < kTurnTakes; takes++) {
@@ -179,10 +129,9 @@ Carrier::Turn Carrier::serve() {
                   channel_->has_failed() != had_failed;
     turn.next_ns = next_time_ns(now_ns);
     if (has_changed) {
-        changes_++;
-        changed_.notify_all();
+        watched_.note_change();
     }
-    mutex_.unlock();
+    watched_.mutex.unlock();
     return turn;
 }
 

@@ -12,7 +12,7 @@ std::atomic<Devices*> replacement{nullptr};
 class NoDevices final : public Devices {
   public:
     bool exist(std::string& problem) override {
-        problem = "this build has no transport rc: libibverbs was missing";
+        problem = "this build knows no RDMA devices: libibverbs was missing";
         return false;
     }
     Result<std::unique_ptr<Device>> open(const uint8_t address[16], std::string& problem) override {

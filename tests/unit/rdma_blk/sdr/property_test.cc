@@ -186,11 +186,10 @@ class Transfer {
             (schemes_[index].is_erasure() && sizes_[index] >= kMinErasureBytes)) {
             return registered(buffer);
         }
-        lists_.emplace_back();
         pieces_.emplace_back();
         std::vector<vfs::IoVector>& pieces = pieces_.back();
         uint64_t offset = random_() % (buffer.size_bytes + 1);
-        lists_.back().head = ByteSpan(buffer.data(), offset);
+        const ByteSpan head(buffer.data(), offset);
         const uint64_t most = uint64_t{1} << (random_() % 18);
         while (offset < buffer.size_bytes) {
             const uint64_t size = std::min(buffer.size_bytes - offset, random_() % most);
@@ -201,8 +200,7 @@ class Transfer {
                 break;
             }
         }
-        lists_.back().pieces = pieces.data();
-        lists_.back().piece_count = pieces.size();
+        lists_.emplace_back(head, pieces.data(), pieces.size());
         return RegisteredMemory::gathered(lists_.back());
     }
     RegisteredMemory registered(Buffer& buffer) {

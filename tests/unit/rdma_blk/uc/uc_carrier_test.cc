@@ -63,6 +63,17 @@ INSTANTIATE_TEST_SUITE_P(
                       UcCase{"mds_lossy", {SchemeKind::erasure_mds, 16, 4}, 1, 20'000}),
     [](const auto& tested) { return tested.param.name; });
 
+TEST_F(UcSetUpTest, MessagesInPiecesArrive) {
+    network_.unreliable_loss_ppm = 20'000;
+    UcEnds ends(UcCase{"", {SchemeKind::selective_repeat_nack, 0, 0}, 2, 0});
+    ends.start(*left_, *right_);
+    for (const size_t piece_count : {1, 2, 65, 5000}) {
+        SCOPED_TRACE(piece_count);
+        ends.send_in_pieces(piece_count);
+    }
+    EXPECT_EQ(ends.left().carrier->statistics().packets_homeless, 0U);
+}
+
 // Every packet comes once more when all is over, with other bytes. Those of the two last generations find their windows
 // open; of them the endpoint knows that their messages are over. All others are written nowhere, and nobody hears of them.
 TEST_F(UcSetUpTest, PacketsOfOldGenerationsLandNowhere) {

@@ -110,19 +110,47 @@ class UcEnds {
         end.carrier->mutex().unlock();
         end.carrier->kick();
         EXPECT_TRUE(is_posted);
-        bool is_over = !is_posted;
-        for (uint64_t seen = 0; !is_over;) {  // the test's own timeout ends a hang
-            seen = end.carrier->wait(seen, 10'000);
-            end.carrier->mutex().lock();
-            is_over = end.connection->next_completion(completion);
-            end.carrier->mutex().unlock();
+        if (is_posted) {
+            completion = next_completion(end);
         }
         context_->mr_dereg(memory);
         return completion;
     }
 
+    // The largest message, sent from that many pieces of memory and a head, from the left to the right.
+    void send_in_pieces(size_t piece_count) {
+        const uint64_t most = queue_attributes().max_message_bytes;
+        std::vector<unsigned char> source = sdr::some_bytes(most, 3);
+        std::vector<vfs::IoVector> pieces;
+        uint64_t offset = most / 100;
+        for (size_t index = 0; index < piece_count; index++) {
+            const uint64_t left = most - offset;
+            const bool is_last = index + 1 == piece_count;
+            const uint64_t size = is_last ? left : left / (piece_count - index) / (1 + index % 3);
+            pieces.push_back({source.data() + offset, size});
+            offset += size;
+        }
+        const sdr::GatherList list(ByteSpan(source.data(), most / 100), pieces.data(), piece_count);
+        const std::vector<unsigned char>& target = post_receive(right_);
+        right_.carrier->kick();
+        left_.carrier->mutex().lock();
+        const bool is_posted =
+            left_.connection
+                ->send_post(host::monotonic_ns(), sdr::RegisteredMemory::gathered(list), 5)
+                .ok();
+        left_.carrier->mutex().unlock();
+        ASSERT_TRUE(is_posted);
+        left_.carrier->kick();
+        const sdr::Completion received = next_completion(right_);
+        EXPECT_TRUE(received.ok);
+        EXPECT_EQ(received.message_bytes, most);
+        EXPECT_EQ(target, source);
+        EXPECT_TRUE(next_completion(left_).ok);
+        first_number_++;
+    }
+
     // One that nothing comes for. The carrier is not kicked.
-    void post_receive(End& end) {
+    const std::vector<unsigned char>& post_receive(End& end) {
         exchanges_.emplace_back();
         std::vector<unsigned char>& target = exchanges_.back().directions[0].target;
         target.resize(queue_attributes().max_message_bytes);
@@ -131,6 +159,7 @@ class UcEnds {
         end.carrier->mutex().lock();
         EXPECT_TRUE(end.connection->recv_post(host::monotonic_ns(), memory).ok());
         end.carrier->mutex().unlock();
+        return target;
     }
 
     static sdr::ReliabilityStatistics reliability(End& end) {
@@ -138,6 +167,20 @@ class UcEnds {
         const sdr::ReliabilityStatistics statistics = end.connection->reliability_statistics();
         end.carrier->mutex().unlock();
         return statistics;
+    }
+
+    // Waits for one; the test's own timeout ends a hang.
+    static sdr::Completion next_completion(End& end) {
+        sdr::Completion completion;
+        for (uint64_t seen = 0;;) {
+            end.carrier->mutex().lock();
+            const bool is_there = end.connection->next_completion(completion);
+            end.carrier->mutex().unlock();
+            if (is_there) {
+                return completion;
+            }
+            seen = end.carrier->wait(seen, 10'000);
+        }
     }
 
   private:
