@@ -56,8 +56,11 @@ class UnrulyNetwork {
             if (next_ns == kNoTimer) {
                 return done();
             }
-            // What act() has just posted is sent soon, whenever the next event is.
-            now_ns_ = std::max(now_ns_, std::min(next_ns, now_ns_ + 10'000'000));
+            // What act() has just posted is sent soon, whenever the next event is. Where nothing is to be sent, nothing happens
+            // before that.
+            const bool has_any = ends_[0]->may_transmit(now_ns_) || ends_[1]->may_transmit(now_ns_);
+            now_ns_ =
+                std::max(now_ns_, has_any ? std::min(next_ns, now_ns_ + 10'000'000) : next_ns);
             deliver();
             for (Endpoint* end : ends_) {
                 if (end->next_timer_ns() <= now_ns_) {
