@@ -16,21 +16,28 @@ tiffin_check_test(manuals 300 scripts/check-manuals "${PROJECT_BINARY_DIR}/bin")
 
 # The long ones belong to the release build only, and run only as `ctest -C full`.
 if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT TIFFIN_SANITIZE)
-    # tiffin_full_check(NAME TIMEOUT_SECONDS command...): uses all processors.
+    # tiffin_full_check(NAME TIMEOUT_SECONDS command...)
     function(tiffin_full_check name timeout_seconds)
         add_test(NAME ${name} COMMAND ${ARGN} CONFIGURATIONS full
                  WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
-        set_tests_properties(${name} PROPERTIES
-            LABELS full RUN_SERIAL ON TIMEOUT ${timeout_seconds})
+        set_tests_properties(${name} PROPERTIES LABELS full TIMEOUT ${timeout_seconds})
     endfunction()
 
+    # These use all processors, and have tests among them that go by time: last and one by one.
     tiffin_full_check(preset_asan 1200 scripts/check-preset asan)
     tiffin_full_check(preset_tsan 1200 scripts/check-preset tsan)
-    tiffin_full_check(lint 1200 scripts/lint)
-    tiffin_full_check(libfuzzer 1800 scripts/fuzz --runs 50000)
-    # Emulated: most of the time goes into building the module, the rest into booting.
+    set_tests_properties(preset_asan preset_tsan PROPERTIES RUN_SERIAL ON)
+    # Before them, and after the tests of this build, a virtual machine, which leaves a part of the processors idle, and
+    # beside it what has no time of its own and takes just that part: CTest runs first what has a higher cost. Emulated:
+    # most of the time of the first goes into building the module, the rest into booting.
     tiffin_full_check(vm.core_in_kernel 900 tests/vm/run)
     if(TIFFIN_RDMA AND ibverbs_FOUND)
-        tiffin_full_check(vm.rdma 1800 tests/vm/rdma "${PROJECT_BINARY_DIR}")
+        tiffin_full_check(vm.rdma 2400 tests/vm/rdma "${PROJECT_BINARY_DIR}")
+        set_tests_properties(vm.rdma PROPERTIES COST -1 RESOURCE_LOCK virtual_machine)
     endif()
+    set_tests_properties(vm.core_in_kernel PROPERTIES COST -4 RESOURCE_LOCK virtual_machine)
+    tiffin_full_check(lint 2400 nice -n 19 scripts/lint)
+    tiffin_full_check(libfuzzer 2400 nice -n 19 scripts/fuzz --runs 50000)
+    set_tests_properties(lint PROPERTIES COST -2)
+    set_tests_properties(libfuzzer PROPERTIES COST -3)
 endif()

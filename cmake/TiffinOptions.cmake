@@ -31,11 +31,21 @@ elseif(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
     set(TIFFIN_TEST_OPTIONS -O1 -g1)
 endif()
 
+# Other projects' headers are read once for a target, not for each of its files: where all is compiled and nobody edits.
+# Elsewhere a file that forgets an include is to be noticed; scripts/lint, which does without, notices it in continuous
+# integration. What .ci/run has in its environment holds for all presets that it configures.
+set(precompile_by_default OFF)
+if(TIFFIN_SANITIZE OR "$ENV{TIFFIN_PRECOMPILE}")
+    set(precompile_by_default ON)
+endif()
+option(TIFFIN_PRECOMPILE "Precompile headers" ${precompile_by_default})
+
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-    # Without this it passes by what is compiled with a precompiled header (tests, under sanitizers).
+    # Without the sloppiness it passes by what is compiled with a precompiled header. It goes by the
+    # compiler's own list of headers: otherwise what it does not know is preprocessed once more.
     set(CMAKE_CXX_COMPILER_LAUNCHER
-        "${CMAKE_COMMAND}" -E env CCACHE_SLOPPINESS=pch_defines,time_macros "${CCACHE_PROGRAM}")
+        "${CMAKE_COMMAND}" -E env CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_DEPEND=1 "${CCACHE_PROGRAM}")
 endif()
 
 # Warnings are separate from the rest, since the freestanding build wants them and nothing else.

@@ -22,6 +22,18 @@ function(tiffin_library name)
     tiffin_link(${name} PUBLIC ${arg_LINK})
 endfunction()
 
+# tiffin_precompile(TARGET header...): where TIFFIN_PRECOMPILE is on, which is for headers of other projects only.
+function(tiffin_precompile target)
+    if(NOT TIFFIN_PRECOMPILE OR NOT TARGET ${target})
+        return()
+    endif()
+    target_precompile_headers(${target} PRIVATE ${ARGN})
+    if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+        # Else ccache would find nothing again: the header's time of change would be in it.
+        target_compile_options(${target} PRIVATE "SHELL:-Xclang -fno-pch-timestamp")
+    endif()
+endfunction()
+
 # tiffin_link(TARGET PUBLIC|PRIVATE library...): links those that exist. A name with a namespace
 # (GTest::gtest) was found by find_package and is always linked.
 function(tiffin_link target visibility)

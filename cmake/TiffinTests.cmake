@@ -8,21 +8,31 @@ if(TIFFIN_SANITIZE)
     set(TIFFIN_TEST_TIMEOUT_SECONDS 600)
 endif()
 
-# The headers that nearly every test includes are read once. Only where continuous integration compiles everything and
-# nobody edits: elsewhere, a file that forgets an include is to be noticed.
+# The targets tests_LABEL: the programs that tests of these labels run, and nothing else. Those of other labels need more.
+foreach(label IN ITEMS unit suite model crash cost fuzz)
+    add_custom_target(tests_${label})
+endforeach()
+
+set(TIFFIN_TEST_LIBRARIES tiffin_test_support tiffin_check tiffin_tools_common tiffin_fuse tiffin_server
+    tiffin_simulation tiffin_host GTest::gmock GTest::gtest GTest::gtest_main)
+
+# The headers that nearly every test includes are read once for all programs: in a target of its own, for which nothing
+# else has to be there.
 function(tiffin_precompile_for_tests name)
-    get_property(first GLOBAL PROPERTY TIFFIN_PRECOMPILED_BY)
-    if(first)
-        target_precompile_headers(${name} REUSE_FROM ${first})
+    if(NOT TIFFIN_PRECOMPILE)
         return()
     endif()
-    set_property(GLOBAL PROPERTY TIFFIN_PRECOMPILED_BY ${name})
-    target_precompile_headers(${name} PRIVATE
-        <gmock/gmock.h> <gtest/gtest.h> <algorithm> <atomic> <chrono> <functional> <map> <memory>
-        <random> <string> <thread> <vector>)
-    if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
-        target_compile_options(${name} PRIVATE "SHELL:-Xclang -fno-pch-timestamp")
+    if(NOT TARGET tiffin_test_headers)
+        set(nothing "${CMAKE_CURRENT_BINARY_DIR}/nothing.cc")
+        file(CONFIGURE OUTPUT "${nothing}" CONTENT "")
+        add_library(tiffin_test_headers OBJECT "${nothing}")
+        target_link_libraries(tiffin_test_headers PRIVATE tiffin_options)
+        tiffin_link(tiffin_test_headers PRIVATE ${TIFFIN_TEST_LIBRARIES})
+        tiffin_precompile(tiffin_test_headers
+            <gmock/gmock.h> <gtest/gtest.h> <algorithm> <atomic> <chrono> <functional> <map> <memory>
+            <random> <string> <thread> <vector>)
     endif()
+    target_precompile_headers(${name} REUSE_FROM tiffin_test_headers)
 endfunction()
 
 # tiffin_test(NAME LABEL label SOURCES source... [LINK library...])
@@ -30,10 +40,10 @@ function(tiffin_test name)
     cmake_parse_arguments(PARSE_ARGV 1 arg "" "LABEL" "SOURCES;LINK")
     add_executable(${name} ${arg_SOURCES})
     target_link_libraries(${name} PRIVATE tiffin_options)
-    tiffin_link(${name} PRIVATE ${arg_LINK} tiffin_test_support tiffin_check tiffin_tools_common
-                tiffin_fuse tiffin_server tiffin_simulation tiffin_host GTest::gmock GTest::gtest GTest::gtest_main)
+    tiffin_link(${name} PRIVATE ${arg_LINK} ${TIFFIN_TEST_LIBRARIES})
+    tiffin_precompile_for_tests(${name})
+    add_dependencies(tests_${arg_LABEL} ${name})
     if(TIFFIN_SANITIZE)
-        tiffin_precompile_for_tests(${name})
         set(shares 4)
         math(EXPR last "${shares} - 1")
         foreach(share RANGE ${last})
@@ -64,4 +74,5 @@ function(tiffin_test_objects name)
     add_library(${name} OBJECT ${ARGN})
     target_link_libraries(${name} PUBLIC tiffin_options)
     tiffin_link(${name} PUBLIC tiffin_test_support tiffin_check tiffin_host GTest::gmock)
+    tiffin_precompile(${name} <algorithm> <functional> <map> <memory> <string> <vector>)
 endfunction()
