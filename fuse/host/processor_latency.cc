@@ -27,7 +27,6 @@ Result<void> ProcessorLatency::start(uint32_t latency_us, std::function<uint64_t
     }
     latency_us_ = latency_us;
     requests_ = std::move(requests);
-    wish(kNoWishUs);  // opening it is one for the least
     const Result<void> started = thread_.start("latency", run_thread, this);
     if (!started.ok()) {
         close(std::exchange(device_, -1));
@@ -53,11 +52,10 @@ void ProcessorLatency::run_thread(void* self) { static_cast<ProcessorLatency*>(s
 void ProcessorLatency::run() {
     uint64_t seen = requests_();
     uint32_t quiet_intervals = kPatientIntervals;
-    MutexLock lock(mutex_);
-    while (!is_stopping_) {
-        stops_.wait_for(mutex_, kIntervalUs);
+    while (!stops_within(kIntervalUs)) {
         const uint64_t now = requests_();
-        const bool is_busy = now - std::exchange(seen, now) >= kBusyRequests;
+        const uint64_t before = std::exchange(seen, now);
+        const bool is_busy = now >= before + kBusyRequests;  // what is counted may start anew
         if (is_busy && quiet_intervals >= kPatientIntervals) {
             wish(latency_us_);
         } else if (!is_busy && quiet_intervals + 1 == kPatientIntervals) {
@@ -65,6 +63,14 @@ void ProcessorLatency::run() {
         }
         quiet_intervals = is_busy ? 0 : quiet_intervals + (quiet_intervals < kPatientIntervals);
     }
+}
+
+bool ProcessorLatency::stops_within(uint64_t time_us) {
+    MutexLock lock(mutex_);
+    if (!is_stopping_) {
+        stops_.wait_for(mutex_, time_us);
+    }
+    return is_stopping_;
 }
 
 // A wish that the kernel does not take costs time only.

@@ -22,7 +22,7 @@ class ProcessorLatency {
     ProcessorLatency(const ProcessorLatency&) = delete;
     ProcessorLatency& operator=(const ProcessorLatency&) = delete;
 
-    // `requests` says how many there were so far; from a thread of its own, until stop(). Errors: what opening the device
+    // `requests` says how many there were so far; from a thread of its own without a lock, until stop(). Errors: what opening the device
     // says (eacces: not root; enoent: not in this kernel), eagain and enomem (no thread).
     Result<void> start(uint32_t latency_us, std::function<uint64_t()> requests);
     // Takes the wish back.
@@ -31,6 +31,7 @@ class ProcessorLatency {
   private:
     static void run_thread(void* self);
     void run() EXCLUDES(mutex_);
+    bool stops_within(uint64_t time_us) EXCLUDES(mutex_);
     void wish(uint32_t latency_us);
 
     int device_ = -1;

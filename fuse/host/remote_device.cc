@@ -63,7 +63,7 @@ struct Session {
         options.volume_name = address.volume.c_str();
         options.holder_text = holder_text.c_str();
         options.encrypt = address.encrypt;
-        options.busy_poll_us = address.busy_poll_us.value_or(default_busy_poll_us());
+        options.busy_poll_us = busy_poll_us_or_default(address.busy_poll_us);
         options.reconnect_timeout_ms = static_cast<uint32_t>(address.timeout_s * 1000);
     }
     Session(const Session&) = delete;

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 #include "fuse/host/wake_cost.h"
 
+#include <errno.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <system_error>
-#include <thread>
 
 #include "fs/vfs/host.h"
 
@@ -16,9 +15,14 @@ namespace {
 
 constexpr size_t kExchanges = 21;
 
+// Programs have handlers of signals.
 bool wait_for_event(int descriptor) {
     uint64_t count = 0;
-    return read(descriptor, &count, sizeof count) == sizeof count;
+    ssize_t got = 0;
+    do {
+        got = read(descriptor, &count, sizeof count);
+    } while (got < 0 && errno == EINTR);
+    return got == sizeof count;
 }
 
 bool send_event(int descriptor) {
@@ -26,20 +30,27 @@ bool send_event(int descriptor) {
     return write(descriptor, &one, sizeof one) == sizeof one;
 }
 
+struct Echo {
+    int to;
+    int fro;
+};
+
+void answer_events(void* argument) {
+    const Echo& echo = *static_cast<Echo*>(argument);
+    for (size_t i = 0; i < kExchanges; i++) {
+        if (!wait_for_event(echo.to) || !send_event(echo.fro)) {
+            break;
+        }
+    }
+}
+
 // The median of some exchanges, so that neither the first nor one in which somebody else had the processor counts;
 // 0: there is no measuring.
 uint64_t measure_exchanges(int to, int fro) {
     std::array<uint64_t, kExchanges> times_ns{};
-    std::thread other;
-    try {
-        other = std::thread([&] {
-            for (size_t i = 0; i < kExchanges; i++) {
-                if (!wait_for_event(to) || !send_event(fro)) {
-                    break;
-                }
-            }
-        });
-    } catch (const std::system_error&) {
+    Echo echo{to, fro};
+    host::Thread other;
+    if (!other.start("wake cost", answer_events, &echo).ok()) {
         return 0;
     }
     for (uint64_t& time_ns : times_ns) {

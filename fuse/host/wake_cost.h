@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 namespace tiffin::fuse {
 
@@ -15,6 +16,11 @@ inline constexpr uint32_t kMostDefaultBusyPollUs = 200;
 // that wait for each other find back to looking after they have slept once. Measured at the first call, in some milliseconds;
 // the same ever after.
 uint32_t default_busy_poll_us();
+
+// What was given, or else the default, which is measured only then.
+inline uint32_t busy_poll_us_or_default(const std::optional<uint32_t>& given_us) {
+    return given_us ? *given_us : default_busy_poll_us();
+}
 
 // The choice from one measurement.
 uint32_t busy_poll_us_for(uint64_t wake_round_trip_ns);

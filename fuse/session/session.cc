@@ -99,8 +99,11 @@ void Session::ask_for_latency() {
         return;
     }
     const Result<void> asked = latency_.start(*options_.cpu_latency_us, [this] {
-        const RequestLoop::Counters counters = loop_->counters();
-        return counters.met_awake + counters.slept;
+        uint64_t requests = 0;
+        for (size_t i = 0; i < kOperationCount; i++) {
+            requests += statistics_.totals(static_cast<Operation>(i)).count;
+        }
+        return requests;
     });
     if (!asked.ok()) {
         const std::string text = "cpu_latency_us has no effect: /dev/cpu_dma_latency: " +

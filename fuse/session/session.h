@@ -150,7 +150,7 @@ class Session {
     bool attached_ = false;
     OwnMounts mounts_;
     std::unique_ptr<RequestLoop> loop_;
-    ProcessorLatency latency_;  // asks the loop
+    ProcessorLatency latency_;
 
     // Written by initialise() before any other request can arrive.
     bool skips_open_ = false;

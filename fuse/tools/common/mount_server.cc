@@ -232,7 +232,7 @@ std::optional<Problem> serve_session(const MountTask& task, Volume& volume, Sign
     options.source = task.source;
     options.mount_options = task.kernel_options;
     options.max_threads = task.options.max_threads;
-    options.busy_poll_us = task.options.busy_poll_us.value_or(default_busy_poll_us());
+    options.busy_poll_us = busy_poll_us_or_default(task.options.busy_poll_us);
     options.cpu_latency_us = task.options.cpu_latency_us;
     options.io_uring = task.options.io_uring;
     options.strict_flags = task.options.strict_flags;

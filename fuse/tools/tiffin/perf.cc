@@ -128,7 +128,7 @@ std::optional<Problem> add_baselines(const PerfOptions& options, std::vector<Per
         return std::nullopt;
     }
     std::vector<uint32_t> ways{0};  // of waiting
-    const uint32_t busy_poll_us = address->busy_poll_us.value_or(default_busy_poll_us());
+    const uint32_t busy_poll_us = busy_poll_us_or_default(address->busy_poll_us);
     if (busy_poll_us != 0) {
         ways.push_back(busy_poll_us);
     }

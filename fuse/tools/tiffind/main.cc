@@ -101,7 +101,9 @@ void ask_for_latency(ProcessorLatency& latency, rdma_blk::Server& server,
     }
     // Near enough to requests: several that come together are one.
     const Result<void> asked = latency.start(*configuration.cpu_latency_us, [&server] {
-        return server.counters().receive_calls.load(std::memory_order_relaxed);
+        const rdma_blk::ServerCounters& counters = server.counters();
+        return counters.receive_calls.load(std::memory_order_relaxed) +
+               counters.sdr_datagrams_received.load(std::memory_order_relaxed);
     });
     if (!asked.ok()) {
         const std::string text =

@@ -176,7 +176,7 @@ bool copy_by_kernel(unsigned char* destination, const vfs::IoVector* pieces, siz
     TIFFIN_ASSERT(piece_count <= IOV_MAX);
     const size_t total_bytes = touch_pages(pieces, piece_count);
     const iovec place{destination, total_bytes};
-    const ssize_t copied = process_vm_writev(getpid(), reinterpret_cast<const iovec*>(pieces),
+    const ssize_t copied = process_vm_writev(gettid(), reinterpret_cast<const iovec*>(pieces),
                                              piece_count, &place, 1, 0);
     return copied >= 0 && static_cast<size_t>(copied) == total_bytes;
 }

@@ -25,8 +25,8 @@ UnitCopy unit_copy();
 // Copies the pieces, one behind the other, to `destination`: each aligned unit that they cover in whole is
 // written at once, those at the ends that they do not are copied in any way. False: the kernel did not, and what is
 // written of it is undefined. Preconditions: `way` is not none and the machine has it; at most IOV_MAX pieces; the
-// memory of both is there to stay (what has been swapped out while a copy of the kernel's has begun, of a process that is
-// killed before it comes back, may leave a unit torn).
+// memory of both is there to stay. (by_kernel: a page of the source that is taken away in the microseconds of the copy, by
+// swapping or for want of memory, from a process that is killed then, may leave one unit torn.)
 [[nodiscard]] bool copy_units(UnitCopy way, unsigned char* destination, const vfs::IoVector* pieces,
                               size_t piece_count);
 

@@ -3,9 +3,16 @@
 // beyond the ends.
 #include "rdma_blk/transport/shm/unit_copy.h"
 
+#include <errno.h>
 #include <gtest/gtest.h>
 #include <limits.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <cstring>
 #include <vector>
 
@@ -71,16 +78,26 @@ TEST(UnitCopy, ByTheProcessorIsThatOfMemcpyWithinItsEnds) {
     expect_copies_as_memcpy(UnitCopy::by_processor);
 }
 
+// Asks the kernel itself, so that what is tested does not decide whether it is.
+bool is_forbidden() {
+    unsigned char from = 1;
+    unsigned char to = 0;
+    const iovec local{&from, 1};
+    const iovec remote{&to, 1};
+    return process_vm_writev(getpid(), &local, 1, &remote, 1, 0) < 0 &&
+           (errno == EPERM || errno == ENOSYS);
+}
+
 // On every processor, though it is used only on those without such stores.
 TEST(UnitCopy, ByTheKernelIsThatOfMemcpyWithinItsEnds) {
-    if (unit_copy() == UnitCopy::none) {
+    if (is_forbidden()) {
         GTEST_SKIP() << "not run: process_vm_writev() is forbidden here";
     }
     expect_copies_as_memcpy(UnitCopy::by_kernel);
 }
 
 TEST(UnitCopy, ByTheKernelTakesAsManyPiecesAsASystemCallDoes) {
-    if (unit_copy() == UnitCopy::none) {
+    if (is_forbidden()) {
         GTEST_SKIP() << "not run: process_vm_writev() is forbidden here";
     }
     std::vector<unsigned char> source(IOV_MAX * 3);
@@ -97,13 +114,70 @@ TEST(UnitCopy, ByTheKernelTakesAsManyPiecesAsASystemCallDoes) {
 }
 
 TEST(UnitCopy, ByTheKernelSaysThatItCouldNot) {
-    if (unit_copy() == UnitCopy::none) {
+    if (is_forbidden()) {
         GTEST_SKIP() << "not run: process_vm_writev() is forbidden here";
     }
     std::vector<unsigned char> source(kCopyUnitBytes);
     const vfs::IoVector piece{source.data(), source.size()};
     auto* const nowhere = reinterpret_cast<unsigned char*>(uintptr_t{kCopyUnitBytes});
     EXPECT_FALSE(copy_units(UnitCopy::by_kernel, nowhere, &piece, 1));
+}
+
+// A process that does nothing but copy, each time other bytes, and is killed somewhere in it.
+void expect_whole_units_after_kills(UnitCopy way) {
+    constexpr size_t kBytes = 2048 * kCopyUnitBytes;
+    constexpr size_t kSkewBytes = 24;  // so that units lie across the source's pages
+    void* mapped = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(mapped, MAP_FAILED);
+    auto* memory = static_cast<unsigned char*>(mapped);
+    size_t mixed_copies = 0;  // kills that met a copy
+    for (int round = 0; round < 200; round++) {
+        std::memset(memory, 0, kBytes);
+        const pid_t writer = fork();
+        ASSERT_GE(writer, 0);
+        if (writer == 0) {
+            static unsigned char source[kBytes + kSkewBytes];
+            for (unsigned value = 1;; value++) {
+                std::memset(source, static_cast<int>(value % 251 + 1), sizeof source);
+                const vfs::IoVector pieces[] = {{source + kSkewBytes, 100},
+                                                {source + kSkewBytes + 100, kBytes - 100}};
+                if (!copy_units(way, memory, pieces, 2)) {
+                    _exit(1);
+                }
+            }
+        }
+        while (std::atomic_ref<unsigned char>(memory[kBytes - 1]).load() == 0) {
+            ASSERT_EQ(waitpid(writer, nullptr, WNOHANG), 0) << "the writer has given up";
+        }
+        usleep(static_cast<useconds_t>(round * 7 % 400));
+        kill(writer, SIGKILL);
+        ASSERT_EQ(waitpid(writer, nullptr, 0), writer);
+        bool is_mixed = false;
+        for (size_t at = 0; at < kBytes; at += kCopyUnitBytes) {
+            for (size_t i = 1; i < kCopyUnitBytes; i++) {
+                ASSERT_EQ(memory[at + i], memory[at])
+                    << "torn at " << at + i << ", round " << round;
+            }
+            is_mixed = is_mixed || memory[at] != memory[0];
+        }
+        mixed_copies += is_mixed ? 1 : 0;
+    }
+    munmap(mapped, kBytes);
+    EXPECT_GT(mixed_copies, 0U);
+}
+
+TEST(UnitCopy, ByTheProcessorIsWholeWhenTheProcessIsKilled) {
+    if (unit_copy() != UnitCopy::by_processor) {
+        GTEST_SKIP() << "not run: this processor has no 64-byte stores";
+    }
+    expect_whole_units_after_kills(UnitCopy::by_processor);
+}
+
+TEST(UnitCopy, ByTheKernelIsWholeWhenTheProcessIsKilled) {
+    if (is_forbidden()) {
+        GTEST_SKIP() << "not run: process_vm_writev() is forbidden here";
+    }
+    expect_whole_units_after_kills(UnitCopy::by_kernel);
 }
 
 TEST(StreamedCopy, IsThatOfMemcpyWithinItsEnds) {
