@@ -48,8 +48,11 @@ class Target {
   public:
     virtual ~Target() = default;
     virtual uint64_t size_bytes() const = 0;
-    virtual void start(uint32_t number, uint64_t offset_bytes) = 0;
+    // `more_follows`: another start() comes at once.
+    virtual void start(uint32_t number, uint64_t offset_bytes, bool more_follows) = 0;
     virtual uint32_t next_completed() = 0;
+    // Whether next_completed() would not have to wait.
+    virtual bool has_completed() = 0;
 };
 
 // ---- Tiffin's devices -----------------------------------------------------------------------------------------
@@ -76,7 +79,7 @@ class DeviceTarget final : public Target {
 
     uint64_t size_bytes() const override { return device_->geometry().size_bytes; }
 
-    void start(uint32_t number, uint64_t offset_bytes) override {
+    void start(uint32_t number, uint64_t offset_bytes, bool more_follows) override {
         Slot& slot = slots_[number];
         slot.buffer = {memory_ + number * options_.size_bytes, options_.size_bytes};
         if (options_.depth == 1) {
@@ -93,6 +96,7 @@ class DeviceTarget final : public Target {
         slot.request.buffers = &slot.buffer;
         slot.request.buffer_count = 1;
         slot.request.owner = this;
+        slot.request.more_follows = more_follows;
         slot.request.complete = [](vfs::IoRequest& request, Result<void> result) {
             auto* self = static_cast<DeviceTarget*>(request.owner);
             if (!result.ok()) {
@@ -102,20 +106,28 @@ class DeviceTarget final : public Target {
                 reinterpret_cast<const unsigned char*>(&request) - offsetof(Slot, request));
             const uint64_t place = self->completed_end_.fetch_add(1);
             self->completed_[place % kMaxDepth].store(
-                static_cast<uint32_t>(done - self->slots_.data()) + 1, std::memory_order_release);
-            self->wake_.post();
+                static_cast<uint32_t>(done - self->slots_.data()) + 1);
+            if (self->sleeps_.exchange(false)) {
+                self->wake_.post();
+            }
         };
         device_->submit(slot.request);
+    }
+
+    bool has_completed() override {
+        return options_.depth == 1 || completed_[completed_begin_ % kMaxDepth].load() != 0;
     }
 
     uint32_t next_completed() override {
         uint32_t number = 1;
         if (options_.depth > 1) {
-            wake_.wait();
-            auto& entry = completed_[completed_begin_++ % kMaxDepth];
-            // Its place was taken before it was filled in.
-            while ((number = entry.exchange(0, std::memory_order_acquire)) == 0) {
+            while (!has_completed()) {
+                sleeps_.store(true);
+                if (!has_completed() || !sleeps_.exchange(false)) {
+                    wake_.wait();
+                }
             }
+            number = completed_[completed_begin_++ % kMaxDepth].exchange(0);
         }
         if (failed_) {
             stop("an operation failed");
@@ -137,6 +149,7 @@ class DeviceTarget final : public Target {
     uint64_t memory_bytes_ = 0;
     std::vector<Slot> slots_;
     std::atomic<bool> failed_{false};
+    std::atomic<bool> sleeps_{false};  // whoever makes it false posts
     host::Semaphore wake_;
     std::atomic<uint32_t> completed_[kMaxDepth] = {};
     std::atomic<uint64_t> completed_end_{0};
@@ -184,7 +197,7 @@ class NbdTarget final : public Target {
 
     uint64_t size_bytes() const override { return size_bytes_; }
 
-    void start(uint32_t number, uint64_t offset_bytes) override {
+    void start(uint32_t number, uint64_t offset_bytes, bool /*more_follows*/) override {
         NbdRequest request;
         request.type = htobe16(options_.is_write ? 1 : 0);
         request.cookie = number;
@@ -198,6 +211,8 @@ class NbdTarget final : public Target {
             stop("sending failed");
         }
     }
+
+    bool has_completed() override { return begin_ != end_; }
 
     // Answers come in the server's order.
     uint32_t next_completed() override {
@@ -294,7 +309,7 @@ void measure(Target& target, const Options& options) {
     uint32_t under_way = 0;
     for (; under_way < options.depth; under_way++) {
         started_ns[under_way] = host::monotonic_ns();
-        target.start(under_way, next_offset());
+        target.start(under_way, next_offset(), under_way + 1 < options.depth);
     }
     uint64_t now_ns = begin_ns;
     while (under_way > 0) {
@@ -303,7 +318,7 @@ void measure(Target& target, const Options& options) {
         latencies_ns.push_back(now_ns - started_ns[number]);
         if (now_ns < end_ns) {
             started_ns[number] = now_ns;
-            target.start(number, next_offset());
+            target.start(number, next_offset(), target.has_completed());
         } else {
             under_way--;
         }

@@ -55,6 +55,9 @@ struct ByteRange {
     uint64_t length_bytes = 0;
 };
 
+// How long an operation may be kept for what follows it, if nothing does; see Operation::more_follows.
+inline constexpr uint32_t kMostGatherMs = 25;
+
 // One asynchronous operation. The submitter owns it, its buffers and its ranges, leaves them alone from
 // submit() to the completion, and gets them back by nothing else: whatever happens to the server, the
 // network or the deadline, a completion comes exactly once, and nothing reads or writes the buffers
@@ -84,7 +87,11 @@ struct Operation {
     // operations on it, and this one completes as unknown as soon as nothing can touch its buffers any
     // more. For giving up, not for pacing. Error: etimedout.
     uint64_t deadline_ns = 0;
-    // Called once, from any thread, perhaps within submit(), and with the transport's locks held: it
+    // Of the first one of a batch: another submit() follows at once, and this batch may be sent together with that one. It
+    // is sent at the latest when a batch without this is submitted, when somebody calls wait(), progress() or
+    // send_gathered(), and after kMostGatherMs. Who refills a queue sets it for all but the last.
+    bool more_follows = false;
+    // Called once, from any thread, perhaps within submit(), and perhaps with the transport's locks held: it
     // must not block, take locks or call RemoteMemory. It may change atomic variables and post a
     // host::Semaphore. The operation is the submitter's again when it is called. nullptr: wait() is used.
     void (*complete)(Operation& operation) = nullptr;
@@ -105,6 +112,7 @@ struct Operation {
     std::atomic<uint32_t> finished{0};  // 1: the completion is there; set last, for wait()
     uint64_t submit_number = 0;         // 1, 2, ... in the order of submission
     void* transport_data = nullptr;
+    Operation* next_batch = nullptr;
 
     Operation() = default;
     Operation(const Operation&) = delete;
@@ -256,6 +264,9 @@ class RemoteMemory {
     // Starts `first` and the operations linked behind it by `next`, in this order and at once: they are
     // put on the network together. Never blocks and never fails: errors come with the completions.
     virtual void submit(Operation& first) = 0;
+
+    // Sends what is kept for what follows it (Operation::more_follows). Cheap when there is nothing.
+    virtual void send_gathered() {}
 
     // Returns once `operation` has completed. Precondition: it has no `complete` function, and no other
     // thread waits for it. The caller helps: one of all waiting threads polls the network for all,

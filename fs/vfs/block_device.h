@@ -43,6 +43,9 @@ struct IoRequest {
     size_t buffer_count = 0;
     void (*complete)(IoRequest& request, Result<void> result) = nullptr;
     void* owner = nullptr;  // for the submitter
+    // The submitter submits another one at once, so a device may wait for it for a moment and start both together. It
+    // starts this one in any case, at the latest with the next request that does not say so.
+    bool more_follows = false;
     IoRequest* next =
         nullptr;  // for the device, from submit() to the completion: queues need no memory
 };

@@ -175,12 +175,14 @@ Result<void> Reader::fetch(vfs::BlockDevice& device) {
 // Several segments at once: they overlap on the device.
 Result<void> Reader::fetch_all(vfs::BlockDevice& device) {
     first_error_.store(0, std::memory_order_relaxed);
+    uint32_t left = pending_.load(std::memory_order_relaxed);
     for (size_t i = 0; i < device_segment_count_; ++i) {
         vfs::IoRequest& request = device_segments_[i].request;
         if (request.buffer_count != 0) {
             request.operation = vfs::IoOperation::read;
             request.owner = this;
             request.complete = completed;
+            request.more_follows = --left > 0;
             device.submit(request);
         }
     }

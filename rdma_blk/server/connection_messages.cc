@@ -470,7 +470,10 @@ Result<void> Connection::on_request() {
         host::crc32c(0, staging_.get(), payload_bytes_) != request_.payload_checksum) {
         return Error::eproto;
     }
-    return session_->handle_request(shared_from_this(), request_, payload());
+    wire::Request next;
+    const bool is_followed = reader_->peek_request(next);
+    return session_->handle_request(shared_from_this(), request_, payload(),
+                                    is_followed ? &next : nullptr);
 }
 
 }  // namespace tiffin::rdma_blk

@@ -67,10 +67,12 @@ class VolumeSession : public std::enable_shared_from_this<VolumeSession> {
 
     // ---- From connections ----
 
-    // A request that is there in whole, checksum checked. Errors: eproto: the connection must end (counted);
+    // A request that is there in whole, checksum checked. `next`: what comes after it, if that is known already; nothing in
+    // it is believed, but its memory is brought nearer meanwhile. Errors: eproto: the connection must end (counted);
     // estale: the path is not one of the session's any more, nothing was done.
     Result<void> handle_request(const std::shared_ptr<SessionPath>& path,
-                                const wire::Request& request, ByteSpan payload);
+                                const wire::Request& request, ByteSpan payload,
+                                const wire::Request* next = nullptr);
     // Whether somebody waits for an answer of the session: the other side should be heard of, then.
     bool is_busy() const { return busy_count_.load(std::memory_order_relaxed) != 0; }
     void path_lost(const SessionPath& path);
@@ -148,6 +150,7 @@ class VolumeSession : public std::enable_shared_from_this<VolumeSession> {
     void forget_waiting() REQUIRES(mutex_);
     void end_paths(const wire::Notice* notice) REQUIRES(mutex_);
     bool wait_until_idle(const std::shared_ptr<SessionPath>& path) REQUIRES(mutex_);
+    void prefetch(const wire::Request& request) const REQUIRES(mutex_);
     void count_response(const wire::Response& response);
     void update_busy() REQUIRES(mutex_);
     unsigned char* address(const wire::Request& request) const;

@@ -40,6 +40,14 @@ inline uint64_t transfer_bytes(const Operation& operation) {
 // First in, first out. An operation is in one queue at most. No lock: its owner's.
 class OperationQueue {
   public:
+    OperationQueue() = default;
+    // Of what is linked from `first` on.
+    explicit OperationQueue(Operation& first) : head_(&first), tail_(&first), size_(1) {
+        for (; tail_->next != nullptr; size_++) {
+            tail_ = tail_->next;
+        }
+    }
+
     // nullptr: there is none. The others follow by `next`.
     Operation* front() const { return head_; }
     size_t size() const { return size_; }
@@ -105,5 +113,13 @@ class OperationQueue {
     Operation* tail_ = nullptr;
     size_t size_ = 0;
 };
+
+// What RequestSlots::collect_completions() has brought there.
+inline void hand_back(OperationQueue completed) {
+    while (completed.front() != nullptr) {
+        Operation& operation = completed.pop_front();
+        complete_operation(operation, operation.outcome);
+    }
+}
 
 }  // namespace tiffin::rdma_blk

@@ -281,7 +281,12 @@ void RequestSlots::complete(Operation& operation, Outcome outcome, Error error) 
     if (outcome != Outcome::executed) {
         operation.error = error;
     }
-    complete_operation(operation, outcome);
+    if (collected_ != nullptr && operation.complete != nullptr) {
+        operation.outcome = outcome;
+        collected_->push_back(operation);
+    } else {
+        complete_operation(operation, outcome);
+    }
     if (outcome != Outcome::executed && follower_count_ > 0) {
         cancel_followers(submit_number);
     }

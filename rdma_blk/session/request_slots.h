@@ -3,8 +3,9 @@
 // what is sent again in a new incarnation, and that each operation completes exactly once. docs/remote.md,
 // "Slots" and "Liveness and reconnection", say why.
 //
-// No input or output, no clock, no lock: a transport calls it under a lock of its own, and completions are
-// called from within (they obey the rules of Operation::complete). The life of a connection:
+// No input or output, no clock, no lock: a transport calls it under a lock of its own. Completions are called from
+// within (they obey the rules of Operation::complete), or by the transport, see collect_completions(). The life of a
+// connection:
 //
 //     connected:  take_next() until it has nothing more; send what it gives
 //     response:   find(), receive the payload into the operation's buffers, finish()
@@ -47,6 +48,10 @@ class RequestSlots {
     ~RequestSlots();
     RequestSlots(const RequestSlots&) = delete;
     RequestSlots& operator=(const RequestSlots&) = delete;
+
+    // From now on operations with a `complete` function are put in there instead of being called: for all that is counted
+    // here they are complete, and hand_back() is what is left to do. `place` lives as long as this object.
+    void collect_completions(OperationQueue& place) { collected_ = &place; }
 
     // ---- The caller's side ----
 
@@ -171,6 +176,7 @@ class RequestSlots {
     bool opening_ = false;  // from fill_outstanding() to the answer
     bool failed_ = false;
     Error failure_ = Error::enodev;
+    OperationQueue* collected_ = nullptr;
     Statistics statistics_;
 };
 

@@ -20,8 +20,28 @@ class OperationWaiters {
     OperationWaiters(const OperationWaiters&) = delete;
     OperationWaiters& operator=(const OperationWaiters&) = delete;
 
-    // Lets go of `mutex` and sleeps until one of the other two functions wakes this thread. It may then be complete
-    // and chosen to lead at once: who finds `operation` finished passes the lead on.
+    // One thread that waits, on its stack. Between add() and remove() it lets go of the lock and sleeps, until one of the
+    // last two functions wakes it. It may then be complete and chosen to lead at once: who finds `operation` finished
+    // passes the lead on.
+    class Waiter {
+      public:
+        explicit Waiter(const Operation& operation) : operation_(&operation) {}
+        Waiter(const Waiter&) = delete;
+        Waiter& operator=(const Waiter&) = delete;
+        void sleep() { semaphore_.wait(); }
+
+      private:
+        friend OperationWaiters;
+        void wake();
+
+        const Operation* operation_;
+        Waiter* next_ = nullptr;
+        bool is_woken_ = false;
+        host::Semaphore semaphore_;
+    };
+    void add(Waiter& waiter);
+    void remove(const Waiter& waiter);
+    // All of that, for a transport that has nothing else to do when it lets go of its lock.
     void sleep(const Operation& operation, host::Mutex& mutex) REQUIRES(mutex);
     bool empty() const { return waiters_ == nullptr; }
     // Wakes those whose operations are complete.
@@ -30,16 +50,7 @@ class OperationWaiters {
     bool wake_leader();
 
   private:
-    struct Waiter {
-        const Operation* operation = nullptr;
-        Waiter* next = nullptr;
-        bool is_woken = false;
-        host::Semaphore semaphore;
-
-        void wake();
-    };
-
-    Waiter* waiters_ = nullptr;  // on their threads' stacks
+    Waiter* waiters_ = nullptr;
 };
 
 }  // namespace tiffin::rdma_blk

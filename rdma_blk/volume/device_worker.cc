@@ -96,7 +96,7 @@ bool RemoteBlockDevice::continue_transfers() {
         if (transfer == nullptr) {
             return true;
         }
-        const Advance reached = advance(*transfer);
+        const Advance reached = advance(*transfer, false);
         if (reached == Advance::finished) {
             waiting_count_.fetch_sub(1);
             continue;
@@ -131,7 +131,7 @@ bool RemoteBlockDevice::start_requests() {
     }
     waiting_count_.fetch_sub(1);
     start_transfer(*transfer, *request);
-    const Advance reached = advance(*transfer);
+    const Advance reached = advance(*transfer, false);
     if (reached != Advance::finished) {
         enqueue(*transfer, reached);
     }

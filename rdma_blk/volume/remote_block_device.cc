@@ -31,11 +31,13 @@ class RemoteBlockDevice::Batches {
         batch.last = &piece.operation;
         empty_ = false;
     }
-    void submit() {
+    // `more_follows`: see Operation.
+    void submit(bool more_follows) {
         for (size_t i = 0; !empty_ && i < device_.servers_.size(); ++i) {
             if (batches_[i].first != nullptr) {
                 Operation& first = *batches_[i].first;
                 batches_[i] = {};
+                first.more_follows = more_follows;
                 device_.servers_[i]->memory->submit(first);
             }
         }
@@ -166,7 +168,7 @@ Result<void> RemoteBlockDevice::transfer_pieces(PieceCutter cutter) {
             }
             batches.add(pieces[count++]);
         }
-        batches.submit();
+        batches.submit(false);
         for (size_t i = 0; i < count; ++i) {
             DeviceServer& server = *servers_[pieces[i].server];
             server.memory->wait(pieces[i].operation);
@@ -182,6 +184,16 @@ Result<void> RemoteBlockDevice::transfer_pieces(PieceCutter cutter) {
 // ---- Asynchronously -----------------------------------------------------------------------------
 
 void RemoteBlockDevice::submit(vfs::IoRequest& request) {
+    const bool more_follows = request.more_follows;  // it may complete at once
+    submit_one(request);
+    // Those before it may be kept for other servers than this one's.
+    for (size_t i = 0; !more_follows && i < servers_.size(); ++i) {
+        servers_[i]->memory->send_gathered();
+    }
+}
+
+void RemoteBlockDevice::submit_one(vfs::IoRequest& request) {
+    const bool more_follows = request.more_follows;
     switch (request.operation) {
         case vfs::IoOperation::discard:
             return request.complete(request, Error::eopnotsupp);
@@ -207,7 +219,7 @@ void RemoteBlockDevice::submit(vfs::IoRequest& request) {
         return enqueue_request(request);
     }
     start_transfer(*transfer, request);
-    const Advance reached = advance(*transfer);
+    const Advance reached = advance(*transfer, more_follows);
     if (reached != Advance::finished) {
         enqueue(*transfer, reached);
     }
@@ -224,7 +236,7 @@ void RemoteBlockDevice::start_transfer(Transfer& transfer, vfs::IoRequest& reque
 
 // Submits as much as can be. Only one thread at a time does that for a transfer: who started it, then the
 // worker. After `finished` it must not be touched.
-RemoteBlockDevice::Advance RemoteBlockDevice::advance(Transfer& transfer) {
+RemoteBlockDevice::Advance RemoteBlockDevice::advance(Transfer& transfer, bool more_follows) {
     Batches batches(*this);
     Advance reached = Advance::finished;
     while (transfer.cutter.remaining() > 0 && transfer.error.load() == 0) {
@@ -247,7 +259,7 @@ RemoteBlockDevice::Advance RemoteBlockDevice::advance(Transfer& transfer) {
         transfer.shares.fetch_add(1);
         batches.add(*piece);
     }
-    batches.submit();
+    batches.submit(more_follows);
     if (reached == Advance::finished) {
         drop_share(transfer);
     }

@@ -117,9 +117,10 @@ class RemoteBlockDevice final : public vfs::BlockDevice {
     bool begin_write(Piece& piece);
     void wait_for_flush();
     void start_transfer(Transfer& transfer, vfs::IoRequest& request);
-    Advance advance(Transfer& transfer);
+    Advance advance(Transfer& transfer, bool more_follows);
     static void piece_completed(Operation& operation);
     void drop_share(Transfer& transfer);
+    void submit_one(vfs::IoRequest& request);
 
     // ---- Flushing: device_flush.cc
     Result<void> flush_servers();

@@ -185,6 +185,7 @@ void LocalMemory::submit(Operation& first) {
     std::unique_lock lock(mutex_);
     TIFFIN_ASSERT(!closed_);
     ++counts_.submits;
+    gathers_ = first.more_follows;
     uint64_t batch = 0;
     for (Operation* operation = &first; operation != nullptr; operation = operation->next) {
         check(*operation);
@@ -210,7 +211,19 @@ void LocalMemory::submit(Operation& first) {
     changed_.notify_all();
 }
 
+void LocalMemory::send_gathered() {
+    TIFFIN_ASSERT(!t_in_completion);
+    std::lock_guard lock(mutex_);
+    if (std::exchange(gathers_, false)) {
+        while (options_.delivery == Delivery::at_once && can_run()) {
+            execute_at(pick());
+        }
+        changed_.notify_all();
+    }
+}
+
 void LocalMemory::wait(Operation& operation) {
+    send_gathered();
     TIFFIN_ASSERT(!t_in_completion);
     TIFFIN_ASSERT(operation.complete == nullptr);
     std::unique_lock lock(mutex_);
@@ -219,7 +232,7 @@ void LocalMemory::wait(Operation& operation) {
 }
 
 size_t LocalMemory::progress() {
-    TIFFIN_ASSERT(!t_in_completion);
+    send_gathered();
     std::lock_guard lock(mutex_);
     if (!can_run()) {
         return 0;
@@ -358,7 +371,7 @@ void LocalMemory::wait_until_pending(uint64_t count) {
 }
 
 bool LocalMemory::can_run() const {
-    return !pending_.empty() && !held_ && state_ == ConnectionState::ready;
+    return !gathers_ && !pending_.empty() && !held_ && state_ == ConnectionState::ready;
 }
 
 void LocalMemory::run() {

@@ -86,7 +86,9 @@ class LocalMemory final : public rdma_blk::RemoteMemory {
     const rdma_blk::Limits& limits() const override { return options_.limits; }
     rdma_blk::ConnectionInfo connection() const override;
     rdma_blk::Statistics statistics() const override;
+    // What says that more follows waits for as long as the contract allows it, but for the time.
     void submit(rdma_blk::Operation& first) override;
+    void send_gathered() override;
     void wait(rdma_blk::Operation& operation) override;
     size_t progress() override;
     Result<void> add_arena(MutableByteSpan memory) override;
@@ -142,6 +144,7 @@ class LocalMemory final : public rdma_blk::RemoteMemory {
     bool inherits_unflushed_ = false;
     uint64_t flushed_mark_ = 0;
     bool held_ = false;
+    bool gathers_ = false;
     bool closed_ = false;
     std::thread thread_;
 };

@@ -94,19 +94,24 @@ Error run_thread(RemoteMemory& memory, const PerfOptions& options, OperationKind
             prepare(slot, kind, next_place(seed, memory.geometry().data_bytes, options.size_bytes),
                     buffers + submitted % options.depth * options.size_bytes, options.size_bytes);
             slot.start_ns = host::monotonic_ns();
-            memory.submit(slot.operation);
             ++submitted;
+            slot.operation.more_follows = submitted - completed < options.depth;
+            memory.submit(slot.operation);
         }
         if (submitted == completed) {
             return error;
         }
-        Slot& slot = slots[completed++ % options.depth];
-        memory.wait(slot.operation);
-        if (slot.operation.outcome != Outcome::executed) {
-            error = slot.operation.error;
-        } else {
-            latencies.record(host::monotonic_ns() - slot.start_ns);
-        }
+        // The oldest, and those that have come with it.
+        do {
+            Slot& slot = slots[completed++ % options.depth];
+            memory.wait(slot.operation);
+            if (slot.operation.outcome != Outcome::executed) {
+                error = slot.operation.error;
+            } else {
+                latencies.record(host::monotonic_ns() - slot.start_ns);
+            }
+        } while (completed < submitted &&
+                 slots[completed % options.depth].operation.finished.load() != 0);
     }
 }
 

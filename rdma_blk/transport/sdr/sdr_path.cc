@@ -8,6 +8,7 @@
 
 #include "fs/vfs/host.h"
 #include "rdma_blk/sdr/udp/udp_detour.h"
+#include "rdma_blk/transport/pieces_checksum.h"
 #include "rdma_blk/transport/verbs/verbs.h"
 #include "rdma_blk/wire/parse.h"
 
@@ -171,10 +172,7 @@ void SdrPath::send(const wire::Request& request, ByteSpan ranges, const vfs::IoV
     wire::Request sent_request = request;
     if (buffer_count > 0 &&
         messages_->uses_code(sizeof(wire::MessageHeader) + sizeof(request) + payload_bytes)) {
-        for (size_t index = 0; index < buffer_count; index++) {
-            sent_request.payload_checksum = host::crc32c(
-                sent_request.payload_checksum, buffers[index].data, buffers[index].size_bytes);
-        }
+        sent_request.payload_checksum = pieces_checksum(buffers, buffer_count);
         sent_request.flags |= wire::request_flag::has_checksum;
     }
     size_t size = wire::encode(wire::MessageType::request, 0, sent_request, payload_bytes, begin);

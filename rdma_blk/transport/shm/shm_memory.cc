@@ -214,6 +214,7 @@ bool ShmMemory::execute(Operation& operation) {
 // In this order, each either here and now or by the stream; behind something that the stream has, what must
 // follow goes there, too.
 void ShmMemory::submit_batch(Operation& first) {
+    const bool more_follows = first.more_follows;
     Operation* streamed = nullptr;
     Operation* last_streamed = nullptr;
     Operation* operation = &first;
@@ -231,6 +232,7 @@ void ShmMemory::submit_batch(Operation& first) {
         operation = next;
     }
     if (streamed != nullptr) {
+        streamed->more_follows = more_follows;
         stream_->submit(*streamed);
     }
 }

@@ -37,6 +37,7 @@ class ShmMemory final : public RemoteMemory, private OneSidedPath {
     ConnectionInfo connection() const override { return stream_->connection(); }
     Statistics statistics() const override;
     void submit(Operation& first) override;
+    void send_gathered() override { stream_->send_gathered(); }
     void wait(Operation& operation) override;
     size_t progress() override { return stream_->progress(); }
     Result<void> add_arena(MutableByteSpan memory) override;  // nothing to register

@@ -80,6 +80,10 @@ class MessageReader {
     void place_payload(MutableByteSpan place);
     void skip_payload();
 
+    // Whether a request in clear follows the present message, which is there in whole, and its fixed part is in the buffer
+    // already. Nothing of it has been checked: good for guessing what will be needed.
+    bool peek_request(wire::Request& request) const;
+
     // Bytes of payloads that went through the buffer.
     uint64_t copied_bytes() const { return copied_bytes_; }
 

@@ -194,6 +194,19 @@ Result<MessageReader::Event> MessageReader::read_payload() {
     return Event::payload;
 }
 
+bool MessageReader::peek_request(wire::Request& request) const {
+    wire::MessageHeader next;
+    if (state_ != State::header || buffered_bytes() < sizeof(next) + sizeof(request)) {
+        return false;
+    }
+    std::memcpy(&next, buffer_.get() + start_, sizeof(next));
+    if (next.type != static_cast<uint8_t>(wire::MessageType::request) || wire::is_sealed(next)) {
+        return false;
+    }
+    std::memcpy(&request, buffer_.get() + start_ + sizeof(next), sizeof(request));
+    return true;
+}
+
 // Moves what is left to the front when a whole chunk, or a header with its fixed part, would not fit behind.
 void MessageReader::make_room() {
     if (start_ == end_) {

@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
-#include "fs/vfs/host.h"
 #include "rdma_blk/remote_memory.h"
+#include "rdma_blk/transport/pieces_checksum.h"
 
 namespace tiffin::rdma_blk {
 
@@ -20,12 +20,7 @@ inline void set_word(Operation& operation, uint64_t word) {
 // A write's word is 0 before its data have been summed up.
 inline bool is_checksum(uint64_t word) { return (word >> 32) != 0; }
 inline uint64_t checksum_word(const Operation& operation) {
-    uint32_t checksum = 0;
-    for (size_t index = 0; index < operation.buffer_count; index++) {
-        checksum = host::crc32c(checksum, operation.buffers[index].data,
-                                operation.buffers[index].size_bytes);
-    }
-    return uint64_t{1} << 32 | checksum;
+    return uint64_t{1} << 32 | pieces_checksum(operation.buffers, operation.buffer_count);
 }
 
 }  // namespace tiffin::rdma_blk

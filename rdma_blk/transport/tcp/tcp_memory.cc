@@ -9,7 +9,6 @@
 #include <new>
 #include <utility>
 
-#include "rdma_blk/transport/tcp/operation_word.h"
 #include "rdma_blk/transport/time_units.h"
 
 namespace tiffin::rdma_blk {
@@ -18,14 +17,6 @@ namespace {
 constexpr uint64_t kOpenTimeoutNs = 10'000 * kMillisecondNs;
 // Messages that are no requests: probes, lease, close.
 constexpr size_t kControlMessages = 16;
-
-// Outside of the lock, as it takes time; but for what datagrams sum up themselves.
-void prepare_words(const OperationQueue& batch, bool needs_checksums) {
-    for (Operation* operation = batch.front(); operation != nullptr; operation = operation->next) {
-        const bool is_summed_up = needs_checksums && operation->kind == OperationKind::write;
-        set_word(*operation, is_summed_up ? checksum_word(*operation) : 0);
-    }
-}
 
 }  // namespace
 
@@ -41,7 +32,8 @@ TcpMemory::TcpMemory(const RemoteAddress& address, const OpenOptions& options,
       listener_(listener),
       user_(user),
       extension_(extension),
-      busy_poll_(options.busy_poll_us) {
+      busy_poll_(options.busy_poll_us),
+      thread_poll_(options.busy_poll_us) {
     options_.volume_name = volume_name_.c_str();
     options_.holder_text = holder_text_.c_str();
 }
@@ -63,8 +55,9 @@ Result<void> TcpMemory::prepare(uint16_t slot_count) {
     if (event_ < 0) {
         return Error::eio;
     }
-    MutexLock lock(mutex_);
+    Locked lock(*this);
     slots_ = TRY(RequestSlots::create(slot_count, ExecutedBy::server));
+    slots_->collect_completions(completed_);
     notes_.resize(slot_count);
     if (extension_.measured) {
         choice_.emplace(*extension_.measured);
@@ -91,7 +84,7 @@ Result<void> TcpMemory::open_first(Holder& holder, std::string& problem) {
     geometry_ = geometry_of(answer.opened);
     limits_ = limits_of(answer.opened, options_.slot_count);
     problem.clear();
-    MutexLock lock(mutex_);
+    Locked lock(*this);
     facts_.is_writer = options_.mode == OpenOptions::Mode::write;
     return adopt(answer.opened);
 }
@@ -126,7 +119,7 @@ Result<std::unique_ptr<TcpMemory>> TcpMemory::open(const RemoteAddress& address,
 // ---- Questions -----------------------------------------------------------------------------------------
 
 ConnectionInfo TcpMemory::connection() const {
-    MutexLock lock(mutex_);
+    Locked lock(*this);
     return present_info();
 }
 
@@ -159,7 +152,7 @@ ConnectionInfo TcpMemory::present_info() const {
 }
 
 Statistics TcpMemory::statistics() const {
-    MutexLock lock(mutex_);
+    Locked lock(*this);
     Statistics result = statistics_;
     for (size_t i = 0; i < std::size(result.outcomes); i++) {
         result.outcomes[i] += slots_->statistics().completed[i];
@@ -176,27 +169,7 @@ Result<void> TcpMemory::add_arena(MutableByteSpan memory) {
     return {};
 }
 
-// ---- Submitting ------------------------------------------------------------------------------------------
-
-// Of a batch's flushes only the last one counts: it covers what the others do.
-void TcpMemory::note_flush(const OperationQueue& batch) {
-    Operation* last_flush = nullptr;
-    uint64_t changes = 0;
-    uint64_t changes_before = 0;
-    for (Operation* operation = batch.front(); operation != nullptr; operation = operation->next) {
-        changes += is_change(*operation) ? 1 : 0;
-        if (operation->kind == OperationKind::flush && operation->space == AddressSpace::data) {
-            last_flush = operation;
-            changes_before = changes;
-        }
-    }
-    if (last_flush == nullptr || last_flush->range_count != 0) {
-        return;  // see changes_flushed()
-    }
-    const uint64_t ordered =
-        last_flush->after_earlier ? slots_->pending_changes() + changes_before : 0;
-    set_word(*last_flush, all_changes() + ordered);
-}
+// ---- What is unflushed -----------------------------------------------------------------------------------
 
 // With the lease: what earlier writers have left is flushed, or lost, with what this session writes.
 void TcpMemory::note_inherited(bool is_unflushed) {
@@ -217,46 +190,18 @@ uint64_t TcpMemory::all_changes() const {
 }
 
 bool TcpMemory::has_pending() const {
-    MutexLock lock(mutex_);
-    return slots_->pending_count() > 0;
+    Locked lock(*this);
+    return slots_->pending_count() > 0 || !inbox_.is_empty();
 }
 
 uint64_t TcpMemory::change_mark() const {
-    MutexLock lock(mutex_);
+    Locked lock(*this);
     return all_changes();
 }
 
 void TcpMemory::changes_flushed(uint64_t mark) {
-    MutexLock lock(mutex_);
+    Locked lock(*this);
     flushed_count_ = std::max(flushed_count_, mark);
-}
-
-void TcpMemory::submit(Operation& first) {
-    const auto [accepted, rejected] = sort_operations(first, limits_);
-    const uint64_t earliest_deadline_ns = accepted.earliest_deadline_ns();  // while they are linked
-    prepare_words(accepted, !takes_datagrams_.load(std::memory_order_relaxed));
-    MutexLock lock(mutex_);
-    if (accepted.front() != nullptr) {
-        count_operations(accepted, statistics_);
-        note_flush(accepted);
-        slots_->submit(*accepted.front());
-        send_queued();
-        poke_after_submit(earliest_deadline_ns);
-    }
-    complete_rejected(rejected, statistics_);
-}
-
-// The thread is woken only if it is about to miss something.
-void TcpMemory::poke_after_submit(uint64_t earliest_deadline_ns) {
-    const bool nobody_receives = !has_leader_ && !is_thread_receiving_;
-    // The path repeats what is lost after milliseconds; the thread may have thought it idle.
-    const bool sleeps_too_long = is_thread_receiving_ && has_request_path() &&
-                                 slots_->pending_count() > 0 &&
-                                 next_look_ns_ > host::monotonic_ns() + 2 * kLongestPathSleepNs;
-    if ((nobody_receives && slots_->pending_callbacks() > 0) || sleeps_too_long ||
-        (earliest_deadline_ns != 0 && earliest_deadline_ns < next_look_ns_)) {
-        poke();
-    }
 }
 
 }  // namespace tiffin::rdma_blk

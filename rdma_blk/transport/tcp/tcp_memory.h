@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // Remote memory over a stream socket: the client's side, and for transports with a path of their own for reads and
-// writes (one_sided.h) the session. Requests go out from the thread that submits, with one system call for a batch;
-// answers are received by one of the threads that wait (the leader), in its own recv(). docs/remote.md, "tcp",
-// says why.
+// writes (one_sided.h) the session. Requests go out from a thread that submits, with one system call for all that were
+// submitted meanwhile; answers are received by one of the threads that wait (the leader), in its own recv().
+// docs/remote.md, "tcp", says why.
 //
 // Who does what, and under which lock:
-//   - mutex_ guards everything but receiving. Requests are sent under it, without blocking.
+//   - mutex_ guards everything but receiving. Requests are sent under it, without blocking. Who submits does not
+//     wait for it: what it puts into inbox_ is sent by who has the lock, in leave(), by which all let go of it.
+//     leave() also calls the `complete` functions of what has completed meanwhile, without the lock.
 //   - The lead (has_leader_) is the right to receive and to destroy the connection. Its holder receives
 //     without mutex_, straight into callers' buffers, and takes mutex_ to look at what came. So a buffer is
 //     given back only by who may write it.
 //   - The session's thread (tcp_thread.cc) sleeps while others lead, but for a look now and then. It
-//     leads for operations with a `complete` function when nobody waits, watches deadlines and the
-//     server's silence, and reconnects.
+//     leads for operations with a `complete` function when nobody waits, sends what was kept for too long
+//     (Operation::more_follows), watches deadlines and the server's silence, and reconnects.
 #pragma once
+
+#include <poll.h>
 
 #include <atomic>
 #include <cstdint>
@@ -28,6 +32,7 @@
 #include "rdma_blk/transport/one_sided.h"
 #include "rdma_blk/transport/open.h"
 #include "rdma_blk/transport/operation_batch.h"
+#include "rdma_blk/transport/operation_inbox.h"
 #include "rdma_blk/transport/operation_waiters.h"
 #include "rdma_blk/transport/request_path.h"
 #include "rdma_blk/transport/session_opening.h"
@@ -80,6 +85,7 @@ class TcpMemory final : public RemoteMemory, private Patience {
     ConnectionInfo connection() const override EXCLUDES(mutex_);
     Statistics statistics() const override EXCLUDES(mutex_);
     void submit(Operation& first) override EXCLUDES(mutex_);
+    void send_gathered() override EXCLUDES(mutex_);
     void wait(Operation& operation) override EXCLUDES(mutex_);
     size_t progress() override EXCLUDES(mutex_);
     Result<void> add_arena(MutableByteSpan memory) override;  // nothing to register
@@ -108,6 +114,12 @@ class TcpMemory final : public RemoteMemory, private Patience {
     uint32_t probe_interval_ms() const EXCLUDES(mutex_);
 
   private:
+    // While threads lead for themselves, the socket is not watched, as each answer would wake the thread, too. Then an
+    // operation that nobody waits for is found after this time at most; so is what is kept in the inbox.
+    static constexpr uint64_t kLookNs = 20'000'000;
+    // What it finds kept, it leaves alone for so long.
+    static constexpr uint64_t kKeptNs = 200'000;
+    static_assert(kLookNs + kKeptNs < uint64_t{kMostGatherMs} * 1'000'000);
     // A thread that submits may set a timer of the path of requests that who receives, asleep, does not know of: so
     // long he sleeps at most.
     static constexpr uint64_t kLongestPathSleepNs = 10'000'000;
@@ -155,6 +167,21 @@ class TcpMemory final : public RemoteMemory, private Patience {
         bool was_pending = false;
     };
 
+    // All owners of mutex_ let go of it by leave(), and so do those who only ask something.
+    class SCOPED_CAPABILITY Locked {
+      public:
+        explicit Locked(const TcpMemory& memory) ACQUIRE(memory.mutex_)
+            : memory_(const_cast<TcpMemory&>(memory)) {
+            memory_.mutex_.lock();
+        }
+        ~Locked() RELEASE() { memory_.leave(); }
+        Locked(const Locked&) = delete;
+        Locked& operator=(const Locked&) = delete;
+
+      private:
+        TcpMemory& memory_;
+    };
+
     TcpMemory(const RemoteAddress& address, const OpenOptions& options,
               ConnectionListener* listener, OneSidedUser* user, const StreamExtension& extension);
 
@@ -163,11 +190,19 @@ class TcpMemory final : public RemoteMemory, private Patience {
     Result<Socket> connect(uint64_t deadline_ns, std::string& problem);
     Result<void> open_first(Holder& holder, std::string& problem) EXCLUDES(mutex_);
     ConnectionInfo present_info() const REQUIRES(mutex_);
-    void note_flush(const OperationQueue& batch) REQUIRES(mutex_);
     void note_inherited(bool is_unflushed) REQUIRES(mutex_);
     bool has_flushed_all() const REQUIRES(mutex_);
     uint64_t all_changes() const REQUIRES(mutex_);
+    // ---- tcp_submit.cc: in and out ----
+    void put(Operation& first, bool more_follows) EXCLUDES(mutex_);
+    void send_inbox() EXCLUDES(mutex_);
+    void take_inbox() REQUIRES(mutex_);
+    bool is_kept_too_long();
+    void add_batch(Operation& first) REQUIRES(mutex_);
+    void note_flush(const OperationQueue& batch) REQUIRES(mutex_);
     void poke_after_submit(uint64_t earliest_deadline_ns) REQUIRES(mutex_);
+    void leave() RELEASE(mutex_);
+    void wait_for_change() REQUIRES(mutex_);
     // ---- tcp_one_sided.cc ----
     void want_join() REQUIRES(mutex_);
     void send_join() REQUIRES(mutex_);
@@ -181,6 +216,7 @@ class TcpMemory final : public RemoteMemory, private Patience {
     bool takes_request_path() const REQUIRES(mutex_);
     Result<size_t> offer_request_path(MutableByteSpan parameters) REQUIRES(mutex_);
     void finish_request_join() REQUIRES(mutex_);
+    void leave_request_path() REQUIRES(mutex_);
     void receive_from_both() REQUIRES(mutex_);
     bool meets_answer() REQUIRES(mutex_);
     bool receive_from_path() REQUIRES(mutex_);
@@ -245,6 +281,7 @@ class TcpMemory final : public RemoteMemory, private Patience {
         short path = 0;
     };
     Events sleep_until(uint64_t time_ns, Events wanted) REQUIRES(mutex_);
+    void look_and_sleep(pollfd (&ready)[3], uint64_t time_ns, bool looks_first) EXCLUDES(mutex_);
     void reconnect(uint64_t now_ns) REQUIRES(mutex_);
     Result<void> connect_again(uint64_t deadline_ns) EXCLUDES(mutex_);
     Result<void> try_session() REQUIRES(mutex_);
@@ -268,9 +305,15 @@ class TcpMemory final : public RemoteMemory, private Patience {
     const StreamExtension extension_;
 
     mutable host::Mutex mutex_{host::LockClass::leaf};
+    OperationInbox inbox_;
+    // Threads in a Condition's wait, which lets go of the lock without leave().
+    std::atomic<uint32_t> silent_unlocks_{0};
+    // The thread will look at the inbox within kLookNs.
+    std::atomic<bool> is_thread_looking_{false};
     host::Condition lease_changed_;  // or the answer about a path
     Geometry geometry_;              // but for data_bytes, fixed
     Limits limits_;
+    OperationQueue completed_ GUARDED_BY(mutex_);  // to be handed back
     std::unique_ptr<RequestSlots> slots_ GUARDED_BY(mutex_);
     std::vector<SlotNote> notes_ GUARDED_BY(mutex_);
     std::optional<WayChoice> choice_ GUARDED_BY(mutex_);  // of StreamExtension::measured
@@ -294,8 +337,11 @@ class TcpMemory final : public RemoteMemory, private Patience {
     OperationWaiters waiters_ GUARDED_BY(mutex_);
     // Requests take a path whose datagrams are summed up one by one. Read without the lock; to be wrong costs time only.
     std::atomic<bool> takes_datagrams_{false};
-    uint32_t looks_ GUARDED_BY(mutex_) = 0;          // at answers, since the stream was looked at
-    BusyPoll busy_poll_;                             // with the lead
+    uint32_t looks_ GUARDED_BY(mutex_) = 0;  // at answers, since the stream was looked at
+    BusyPoll busy_poll_;                     // with the lead
+    BusyPoll thread_poll_;                   // the thread's
+    uint64_t kept_since_ns_ =
+        0;  // the thread's: when it found what is kept in the inbox; 0: nothing
     Operation* receiving_ = nullptr;                 // with the lead: whose payload is on its way
     wire::Response response_{};                      // with the lead: the last answer on the stream
     uint64_t receive_calls_ GUARDED_BY(mutex_) = 0;  // that received something
@@ -318,6 +364,8 @@ class TcpMemory final : public RemoteMemory, private Patience {
     uint64_t next_look_ns_ GUARDED_BY(mutex_) = 0;
     uint64_t seen_lead_count_ GUARDED_BY(mutex_) = 0;
     uint64_t led_ns_ GUARDED_BY(mutex_) = 0;
+    bool has_callbacks_ GUARDED_BY(mutex_) = false;      // were pending when the thread looked last
+    bool expects_callbacks_ GUARDED_BY(mutex_) = false;  // then or the time before
     uint64_t probe_interval_ns_ GUARDED_BY(mutex_) = 0;
     uint64_t next_probe_id_ GUARDED_BY(mutex_) = 1;
     Liveness liveness_ GUARDED_BY(mutex_);

@@ -7,10 +7,17 @@
 #include <string>
 #include <utility>
 
+#include "rdma_blk/transport/pieces_checksum.h"
 #include "rdma_blk/transport/tcp/operation_word.h"
 #include "rdma_blk/transport/tcp/tcp_memory.h"
 
 namespace tiffin::rdma_blk {
+namespace {
+
+// Some microseconds; answers that came together are handed back together.
+constexpr uint32_t kSummedUpWithLockBytes = 32 << 10;
+
+}  // namespace
 
 // ---- Sending ------------------------------------------------------------------------------------------
 
@@ -114,7 +121,7 @@ template bool TcpMemory::send_control(wire::MessageType, const wire::PathJoin&, 
 Result<size_t> TcpMemory::receive_once(int flags) {
     statistics_.system_calls++;
     const int socket = connection_->socket();
-    mutex_.unlock();
+    leave();
     auto received = connection_->reader().receive(socket, flags);
     mutex_.lock();
     return received;
@@ -124,7 +131,7 @@ Result<size_t> TcpMemory::receive_once(int flags) {
 Result<size_t> TcpMemory::receive_patiently() {
     statistics_.system_calls++;
     const int socket = connection_->socket();
-    mutex_.unlock();
+    leave();
     MessageReader& reader = connection_->reader();
     size_t bytes = 0;
     Error error = Error::eagain;
@@ -264,15 +271,14 @@ Result<void> TcpMemory::handle_payload() {
     return {};
 }
 
-// The checksum of what was received. Others may submit meanwhile: with the lead nobody else ends the connection, and
-// nothing completes the operation.
+// The checksum of what was received. Where that takes long, others have the lock meanwhile: with the lead nobody else
+// ends the connection, and nothing completes the operation.
 uint32_t TcpMemory::sum_up(const Operation& operation) {
-    mutex_.unlock();
-    uint32_t checksum = 0;
-    for (size_t i = 0; i < operation.buffer_count; i++) {
-        checksum =
-            host::crc32c(checksum, operation.buffers[i].data, operation.buffers[i].size_bytes);
+    if (response_.payload_bytes <= kSummedUpWithLockBytes) {
+        return pieces_checksum(operation.buffers, operation.buffer_count);
     }
+    leave();
+    const uint32_t checksum = pieces_checksum(operation.buffers, operation.buffer_count);
     mutex_.lock();
     return checksum;
 }

@@ -53,14 +53,14 @@ Result<void> TcpMemory::wait_for_join(uint64_t deadline_ns) {
             return Error::etimedout;
         }
         send_join();
-        lease_changed_.wait_for(mutex_, uint64_t{kIntervalMs} * 1000);
+        wait_for_change();
     }
     const bool is_plain = extension_.one_sided == nullptr && extension_.requests == nullptr;
     return join_.is_joined || is_plain ? Result<void>() : Error::eopnotsupp;
 }
 
 Result<void> TcpMemory::wait_until_joined(uint64_t deadline_ns) {
-    MutexLock lock(mutex_);
+    Locked lock(*this);
     return wait_for_join(deadline_ns);
 }
 

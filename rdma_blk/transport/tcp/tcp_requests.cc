@@ -42,13 +42,7 @@ void TcpMemory::finish_request_join() {
     if (result.ok()) {
         return;
     }
-    extension_.requests->stop();
-    join_.is_wanted = false;
-    join_.is_sent = false;
-    join_.has_failed = true;
-    if (choice_) {
-        choice_->datagrams_failed(host::monotonic_ns());
-    }
+    leave_request_path();
     host::log(choice_ ? host::LogLevel::info : host::LogLevel::warning,
               ("remote memory: no sdr (" +
                (join_.joined.reason != 0 ? "reason " + std::to_string(join_.joined.reason)
@@ -56,6 +50,18 @@ void TcpMemory::finish_request_join() {
                "): all goes over tcp")
                   .c_str());
     lease_changed_.notify_all();
+}
+
+// This connection goes on without it.
+void TcpMemory::leave_request_path() {
+    extension_.requests->stop();
+    join_.is_wanted = false;
+    join_.is_sent = false;
+    join_.is_joined = false;
+    join_.has_failed = true;
+    if (choice_) {
+        choice_->datagrams_failed(host::monotonic_ns());
+    }
 }
 
 // Sleeps until something came on one of the two, and looks at it.
@@ -75,7 +81,7 @@ void TcpMemory::receive_from_both() {
         {connection_->socket(), static_cast<short>(POLLIN | (has_output ? POLLOUT : 0)), 0}};
     const timespec sleep{0, static_cast<long>(next > now ? next - now : 0)};
     statistics_.system_calls++;
-    mutex_.unlock();
+    leave();
     (void)ppoll(ready, 2, &sleep, nullptr);
     busy_poll_.slept();
     mutex_.lock();
@@ -90,9 +96,9 @@ void TcpMemory::receive_from_both() {
 
 // Whether something comes on the path before it is time to sleep.
 bool TcpMemory::meets_answer() {
-    mutex_.unlock();
+    leave();
     const bool meets = busy_poll_.meets([this] {
-        MutexLock lock(mutex_);
+        Locked lock(*this);
         // Another thread may have ended the connection.
         return is_broken_ || state_ != ConnectionState::ready || receive_from_path();
     });
@@ -127,11 +133,7 @@ void TcpMemory::look_at_answers() {
     if (!handled.ok()) {
         abort_connection();
     } else if (path.has_failed() && path.is_up() && is_request_path_resting()) {
-        // Nothing of it is missed.
-        path.stop();
-        join_.is_joined = false;
-        join_.has_failed = true;
-        choice_->datagrams_failed(host::monotonic_ns());
+        leave_request_path();  // nothing of it is missed
     } else if (path.has_failed() && path.is_up()) {
         host::log(host::LogLevel::warning,
                   "remote memory: no datagrams come through any more; reconnecting");

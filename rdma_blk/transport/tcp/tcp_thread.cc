@@ -15,9 +15,6 @@
 namespace tiffin::rdma_blk {
 namespace {
 
-// While threads lead for themselves, the socket is not watched, as each answer would wake us, too. Then
-// an operation that nobody waits for is found after this time at most.
-constexpr uint64_t kLookNs = 20 * kMillisecondNs;
 constexpr uint64_t kAttemptNs = 5 * kSecondNs;
 constexpr uint64_t kSilentIntervals = 4;
 constexpr uint64_t kIdleIntervals = 10;
@@ -33,7 +30,8 @@ void TcpMemory::poke() {
 }
 
 void TcpMemory::run() {
-    MutexLock lock(mutex_);
+    is_thread_looking_.store(true, std::memory_order_release);
+    Locked lock(*this);
     while (!is_stopping_) {
         const uint64_t now = host::monotonic_ns();
         if (state_ == ConnectionState::ready) {
@@ -44,24 +42,47 @@ void TcpMemory::run() {
             sleep_until(now + kSecondNs, {});
         }
     }
+    is_thread_looking_.store(false, std::memory_order_release);
+}
+
+// Who submits and keeps it for what follows pokes a thread that sleeps for long. What nobody else sends is taken along
+// by whoever has called this.
+void TcpMemory::look_and_sleep(pollfd (&ready)[3], uint64_t time_ns, bool looks_first) {
+    const auto look = [&ready](uint64_t wait_ns) {
+        const timespec wait{static_cast<time_t>(wait_ns / kSecondNs),
+                            static_cast<long>(wait_ns % kSecondNs)};
+        return ppoll(ready, 3, &wait, nullptr) > 0;
+    };
+    if (looks_first && thread_poll_.meets([&] { return look(0) || is_kept_too_long(); })) {
+        return;
+    }
+    const uint64_t now = host::monotonic_ns();
+    const uint64_t wait_ns = time_ns > now ? time_ns - now : 0;
+    is_thread_looking_.store(wait_ns <= kLookNs, std::memory_order_release);
+    look(inbox_.must_be_seen_to() ? std::min(wait_ns, kKeptNs) : wait_ns);
+    is_thread_looking_.store(true, std::memory_order_release);
+    if (looks_first) {
+        thread_poll_.slept();
+    }
 }
 
 // Sleeps until that time, or a poke, or one of the events on the sockets (0: not looked at); returns those that
-// came.
+// came. If answers are waited for, it looks for a while before it sleeps.
 TcpMemory::Events TcpMemory::sleep_until(uint64_t time_ns, Events wanted) {
     next_look_ns_ = time_ns;
     pollfd ready[3] = {{event_, POLLIN, 0},
                        {wanted.stream == 0 ? -1 : connection_->socket(), wanted.stream, 0},
                        {wanted.path == 0 ? -1 : extension_.requests->socket(), wanted.path, 0}};
-    mutex_.unlock();
-    const uint64_t now = host::monotonic_ns();
-    const uint64_t wait_ns = time_ns > now ? time_ns - now : 0;
-    poll(ready, 3, static_cast<int>((wait_ns + kMillisecondNs - 1) / kMillisecondNs));
+    leave();
+    look_and_sleep(ready, time_ns, (wanted.stream & POLLIN) != 0);
     if (ready[0].revents != 0) {
         uint64_t count = 0;
         [[maybe_unused]] const ssize_t size = read(event_, &count, sizeof(count));
     }
     mutex_.lock();
+    if (is_kept_too_long() || state_ != ConnectionState::ready) {
+        take_inbox();
+    }
     return Events{ready[1].revents, ready[2].revents};
 }
 
@@ -106,12 +127,16 @@ bool TcpMemory::should_receive(uint64_t now_ns) {
         seen_lead_count_ = lead_count_;
         led_ns_ = now_ns;
     }
-    return !has_leader_ && (slots_->pending_callbacks() > 0 || lease_.is_wanted ||
-                            path_.is_wanted || join_.is_wanted || now_ns - led_ns_ >= kLookNs);
+    // Once more after the last one: who refills a queue has more very soon, and need not wake this thread then.
+    const bool had_callbacks = std::exchange(has_callbacks_, slots_->pending_callbacks() > 0);
+    expects_callbacks_ = has_callbacks_ || had_callbacks;
+    return !has_leader_ && (expects_callbacks_ || lease_.is_wanted || path_.is_wanted ||
+                            join_.is_wanted || now_ns - led_ns_ >= kLookNs);
 }
 
 uint64_t TcpMemory::next_look_after(uint64_t now_ns, bool receives) const {
-    uint64_t look = now_ns + (receives ? std::min(probe_interval_ns_, kSecondNs) : kLookNs);
+    const bool is_for_long = receives && !expects_callbacks_;
+    uint64_t look = now_ns + (is_for_long ? std::min(probe_interval_ns_, kSecondNs) : kLookNs);
     if (receives && has_request_path()) {
         look = std::min(look, extension_.requests->next_time_ns(now_ns));
         look = is_path_idle(now_ns) ? look : std::min(look, now_ns + kLongestPathSleepNs);
@@ -169,7 +194,8 @@ void TcpMemory::watch_silence(uint64_t now_ns) {
 // ---- While there is none -------------------------------------------------------------------------------
 
 bool TcpMemory::go_on() {
-    MutexLock lock(mutex_);
+    Locked lock(*this);
+    take_inbox();  // deadlines hold for what is kept, too
     const uint64_t now = host::monotonic_ns();
     // Something the server was told of is late: this attempt must end before it can complete.
     const bool must_end = slots_->expire(now);
@@ -229,7 +255,7 @@ Result<void> TcpMemory::connect_again(uint64_t deadline_ns) {
 // connection as long as the state is `reconnecting`.
 Result<void> TcpMemory::try_session() {
     const uint64_t deadline = host::monotonic_ns() + kAttemptNs;
-    mutex_.unlock();
+    leave();
     const auto connected = connect_again(deadline);
     mutex_.lock();
     if (!connected.ok()) {
@@ -242,7 +268,7 @@ Result<void> TcpMemory::try_session() {
     }
     const SessionFacts facts = facts_;
     const uint64_t next_sequence = slots_->next_sequence();
-    mutex_.unlock();
+    leave();
     const auto answer = open_session(*connection_, options_, facts, next_sequence,
                                      Span<const wire::OutstandingEntry>(entries_.data(), count),
                                      outcomes_.data(), deadline, *this);

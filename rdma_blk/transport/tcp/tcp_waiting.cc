@@ -25,12 +25,18 @@ void TcpMemory::wait(Operation& operation) {
     if (is_finished(operation)) {
         return;
     }
-    MutexLock lock(mutex_);
+    Locked lock(*this);
+    take_inbox();
     while (!is_finished(operation)) {
         if (state_ == ConnectionState::ready && !has_leader_) {
             lead(operation);
         } else {
-            waiters_.sleep(operation, mutex_);
+            OperationWaiters::Waiter waiter(operation);
+            waiters_.add(waiter);
+            leave();
+            waiter.sleep();
+            mutex_.lock();
+            waiters_.remove(waiter);
             // It may have been woken to lead, and finds that it has nothing to wait for any more.
             if (is_finished(operation)) {
                 pass_lead();
@@ -67,7 +73,7 @@ void TcpMemory::receive_round() {
     // The socket was full: both directions are waited for.
     pollfd ready{connection_->socket(), POLLIN | POLLOUT, 0};
     statistics_.system_calls++;
-    mutex_.unlock();
+    leave();
     poll(&ready, 1, kIntervalMs);
     mutex_.lock();
     flush_output();
@@ -87,7 +93,8 @@ void TcpMemory::pass_lead() {
 }
 
 size_t TcpMemory::progress() {
-    MutexLock lock(mutex_);
+    Locked lock(*this);
+    take_inbox();
     if (has_leader_ || state_ != ConnectionState::ready) {
         return 0;
     }
@@ -109,7 +116,7 @@ size_t TcpMemory::progress() {
 
 Result<void> TcpMemory::start_writing(bool force, Holder& holder) {
     const uint64_t deadline = host::monotonic_ns() + kLeaseTimeoutNs;
-    MutexLock lock(mutex_);
+    Locked lock(*this);
     if (facts_.is_writer) {
         return {};
     }
@@ -131,7 +138,7 @@ Result<void> TcpMemory::start_writing(bool force, Holder& holder) {
             lease_.is_sent = send_control(wire::MessageType::lease_request, request);
             poke();
         }
-        lease_changed_.wait_for(mutex_, uint64_t{kIntervalMs} * 1000);
+        wait_for_change();
     }
     lease_.is_wanted = false;
     if (lease_.reply.reason == 0) {
@@ -159,7 +166,7 @@ Result<TcpMemory::PathAnswer> TcpMemory::join_path(wire::PathTransport transport
                                                    ByteSpan parameters, Patience& patience) {
     TIFFIN_ASSERT(parameters.size() <= sizeof(path_.parameters));
     const uint64_t deadline = host::monotonic_ns() + kPathTimeoutNs;
-    MutexLock lock(mutex_);
+    Locked lock(*this);
     if (state_ != ConnectionState::ready || is_broken_) {
         const bool may_come =
             state_ == ConnectionState::ready || state_ == ConnectionState::reconnecting;
@@ -186,8 +193,8 @@ Result<TcpMemory::PathAnswer> TcpMemory::join_path(wire::PathTransport transport
             abort_connection();
             return Error::etimedout;
         }
-        lease_changed_.wait_for(mutex_, uint64_t{kIntervalMs} * 1000);
-        mutex_.unlock();
+        wait_for_change();
+        leave();
         const bool goes_on = patience.go_on();
         mutex_.lock();
         if (!goes_on && !path_.is_answered && !path_.is_lost) {
@@ -204,17 +211,17 @@ Result<TcpMemory::PathAnswer> TcpMemory::join_path(wire::PathTransport transport
 }
 
 uint16_t TcpMemory::session_flags() const {
-    MutexLock lock(mutex_);
+    Locked lock(*this);
     return session_flags_;
 }
 
 uint32_t TcpMemory::probe_interval_ms() const {
-    MutexLock lock(mutex_);
+    Locked lock(*this);
     return static_cast<uint32_t>(probe_interval_ns_ / 1'000'000);
 }
 
 Result<void> TcpMemory::local_address(uint8_t (&address)[16]) const {
-    MutexLock lock(mutex_);
+    Locked lock(*this);
     if (state_ != ConnectionState::ready || !connection_->is_open()) {
         return Error::eagain;
     }
@@ -230,7 +237,7 @@ Result<void> TcpMemory::local_address(uint8_t (&address)[16]) const {
 
 void TcpMemory::close() {
     {
-        MutexLock lock(mutex_);
+        Locked lock(*this);
         is_closing_ = true;
         if (extension_.one_sided != nullptr) {
             stop_paths();
@@ -245,14 +252,15 @@ void TcpMemory::close() {
     do {
         if (thread_.running()) {
             {
-                MutexLock lock(mutex_);
+                Locked lock(*this);
                 wait_to_say_goodbye(deadline_ns);
                 is_stopping_ = true;
             }
             poke();
             thread_.join();
         }
-        MutexLock lock(mutex_);
+        Locked lock(*this);
+        take_inbox();  // what is kept for more
         is_stopping_ = false;
         if (state_ == ConnectionState::ready && !is_broken_) {
             say_goodbye();
@@ -262,7 +270,7 @@ void TcpMemory::close() {
                           host::monotonic_ns() < deadline_ns;
     } while (must_tell_again && thread_.start("tiffin-tcp", run_thread, this).ok());
     if (is_open) {
-        MutexLock lock(mutex_);
+        Locked lock(*this);
         end_session(ConnectionState::closed, Error::enodev);
     }
 }
@@ -281,7 +289,7 @@ void TcpMemory::wait_to_say_goodbye(uint64_t deadline_ns) {
     while ((state_ == ConnectionState::reconnecting ||
             (state_ == ConnectionState::ready && is_broken_)) &&
            host::monotonic_ns() < deadline_ns) {
-        lease_changed_.wait_for(mutex_, uint64_t{kIntervalMs} * 1000);
+        wait_for_change();
     }
 }
 

@@ -240,5 +240,40 @@ TEST_F(RequestSlotsTest, AfterTheEndEverythingCompletesAtOnce) {
     EXPECT_EQ(slots_->pending_count(), 0U);
 }
 
+// For all that is counted they are complete before they are handed back.
+TEST_F(RequestSlotsTest, CompletionsCanBeCollected) {
+    start();
+    OperationQueue completed;
+    slots_->collect_completions(completed);
+    int calls = 0;
+    for (Operation* operation : {&one_, &two_}) {
+        make(*operation, OperationKind::fetch_add);
+        operation->owner = &calls;
+        operation->complete = [](Operation& done) { ++*static_cast<int*>(done.owner); };
+    }
+    slots_->submit(one_);
+    slots_->submit(two_);
+    make(three_, OperationKind::fetch_add, true);
+    slots_->submit(three_);
+    EXPECT_EQ(slots_->pending_callbacks(), 2U);
+    const wire::Request first = take();
+    slots_->finish(answer(take(), Outcome::not_executed));
+    slots_->finish(answer(first, Outcome::executed, 7));
+    EXPECT_EQ(calls, 0);
+    EXPECT_EQ(slots_->pending_count(), 0U);
+    EXPECT_EQ(slots_->pending_changes(), 0U);
+    EXPECT_EQ(slots_->pending_callbacks(), 0U);
+    EXPECT_EQ(three_.error,
+              Error::ecanceled);  // nothing is called for it, so it is handed back at once
+    EXPECT_EQ(three_.finished, 1U);
+    EXPECT_EQ(completed.front(), &two_);
+    EXPECT_EQ(completed.size(), 2U);
+    hand_back(completed);
+    EXPECT_EQ(calls, 2);
+    EXPECT_EQ(two_.outcome, Outcome::not_executed);
+    EXPECT_EQ(one_.outcome, Outcome::executed);
+    EXPECT_EQ(one_.old_value, 7U);
+}
+
 }  // namespace
 }  // namespace tiffin::rdma_blk

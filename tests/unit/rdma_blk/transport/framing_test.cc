@@ -133,6 +133,10 @@ TEST_P(FramingTest, SeveralMessagesGoInOneSystemCall) {
     EXPECT_EQ(writer_->system_calls(), 1U);
     for (unsigned i = 0; i < 4; i++) {
         read_request(i + 1, payload[i], 1);
+        // All of it has come; what is sealed cannot be looked at.
+        wire::Request next{};
+        EXPECT_EQ(reader_->peek_request(next), !GetParam() && i < 3);
+        EXPECT_EQ(next.sequence, !GetParam() && i < 3 ? i + 2 : 0);
     }
 }
 

@@ -160,6 +160,28 @@ TEST(RemoteBlockDevice, CountsOperationsAndBatches) {
     EXPECT_EQ(submits(0) - batches[0], 2U);
 }
 
+// The last request says that no more follows, whatever server it is for, and whatever becomes of it.
+TEST(RemoteBlockDevice, WhatIsGatheredIsStartedByTheLastRequest) {
+    for (const uint64_t last_offset : {uint64_t{0}, kMiB, 100 * kMiB}) {
+        TestVolume volume(2, 6 * kMiB);
+        auto device = volume.open({.write = true, .stripe_bytes = kMiB});
+        ASSERT_NE(device, nullptr) << volume.problem;
+        Bytes bytes(4096);
+        std::vector<std::unique_ptr<Waited>> requests;
+        for (const uint64_t offset : {uint64_t{0}, kMiB, 2 * kMiB, 3 * kMiB, last_offset}) {
+            requests.push_back(std::make_unique<Waited>(vfs::IoOperation::write, offset, bytes));
+            requests.back()->request.more_follows = requests.size() < 5;
+            device->submit(requests.back()->request);
+        }
+        const bool is_beyond_the_end = last_offset == 100 * kMiB;
+        EXPECT_EQ(requests.back()->wait(), is_beyond_the_end ? EIO : 0);
+        requests.pop_back();
+        for (auto& request : requests) {
+            EXPECT_EQ(request->wait(), 0);
+        }
+    }
+}
+
 TEST(RemoteBlockDevice, IsAsDeepAsItsPool) {
     TestVolume volume(1, 16 * kMiB);
     auto device = volume.open({.write = true, .operation_count = 32, .request_count = 64});
