@@ -118,7 +118,9 @@ void TcpMemory::serve_ready(uint64_t now_ns) {
         }
         serve_request_path();
         has_leader_ = false;
-        pass_lead();
+        if (state_ == ConnectionState::ready) {
+            waiters_.wake_leader();  // if nobody waits, this thread goes on by itself
+        }
     }
 }
 
