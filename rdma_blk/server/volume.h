@@ -197,7 +197,8 @@ class Volume {
     const Secret<kVolumeKeyBytes> key_;
     const VolumeOptions options_;
     Flusher* flusher_ = nullptr;
-    mutable host::Mutex mutex_{host::LockClass::object_data};
+    // The class is for its place in the order only: for locks of class object_data a host lets threads nap.
+    mutable host::Mutex mutex_{host::LockClass::entry_name};
     VolumeState state_ GUARDED_BY(mutex_);
     std::unique_ptr<MemoryRegion> data_;
     std::unique_ptr<MemoryRegion> control_;

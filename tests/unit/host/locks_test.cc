@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <thread>
@@ -38,6 +39,58 @@ TEST(Mutex, ExcludesOthers) {
     }
     MutexLock lock(counter.mutex);
     EXPECT_EQ(counter.value, 4000);
+}
+
+// The class for whose locks threads nap before they line up.
+TEST(Mutex, ExcludesOthersWhereTheyNap) {
+    host::Mutex mutex(LockClass::object_data);
+    int value = 0;
+    std::vector<std::thread> threads;
+    threads.reserve(4);
+    for (int t = 0; t < 4; ++t) {
+        threads.emplace_back([&] {
+            for (int i = 0; i < 1000; ++i) {
+                MutexLock lock(mutex);
+                const int seen = value;
+                if (i % 100 == 0) {
+                    std::this_thread::yield();
+                }
+                value = seen + 1;
+            }
+        });
+    }
+    for (std::thread& thread : threads) {
+        thread.join();
+    }
+    EXPECT_EQ(value, 4000);
+}
+
+// An owner that takes it again at once, and one that keeps it for longer than others nap: who waits gets it all the same.
+TEST(Mutex, IsGotFromThoseWhoTakeItAgain) {
+    host::Mutex mutex(LockClass::object_data);
+    for (const bool keeps_it_long : {false, true}) {
+        std::atomic<bool> owned{false};
+        std::atomic<bool> waiting{false};
+        std::atomic<bool> got{false};
+        std::thread owner([&] {
+            while (!got) {
+                MutexLock lock(mutex);
+                owned = true;
+                for (int i = 0; i < 50 && keeps_it_long && waiting; ++i) {
+                    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                }
+            }
+        });
+        while (!owned) {
+            std::this_thread::yield();
+        }
+        waiting = true;
+        {
+            MutexLock lock(mutex);
+            got = true;
+        }
+        owner.join();
+    }
 }
 
 TEST(Mutex, TryLockFailsWhileAnotherThreadHoldsIt) {
