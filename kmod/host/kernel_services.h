@@ -18,7 +18,7 @@
 
 /* Room for the kernel's lock objects. A kernel that debugs its locks needs more: see kmod/kbuild. */
 #ifndef TIFFIN_LOCK_STORAGE_BYTES
-#define TIFFIN_LOCK_STORAGE_BYTES 64
+#define TIFFIN_LOCK_STORAGE_BYTES 56
 #endif
 
 #ifdef __cplusplus

@@ -19,13 +19,25 @@ constexpr bool is_power_of_two(uint64_t value) { return value != 0 && (value & (
 // A frame is at most this part of the ring: the end of the ring that a wrap may waste is always
 // kept free, and must not be most of a small journal.
 constexpr uint64_t kFramesPerRing = 8;
-// Room that a processor keeps for its next reservations, which are given back for the most part.
-constexpr uint64_t kBytesAtHand = 16U << 10;
+// Room that a processor keeps for its next reservations, which are given back for the most part; less in a small ring,
+// nothing in one where that would be too little.
+constexpr uint64_t kBytesAtHand = 64U << 10;
+constexpr uint64_t kLeastBytesAtHand = 16U << 10;
+constexpr uint64_t kPartAtHand = 512;
 static_assert(kMinimumJournalBytes / kFramesPerRing >= kBlockBytes);
+static_assert(kMaximumFramePayloadBytes <= OpenBuffer::kMaximumBytes);
+// The largest transaction takes the whole of a buffer, and no more.
+static_assert(kBlockBytes % OpenBuffer::kUnitBytes == 0 &&
+              sizeof(FrameHeader) % OpenBuffer::kUnitBytes == 0);
+static_assert(kMaximumFramePayloadBytes / (sizeof(TransactionHeader) + sizeof(RecordHeader)) <=
+              OpenBuffer::kMaximumTransactions);
 
 }  // namespace
 
-Journal::Journal(vfs::BlockDevice& device) : device_(device) {}
+Journal::Journal(vfs::BlockDevice& device) : device_(device) {
+    // Also of a journal that is never started, as that of a volume that is only read.
+    first_ticket_[0].store(1, std::memory_order_relaxed);
+}
 
 Journal::~Journal() { release_buffers(); }
 
@@ -73,7 +85,8 @@ Result<void> Journal::start(const Superblock& superblock, const JournalPosition&
     taken_.store(taken, std::memory_order_relaxed);
     // Processors keep room at hand as long as a quarter of the ring is left, and then all of them together not
     // more than a part of that.
-    const uint64_t batch = capacity_ / 512 < kBytesAtHand ? 0 : kBytesAtHand;
+    const uint64_t part = capacity_ / kPartAtHand;
+    const uint64_t batch = part < kLeastBytesAtHand ? 0 : part < kBytesAtHand ? part : kBytesAtHand;
     available_.start(static_cast<int64_t>(capacity_) - static_cast<int64_t>(taken) -
                          static_cast<int64_t>(maximum_frame_bytes_),
                      static_cast<int64_t>(batch), static_cast<int64_t>(capacity_ / 4));
@@ -81,29 +94,21 @@ Result<void> Journal::start(const Superblock& superblock, const JournalPosition&
 }
 
 Result<void> Journal::allocate_buffers() {
-    {
-        MutexLock lock(buffer_mutex_);
-        bool complete = true;
-        for (Buffer& buffer : buffers_) {
-            buffer.memory = static_cast<unsigned char*>(host::allocate_pages(maximum_frame_bytes_));
-            complete = complete && buffer.memory != nullptr;
-        }
-        open_ = OpenBuffer{.memory = buffers_[0].memory};
-        if (complete) {
-            return {};
+    for (unsigned char*& memory : memory_) {
+        memory = static_cast<unsigned char*>(host::allocate_pages(maximum_frame_bytes_));
+        if (memory == nullptr) {
+            release_buffers();
+            return Error::enomem;
         }
     }
-    release_buffers();
-    return Error::enomem;
+    return {};
 }
 
 void Journal::release_buffers() {
-    MutexLock lock(buffer_mutex_);
-    open_ = OpenBuffer{};
-    for (Buffer& buffer : buffers_) {
-        if (buffer.memory != nullptr) {
-            host::release_pages(buffer.memory, maximum_frame_bytes_);
-            buffer.memory = nullptr;
+    for (unsigned char*& memory : memory_) {
+        if (memory != nullptr) {
+            host::release_pages(memory, maximum_frame_bytes_);
+            memory = nullptr;
         }
     }
 }
@@ -165,37 +170,33 @@ bool Journal::fuller_than(uint32_t percent) const {
 
 uint64_t Journal::append(ByteSpan records, uint32_t record_count, uint32_t reserved_bytes,
                          uint64_t* pending_bytes) {
-    TIFFIN_ASSERT(record_count > 0 && records.size() % 4 == 0);
+    TIFFIN_ASSERT(record_count > 0 && records.size() >= sizeof(RecordHeader) &&
+                  records.size() % 4 == 0);
     TIFFIN_ASSERT(records.size() <= reserved_bytes - sizeof(TransactionHeader) &&
                   reserved_bytes <= maximum_transaction_bytes_);
     const auto size_bytes = static_cast<uint32_t>(sizeof(TransactionHeader) + records.size());
 
-    const TransactionHeader header{static_cast<uint32_t>(records.size()), record_count};
-    unsigned char* place = nullptr;
-    uint32_t slot = 0;
-    uint64_t ticket = 0;
-    {
-        MutexLock lock(buffer_mutex_);
-        while (!dead() &&
-               sizeof(FrameHeader) + open_.payload_bytes + size_bytes > maximum_frame_bytes_) {
-            if (!close_open_buffer()) {
-                wait_for_free_buffer();
+    OpenBuffer::State before;
+    do {
+        if (dead()) [[unlikely]] {
+            unreserve(reserved_bytes);
+            if (pending_bytes != nullptr) {
+                *pending_bytes = 0;
             }
+            // Behind all others, which is all that it has to be: none of them becomes durable any more.
+            return last_placed_ticket() + swallowed_.fetch_add(1, std::memory_order_relaxed) + 1;
         }
-        ticket = last_ticket_.load(std::memory_order_relaxed) + 1;
-        last_ticket_.store(ticket, std::memory_order_release);
-        if (!dead()) {
-            slot = static_cast<uint32_t>(open_index_ % kBufferCount);
-            place = take_place(size_bytes);
-        }
-        if (pending_bytes != nullptr) {
-            *pending_bytes = pending_bytes_.load(std::memory_order_relaxed);
-        }
+    } while (!take_place(size_bytes, before));
+
+    const uint32_t slot = before.slot();
+    unsigned char* const place = memory_[slot] + sizeof(FrameHeader) + before.bytes();
+    const uint64_t ticket =
+        first_ticket_[slot].load(std::memory_order_relaxed) + before.transaction_count();
+    if (pending_bytes != nullptr) {
+        *pending_bytes =
+            closed_bytes_.load(std::memory_order_relaxed) + before.bytes() + size_bytes;
     }
-    if (place == nullptr) {
-        unreserve(reserved_bytes);
-        return ticket;
-    }
+    const TransactionHeader header{static_cast<uint32_t>(records.size()), record_count};
     race_point();
     __builtin_memcpy(place, &header, sizeof(header));
     __builtin_memcpy(place + sizeof(header), records.data(), records.size());
@@ -208,14 +209,36 @@ uint64_t Journal::append(ByteSpan records, uint32_t record_count, uint32_t reser
     return ticket;
 }
 
-unsigned char* Journal::take_place(uint32_t size_bytes) {
-    unsigned char* place = open_.memory + sizeof(FrameHeader) + open_.payload_bytes;
-    open_.payload_bytes += size_bytes;
-    ++open_.transaction_count;
-    // Changed under the lock only; a store is cheaper than an addition in one step.
-    pending_bytes_.store(pending_bytes_.load(std::memory_order_relaxed) + size_bytes,
-                         std::memory_order_relaxed);
-    return place;
+// A place in the open buffer. False: there was none, and it may be tried again.
+bool Journal::take_place(uint32_t size_bytes, OpenBuffer::State& before) {
+    const uint32_t capacity_bytes =
+        maximum_frame_bytes_ - static_cast<uint32_t>(sizeof(FrameHeader));
+    if (open_.take_place(size_bytes, capacity_bytes, before)) [[likely]] {
+        return true;
+    }
+    MutexLock lock(buffer_mutex_);
+    // Unless somebody else has opened another one meanwhile.
+    if (open_.look().bytes() + OpenBuffer::place_bytes(size_bytes) > capacity_bytes &&
+        !close_open_buffer()) {
+        wait_for_free_buffer();
+    }
+    return false;
+}
+
+uint64_t Journal::last_placed_ticket() const {
+    for (;;) {
+        const OpenBuffer::State state = open_.look();
+        race_point();
+        const uint64_t first = first_ticket_[state.slot()].load(std::memory_order_acquire);
+        // Else it may be that of a later buffer in the same slot.
+        if (open_.look().is_of_same_buffer(state)) {
+            return first + state.transaction_count() - 1;
+        }
+    }
+}
+
+uint64_t Journal::last_ticket() const {
+    return last_placed_ticket() + swallowed_.load(std::memory_order_relaxed);
 }
 
 // A copy takes less than a microsecond, unless the thread has lost its processor.
@@ -237,15 +260,29 @@ bool Journal::close_open_buffer() {
     if (open_index_ + 1 - write_index_ == kBufferCount) {
         return false;
     }
-    Buffer& closed = buffers_[open_index_ % kBufferCount];
-    closed.payload_bytes = open_.payload_bytes;
-    closed.transaction_count = open_.transaction_count;
-    closed.generation = generation_;
-    closed.last_ticket = last_ticket_.load(std::memory_order_relaxed);
-    closed.promised_bytes = open_.payload_bytes + open_.transaction_count * promise_of(0);
-    closed.copies_begun += open_.transaction_count;
+    const auto slot = static_cast<uint32_t>(open_index_ % kBufferCount);
+    const auto next_slot = static_cast<uint32_t>((open_index_ + 1) % kBufferCount);
+    const uint64_t first_ticket = first_ticket_[slot].load(std::memory_order_relaxed);
+    OpenBuffer::State state = open_.look();
+    for (;; state = open_.look()) {
+        // Nobody looks there as long as that buffer is not the open one.
+        first_ticket_[next_slot].store(first_ticket + state.transaction_count(),
+                                       std::memory_order_release);
+        race_point();
+        if (open_.close(state, next_slot)) {
+            break;
+        }
+    }
     ++open_index_;
-    open_ = OpenBuffer{.memory = buffers_[open_index_ % kBufferCount].memory};
+    Buffer& closed = buffers_[slot];
+    closed.bytes = state.bytes();
+    closed.transaction_count = state.transaction_count();
+    closed.generation = generation_;
+    closed.last_ticket = first_ticket + state.transaction_count() - 1;
+    closed.copies_begun += closed.transaction_count;
+    // Changed under the lock only; a store is cheaper than an addition in one step.
+    closed_bytes_.store(closed_bytes_.load(std::memory_order_relaxed) + closed.bytes,
+                        std::memory_order_relaxed);
     return true;
 }
 
@@ -295,6 +332,8 @@ void Journal::write_next_frame() {
         return;
     }
     wait_for_copies(frame.contents, frame.slot);
+    close_gaps(frame);
+    place_frame(frame);
     finish_header(frame);
     Result<void> written = write_frame(frame);
     if (written.ok()) {
@@ -308,12 +347,11 @@ void Journal::write_next_frame() {
              "); nothing will be written from now on");
 }
 
-// Closes the oldest buffer if it still takes transactions, and decides where its frame goes. Nobody
-// but the leader touches a closed buffer, nor moves the head.
+// Closes the oldest buffer if it still takes transactions. Nobody but the leader touches a closed buffer.
 bool Journal::take_frame(Frame& frame) {
     MutexLock lock(buffer_mutex_);
     if (write_index_ == open_index_) {
-        if (open_.transaction_count == 0) {
+        if (open_.look().transaction_count() == 0) {
             return false;
         }
         const bool closed = close_open_buffer();
@@ -321,36 +359,61 @@ bool Journal::take_frame(Frame& frame) {
     }
     frame.slot = static_cast<uint32_t>(write_index_ % kBufferCount);
     frame.contents = buffers_[frame.slot];
+    frame.memory = memory_[frame.slot];
+    return true;
+}
+
+// Brings the transactions together, which lie in places that begin at cache lines.
+void Journal::close_gaps(Frame& frame) {
+    unsigned char* const payload = frame.memory + sizeof(FrameHeader);
+    uint32_t from = 0;
+    for (uint32_t i = 0; i < frame.contents.transaction_count; ++i) {
+        TransactionHeader header;
+        __builtin_memcpy(&header, payload + from, sizeof(header));
+        const auto size_bytes =
+            static_cast<uint32_t>(sizeof(TransactionHeader)) + header.payload_bytes;
+        if (frame.payload_bytes != from) {
+            __builtin_memmove(payload + frame.payload_bytes, payload + from, size_bytes);
+        }
+        frame.payload_bytes += size_bytes;
+        from += OpenBuffer::place_bytes(size_bytes);
+    }
+    TIFFIN_ASSERT(from == frame.contents.bytes);
+    frame.promised_bytes = frame.payload_bytes + frame.contents.transaction_count * promise_of(0);
+}
+
+// Decides where it goes. Nobody but the leader moves the head.
+void Journal::place_frame(Frame& frame) {
+    MutexLock lock(buffer_mutex_);
     frame.frame_bytes =
-        static_cast<uint32_t>(round_up(sizeof(FrameHeader) + frame.contents.payload_bytes, unit_));
+        static_cast<uint32_t>(round_up(sizeof(FrameHeader) + frame.payload_bytes, unit_));
     frame.position = head_;
     if (head_.offset_bytes + frame.frame_bytes > capacity_) {
         frame.skipped_bytes = capacity_ - head_.offset_bytes;
         frame.position.offset_bytes = 0;
     }
-    TIFFIN_ASSERT(frame.frame_bytes <= frame.contents.promised_bytes);
+    TIFFIN_ASSERT(frame.frame_bytes <= frame.promised_bytes);
     TIFFIN_ASSERT(taken_.load(std::memory_order_relaxed) + frame.skipped_bytes +
                       frame.frame_bytes <=
                   capacity_);
-    return true;
 }
 
 void Journal::finish_header(Frame& frame) {
     const Buffer& contents = frame.contents;
-    const uint32_t used_bytes = sizeof(FrameHeader) + contents.payload_bytes;
+    const uint32_t used_bytes = sizeof(FrameHeader) + frame.payload_bytes;
     // The buffer may hold an older frame's bytes there.
-    __builtin_memset(contents.memory + used_bytes, 0, frame.frame_bytes - used_bytes);
+    __builtin_memset(frame.memory + used_bytes, 0, frame.frame_bytes - used_bytes);
 
-    auto* header = new (contents.memory) FrameHeader{};
+    auto* header = new (frame.memory) FrameHeader{};
     header->magic = kFrameMagic;
     header->volume_nonce = volume_nonce_;
     header->incarnation = incarnation_;
     header->sequence = frame.position.sequence;
     header->generation = contents.generation;
     header->previous_checksum = frame.position.previous_checksum;
-    header->payload_bytes = contents.payload_bytes;
+    header->payload_bytes = frame.payload_bytes;
     header->transaction_count = contents.transaction_count;
-    header->checksum = host::crc32c(0, contents.memory, used_bytes);
+    header->checksum = host::crc32c(0, frame.memory, used_bytes);
 }
 
 // Data, frame and what makes them durable, in one go where the device can: a round trip of a network instead of
@@ -365,7 +428,7 @@ Result<void> Journal::write_frame_at_once(const Frame& frame) {
         MutexLock lock(buffer_mutex_);
         ++counters_.flushes;
     }
-    const vfs::IoVector bytes{frame.contents.memory, frame.frame_bytes};
+    const vfs::IoVector bytes{frame.memory, frame.frame_bytes};
     return device_.write_ordered(
         {}, vfs::OrderedWrite{first_byte_ + frame.position.offset_bytes, &bytes, 1});
 }
@@ -382,8 +445,7 @@ Result<void> Journal::write_frame(const Frame& frame) {
     if (dead()) {
         return Error::eio;
     }
-    TRY(device_.write(first_byte_ + frame.position.offset_bytes, frame.contents.memory,
-                      frame.frame_bytes));
+    TRY(device_.write(first_byte_ + frame.position.offset_bytes, frame.memory, frame.frame_bytes));
     if (volatile_cache) {
         // This flush is as good for data that has been written meanwhile.
         data_unflushed_.store(false, std::memory_order_release);
@@ -401,7 +463,7 @@ Result<void> Journal::flush_device() {
 }
 
 void Journal::publish_frame(const Frame& frame) {
-    const auto* header = reinterpret_cast<const FrameHeader*>(frame.contents.memory);
+    const auto* header = reinterpret_cast<const FrameHeader*>(frame.memory);
     const uint32_t checksum = header->checksum;
     const uint64_t advance = frame.skipped_bytes + frame.frame_bytes;
 
@@ -416,11 +478,9 @@ void Journal::publish_frame(const Frame& frame) {
     ++counters_.frames;
     counters_.bytes += frame.frame_bytes;
     taken_.fetch_add(advance, std::memory_order_relaxed);
-    available_.give(static_cast<int64_t>(frame.contents.promised_bytes) -
-                    static_cast<int64_t>(advance));
-    pending_bytes_.store(
-        pending_bytes_.load(std::memory_order_relaxed) - frame.contents.payload_bytes,
-        std::memory_order_relaxed);
+    available_.give(static_cast<int64_t>(frame.promised_bytes) - static_cast<int64_t>(advance));
+    closed_bytes_.store(closed_bytes_.load(std::memory_order_relaxed) - frame.contents.bytes,
+                        std::memory_order_relaxed);
     durable_ticket_.store(frame.contents.last_ticket, std::memory_order_release);
 }
 
@@ -434,7 +494,7 @@ void Journal::kill() {
 
 uint64_t Journal::seal(uint64_t next_generation) {
     MutexLock lock(buffer_mutex_);
-    while (!dead() && open_.transaction_count != 0) {
+    while (!dead() && open_.look().transaction_count() != 0) {
         if (!close_open_buffer()) {
             wait_for_free_buffer();
         }
@@ -444,7 +504,7 @@ uint64_t Journal::seal(uint64_t next_generation) {
     if (write_index_ == open_index_) {
         sealed_position_ = head_;
     }
-    return last_ticket_.load(std::memory_order_relaxed);
+    return last_ticket();
 }
 
 JournalPosition Journal::sealed_position() const {

@@ -14,7 +14,7 @@
 // again, and what was durable stays so.
 //
 // Threading: append, commit and the queries from any thread; lock classes journal_commit (the right
-// to write), journal_buffer (appending).
+// to write), journal_buffer (opening and closing buffers; an append that finds room takes no lock).
 #pragma once
 
 #include <atomic>
@@ -22,6 +22,7 @@
 
 #include "fs/base/striped_budget.h"
 #include "fs/tiffinfs/format.h"
+#include "fs/tiffinfs/journal/open_buffer.h"
 #include "fs/vfs/block_device.h"
 #include "fs/vfs/host.h"
 #include "fs/vfs/result.h"
@@ -77,10 +78,13 @@ class Journal {
     Result<void> commit(uint64_t ticket);
 
     // The last ticket given out, and the last durable one.
-    uint64_t last_ticket() const { return last_ticket_.load(std::memory_order_acquire); }
+    uint64_t last_ticket() const;
     uint64_t durable_ticket() const { return durable_ticket_.load(std::memory_order_acquire); }
-    // Bytes appended and not durable yet: a background commit is due beyond a limit.
-    uint64_t pending_bytes() const { return pending_bytes_.load(std::memory_order_relaxed); }
+    // What the transactions take in memory that are not durable yet: a background commit is due beyond a limit. Exact
+    // when nobody appends or commits meanwhile.
+    uint64_t pending_bytes() const {
+        return closed_bytes_.load(std::memory_order_relaxed) + open_.look().bytes();
+    }
     // Somebody outside wants the device's cache flushed with the next commit (data was written, and
     // those writes have completed).
     void data_written() {
@@ -124,25 +128,16 @@ class Journal {
     static constexpr uint32_t kBufferCount = 3;
 
     // A frame in the making: room for the FrameHeader, then the payload, so that it is written from
-    // where it was built. All but the memory is set when the buffer is closed.
+    // where it was built. Set when the buffer is closed; until then open_ says how full it is.
     struct Buffer {
-        unsigned char* memory = nullptr;  // maximum_frame_bytes_ long
-        uint32_t payload_bytes = 0;
+        uint32_t bytes = 0;  // with what lies between the transactions
         uint32_t transaction_count = 0;
         uint64_t generation = 0;
         uint64_t last_ticket = 0;
-        uint64_t promised_bytes = 0;  // what its transactions count for in available_
-        uint64_t copies_begun = 0;    // into this memory, since start()
+        uint64_t copies_begun = 0;  // into this memory, since start()
     };
-    // The same of the buffer that takes transactions: what each of them changes.
-    struct OpenBuffer {
-        unsigned char* memory = nullptr;
-        uint32_t payload_bytes = 0;
-        uint32_t transaction_count = 0;
-    };
-
-    // Transactions get their places in a buffer under the lock and are copied there without it. Each processor
-    // counts the copies that have ended, by buffer.
+    // Transactions get their places in the open buffer in one atomic step and are copied there afterwards. Each
+    // processor counts the copies that have ended, by buffer.
     struct alignas(64) EndedCopies {
         std::atomic<uint64_t> count[kBufferCount]{};
     };
@@ -150,11 +145,14 @@ class Journal {
 
     // What the leader of a group commit carries from taking a buffer to publishing its frame.
     struct Frame {
-        Buffer contents;             // a copy; the memory belongs to the leader while it writes
-        uint32_t slot = 0;           // which of the buffers it is
-        JournalPosition position;    // of this frame, once it has been placed
-        uint64_t skipped_bytes = 0;  // at the end of the ring, because the frame did not fit there
-        uint32_t frame_bytes = 0;    // with header and padding
+        Buffer contents;                  // a copy
+        unsigned char* memory = nullptr;  // belongs to the leader while it writes
+        uint32_t slot = 0;                // which of the buffers it is
+        uint32_t payload_bytes = 0;
+        uint64_t promised_bytes = 0;  // what its transactions count for in available_
+        JournalPosition position;     // of this frame, once it has been placed
+        uint64_t skipped_bytes = 0;   // at the end of the ring, because the frame did not fit there
+        uint32_t frame_bytes = 0;     // with header and padding
     };
 
     Result<void> allocate_buffers();
@@ -163,18 +161,23 @@ class Journal {
     uint64_t promise_of(uint32_t size_bytes) const;
     uint64_t distance_to_head(const JournalPosition& tail) const REQUIRES(buffer_mutex_);
 
+    // The ticket of the last transaction in the open buffer.
+    uint64_t last_placed_ticket() const;
+    // A place for a transaction of `size_bytes`, with its header: at the end of what `before` says. False: the open
+    // buffer was full, and another one has been opened, or the journal is dead.
+    bool take_place(uint32_t size_bytes, OpenBuffer::State& before) EXCLUDES(buffer_mutex_);
     // Makes the next buffer the open one; false when all are in use.
     bool close_open_buffer() REQUIRES(buffer_mutex_);
     // Has a buffer written, so that one becomes free; gives up the mutex meanwhile.
     void wait_for_free_buffer() REQUIRES(buffer_mutex_);
-    // Room for a transaction of `size_bytes`, with its header, in the open buffer.
-    unsigned char* take_place(uint32_t size_bytes) REQUIRES(buffer_mutex_);
     // Until all copies to the memory of a closed buffer have ended.
     void wait_for_copies(const Buffer& closed, uint32_t slot) EXCLUDES(buffer_mutex_);
 
     // The leader's steps. Only the thread that has set `writing_` calls them.
     void write_next_frame();
     bool take_frame(Frame& frame);
+    void close_gaps(Frame& frame);
+    void place_frame(Frame& frame) EXCLUDES(buffer_mutex_);
     void finish_header(Frame& frame);
     Result<void> write_frame(const Frame& frame);
     Result<void> write_frame_at_once(const Frame& frame);
@@ -199,12 +202,20 @@ class Journal {
     uint32_t waiters_ GUARDED_BY(commit_mutex_) = 0;
     uint64_t waits_ GUARDED_BY(commit_mutex_) = 0;
 
-    // What each transaction changes lies in two cache lines with the lock, which travel between the processors.
+    // What each transaction changes, in a cache line of its own. Changed with buffer_mutex_ when the buffer is closed.
+    alignas(64) OpenBuffer open_;
+
+    // What each transaction reads, apart from that. Those of the open buffer and of its closed predecessors stay as
+    // they are until the buffer has been written.
+    alignas(64) unsigned char* memory_[kBufferCount]{};
+    std::atomic<uint64_t> first_ticket_[kBufferCount]{};
+    // Waiting in closed buffers. Changed under buffer_mutex_, read without it.
+    std::atomic<uint64_t> closed_bytes_{0};
+    // Tickets given out without a place, since the journal was dead.
+    std::atomic<uint64_t> swallowed_{0};
+    std::atomic<bool> dead_{false};
+
     alignas(64) mutable host::Mutex buffer_mutex_{host::LockClass::journal_buffer};
-    // Changed under buffer_mutex_, read without it.
-    std::atomic<uint64_t> last_ticket_{0};
-    std::atomic<uint64_t> pending_bytes_{0};
-    OpenBuffer open_ GUARDED_BY(buffer_mutex_);
     // Buffers are used in turn: those from write_index_ on wait to be written (or are being
     // written), open_index_ is the one that takes transactions. Both only rise.
     uint64_t open_index_ GUARDED_BY(buffer_mutex_) = 0;
@@ -225,7 +236,6 @@ class Journal {
     std::atomic<uint64_t> taken_{0};  // from the tail to the head
     std::atomic<uint64_t> durable_ticket_{0};
     std::atomic<bool> data_unflushed_{false};
-    std::atomic<bool> dead_{false};
 };
 
 // Reads frames back, for replay and for the checker.

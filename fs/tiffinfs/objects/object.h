@@ -37,13 +37,13 @@ struct IdRow {
 // Members lie in the order of who writes to them: what everybody who uses a directory or file reads, and its one
 // owner or nobody changes; what those who make files in one directory change; what each use changes.
 struct alignas(64) Object {
-    uint64_t node = 0;
-    Object* hash_next = nullptr;
     // Guards the inode and everything the tree holds under this node id. Exclusive for changes, from
     // before the first look until after Transaction::commit. Several objects: by ascending node id
     // (pass the id as the level). Those who make files in a directory have it shared, with a lock of the
     // name (ObjectTable::name_lock) and, for what they change in the directory's inode, `count`.
     BiasedSharedMutex state{host::LockClass::object_state};
+    uint64_t node = 0;
+    Object* hash_next = nullptr;
     // Shared with other objects. A directory's size, modification and change time are changed with this and
     // `state`, which may be shared; so whoever has `state` shared only reads them with this: see inode_of().
     host::Mutex* count = nullptr;
@@ -55,7 +55,7 @@ struct alignas(64) Object {
     // what is made in two directories, or by two threads, at the same time does not meet in one leaf: who is
     // alone always uses the first row. What is left of them when the object goes is lost, which does no harm.
     static constexpr uint32_t kIdRows = 2;
-    IdRow id_rows[kIdRows] GUARDED_BY(*count);
+    alignas(64) IdRow id_rows[kIdRows] GUARDED_BY(*count);
     std::atomic<uint64_t> last_ticket{0};  // of its last transaction, for fsync
     std::atomic<uint64_t> goal_block{0};   // where its next data should go
     std::atomic<uint64_t> read_cursor{0};  // for the data path's own use

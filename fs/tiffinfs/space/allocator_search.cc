@@ -28,11 +28,15 @@ struct Allocator::Search {
     uint64_t goal_block = 0;
     GoalUse goal_use = GoalUse::continues;
     uint32_t wanted = 0;
+    uint32_t user = 0;  // who looks, for BlockGroup::last_user()
+    bool avoids_others =
+        true;  // having met somebody, passes over groups where others found room last
     BlockRange found;
     // The best of those that had less than wanted.
     uint64_t best_group = 0;
     uint32_t best_length = 0;
     bool contended = false;
+    bool avoided = false;  // something was passed over for that
     uint32_t failures = 0;
     Error error = Error::enospc;
 
@@ -41,6 +45,9 @@ struct Allocator::Search {
         failures += failure == Error::eio ? kCostOfReadError : 1;
     }
     bool gives_up() const { return failures >= kFailuresAtMost; }
+    bool belongs_to_other(const BlockGroup& group) const {
+        return group.last_user() != 0 && group.last_user() != user;
+    }
 };
 
 uint64_t Allocator::claim(uint64_t wanted, SpacePriority priority) {
@@ -67,7 +74,9 @@ Result<BlockRange> Allocator::allocate(uint64_t goal_block, uint64_t wanted, Spa
 }
 
 Result<BlockRange> Allocator::find_space(Search& search) {
-    std::atomic<uint64_t>& cursor = cursors_[host::concurrency_hint() % kCursors].group;
+    const uint32_t processor = host::concurrency_hint() % kCursors;
+    std::atomic<uint64_t>& cursor = cursors_[processor].group;
+    search.user = processor + 1;
     const bool has_goal = search.goal_block != 0;
     const uint64_t start =
         has_goal ? group_of(search.goal_block) : cursor.load(std::memory_order_relaxed);
@@ -76,6 +85,10 @@ Result<BlockRange> Allocator::find_space(Search& search) {
     if (!found && search.contended &&
         open_groups_.load(std::memory_order_relaxed) < smaller(group_count_, kGroupsToSpreadOver)) {
         found = search_new_group(search);
+    }
+    if (!found && search.avoided) {
+        search.avoids_others = false;
+        found = search_near(search, start);
     }
     if (!found && search.contended && start < open_groups_.load(std::memory_order_acquire)) {
         // Waiting for whoever is at work where it was to be is better than less than wanted elsewhere.
@@ -106,7 +119,9 @@ bool Allocator::visit(Search& search, uint64_t index, uint32_t minimum, bool wai
         return false;
     }
     BlockGroup& group = **made;
-    if (wait) {
+    // In a thread's own group others are to free blocks, which is over soon: no reason to move on to where they look
+    // for room.
+    if (wait || group.last_user() == search.user) {
         group.mutex.lock();
     } else if (!group.mutex.try_lock()) {
         search.contended = true;
@@ -130,6 +145,7 @@ bool Allocator::visit(Search& search, uint64_t index, uint32_t minimum, bool wai
         }
         if (take) {
             (void)group.take(run);  // the blocks were claimed before
+            group.note_user(search.user);
             update_bits(group);
         }
     }
@@ -168,6 +184,12 @@ bool Allocator::search_near(Search& search, uint64_t begin, uint64_t end, uint32
                 search.best_length = group->longest_run_bound();
                 search.best_group = index;
             }
+            continue;
+        }
+        if (search.contended && search.avoids_others && group != nullptr &&
+            search.belongs_to_other(*group)) {
+            search.avoided = true;
+            ++passed_over;
             continue;
         }
         ++looked_at;

@@ -48,6 +48,7 @@ class BlockGroup {
     // What is read without the lock lies apart from what changes under it.
     const uint64_t index_;
     std::atomic<uint32_t> longest_bound_{kBlocksPerGroup};
+    std::atomic<uint32_t> last_user_{0};
 
   public:
     enum class Load : uint8_t {
@@ -69,6 +70,14 @@ class BlockGroup {
     Load load() const { return load_.load(std::memory_order_acquire); }
     // The longest free run is at most this; no lock needed, for skipping a group.
     uint32_t longest_run_bound() const { return longest_bound_.load(std::memory_order_relaxed); }
+
+    // Who has found room here last, as the allocator numbers those who look for it; 0: nobody. No lock needed.
+    uint32_t last_user() const { return last_user_.load(std::memory_order_relaxed); }
+    void note_user(uint32_t user) {
+        if (last_user() != user) {
+            last_user_.store(user, std::memory_order_relaxed);
+        }
+    }
 
     alignas(64) host::Mutex mutex{host::LockClass::allocator_group};
 

@@ -19,7 +19,13 @@ namespace tiffin::tiffinfs {
 // `block`, `generation`, `level` and `page` stay as they are while the node is in the cache. The links
 // belong to the cache and its locks.
 struct alignas(64) Node {
-    BiasedSharedMutex lock{host::LockClass::tree_node};
+    // Who locks a leaf to change it, or for that, pins it as well: so both are in one cache line.
+    [[no_unique_address]] BiasedSharedMutex lock{host::LockClass::tree_node};
+    // How many use the node now; kDropped is added when it has left the cache, so that the last one
+    // who unpins it knows, in one atomic step, that it is his to free, and that nobody pins it any more.
+    std::atomic<uint32_t> pins{0};
+    static constexpr uint32_t kDropped = 1U << 31;
+
     // What every descent reads and what changes seldom, in a cache line apart from what else changes.
     uint64_t block = 0;
     uint64_t generation = 0;
@@ -36,10 +42,6 @@ struct alignas(64) Node {
     std::atomic<bool> referenced{false};  // second chance against eviction
     Node* dirty_next = nullptr;
 
-    // How many use the node now; kDropped is added when it has left the cache, so that the last one
-    // who unpins it knows, in one atomic step, that it is his to free, and that nobody pins it any more.
-    std::atomic<uint32_t> pins{0};
-    static constexpr uint32_t kDropped = 1U << 31;
     bool obsolete = false;  // dropped in the generation that made it: not written
     bool failed = false;    // could not be read, with load_error; guarded by lock
     Error load_error = Error::eio;

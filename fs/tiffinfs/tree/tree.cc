@@ -212,8 +212,25 @@ void copy_slot(const Node* leaf, uint32_t index, KeyAndValue& found) {
 
 }  // namespace
 
-Result<void> Tree::find_last(Key at_or_before, Key not_before,
-                             KeyAndValue& found) NO_THREAD_SAFETY_ANALYSIS {
+// In a pinned leaf that has keys on both sides of the key, or the key itself.
+bool Tree::find_last_pinned(Key at_or_before, const NodePins* pins,
+                            KeyAndValue& found) NO_THREAD_SAFETY_ANALYSIS {
+    Node* leaf = lock_pinned_leaf(at_or_before, pins, false);
+    if (leaf == nullptr) {
+        return false;
+    }
+    const uint32_t index = leaf_lower_bound(leaf->page, at_or_before);
+    const bool exact = leaf_key(leaf->page, index) == at_or_before;
+    copy_slot(leaf, exact ? index : index - 1, found);
+    leave_shared(leaf);
+    return true;
+}
+
+Result<void> Tree::find_last(Key at_or_before, Key not_before, KeyAndValue& found,
+                             const NodePins* pins) NO_THREAD_SAFETY_ANALYSIS {
+    if (pins != nullptr && find_last_pinned(at_or_before, pins, found)) {
+        return found.key < not_before ? Result<void>(Error::enoent) : Result<void>();
+    }
     while (not_before <= at_or_before) {
         Bounds bounds;
         const ReadLeaf read = TRY(find_leaf_shared(at_or_before, bounds));
@@ -302,16 +319,8 @@ Node* Tree::lock_pinned_leaf(Key key, const NodePins* pins,
 }
 
 bool Tree::find_last_prepared(Key at_or_before, Key not_before, const NodeReservation& reservation,
-                              KeyAndValue& found) NO_THREAD_SAFETY_ANALYSIS {
-    Node* leaf = lock_pinned_leaf(at_or_before, reservation.pins, false);
-    if (leaf != nullptr) {
-        const uint32_t index = leaf_lower_bound(leaf->page, at_or_before);
-        const bool exact = leaf_key(leaf->page, index) == at_or_before;
-        copy_slot(leaf, exact ? index : index - 1, found);
-        leave_shared(leaf);
-        return not_before <= found.key;
-    }
-    Result<void> result = find_last(at_or_before, not_before, found);
+                              KeyAndValue& found) {
+    Result<void> result = find_last(at_or_before, not_before, found, reservation.pins);
     TIFFIN_ASSERT(result.ok() || result.error() == Error::enoent);
     return result.ok();
 }

@@ -89,7 +89,9 @@ class Tree {
     // Visits all keys in [first, end).
     Result<void> scan(Key first, Key end, TreeVisitor& visitor);
     // The greatest key in [not_before, at_or_before], with its value. Errors also: enoent.
-    Result<void> find_last(Key at_or_before, Key not_before, KeyAndValue& found);
+    // With `pins`, looks first among the leaves that are pinned, which needs no way down.
+    Result<void> find_last(Key at_or_before, Key not_before, KeyAndValue& found,
+                           const NodePins* pins = nullptr);
     // The smallest key in [first, end), with its value. Errors also: enoent.
     Result<void> find_first(Key first, Key end, KeyAndValue& found);
 
@@ -188,6 +190,8 @@ class Tree {
     // overlap, so it is the leaf that a descent would come to. But who descends meets everybody else at the root, and
     // who locks other leaves to look meets those who use them.
     Node* lock_pinned_leaf(Key key, const NodePins* pins, bool exclusive);
+    // find_last() in such a leaf; false when there is none.
+    bool find_last_pinned(Key at_or_before, const NodePins* pins, KeyAndValue& found);
 
     // Fast ways: false when the leaf cannot take the change as it is.
     bool put_in_place(Key key, ByteSpan value, const NodePins* pins, bool& is_new);

@@ -259,7 +259,7 @@ Result<void> prepare_extent_change(Tree& tree, Allocator& allocator, uint64_t no
     // Goes one extent further than the range: that one may be joined with what comes.
     while (true) {
         Result<void> found =
-            tree.find_last(make_key(node, Kind::extent, below - 1), lowest, scratch);
+            tree.find_last(make_key(node, Kind::extent, below - 1), lowest, scratch, &pins);
         if (!found.ok()) {
             if (found.error() == Error::enoent) {
                 break;

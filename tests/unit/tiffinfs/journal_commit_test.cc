@@ -177,6 +177,43 @@ TEST(JournalCommit, ManyThreadsKeepTheirOrder) {
     }
 }
 
+// Who asks for the last ticket gets one that has been given out, and one that is not smaller the next time: while buffers
+// are closed and used again.
+TEST(JournalCommit, TheLastTicketIsOneThatWasGivenOut) {
+    constexpr uint64_t kTransactions = 600;
+    const tiffin::test::RacePauses pauses(64);
+    JournalVolume volume(kMinimumJournalBytes);
+    auto journal = volume.start();
+    const Transaction transaction = make_transaction(1, 1500);
+    std::atomic<uint64_t> begun{0};
+    std::atomic<bool> done{false};
+    std::thread observer([&] {
+        uint64_t last = 0;
+        while (!done) {
+            const uint64_t ticket = journal->last_ticket();
+            EXPECT_LE(ticket, begun);
+            EXPECT_GE(ticket, last);
+            last = ticket;
+            EXPECT_TRUE(journal->commit(ticket).ok());
+        }
+    });
+    for (uint64_t i = 1; i <= kTransactions; ++i) {
+        while (!journal->try_reserve(transaction.size_bytes())) {
+            const uint64_t sealed = journal->seal(++volume.superblock.generation + 1);
+            EXPECT_TRUE(journal->commit(sealed).ok());
+            volume.set_start_position(journal->sealed_position());
+            journal->release_before(journal->sealed_position());
+        }
+        begun = i;
+        EXPECT_EQ(
+            journal->append(transaction.span(), transaction.record_count, transaction.size_bytes()),
+            i);
+    }
+    done = true;
+    observer.join();
+    EXPECT_EQ(journal->last_ticket(), kTransactions);
+}
+
 // ---- Flushing -----------------------------------------------------------------------------------
 
 TEST(JournalCommit, FlushesAVolatileCacheAfterTheFrame) {

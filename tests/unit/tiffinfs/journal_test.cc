@@ -119,6 +119,15 @@ TEST(Journal, GivesBackItsMemoryWhenThereIsNotEnough) {
     EXPECT_EQ(started.error(), Error::enomem);
 }
 
+// As that of a volume that is mounted to be read.
+TEST(Journal, ThatIsNotStartedHasNothingToCommit) {
+    JournalVolume volume(kMiB);
+    Journal journal(volume.device());
+    EXPECT_EQ(journal.last_ticket(), 0U);
+    EXPECT_EQ(journal.pending_bytes(), 0U);
+    EXPECT_TRUE(journal.commit(journal.last_ticket()).ok());
+}
+
 // ---- Generations --------------------------------------------------------------------------------
 
 TEST(Journal, SealsAGeneration) {
@@ -179,7 +188,7 @@ TEST(Journal, AppendingWritesWhenAllBuffersAreFull) {
     std::vector<Bytes> expected;
     for (uint64_t number = 1; number <= 9; ++number) {
         const Transaction transaction =
-            make_transaction(number, journal->maximum_transaction_bytes() / 8 * 4);
+            make_transaction(number, journal->maximum_transaction_bytes() / 128 * 64);
         append(*journal, transaction);
         expected.push_back(transaction.records);
     }
