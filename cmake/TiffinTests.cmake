@@ -33,6 +33,7 @@ function(tiffin_precompile_for_tests name)
             <random> <string> <thread> <vector>)
     endif()
     target_precompile_headers(${name} REUSE_FROM tiffin_test_headers)
+    target_compile_options(${name} PRIVATE ${TIFFIN_PRECOMPILED_WARNINGS})
 endfunction()
 
 # tiffin_test(NAME LABEL label SOURCES source... [LINK library...])
