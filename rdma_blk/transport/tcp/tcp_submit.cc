@@ -26,8 +26,11 @@ void prepare_words(const OperationQueue& batch, bool needs_checksums) {
 // ---- From who submits ------------------------------------------------------------------------------------
 
 void TcpMemory::submit(Operation& first) {
-    const bool more_follows = first.more_follows;
+    const bool wants_to_wait = first.more_follows;
     const auto [accepted, rejected] = sort_operations(first, limits_);
+    // Sent late, it would end the connection, as nobody could know whether it has been executed.
+    const bool has_deadline = accepted.front() != nullptr && accepted.earliest_deadline_ns() != 0;
+    const bool more_follows = wants_to_wait && !has_deadline;
     prepare_words(accepted, !takes_datagrams_.load(std::memory_order_relaxed));
     if (accepted.front() != nullptr) {
         put(*accepted.front(), more_follows);

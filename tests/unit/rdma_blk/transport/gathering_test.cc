@@ -198,6 +198,26 @@ TEST_F(GatheringTest, DeadlinesHoldForWhatIsKept) {
     }
 }
 
+// Kept until its deadline has passed, it would be sent late, and end the connection.
+TEST_F(GatheringTest, WhatHasADeadlineIsNotKept) {
+    open();
+    std::vector<Io> ios(kDepth);
+    server.freeze();
+    const uint64_t before = client.memory->statistics().system_calls;
+    for (size_t i = 0; i < kDepth; i++) {
+        ios[i].set(OperationKind::write, i * 64, bytes, 64);
+        ios[i].operation.more_follows = true;
+        ios[i].operation.deadline_ns = in_ms(100'000);
+        client.memory->submit(ios[i].operation);
+    }
+    EXPECT_GE(client.memory->statistics().system_calls - before, kDepth);
+    server.thaw();
+    for (Io& io : ios) {
+        client.memory->wait(io.operation);
+        EXPECT_EQ(io.outcome(), Outcome::executed);
+    }
+}
+
 TEST_F(GatheringTest, ClosingCompletesWhatIsKept) {
     for (int i = 0; i < 30; i++) {
         MemoryServer other;
