@@ -26,7 +26,9 @@ if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT TIFFIN_SANITIZE)
     # These use all processors, and have tests among them that go by time: last and one by one.
     tiffin_full_check(preset_asan 1200 scripts/check-preset asan)
     tiffin_full_check(preset_tsan 1200 scripts/check-preset tsan)
-    set_tests_properties(preset_asan preset_tsan PROPERTIES RUN_SERIAL ON)
+    tiffin_full_check(libfuzzer 1200 scripts/fuzz --runs 50000)  # in the build of preset_asan
+    set_tests_properties(preset_asan preset_tsan libfuzzer PROPERTIES RUN_SERIAL ON)
+    set_tests_properties(libfuzzer PROPERTIES DEPENDS preset_asan)
     # Before them, and after the tests of this build, a virtual machine, which leaves a part of the processors idle, and
     # beside it what has no time of its own and takes just that part: CTest runs first what has a higher cost. Emulated:
     # most of the time of the first goes into building the module, the rest into booting.
@@ -37,7 +39,5 @@ if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT TIFFIN_SANITIZE)
     endif()
     set_tests_properties(vm.core_in_kernel PROPERTIES COST -4 RESOURCE_LOCK virtual_machine)
     tiffin_full_check(lint 2400 nice -n 19 scripts/lint)
-    tiffin_full_check(libfuzzer 2400 nice -n 19 scripts/fuzz --runs 50000)
     set_tests_properties(lint PROPERTIES COST -2)
-    set_tests_properties(libfuzzer PROPERTIES COST -3)
 endif()

@@ -21,7 +21,7 @@ set(TIFFIN_TEST_OPTIONS "")
 set(TIFFIN_TOOL_OPTIONS "")
 
 set(TIFFIN_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize=: address,undefined or thread")
-option(TIFFIN_FUZZ "Instrument for libFuzzer and build the programs that use it (Clang)" OFF)
+option(TIFFIN_FUZZ "Instrument rdma_blk for libFuzzer, and have the programs that search with it (Clang)" OFF)
 option(TIFFIN_WARNINGS_AS_ERRORS "Stop at the first compiler warning" ON)
 
 if(TIFFIN_SANITIZE MATCHES "address")
@@ -68,7 +68,4 @@ if(TIFFIN_SANITIZE)
     target_link_options(tiffin_options INTERFACE -fsanitize=${TIFFIN_SANITIZE})
     # Code without locks lets tests come in between its steps: fs/base/race_point.h.
     target_compile_definitions(tiffin_options INTERFACE TIFFIN_RACE_POINTS=1)
-endif()
-if(TIFFIN_FUZZ)
-    target_compile_options(tiffin_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // A fuzzer here is a file NAME_fuzz.cc that defines these two functions. It becomes two programs: fuzz_NAME,
 // which replays its seeds and a fixed number of random changes to them (replay.cc; a test, with every
-// compiler), and in the preset `fuzz` libfuzzer_NAME, which searches for as long as it is told (scripts/fuzz).
+// compiler), and in the preset `asan` libfuzzer_NAME, which searches for as long as it is told (scripts/fuzz).
 #pragma once
 
 #include <cstddef>
