@@ -120,7 +120,10 @@ bool Volume::make_room(uint32_t attempt, SpacePriority priority) {
     if (read_only() || is_shut_down()) {
         return false;
     }
-    uint64_t free_before = allocator_.free_blocks();
+    // What came free since the caller met an error helps, too.
+    const uint64_t free_before = allocator_.free_blocks();
+    const uint64_t kept = allocator_.kept_blocks(priority);
+    const uint64_t too_few_blocks = free_before < kept ? free_before : kept;
     switch (attempt) {
         case 0:
             // Data freed by transactions that are not durable yet.
@@ -128,7 +131,7 @@ bool Volume::make_room(uint32_t attempt, SpacePriority priority) {
                 return false;
             }
             allocator_.release_data_frees(journal_.durable_ticket(), true);
-            if (allocator_.free_blocks() > free_before) {
+            if (allocator_.free_blocks() > too_few_blocks) {
                 return true;
             }
             [[fallthrough]];
@@ -139,7 +142,7 @@ bool Volume::make_room(uint32_t attempt, SpacePriority priority) {
                 return false;
             }
             allocator_.release_data_frees(journal_.durable_ticket(), true);
-            if (allocator_.free_blocks() > free_before) {
+            if (allocator_.free_blocks() > too_few_blocks) {
                 return true;
             }
             [[fallthrough]];
@@ -149,9 +152,8 @@ bool Volume::make_room(uint32_t attempt, SpacePriority priority) {
                 reclaimer_->reclaim_now() && sync().ok() && checkpoint().ok() &&
                 checkpoint().ok()) {
                 allocator_.release_data_frees(journal_.durable_ticket(), true);
-                return allocator_.free_blocks() > free_before;
             }
-            return false;
+            return allocator_.free_blocks() > too_few_blocks;
         default:
             return false;
     }
@@ -235,8 +237,9 @@ void Volume::maintenance() {
             continue;
         }
         allocator_.release_data_frees(journal_.durable_ticket(), false);
+        const uint64_t seen = counters_.checkpoints.load(std::memory_order_acquire);
         if (needs_checkpoint()) {
-            (void)checkpoint().ok();
+            (void)checkpoint_after(seen).ok();
         }
     }
 }

@@ -371,6 +371,38 @@ TEST(SpareNodes, CanBeReservedToTheLast) {
     tiffinfs::Volume::destroy(volume);
 }
 
+// What was freed between an allocation that failed and the search for room is room, too: the file system said ENOSPC
+// then, with nothing left to free and the volume nearly empty.
+TEST(MakeRoom, CountsWhatHasComeFreeMeanwhile) {
+    using tiffinfs::SpacePriority;
+    CrashDevice device(16 * kMiB);
+    MUST(TestVolume(device).make(kMiB));
+    tiffinfs::VolumeOptions options;
+    options.commit_interval_ms = 0;
+    tiffinfs::Volume* volume = MUST(tiffinfs::Volume::open(device, options));
+    tiffinfs::Allocator& allocator = volume->allocator();
+    for (const SpacePriority priority :
+         {SpacePriority::normal, SpacePriority::overwriting, SpacePriority::privileged}) {
+        EXPECT_TRUE(volume->make_room(0, priority));
+        EXPECT_FALSE(volume->make_room(3, priority));  // it does not go on for ever
+        std::vector<tiffinfs::BlockRange> ranges;
+        while (true) {
+            const Result<tiffinfs::BlockRange> range = allocator.allocate(0, kMiB, priority);
+            if (!range.ok()) {
+                break;
+            }
+            ranges.push_back(range.value());
+        }
+        volume->pool().drain();
+        EXPECT_FALSE(volume->make_room(0, priority));
+        for (const tiffinfs::BlockRange& range : ranges) {
+            allocator.cancel(range);
+        }
+        EXPECT_TRUE(volume->make_room(2, priority));
+    }
+    tiffinfs::Volume::destroy(volume);
+}
+
 TEST(SmallJournal, RefusesATransactionThatNeverFits) {
     CrashDevice device(16 * kMiB);
     MUST(TestVolume(device).make(kMiB));
