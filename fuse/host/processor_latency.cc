@@ -5,7 +5,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <string>
 #include <utility>
+
+#include "fuse/host/problem.h"
 
 namespace tiffin::fuse {
 namespace {
@@ -20,13 +23,26 @@ constexpr uint32_t kNoWishUs = 2'000'000'000;
 
 }  // namespace
 
-Result<void> ProcessorLatency::start(uint32_t latency_us, std::function<uint64_t()> requests) {
+void ProcessorLatency::start(const std::optional<uint32_t>& latency_us,
+                             std::function<uint64_t()> requests) {
+    if (!latency_us) {
+        return;
+    }
+    latency_us_ = *latency_us;
+    requests_ = std::move(requests);
+    const Result<void> started = open_device();
+    if (!started.ok()) {
+        const std::string text = "cpu_latency_us has no effect: /dev/cpu_dma_latency: " +
+                                 system_error_text(errno_value(started.error()));
+        host::log(host::LogLevel::warning, text.c_str());
+    }
+}
+
+Result<void> ProcessorLatency::open_device() {
     device_ = open("/dev/cpu_dma_latency", O_WRONLY | O_CLOEXEC);
     if (device_ < 0) {
         return static_cast<Error>(errno);
     }
-    latency_us_ = latency_us;
-    requests_ = std::move(requests);
     const Result<void> started = thread_.start("latency", run_thread, this);
     if (!started.ok()) {
         close(std::exchange(device_, -1));

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 
 #include "fs/vfs/host.h"
 
@@ -22,13 +23,15 @@ class ProcessorLatency {
     ProcessorLatency(const ProcessorLatency&) = delete;
     ProcessorLatency& operator=(const ProcessorLatency&) = delete;
 
-    // `requests` says how many there were so far; from a thread of its own without a lock, until stop(). Errors: what opening the device
-    // says (eacces: not root; enoent: not in this kernel), eagain and enomem (no thread).
-    Result<void> start(uint32_t latency_us, std::function<uint64_t()> requests);
+    // Absent: does nothing. `requests` says how many there were so far; from a thread of its own without a lock, until
+    // stop(). What cannot be had (the device is root's, and not in every kernel) is said in the log as an option
+    // cpu_latency_us without effect: requests only wait longer then.
+    void start(const std::optional<uint32_t>& latency_us, std::function<uint64_t()> requests);
     // Takes the wish back.
     void stop() EXCLUDES(mutex_);
 
   private:
+    Result<void> open_device();
     static void run_thread(void* self);
     void run() EXCLUDES(mutex_);
     bool stops_within(uint64_t time_us) EXCLUDES(mutex_);

@@ -60,29 +60,29 @@ std::optional<Problem> set_errors(std::string_view value, MountOptions& options)
     return std::nullopt;
 }
 
-std::optional<Problem> set_max_threads(std::string_view value, MountOptions& options) {
+// Into a uint32_t, or one that may be absent.
+template <typename Place>
+std::optional<Problem> set_number(std::string_view name, std::string_view value, uint64_t minimum,
+                                  uint64_t maximum, Place& place) {
     uint64_t number = 0;
-    // One thread can wait for what only a second one can answer.
-    std::optional<Problem> problem =
-        parse_number("max_threads", value, 2, kMaxThreadsLimit, number);
-    options.max_threads = static_cast<uint32_t>(number);
+    std::optional<Problem> problem = parse_number(name, value, minimum, maximum, number);
+    place = static_cast<uint32_t>(number);
     return problem;
+}
+
+std::optional<Problem> set_max_threads(std::string_view value, MountOptions& options) {
+    // One thread can wait for what only a second one can answer.
+    return set_number("max_threads", value, 2, kMaxThreadsLimit, options.max_threads);
 }
 
 std::optional<Problem> set_busy_poll(std::string_view value, MountOptions& options) {
-    uint64_t number = 0;
-    std::optional<Problem> problem =
-        parse_number("busy_poll_us (microseconds)", value, 0, kMaxBusyPollUs, number);
-    options.busy_poll_us = static_cast<uint32_t>(number);
-    return problem;
+    return set_number("busy_poll_us (microseconds)", value, 0, kMaxBusyPollUs,
+                      options.busy_poll_us);
 }
 
 std::optional<Problem> set_cpu_latency(std::string_view value, MountOptions& options) {
-    uint64_t number = 0;
-    std::optional<Problem> problem =
-        parse_number("cpu_latency_us (microseconds)", value, 0, kMaxProcessorLatencyUs, number);
-    options.cpu_latency_us = static_cast<uint32_t>(number);
-    return problem;
+    return set_number("cpu_latency_us (microseconds)", value, 0, kMaxProcessorLatencyUs,
+                      options.cpu_latency_us);
 }
 
 std::optional<Problem> set_source(std::string_view value, MountOptions& options) {

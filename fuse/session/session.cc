@@ -86,30 +86,19 @@ std::optional<Problem> Session::attach() {
         session_,
         RequestLoopOptions{options_.max_threads, options_.busy_poll_us, options_.io_uring});
     mounts_.remember(fuse_session_fd(session_), options_.mount_point);
-    ask_for_latency();
+    latency_.start(options_.cpu_latency_us, [this] { return request_count(); });
     if (!page_flusher_.start(session_)) {
         return Problem{"cannot start a thread: raise the limit of processes", Error::eagain};
     }
     return std::nullopt;
 }
 
-// Without it the session only waits longer.
-void Session::ask_for_latency() {
-    if (!options_.cpu_latency_us) {
-        return;
+uint64_t Session::request_count() const {
+    uint64_t requests = 0;
+    for (size_t i = 0; i < kOperationCount; i++) {
+        requests += statistics_.totals(static_cast<Operation>(i)).count;
     }
-    const Result<void> asked = latency_.start(*options_.cpu_latency_us, [this] {
-        uint64_t requests = 0;
-        for (size_t i = 0; i < kOperationCount; i++) {
-            requests += statistics_.totals(static_cast<Operation>(i)).count;
-        }
-        return requests;
-    });
-    if (!asked.ok()) {
-        const std::string text = "cpu_latency_us has no effect: /dev/cpu_dma_latency: " +
-                                 system_error_text(errno_value(asked.error()));
-        host::log(host::LogLevel::warning, text.c_str());
-    }
+    return requests;
 }
 
 Session::~Session() {

@@ -134,7 +134,7 @@ class Session {
   private:
     Session(vfs::FileSystem& file_system, SessionOptions options);
     std::optional<Problem> attach();
-    void ask_for_latency();
+    uint64_t request_count() const;
     void leave();
 
     vfs::FileSystem& file_system_;

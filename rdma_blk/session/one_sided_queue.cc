@@ -57,17 +57,11 @@ uint64_t OneSidedQueue::next_deadline_ns() const {
     if (deadline_count_ == 0) {
         return 0;
     }
-    const uint64_t queued_ns = queue_.earliest_deadline_ns();
-    uint64_t earliest = queued_ns == 0 ? ~uint64_t{0} : queued_ns;
-    const auto look = [&earliest](const Operation& operation) {
-        if (operation.deadline_ns != 0) {
-            earliest = std::min(earliest, operation.deadline_ns);
-        }
-    };
+    uint64_t earliest_ns = queue_.earliest_deadline_ns();
     for (uint64_t number = finished_ + 1; number <= started_; number++) {
-        look(*posted(number));
+        earliest_ns = earlier_deadline_ns(earliest_ns, posted(number)->deadline_ns);
     }
-    return earliest == ~uint64_t{0} ? 0 : earliest;
+    return earliest_ns;
 }
 
 bool OneSidedQueue::expire(uint64_t now_ns) {

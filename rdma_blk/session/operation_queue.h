@@ -37,6 +37,11 @@ inline uint64_t transfer_bytes(const Operation& operation) {
     return total;
 }
 
+// 0: none.
+inline uint64_t earlier_deadline_ns(uint64_t one_ns, uint64_t other_ns) {
+    return one_ns == 0 || (other_ns != 0 && other_ns < one_ns) ? other_ns : one_ns;
+}
+
 // First in, first out. An operation is in one queue at most. No lock: its owner's.
 class OperationQueue {
   public:
@@ -100,10 +105,7 @@ class OperationQueue {
         uint64_t earliest = 0;
         for (const Operation* operation = head_; operation != nullptr;
              operation = operation->next) {
-            if (operation->deadline_ns != 0 &&
-                (earliest == 0 || operation->deadline_ns < earliest)) {
-                earliest = operation->deadline_ns;
-            }
+            earliest = earlier_deadline_ns(earliest, operation->deadline_ns);
         }
         return earliest;
     }

@@ -73,14 +73,13 @@ uint64_t RequestSlots::next_deadline_ns() const {
     if (deadline_count_ == 0) {
         return 0;
     }
-    const uint64_t queued_ns = queue_.earliest_deadline_ns();
-    uint64_t earliest = queued_ns == 0 ? ~uint64_t{0} : queued_ns;
+    uint64_t earliest_ns = queue_.earliest_deadline_ns();
     for (uint16_t index = 0; index < slot_count_; index++) {
-        if (is_used(index) && slots_[index].operation->deadline_ns != 0) {
-            earliest = std::min(earliest, slots_[index].operation->deadline_ns);
+        if (is_used(index)) {
+            earliest_ns = earlier_deadline_ns(earliest_ns, slots_[index].operation->deadline_ns);
         }
     }
-    return earliest;
+    return earliest_ns;
 }
 
 bool RequestSlots::expire(uint64_t now_ns) {

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <random>
 
 #include "fs/vfs/host.h"
 #include "tests/support/loopback.h"
@@ -108,6 +109,25 @@ void FaultyLink::run() {
         if ((ready[0].revents & POLLIN) != 0) {
             accept_one();
         }
+    }
+}
+
+RandomCuts::RandomCuts(FaultyLink& link, uint32_t most_bytes, uint32_t pause_us)
+    : link_(link), thread_([this, most_bytes, pause_us] {
+          std::mt19937 random(99);
+          while (!stops_) {
+              link_.cut_to_server_after(static_cast<int64_t>(random() % most_bytes));
+              link_.cut_to_client_after(static_cast<int64_t>(random() % most_bytes));
+              usleep(pause_us);
+          }
+          link_.cut_to_server_after(-1);
+          link_.cut_to_client_after(-1);
+      }) {}
+
+void RandomCuts::stop() {
+    stops_ = true;
+    if (thread_.joinable()) {
+        thread_.join();
     }
 }
 

@@ -60,4 +60,19 @@ class FaultyLink {
     std::thread thread_;
 };
 
+// Cuts it again and again, at random places up to `most_bytes` further on in each direction, until stop().
+class RandomCuts {
+  public:
+    RandomCuts(FaultyLink& link, uint32_t most_bytes, uint32_t pause_us);
+    ~RandomCuts() { stop(); }
+    RandomCuts(const RandomCuts&) = delete;
+    RandomCuts& operator=(const RandomCuts&) = delete;
+    void stop();
+
+  private:
+    FaultyLink& link_;
+    std::atomic<bool> stops_{false};
+    std::thread thread_;
+};
+
 }  // namespace tiffin::rdma_blk::test

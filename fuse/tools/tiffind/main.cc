@@ -93,24 +93,11 @@ Configuration read_again(const std::string& file, const Configuration& first) {
 
 static_assert(rdma_blk::kMaxCpuLatencyUs == kMaxProcessorLatencyUs);
 
-// Without it requests only wait longer.
-void ask_for_latency(ProcessorLatency& latency, rdma_blk::Server& server,
-                     const Configuration& configuration) {
-    if (!configuration.cpu_latency_us) {
-        return;
-    }
-    // Near enough to requests: several that come together are one.
-    const Result<void> asked = latency.start(*configuration.cpu_latency_us, [&server] {
-        const rdma_blk::ServerCounters& counters = server.counters();
-        return counters.receive_calls.load(std::memory_order_relaxed) +
-               counters.sdr_datagrams_received.load(std::memory_order_relaxed);
-    });
-    if (!asked.ok()) {
-        const std::string text =
-            std::string("cpu_latency_us has no effect: /dev/cpu_dma_latency: ") +
-            std::strerror(errno_value(asked.error()));
-        host::log(host::LogLevel::warning, text.c_str());
-    }
+// Near enough: several that come together are one.
+uint64_t request_count(rdma_blk::Server& server) {
+    const rdma_blk::ServerCounters& counters = server.counters();
+    return counters.receive_calls.load(std::memory_order_relaxed) +
+           counters.sdr_datagrams_received.load(std::memory_order_relaxed);
 }
 
 int serve(const Arguments& arguments, const Configuration& configuration,
@@ -148,7 +135,7 @@ int serve(const Arguments& arguments, const Configuration& configuration,
         }
     }
     ProcessorLatency latency;
-    ask_for_latency(latency, server, configuration);
+    latency.start(configuration.cpu_latency_us, [&server] { return request_count(server); });
     keeper.server_is_ready();
     host::log(host::LogLevel::info, "ready");
     int signal = 0;

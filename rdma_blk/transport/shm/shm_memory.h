@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // Remote memory of a server on this host: its memory is mapped here, and an operation is a copy or an
-// instruction within submit(), without a system call (but for writes on some processors, unit_copy.h) and without the server. docs/remote.md, "shm", says how it
-// is taken away again.
+// instruction within submit(), without a system call (but for writes on some processors, unit_copy.h) and without the
+// server. docs/remote.md, "shm", says how it is taken away again.
 //
 // A session on a Unix socket goes with it (a TcpMemory): it opens, keeps and closes the session, flushes, and
 // carries out as requests whatever cannot be done here: changes of the control space, what is beyond the

@@ -118,7 +118,6 @@ TEST_P(TcpCutTest, RandomCutsUnderManyThreads) {
     const uint64_t rounds = test_size(150, 30);
     std::atomic<uint64_t> wrong{0};
     std::atomic<uint64_t> writes{0};
-    std::atomic<bool> stops{false};
     std::vector<std::thread> threads;
     for (uint64_t t = 0; t < kThreads; t++) {
         threads.emplace_back([&, t] {
@@ -138,21 +137,11 @@ TEST_P(TcpCutTest, RandomCutsUnderManyThreads) {
             }
         });
     }
-    std::thread cutter([&] {
-        std::mt19937 random(99);
-        while (!stops) {
-            link.cut_to_server_after(static_cast<int64_t>(random() % 200000));
-            link.cut_to_client_after(static_cast<int64_t>(random() % 200000));
-            usleep(2000);
-        }
-        link.cut_to_server_after(-1);
-        link.cut_to_client_after(-1);
-    });
+    RandomCuts cuts(link, 200'000, 2000);
     for (auto& thread : threads) {
         thread.join();
     }
-    stops = true;
-    cutter.join();
+    cuts.stop();
     EXPECT_EQ(wrong, 0U);
     EXPECT_EQ(client.add(0, 0), kThreads * rounds);
     EXPECT_EQ(server.counts().atomics, kThreads * rounds + 1);
