@@ -12,8 +12,9 @@
 namespace tiffin::rdma_blk {
 namespace {
 
-// How long a leader polls before it sleeps: longer than the network takes, shorter than a disk would.
-constexpr uint64_t kPollNs = 200'000;
+// How long a leader polls at least before it sleeps, unless it is not to: longer than the network takes, shorter than a
+// disk would.
+constexpr uint64_t kLeastPollNs = 200'000;
 constexpr int kPollsPerLook = 32;
 constexpr size_t kCompletionsAtOnce = 32;
 
@@ -116,9 +117,10 @@ void RcMemory::poll_round(uint64_t sleep_until_ns, bool is_thread) {
     verbs::Completion completions[kCompletionsAtOnce];
     mutex_.unlock();
     size_t count = queue_pair.poll(completions, kCompletionsAtOnce);
-    if (count == 0 && sleep_until_ns != 0) {
+    if (count == 0 && sleep_until_ns != 0 && options_.busy_poll_us != 0) {
         // The clock is asked now and then only: it takes as long as some polls.
-        const uint64_t give_up_ns = host::monotonic_ns() + kPollNs;
+        const uint64_t give_up_ns =
+            host::monotonic_ns() + std::max(kLeastPollNs, options_.busy_poll_us * uint64_t{1000});
         do {
             for (int i = 0; i < kPollsPerLook && count == 0; i++) {
                 count = queue_pair.poll(completions, kCompletionsAtOnce);
