@@ -107,6 +107,7 @@ class DeviceTarget final : public Target {
             const uint64_t place = self->completed_end_.fetch_add(1);
             self->completed_[place % kMaxDepth].store(
                 static_cast<uint32_t>(done - self->slots_.data()) + 1);
+            self->completions_.fetch_add(1);
             if (self->sleeps_.exchange(false)) {
                 self->wake_.post();
             }
@@ -122,6 +123,10 @@ class DeviceTarget final : public Target {
         uint32_t number = 1;
         if (options_.depth > 1) {
             while (!has_completed()) {
+                const uint32_t seen = completions_.load();
+                if (has_completed() || device_->help(completions_, seen)) {
+                    continue;
+                }
                 sleeps_.store(true);
                 if (!has_completed() || !sleeps_.exchange(false)) {
                     wake_.wait();
@@ -153,6 +158,7 @@ class DeviceTarget final : public Target {
     host::Semaphore wake_;
     std::atomic<uint32_t> completed_[kMaxDepth] = {};
     std::atomic<uint64_t> completed_end_{0};
+    std::atomic<uint32_t> completions_{0};
     uint64_t completed_begin_ = 0;
 };
 

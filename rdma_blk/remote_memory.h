@@ -231,7 +231,8 @@ struct OpenOptions {
     const char* holder_text = "";  // what a second writer is told, such as "host7, process 4711"
     uint16_t slot_count = 64;      // 1 to 1024: how many operations may be in flight
     uint32_t reconnect_timeout_ms = 60000;  // 0: for ever. Then all operations fail, and `closed`
-    // How long who waits looks for an answer before he sleeps, while answers come that fast (tcp); 0: not at all.
+    // How long who waits looks for an answer before he sleeps, while answers come that fast (tcp); rc: 200 at
+    // least. 0: not at all.
     uint32_t busy_poll_us = kDefaultBusyPollUs;
 };
 
@@ -272,6 +273,16 @@ class RemoteMemory {
     // thread waits for it. The caller helps: one of all waiting threads polls the network for all,
     // the others sleep. It may look at Operation::finished itself instead, if somebody else polls.
     virtual void wait(Operation& operation) = 0;
+
+    // The same for one who waits for operations with `complete` functions, which change `count`: receives for all who
+    // wait until `count` is not `seen` any more. False: it cannot, as another thread does, or not to the end; then the
+    // caller sleeps until it is woken by a completion. He is expected back within a millisecond or two, while more of
+    // his is under way: until then no other thread looks for answers.
+    virtual bool help(const std::atomic<uint32_t>& count, uint32_t seen) {
+        (void)count;
+        (void)seen;
+        return false;
+    }
 
     // Does what can be done without sleeping; returns how many operations completed. For callers that
     // poll several regions. Nobody needs to call it: a thread of the session steps in when no one waits.

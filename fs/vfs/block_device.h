@@ -3,6 +3,7 @@
 // other machines. The contract is asynchronous below and synchronous above (read, write).
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -71,6 +72,17 @@ class BlockDevice {
     // in whole write units), erofs, eopnotsupp (discard), etimedout (the outcome of a write is unknown until the
     // connection is fenced; the device itself sees to it that the write never takes effect after that).
     virtual void submit(IoRequest& request) = 0;
+
+    // For a thread that has submitted requests and waits for the first of them to complete, which changes `count`: where
+    // what comes from the device has to be fetched, it does so itself until `count` is not `seen` any more, and no thread
+    // has to be woken for each completion. False: it could not, as another one does so, or as there is nothing to do;
+    // then the caller sleeps until its completion wakes it. Whoever has still more under way comes back soon: what is
+    // left without him is found by the device's own thread after two milliseconds at most.
+    virtual bool help(const std::atomic<uint32_t>& count, uint32_t seen) {
+        (void)count;
+        (void)seen;
+        return false;
+    }
 
     // For a device that was opened to be read, and perhaps to be written later (a read-only mount
     // that becomes writable): takes it for this user alone. Called before the first write; a device

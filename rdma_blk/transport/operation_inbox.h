@@ -79,7 +79,9 @@ class OperationInbox {
 
     // Whether something is there, as far as this thread knows.
     bool is_empty() const { return latest_.load(std::memory_order_acquire) == 0; }
-    // ... that need not be kept any longer.
+    // Whether all that is there waits for what follows it; else whoever put the last of it sees to its being taken.
+    bool is_kept() const { return (latest_.load(std::memory_order_acquire) & kKept) != 0; }
+    // Whether something is there that need not be kept any longer.
     bool is_to_be_sent() const { return is_for_sending(latest_.load(std::memory_order_acquire)); }
     // The same for who has just made something visible to those who put (that the lock is free, that it sleeps): if this
     // does not see what another thread puts, that thread sees it.

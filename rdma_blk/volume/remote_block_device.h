@@ -73,6 +73,10 @@ class RemoteBlockDevice final : public vfs::BlockDevice {
     // Takes the leases. The log says who has them when that fails with ebusy.
     Result<void> start_writing() override;
     void submit(vfs::IoRequest& request) override;
+    // With one server, over tcp or sdr: who helped with one of several would not see what comes from the others.
+    bool help(const std::atomic<uint32_t>& count, uint32_t seen) override {
+        return servers_.size() == 1 && servers_.front()->memory->help(count, seen);
+    }
     const void* direct_address(uint64_t offset_bytes, uint64_t size_bytes) override;
     using vfs::BlockDevice::read;
     using vfs::BlockDevice::write;

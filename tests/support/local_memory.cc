@@ -231,6 +231,13 @@ void LocalMemory::wait(Operation& operation) {
     changed_.wait(lock, [&] { return operation.finished.load(std::memory_order_acquire) != 0; });
 }
 
+// Its thread may be quicker.
+bool LocalMemory::help(const std::atomic<uint32_t>& count, uint32_t seen) {
+    while (count == seen && progress() > 0) {
+    }
+    return count != seen;
+}
+
 size_t LocalMemory::progress() {
     send_gathered();
     std::lock_guard lock(mutex_);

@@ -90,6 +90,7 @@ class LocalMemory final : public rdma_blk::RemoteMemory {
     void submit(rdma_blk::Operation& first) override;
     void send_gathered() override;
     void wait(rdma_blk::Operation& operation) override;
+    bool help(const std::atomic<uint32_t>& count, uint32_t seen) override;
     size_t progress() override;
     Result<void> add_arena(MutableByteSpan memory) override;
     Result<void> start_writing(bool force, rdma_blk::Holder& holder) override;

@@ -87,6 +87,7 @@ class TcpMemory final : public RemoteMemory, private Patience {
     void submit(Operation& first) override EXCLUDES(mutex_);
     void send_gathered() override EXCLUDES(mutex_);
     void wait(Operation& operation) override EXCLUDES(mutex_);
+    bool help(const std::atomic<uint32_t>& count, uint32_t seen) override EXCLUDES(mutex_);
     size_t progress() override EXCLUDES(mutex_);
     Result<void> add_arena(MutableByteSpan memory) override;  // nothing to register
     Result<void> start_writing(bool force, Holder& holder) override EXCLUDES(mutex_);
@@ -117,6 +118,8 @@ class TcpMemory final : public RemoteMemory, private Patience {
     // While threads lead for themselves, the socket is not watched, as each answer would wake the thread, too. Then an
     // operation that nobody waits for is found after this time at most; so is what is kept in the inbox.
     static constexpr uint64_t kLookNs = 20'000'000;
+    // The same while threads help(): more often, as those who do not wait for themselves depend on it.
+    static constexpr uint64_t kHelpedLookNs = 1'000'000;
     // What it finds kept, it leaves alone for so long.
     static constexpr uint64_t kKeptNs = 200'000;
     static_assert(kLookNs + kKeptNs < uint64_t{kMostGatherMs} * 1'000'000);
@@ -198,7 +201,8 @@ class TcpMemory final : public RemoteMemory, private Patience {
     void send_inbox() EXCLUDES(mutex_);
     void take_inbox() REQUIRES(mutex_);
     bool is_kept_too_long();
-    void add_batch(Operation& first) REQUIRES(mutex_);
+    void start_batches(Operation& first) REQUIRES(mutex_);
+    uint64_t add_batch(Operation& first) REQUIRES(mutex_);
     void note_flush(const OperationQueue& batch) REQUIRES(mutex_);
     void poke_after_submit(uint64_t earliest_deadline_ns) REQUIRES(mutex_);
     void leave() RELEASE(mutex_);
@@ -232,6 +236,7 @@ class TcpMemory final : public RemoteMemory, private Patience {
     Result<void> handle_path_answers() REQUIRES(mutex_);
     Result<void> handle_path_answer(const RequestPath::Answer& answer) REQUIRES(mutex_);
     void lead(const Operation& operation) REQUIRES(mutex_);
+    bool is_found_soon() const REQUIRES(mutex_);
     void receive_round() REQUIRES(mutex_);
     void pass_lead() REQUIRES(mutex_);
     bool must_say_goodbye() const REQUIRES(mutex_);
@@ -366,6 +371,8 @@ class TcpMemory final : public RemoteMemory, private Patience {
     uint64_t led_ns_ GUARDED_BY(mutex_) = 0;
     bool has_callbacks_ GUARDED_BY(mutex_) = false;      // were pending when the thread looked last
     bool expects_callbacks_ GUARDED_BY(mutex_) = false;  // then or the time before
+    bool has_helper_ GUARDED_BY(mutex_) = false;         // since then somebody has called help()
+    bool had_helper_ GUARDED_BY(mutex_) = false;         // between the last two times
     uint64_t probe_interval_ns_ GUARDED_BY(mutex_) = 0;
     uint64_t next_probe_id_ GUARDED_BY(mutex_) = 1;
     Liveness liveness_ GUARDED_BY(mutex_);

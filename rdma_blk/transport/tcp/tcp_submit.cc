@@ -29,8 +29,7 @@ void TcpMemory::submit(Operation& first) {
     const bool wants_to_wait = first.more_follows;
     const auto [accepted, rejected] = sort_operations(first, limits_);
     // Sent late, it would end the connection, as nobody could know whether it has been executed.
-    const bool has_deadline = accepted.front() != nullptr && accepted.earliest_deadline_ns() != 0;
-    const bool more_follows = wants_to_wait && !has_deadline;
+    const bool more_follows = wants_to_wait && accepted.earliest_deadline_ns() == 0;
     prepare_words(accepted, !takes_datagrams_.load(std::memory_order_relaxed));
     if (accepted.front() != nullptr) {
         put(*accepted.front(), more_follows);
@@ -58,8 +57,7 @@ void TcpMemory::put(Operation& first, bool more_follows) {
         case OperationInbox::Put::full: {
             Locked lock(*this);
             take_inbox();
-            add_batch(first);
-            send_queued();
+            start_batches(first);
             return;
         }
     }
@@ -74,8 +72,9 @@ void TcpMemory::send_inbox() {
     }
 }
 
+// Not what others send: that would be waiting for their system calls.
 void TcpMemory::send_gathered() {
-    if (!inbox_.is_empty()) {
+    if (inbox_.is_kept()) {
         Locked lock(*this);
         take_inbox();
     }
@@ -84,16 +83,21 @@ void TcpMemory::send_gathered() {
 // ---- With the lock ---------------------------------------------------------------------------------------
 
 void TcpMemory::take_inbox() {
-    Operation* first = inbox_.take();
-    if (first == nullptr) {
-        return;
+    if (Operation* const first = inbox_.take(); first != nullptr) {
+        start_batches(*first);
     }
-    while (first != nullptr) {
-        Operation* const next = std::exchange(first->next_batch, nullptr);
-        add_batch(*first);
-        first = next;
+}
+
+// Those linked from `first` on by next_batch. The thread is woken once, and not before they are on their way.
+void TcpMemory::start_batches(Operation& first) {
+    uint64_t earliest_deadline_ns = 0;
+    for (Operation* batch = &first; batch != nullptr;) {
+        Operation* const next = std::exchange(batch->next_batch, nullptr);
+        earliest_deadline_ns = earlier_deadline_ns(earliest_deadline_ns, add_batch(*batch));
+        batch = next;
     }
     send_queued();
+    poke_after_submit(earliest_deadline_ns);
 }
 
 // The thread's: it sends what nobody else does.
@@ -107,14 +111,14 @@ bool TcpMemory::is_kept_too_long() {
     return now - kept_since_ns_ >= kKeptNs;
 }
 
-// A batch goes into the slots in whole, and those of one thread in their order.
-void TcpMemory::add_batch(Operation& first) {
+// A batch goes into the slots in whole, and those of one thread in their order. Returns its earliest deadline.
+uint64_t TcpMemory::add_batch(Operation& first) {
     const OperationQueue batch(first);
     const uint64_t earliest_deadline_ns = batch.earliest_deadline_ns();
     count_operations(batch, statistics_);
     note_flush(batch);
     slots_->submit(first);
-    poke_after_submit(earliest_deadline_ns);
+    return earliest_deadline_ns;
 }
 
 // Of a batch's flushes only the last one counts: it covers what the others do.
@@ -144,8 +148,8 @@ void TcpMemory::poke_after_submit(uint64_t earliest_deadline_ns) {
     const bool sleeps_too_long = is_thread_receiving_ && has_request_path() &&
                                  slots_->pending_count() > 0 &&
                                  next_look_ns_ > host::monotonic_ns() + 2 * kLongestPathSleepNs;
-    if ((nobody_receives && slots_->pending_callbacks() > 0) || sleeps_too_long ||
-        (earliest_deadline_ns != 0 && earliest_deadline_ns < next_look_ns_)) {
+    if ((nobody_receives && slots_->pending_callbacks() > 0 && !is_found_soon()) ||
+        sleeps_too_long || (earliest_deadline_ns != 0 && earliest_deadline_ns < next_look_ns_)) {
         poke();
     }
 }

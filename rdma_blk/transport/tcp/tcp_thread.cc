@@ -131,14 +131,17 @@ bool TcpMemory::should_receive(uint64_t now_ns) {
     }
     // Once more after the last one: who refills a queue has more very soon, and need not wake this thread then.
     const bool had_callbacks = std::exchange(has_callbacks_, slots_->pending_callbacks() > 0);
-    expects_callbacks_ = has_callbacks_ || had_callbacks;
+    had_helper_ = std::exchange(has_helper_, false);
+    expects_callbacks_ = (has_callbacks_ || had_callbacks) && !had_helper_;
     return !has_leader_ && (expects_callbacks_ || lease_.is_wanted || path_.is_wanted ||
                             join_.is_wanted || now_ns - led_ns_ >= kLookNs);
 }
 
 uint64_t TcpMemory::next_look_after(uint64_t now_ns, bool receives) const {
-    const bool is_for_long = receives && !expects_callbacks_;
-    uint64_t look = now_ns + (is_for_long ? std::min(probe_interval_ns_, kSecondNs) : kLookNs);
+    const bool is_for_long = receives && !expects_callbacks_ && !had_helper_;
+    uint64_t look = now_ns + (is_for_long   ? std::min(probe_interval_ns_, kSecondNs)
+                              : had_helper_ ? kHelpedLookNs
+                                            : kLookNs);
     if (receives && has_request_path()) {
         look = std::min(look, extension_.requests->next_time_ns(now_ns));
         look = is_path_idle(now_ns) ? look : std::min(look, now_ns + kLongestPathSleepNs);
@@ -197,7 +200,7 @@ void TcpMemory::watch_silence(uint64_t now_ns) {
 
 bool TcpMemory::go_on() {
     Locked lock(*this);
-    take_inbox();  // deadlines hold for what is kept, too
+    take_inbox();  // nothing is kept for as long as an attempt takes
     const uint64_t now = host::monotonic_ns();
     // Something the server was told of is late: this attempt must end before it can complete.
     const bool must_end = slots_->expire(now);

@@ -45,6 +45,34 @@ void TcpMemory::wait(Operation& operation) {
     }
 }
 
+bool TcpMemory::help(const std::atomic<uint32_t>& count, uint32_t seen) {
+    const auto has_changed = [&] { return count.load(std::memory_order_acquire) != seen; };
+    Locked lock(*this);
+    take_inbox();
+    if (has_leader_ || state_ != ConnectionState::ready) {
+        return has_changed();
+    }
+    has_leader_ = true;
+    lead_count_++;
+    has_helper_ = true;
+    while (!has_changed()) {
+        receive_round();
+        if (state_ != ConnectionState::ready) {
+            break;  // as in lead(): the next connection is not this leader's
+        }
+        leave();  // which hands back what has completed
+        mutex_.lock();
+    }
+    has_leader_ = false;
+    pass_lead();
+    return has_changed();
+}
+
+// Whether the thread looks for answers in time for those whom somebody has helped.
+bool TcpMemory::is_found_soon() const {
+    return (has_helper_ || had_helper_) && next_look_ns_ <= host::monotonic_ns() + kHelpedLookNs;
+}
+
 // Receives for all until `operation` is complete or the connection is gone.
 void TcpMemory::lead(const Operation& operation) {
     has_leader_ = true;
@@ -87,7 +115,8 @@ void TcpMemory::pass_lead() {
     if (has_leader_ || state_ != ConnectionState::ready) {
         return;
     }
-    if (!waiters_.wake_leader() && slots_->pending_callbacks() > 0 && !is_thread_receiving_) {
+    if (!waiters_.wake_leader() && slots_->pending_callbacks() > 0 && !is_thread_receiving_ &&
+        !is_found_soon()) {
         poke();
     }
 }

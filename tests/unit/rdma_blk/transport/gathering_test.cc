@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <optional>
 #include <random>
 
 #include "rdma_blk/transport/tcp/tcp_memory.h"
 #include "tests/support/test_size.h"
+#include "tests/unit/rdma_blk/transport/asynchronous.h"
 #include "tests/unit/rdma_blk/transport/client_fixture.h"
 
 namespace tiffin::rdma_blk::test {
@@ -16,28 +18,6 @@ namespace {
 using tiffin::test::test_size;
 
 constexpr size_t kDepth = 32;
-
-template <typename Condition>
-void wait_until(Condition condition) {
-    while (!condition()) {
-        usleep(200);
-    }
-}
-
-// Operations with a function of completion; each must be called once.
-struct Asynchronous {
-    Io io;
-    std::atomic<int> completions{0};
-
-    void set(OperationKind kind, uint64_t offset_bytes, void* data, size_t size_bytes) {
-        io.set(kind, offset_bytes, data, size_bytes);
-        io.operation.owner = this;
-        io.operation.complete = [](Operation& operation) {
-            static_cast<Asynchronous*>(operation.owner)->completions++;
-        };
-    }
-    bool is_done() const { return completions.load() != 0; }
-};
 
 class GatheringTest : public ::testing::Test {
   protected:
@@ -48,6 +28,13 @@ class GatheringTest : public ::testing::Test {
     }
     static uint64_t in_ms(uint64_t milliseconds) {
         return host::monotonic_ns() + milliseconds * 1'000'000;
+    }
+
+    // A write that would like to be kept.
+    void submit_kept(ClientFixture& to, Asynchronous& write) {
+        write.set(OperationKind::write, 0, bytes, 64);
+        write.io.operation.more_follows = true;
+        to.memory->submit(write.io.operation);
     }
 
     unsigned char bytes[4096] = {1, 2, 3};
@@ -88,9 +75,7 @@ TEST_F(GatheringTest, WhatIsKeptIsSentByTheThread) {
     open();
     for (int i = 0; i < 20; i++) {
         Asynchronous write;
-        write.set(OperationKind::write, 0, bytes, 64);
-        write.io.operation.more_follows = true;
-        client.memory->submit(write.io.operation);
+        submit_kept(client, write);
         wait_until([&] { return write.is_done(); });
         EXPECT_EQ(write.io.outcome(), Outcome::executed);
         // Nobody waits for this one either, and nothing is called.
@@ -175,16 +160,14 @@ TEST_F(GatheringTest, AMistakeDoesNotHoldUpWhatIsKept) {
 
 // ---- When things fail -----------------------------------------------------------------------------------
 
-TEST_F(GatheringTest, DeadlinesHoldForWhatIsKept) {
+TEST_F(GatheringTest, DeadlinesHoldForWhatWouldBeKept) {
     open();
     server.freeze();
     server.cut_connections();
     std::vector<Asynchronous> writes(4);
     for (Asynchronous& write : writes) {
-        write.set(OperationKind::write, 0, bytes, 64);
         write.io.operation.deadline_ns = in_ms(50);
-        write.io.operation.more_follows = true;
-        client.memory->submit(write.io.operation);
+        submit_kept(client, write);
     }
     for (Asynchronous& write : writes) {
         wait_until([&] { return write.is_done(); });
@@ -225,9 +208,7 @@ TEST_F(GatheringTest, ClosingCompletesWhatIsKept) {
         writer.open(other.port());
         std::vector<Asynchronous> writes(5);
         for (Asynchronous& write : writes) {
-            write.set(OperationKind::write, 0, bytes, 64);
-            write.io.operation.more_follows = true;
-            writer.memory->submit(write.io.operation);
+            submit_kept(writer, write);
         }
         writer.close();
         for (const Asynchronous& write : writes) {
@@ -243,9 +224,7 @@ TEST_F(GatheringTest, AFencedSessionEndsWhatIsKept) {
     wait_until([&] { return client.memory->connection().state == ConnectionState::fenced; });
     std::vector<Asynchronous> writes(5);
     for (Asynchronous& write : writes) {
-        write.set(OperationKind::write, 0, bytes, 64);
-        write.io.operation.more_follows = true;
-        client.memory->submit(write.io.operation);
+        submit_kept(client, write);
     }
     for (Asynchronous& write : writes) {
         wait_until([&] { return write.is_done(); });
@@ -338,7 +317,6 @@ void run_many(bool has_cuts) {
     constexpr size_t kOperations = 12;
     const uint64_t rounds = test_size(300, 40);
     std::atomic<uint64_t> wrong{0};
-    std::atomic<bool> stops{false};
     std::vector<std::thread> threads;
     for (size_t t = 0; t < kThreads; t++) {
         threads.emplace_back([&, t] {
@@ -373,21 +351,14 @@ void run_many(bool has_cuts) {
             }
         });
     }
-    std::thread cutter([&] {
-        std::mt19937 random(99);
-        while (!stops && has_cuts) {
-            link.cut_to_server_after(static_cast<int64_t>(random() % 100'000));
-            link.cut_to_client_after(static_cast<int64_t>(random() % 100'000));
-            usleep(3000);
-        }
-        link.cut_to_server_after(-1);
-        link.cut_to_client_after(-1);
-    });
+    std::optional<RandomCuts> cuts;
+    if (has_cuts) {
+        cuts.emplace(link, 100'000, 3000);
+    }
     for (auto& thread : threads) {
         thread.join();
     }
-    stops = true;
-    cutter.join();
+    cuts.reset();
     EXPECT_EQ(wrong, 0U);
     EXPECT_EQ(client.add(0, 0), kThreads * rounds);
     const uint64_t writes = kThreads * rounds * kOperations;

@@ -182,6 +182,22 @@ TEST(RemoteBlockDevice, WhatIsGatheredIsStartedByTheLastRequest) {
     }
 }
 
+// Of one server; what comes from another one would be missed meanwhile.
+TEST(RemoteBlockDevice, WhoWaitsCanHelpOneServer) {
+    for (const size_t server_count : {1, 2}) {
+        TestVolume volume(server_count, 6 * kMiB);
+        auto device = volume.open({.write = true, .stripe_bytes = kMiB});
+        ASSERT_NE(device, nullptr) << volume.problem;
+        std::atomic<uint32_t> completions{1};
+        EXPECT_EQ(device->help(completions, 0), server_count == 1);
+        Bytes bytes(4096);
+        Waited request(vfs::IoOperation::write, 0, bytes);
+        device->submit(request.request);
+        (void)device->help(completions, 1);
+        EXPECT_EQ(request.wait(), 0);
+    }
+}
+
 TEST(RemoteBlockDevice, IsAsDeepAsItsPool) {
     TestVolume volume(1, 16 * kMiB);
     auto device = volume.open({.write = true, .operation_count = 32, .request_count = 64});

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// RemoteMemory::help(): who waits for operations with a function of completion receives for all, and what he leaves, or
+// cannot do, is done by others.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <optional>
+#include <random>
+
+#include "rdma_blk/transport/tcp/tcp_memory.h"
+#include "tests/support/test_size.h"
+#include "tests/unit/rdma_blk/transport/client_fixture.h"
+
+namespace tiffin::rdma_blk::test {
+namespace {
+
+using tiffin::test::test_size;
+
+// Its completion changes a count.
+struct Counted {
+    Io io;
+    std::atomic<uint32_t>* count = nullptr;
+    std::atomic<std::thread::id> completed_by{};
+    std::atomic<int> completions{0};
+
+    void submit(ClientFixture& to, OperationKind kind, uint64_t offset_bytes, void* data,
+                size_t size_bytes, std::atomic<uint32_t>& counter) {
+        io.set(kind, offset_bytes, data, size_bytes);
+        count = &counter;
+        io.operation.owner = this;
+        io.operation.complete = [](Operation& operation) {
+            auto* self = static_cast<Counted*>(operation.owner);
+            std::atomic<uint32_t>& changed = *self->count;
+            self->completed_by = std::this_thread::get_id();
+            self->completions++;
+            changed++;  // the last of it: then its owner may go
+        };
+        to.memory->submit(io.operation);
+    }
+};
+
+class HelpingTest : public ::testing::Test {
+  protected:
+    void open() { client.open(server.port()); }
+    void submit(Counted& operation, OperationKind kind = OperationKind::write) {
+        operation.submit(client, kind, 0, bytes, sizeof(bytes), completions);
+    }
+    // As users do it; instead of sleeping until they are woken, they look again here.
+    void help_until(uint32_t wanted) {
+        for (uint32_t seen = completions; seen < wanted; seen = completions) {
+            if (!client.memory->help(completions, seen)) {
+                usleep(100);
+            }
+        }
+    }
+
+    unsigned char bytes[512] = {1, 2, 3};
+    std::atomic<uint32_t> completions{0};
+    MemoryServer server;
+    ClientFixture client;
+};
+
+TEST_F(HelpingTest, OperationsCompleteInTheThreadThatHelps) {
+    open();
+    constexpr uint32_t kRounds = 200;
+    uint32_t by_this_thread = 0;
+    for (uint32_t round = 1; round <= kRounds; round++) {
+        Counted write;
+        submit(write);
+        help_until(round);
+        EXPECT_EQ(write.completions, 1);
+        EXPECT_EQ(write.io.outcome(), Outcome::executed);
+        by_this_thread += write.completed_by.load() == std::this_thread::get_id() ? 1 : 0;
+    }
+    // The session's thread may have had some: the first, and those before which this one was kept from running.
+    EXPECT_GT(by_this_thread, 0U);
+}
+
+TEST_F(HelpingTest, WhatHasChangedAlreadyIsNotWaitedFor) {
+    open();
+    completions = 1;
+    EXPECT_TRUE(client.memory->help(completions, 0));
+}
+
+// It must not keep to itself what it may keep for others (Operation::more_follows).
+TEST_F(HelpingTest, WhatIsKeptIsSent) {
+    open();
+    for (uint32_t round = 1; round <= 20; round++) {
+        Counted write;
+        write.io.operation.more_follows = true;
+        submit(write);
+        help_until(round);
+        EXPECT_EQ(write.io.outcome(), Outcome::executed);
+    }
+}
+
+// One of them helps, the others are told to sleep; whichever it is, all of them go on.
+TEST_F(HelpingTest, SeveralHelpForTheSame) {
+    open();
+    for (int round = 0; round < 10; round++) {
+        completions = 0;
+        server.freeze();
+        Counted write;
+        submit(write);
+        std::vector<std::thread> threads;
+        for (int i = 0; i < 3; i++) {
+            threads.emplace_back([&] { help_until(1); });
+        }
+        usleep(5000);
+        EXPECT_EQ(completions, 0U);
+        server.thaw();
+        for (std::thread& thread : threads) {
+            thread.join();
+        }
+        EXPECT_EQ(write.io.outcome(), Outcome::executed);
+    }
+}
+
+TEST_F(HelpingTest, WhatIsLeftIsFoundByTheThread) {
+    open();
+    for (uint32_t round = 0; round < 20; round++) {
+        Counted first;
+        Counted second;
+        completions = 0;
+        submit(first);
+        help_until(1);
+        submit(second);  // and nobody helps, nor waits
+        while (second.completions == 0) {
+            usleep(200);
+        }
+        EXPECT_EQ(second.io.outcome(), Outcome::executed);
+        EXPECT_NE(second.completed_by.load(), std::this_thread::get_id());
+    }
+}
+
+// The others sleep meanwhile, and one of them goes on when it leaves.
+TEST_F(HelpingTest, WaitersAreServedToo) {
+    open();
+    const uint64_t rounds = test_size(2000, 200);
+    std::thread waiter([&] {
+        for (uint64_t i = 0; i < rounds; i++) {
+            client.add(4096, 1);
+        }
+    });
+    for (uint32_t i = 1; i <= rounds; i++) {
+        Counted write;
+        submit(write);
+        help_until(i);
+        EXPECT_EQ(write.io.outcome(), Outcome::executed);
+    }
+    waiter.join();
+    EXPECT_EQ(client.add(4096, 0), rounds);
+}
+
+TEST_F(HelpingTest, AConnectionThatBreaksIsADelay) {
+    open();
+    server.freeze();
+    Counted write;
+    submit(write);
+    std::thread breaker([&] {
+        usleep(20'000);
+        server.cut_connections();
+        server.thaw();
+    });
+    help_until(1);
+    breaker.join();
+    EXPECT_EQ(write.io.outcome(), Outcome::executed);
+}
+
+TEST_F(HelpingTest, NothingIsHelpedAfterTheEnd) {
+    open();
+    server.fence_all(true);
+    while (client.memory->connection().state != ConnectionState::fenced) {
+        usleep(200);
+    }
+    Counted write;
+    submit(write);
+    while (write.completions == 0) {
+        (void)client.memory->help(completions, 0);
+    }
+    EXPECT_NE(write.io.outcome(), Outcome::executed);
+    completions = 0;
+    EXPECT_FALSE(client.memory->help(completions, 0));
+}
+
+// ---- Many threads, each with several operations ------------------------------------------------------------
+
+void run_many(bool has_cuts) {
+    MemoryServer server;
+    server.set_slot_count(16);
+    FaultyLink link(server.port());
+    ClientFixture client;
+    client.options.slot_count = 16;
+    client.open(link.port());
+    constexpr size_t kThreads = 4;
+    constexpr uint32_t kOperations = 8;
+    const uint64_t rounds = test_size(300, 40);
+    std::atomic<uint64_t> wrong{0};
+    std::vector<std::thread> threads;
+    for (size_t t = 0; t < kThreads; t++) {
+        threads.emplace_back([&, t] {
+            std::mt19937 random(static_cast<unsigned>(t + 1));
+            const uint64_t base = (t + 1) << 18;
+            unsigned char bytes[kOperations][512];
+            for (uint64_t round = 0; round < rounds; round++) {
+                std::atomic<uint32_t> count{0};
+                std::vector<Counted> writes(kOperations);
+                for (uint32_t i = 0; i < kOperations; i++) {
+                    std::memset(bytes[i], static_cast<int>(random() & 0xff), sizeof(bytes[i]));
+                    writes[i].io.operation.more_follows = random() % 2 != 0;
+                    writes[i].submit(client, OperationKind::write, base + i * 512, bytes[i],
+                                     sizeof(bytes[i]), count);
+                }
+                for (uint32_t seen = count; seen < kOperations; seen = count) {
+                    if (!client.memory->help(count, seen)) {
+                        usleep(static_cast<useconds_t>(random() % 300));
+                    }
+                }
+                for (const Counted& write : writes) {
+                    wrong += write.io.outcome() != Outcome::executed || write.completions != 1;
+                }
+                unsigned char back[512];
+                const uint32_t place = random() % kOperations;
+                wrong += client.read(base + place * 512, back, sizeof(back)) != Outcome::executed;
+                wrong += std::memcmp(back, bytes[place], sizeof(back)) != 0;
+            }
+        });
+    }
+    std::optional<RandomCuts> cuts;
+    if (has_cuts) {
+        cuts.emplace(link, 100'000, 3000);
+    }
+    for (auto& thread : threads) {
+        thread.join();
+    }
+    cuts.reset();
+    EXPECT_EQ(wrong, 0U);
+    EXPECT_EQ(server.counts().writes, kThreads * rounds * kOperations);
+    EXPECT_EQ(has_cuts, link.cuts() > 0);
+}
+
+TEST(HelpingByManyTest, EachCompletesOnce) { run_many(false); }
+
+TEST(HelpingByManyTest, EachCompletesOnceAcrossCuts) { run_many(true); }
+
+}  // namespace
+}  // namespace tiffin::rdma_blk::test
