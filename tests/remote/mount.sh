@@ -49,6 +49,8 @@ start_writing_files() {
     load_group=("$!")
     set +m
 }
+has_stopped() { grep -q '^State:.T' "/proc/$1/status"; }
+reconnecting() { [[ $(of state) == reconnecting ]]; }
 has_promised() { [[ $(wc -l <"$work/promised-$1") -ge $2 ]]; }
 stop_writing_files() { end_group TERM; }
 # check_files FOLDER [LIST]
@@ -112,18 +114,35 @@ check_files killed
 remount "after tiffind was killed"
 check_files killed
 
-say "tiffind stopped for a while"
+say "tiffind stopped for a second"
 start_writing_files stopped 40
 wait_until has_promised stopped 3
 stopped=$(worker)
 kill -STOP "$stopped"
-reconnecting() { [[ $(of state) == reconnecting ]]; }
+wait_until has_stopped "$stopped"
+reconnections=$(of reconnections)
+before=$(wc -l <"$work/promised-stopped")
+sleep 1
+after=$(wc -l <"$work/promised-stopped")
+kill -CONT "$stopped"
+# Over shm nothing needs the server.
+[[ $transport == shm || $after -le $((before + 1)) ]] || fail "something was promised by nobody"
+wait_until has_promised stopped $((after + 5))
+[[ $(of reconnections) -eq $reconnections ]] || fail "a second was too long: $("$bin/tiffin" status "$mount_point")"
+
+say "tiffind stopped for a while"
+seconds_stopped=2
+[[ $transport != tcp ]] || seconds_stopped=30
+kill -STOP "$stopped"
 wait_until reconnecting
 before=$(wc -l <"$work/promised-stopped")
-sleep 2
+sleep "$seconds_stopped"
+reconnecting || fail "given up: $("$bin/tiffin" status "$mount_point")"
 [[ $(wc -l <"$work/promised-stopped") -le $((before + 1)) ]] || fail "something was promised by nobody"
 kill -CONT "$stopped"
 wait_until has_promised stopped $((before + 5))
+[[ $(worker) -eq $stopped ]] || fail "tiffind was started again"
+[[ $(of reconnections) -gt $reconnections ]] || fail "not reconnected: $("$bin/tiffin" status "$mount_point")"
 stop_writing_files
 # The one that was being written may have taken the place of the oldest.
 tail -n 39 "$work/promised-stopped" >"$work/last-stopped"
