@@ -4,9 +4,10 @@
 # emptied again, several times: "no space" arrives, what was there before stays, deleting works, and the
 # space comes back.
 #
-# usage: full_volume.sh DEVICE_ADDRESS        (file:PATH; what PATH holds is lost)
+# usage: full_volume.sh file:PATH             (what PATH holds is lost)
+#        full_volume.sh LARGE TINY XATTR      (remote volumes for each of these, filled once)
 set -euo pipefail
-[[ $# -eq 1 ]] || { echo "usage: $(basename "$0") DEVICE_ADDRESS" >&2; exit 2; }
+[[ $# -eq 1 || $# -eq 3 ]] || { echo "usage: $(basename "$0") file:PATH | LARGE TINY XATTR" >&2; exit 2; }
 # shellcheck source=tests/mount/lib/device.sh
 source "$(dirname "$0")/lib/device.sh"
 need_programs python3 sha256sum
@@ -80,9 +81,12 @@ check_inodes() {
 }
 
 declare -A sizes=([large]=64M [tiny]=8M [xattr]=16M)
+declare -A addresses=([large]=$1 [tiny]=${2:-$1} [xattr]=${3:-$1})
+rounds=3
+[[ $# -eq 1 ]] || rounds=1
 for kind in large tiny xattr; do
     say "$kind"
-    use_device "$1" "${sizes[$kind]}"
+    use_device "${addresses[$kind]}" "${sizes[$kind]}"
     mount_device commit=1
     mkdir "$mount_point/kept"
     for number in {1..20}; do
@@ -92,7 +96,7 @@ for kind in large tiny xattr; do
     sync "$mount_point"/kept/*
     check_inodes
     read -r blocks_before inodes_before <<<"$(usage)"
-    for round in 1 2 3; do
+    for ((round = 1; round <= rounds; round++)); do
         fill $kind || fail "$kind, round $round: something else than ENOSPC"
         is_as_before && fail "$kind, round $round: nothing was stored"
         (cd "$mount_point/kept" && sha256sum --check --quiet "$work/sums") ||
