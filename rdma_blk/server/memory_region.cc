@@ -2,8 +2,10 @@
 #include "rdma_blk/server/memory_region.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -35,6 +37,11 @@ UniqueDescriptor make_memfd(const std::string& name, uint64_t size_bytes, unsign
     return memfd;
 }
 
+bool consists_of_huge_pages(int memfd) {
+    struct statfs status {};
+    return fstatfs(memfd, &status) == 0 && status.f_type == HUGETLBFS_MAGIC;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<MemoryRegion>> MemoryRegion::create(const std::string& name,
@@ -46,7 +53,6 @@ Result<std::unique_ptr<MemoryRegion>> MemoryRegion::create(const std::string& na
         if (memfd.valid() && fallocate(memfd.get(), 0, 0, static_cast<off_t>(size_bytes)) == 0) {
             auto region = adopt(std::move(memfd), size_bytes, options);
             if (region.ok()) {
-                (*region)->has_huge_pages_ = true;
                 return region;
             }
         }
@@ -78,6 +84,7 @@ Result<std::unique_ptr<MemoryRegion>> MemoryRegion::adopt(UniqueDescriptor memfd
     if (!region) {
         return Error::enomem;
     }
+    region->has_huge_pages_ = consists_of_huge_pages(memfd.get());
     region->memfd_ = std::move(memfd);
     region->size_bytes_ = size_bytes;
     TRY(region->map(options));
@@ -123,10 +130,11 @@ Result<void> MemoryRegion::lock_from(uint64_t offset_bytes) {
     if (lock_ == Wish::no) {
         return {};
     }
-    is_locked_ = mlock(address_ + offset_bytes, size_bytes_ - offset_bytes) == 0;
-    if (!is_locked_ && lock_ == Wish::require) {
+    const bool is_locked = mlock(address_ + offset_bytes, size_bytes_ - offset_bytes) == 0;
+    if (!is_locked && lock_ == Wish::require) {
         return Error::eperm;
     }
+    is_locked_ = is_locked;
     return {};
 }
 
@@ -167,7 +175,11 @@ Result<void> MemoryRegion::grow(uint64_t size_bytes) {
     }
     (void)madvise(address_ + from, size_bytes - from, MADV_DONTDUMP);
     size_bytes_ = size_bytes;
-    return lock_from(from);
+    const Result<void> locked = lock_from(from);
+    if (!locked.ok()) {
+        size_bytes_ = old_size_bytes;  // so that the next attempt is one
+    }
+    return locked;
 }
 
 }  // namespace tiffin::rdma_blk

@@ -43,7 +43,7 @@ class MemoryRegion {
     bool is_locked() const { return is_locked_; }
 
     // Makes it larger; the address stays, the new part is zero. Errors: enomem, efbig (beyond the address
-    // space that was reserved), einval (smaller).
+    // space that was reserved), einval (smaller; not a multiple of its huge pages), eperm (cannot be locked).
     Result<void> grow(uint64_t size_bytes);
 
   private:

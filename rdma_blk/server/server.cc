@@ -16,6 +16,11 @@ namespace tiffin::rdma_blk {
 namespace {
 
 constexpr int kBacklog = 256;
+constexpr char kCannotBeRequired[] =
+    ": its memory cannot be what huge_pages or lock_memory = \"require\" says: there are too few "
+    "free "
+    "huge pages (vm.nr_hugepages), its size is not a multiple of 2 MiB, or the limit of locked "
+    "memory (ulimit -l) is too low";
 
 uint64_t half_of_memory() {
     return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
@@ -152,9 +157,16 @@ Result<void> Server::start_volume(const VolumeState& state, bool is_new, std::st
         TRY(directory_.save(state));
     }
     KeptMemory kept = is_new ? KeptMemory() : keeper_.find(state.name);
-    served.volume = TRY(Volume::start(directory_, state, is_new, std::move(kept), volume_options(),
-                                      server_uuid_, served.backing.get(), served.backing.get(),
-                                      host::monotonic_ns()));
+    auto volume =
+        Volume::start(directory_, state, is_new, std::move(kept), volume_options(), server_uuid_,
+                      served.backing.get(), served.backing.get(), host::monotonic_ns());
+    if (!volume.ok()) {
+        if (volume.error() == Error::eperm) {
+            problem = "volume " + state.name + kCannotBeRequired;
+        }
+        return volume.error();
+    }
+    served.volume = volume.release_value();
     if (served.backing) {
         TRY(served.backing->start_thread(*served.volume));
     }
