@@ -17,12 +17,30 @@ expect_failure() {
     grep -q -- "$text" "$work/out" || fail "'$*' says '$(cat "$work/out")', and not '$text'"
 }
 
+need_programs ss
+
+# counted NAME OPERATOR NUMBER: what the metric is now.
+counted() {
+    local line connection value=""
+    exec {connection}<>"/dev/tcp/127.0.0.1/${metrics##*:}" || fail "nobody serves metrics"
+    printf 'GET /metrics HTTP/1.0\r\n\r\n' >&"$connection"
+    while read -r line; do
+        line=${line%$'\r'}
+        [[ ${line% *} != "$1" ]] || value=${line##* }
+    done <&"$connection"
+    exec {connection}>&-
+    [[ -n $value ]] || fail "there is no metric $1"
+    value=$(printf '%.0f' "$value")
+    test "$value" "$2" "$3" || fail "$1 is $value, and not $2 $3"
+}
+
 printf 'threads = 2\nthraeds = 3\n' >"$work/bad.toml"
 expect_failure 'bad.toml:2: thraeds is not known' "$bin/tiffind" --config "$work/bad.toml" --check
 expect_failure 'cannot be read' "$bin/tiffind" --config "$work/none.toml" --check
 expect_failure 'tiffind cannot be reached' "$bin/tiffin" volume list --socket "$admin"
 
 settings=('[volume.configured]' 'size = "8M"')
+metrics=127.0.0.1:$(free_port)
 start_server
 [[ $(volumes | cut -f1) == configured ]] || fail "the configured volume is not there"
 expect_failure 'another tiffind uses this state directory' "$bin/tiffind" --config "$work/tiffind.toml"
@@ -41,6 +59,31 @@ expect_failure 'can only grow' "$bin/tiffin" volume resize made 8M --socket "$ad
 "$bin/tiffin" volume info made --socket "$admin" --key-file "$work/again.key" >/dev/null
 cmp "$key" "$work/again.key" || fail "the key is another one"
 
+# Metrics: for this host only, and what was counted is there.
+listening=$(ss -Hltn "sport = :${metrics##*:}" | awk '{ print $4 }')
+[[ $listening == "127.0.0.1:${metrics##*:}" ]] || fail "metrics are served at: $listening"
+address="tiffin://127.0.0.1:$port/made?key_file=$key&transport=tcp"
+counted 'tiffind_requests_total{volume="made",operation="write"}' -eq 0
+for operation in read write; do
+    "$bin/tiffin" perf "$address" --operation $operation --overwrite --no-baseline --size 4096 \
+        --duration 0.1 --json >"$work/$operation"
+done
+measured() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["results"][0]["operations"])' "$work/$1"; }
+for operation in read write; do
+    number=$(measured $operation)
+    counted "tiffind_requests_total{volume=\"made\",operation=\"$operation\"}" -ge "$number"
+done
+counted 'tiffind_bytes_total{volume="made",direction="written"}' -ge $((number * 4096))
+counted 'tiffind_bytes_total{volume="configured",direction="written"}' -eq 0
+counted 'tiffind_sessions_opened_total{volume="made"}' -ge 2
+counted 'tiffind_handshakes_total{result="done"}' -ge 2
+counted 'tiffind_handshakes_total{result="denied"}' -eq 0
+printf '%064d\n' 7 >"$work/wrong.key"
+chmod 600 "$work/wrong.key"
+expect_failure 'key' "$bin/tiffin" perf "${address/$key/$work/wrong.key}" --no-baseline
+counted 'tiffind_handshakes_total{result="denied"}' -ge 1
+counted tiffind_memory_limit_bytes -eq $((6 << 30))
+
 # Reading the configuration again: a new volume; and a mistake, which changes nothing.
 printf '[volume.later]\nsize = "4M"\n' >>"$work/tiffind.toml"
 kill -HUP "$keeper"
@@ -49,6 +92,17 @@ volumes | grep -q '^later' || fail "the new volume was not made"
 echo 'nonsense' >>"$work/tiffind.toml"
 kill -HUP "$keeper"
 wait_until grep -q 'nothing was changed' "$server_log"
+
+# A lower limit counts at once: there are 44 MiB.
+write_configuration
+sed -i 's/^memory_limit = .*/memory_limit = "64M"/' "$work/tiffind.toml"
+kill -HUP "$keeper"
+was_read_twice() { [[ $(grep -c 'configuration read again' "$server_log") -eq 2 ]]; }
+wait_until was_read_twice
+expect_failure 'memory_limit' "$bin/tiffin" volume create beyond 20M --socket "$admin"
+make_volume within 4M >/dev/null
+"$bin/tiffin" volume delete within --socket "$admin"
+counted tiffind_memory_limit_bytes -eq $((64 << 20))
 
 [[ -S $work/run/volume.made.sock ]] || fail "the volume has no socket for processes of this host"
 kill_worker
@@ -59,4 +113,11 @@ expect_failure 'there is no volume made' "$bin/tiffin" volume info made --socket
 stop_server
 [[ -z $(ls "$work/run") ]] || fail "left behind: $(ls "$work/run")"
 [[ ! -e $work/state/made.volume ]] || fail "the state of the deleted volume is still there"
+
+# The unit; the manual page need not be installed here.
+if command -v systemd-analyze >/dev/null; then
+    sed "s|@sbin@|$bin|" "$repository/rdma_blk/server/tiffind.service.in" >"$work/tiffind.service"
+    systemd-analyze verify --man=no "$work/tiffind.service" >"$work/verify" 2>&1 || fail "the unit: $(<"$work/verify")"
+    ! grep -F tiffind.service "$work/verify" >&2 || fail "the unit"
+fi
 echo "passed"

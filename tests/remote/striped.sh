@@ -17,9 +17,9 @@ first_keeper=""
 stop_both() {
     local status=$?
     trap - EXIT
-    stop_server
+    clean_up_server status
     keeper=$first_keeper
-    stop_server
+    clean_up_server status
     work=$top
     clean_up "$status"
 }

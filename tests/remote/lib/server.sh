@@ -14,6 +14,7 @@ keeper=""  # the process that was started; the worker is its child
 port=""
 admin=$work/run/admin.sock
 server_log=$work/tiffind.log
+metrics=""  # where they are served
 settings=()  # further lines of the configuration
 
 # A port that nobody listens on; another program may take it before tiffind does, which then is tried again.
@@ -27,7 +28,7 @@ with socket.socket() as s:
 write_configuration() {
     cat >"$work/tiffind.toml" <<END
 listen = "127.0.0.1:$port"
-metrics = ""
+metrics = "$metrics"
 memory_limit = "6G"
 huge_pages = "no"
 lock_memory = "no"
@@ -54,7 +55,7 @@ start_server() {
             has_ended "$keeper" && break
             sleep 0.05
         done
-        stop_server
+        end_server || true
         port=$before
     done
     fail "tiffind does not start: $(tail -n 5 "$server_log")"
@@ -82,7 +83,8 @@ kill_server() {
     keeper=""
 }
 
-stop_server() {
+# Ends keeper and worker, if they run; with the keeper's exit status.
+end_server() {
     [[ -n $keeper ]] || return 0
     local process=$keeper serving
     serving=$(worker || true)
@@ -90,12 +92,18 @@ stop_server() {
     [[ -z $serving ]] || kill -CONT "$serving" 2>/dev/null || true
     kill -TERM "$process" 2>/dev/null || true
     local i
-    for ((i = 0; i < 200; i++)); do
-        has_ended "$process" && { [[ -z $serving ]] || has_ended "$serving"; } && return 0
+    for ((i = 0; i < 1200; i++)); do
+        if has_ended "$process" && { [[ -z $serving ]] || has_ended "$serving"; }; then
+            wait "$process"
+            return
+        fi
         sleep 0.05
     done
     kill -KILL "$process" ${serving:+"$serving"} 2>/dev/null || true
+    return 1
 }
+
+stop_server() { end_server || fail "tiffind ended with $?: $(tail -n 5 "$server_log")"; }
 
 # make_volume NAME SIZE [ARGUMENT...]: prints its address.
 make_volume() {
@@ -106,10 +114,17 @@ make_volume() {
     echo "tiffin://127.0.0.1:$port/$name?key_file=$work/$name.key&transport=$transport&runtime_directory=$work/run"
 }
 
+# clean_up_server STATUS: sets it if the server does not end as it should.
+clean_up_server() {
+    local -n test_status=$1
+    end_server && return 0
+    [[ $test_status -ne 0 ]] || { echo "FAILED: tiffind does not end well: $(tail -n 5 "$server_log")" >&2; test_status=1; }
+}
+
 server_clean_up() {
     local status=$?
     trap - EXIT
-    stop_server
+    clean_up_server status
     clean_up "$status"
 }
 trap server_clean_up EXIT
