@@ -11,15 +11,6 @@ source "$(dirname "$0")/../mount/lib/device.sh"
 source "$(dirname "$0")/lib/server.sh"
 need_programs python3
 
-holder=""
-end_holder() {
-    local status=$?
-    [[ -z $holder ]] || kill -KILL "$holder" 2>/dev/null || true
-    (exit "$status")
-    server_clean_up
-}
-trap end_holder EXIT
-
 # So large that most of what is written is at a place where nothing was.
 size=1G
 [[ $transport != shm ]] || size=64M
@@ -41,14 +32,17 @@ has_stopped() { grep -q '^State:.T' "/proc/$1/status"; }
 
 # take_from_holder running|stopped
 take_from_holder() {
-    local before status=0 after
+    local holder before status=0 after
     address=$(make_volume "$1" "$size")
     for data in "/proc/$(worker)/fd/"*; do
         [[ $(readlink "$data") != "/memfd:tiffind:$1:data"* ]] || break
     done
+    set -m
     "$bin/tiffin" perf "$address" --operation write --overwrite --depth 32 --no-baseline --duration 8 \
         >"$work/holder" 2>&1 &
     holder=$!
+    load_group=("$holder")
+    set +m
     wait_until has_written
     if [[ $1 == stopped ]]; then
         kill -STOP "$holder"
@@ -75,7 +69,7 @@ take_from_holder() {
         [[ $status -eq 1 ]] || fail "the old holder ended with $status: $(<"$work/holder")"
         grep -q "an operation failed" "$work/holder" || fail "the old holder said: $(<"$work/holder")"
     fi
-    holder=""
+    load_group=()
 }
 
 for round in 1 2; do
