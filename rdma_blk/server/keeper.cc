@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 #include "rdma_blk/server/keeper.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -15,84 +16,22 @@
 #include <cstring>
 
 #include "fs/vfs/host.h"
+#include "rdma_blk/server/keeper_messages.h"
 
 namespace tiffin::rdma_blk {
 namespace {
 
-constexpr int kDescriptors = 2;  // data, control
+using keeper::kDescriptors;
+using keeper::make_message;
+using keeper::Message;
+using keeper::MessageKind;
+using keeper::receive_message;
+using keeper::send_message;
+
 constexpr int kShortestDelayMs = 50;
 constexpr int kLongestDelayMs = 10'000;
 constexpr uint64_t kQuickEndNs = 10'000'000'000;
-
-enum class MessageKind : uint32_t {
-    find = 1,
-    keep = 2,
-    forget = 3,
-    found = 4,
-    not_found = 5,
-    ready = 6,
-    kept = 7,
-    not_kept = 8,
-};
-
-struct Message {
-    MessageKind kind = MessageKind::find;
-    char volume_name[wire::kMaxVolumeNameBytes + 1] = {};
-};
-
-bool send_message(int socket, const Message& message, const int* descriptors) {
-    iovec vector{const_cast<Message*>(&message), sizeof(message)};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kDescriptors)] = {};
-    msghdr header{};
-    header.msg_iov = &vector;
-    header.msg_iovlen = 1;
-    if (descriptors != nullptr) {
-        header.msg_control = control;
-        header.msg_controllen = sizeof(control);
-        cmsghdr* rights = CMSG_FIRSTHDR(&header);
-        rights->cmsg_level = SOL_SOCKET;
-        rights->cmsg_type = SCM_RIGHTS;
-        rights->cmsg_len = CMSG_LEN(sizeof(int) * kDescriptors);
-        std::memcpy(CMSG_DATA(rights), descriptors, sizeof(int) * kDescriptors);
-    }
-    ssize_t sent = -1;
-    do {
-        sent = sendmsg(socket, &header, MSG_NOSIGNAL);
-    } while (sent < 0 && errno == EINTR);
-    return sent == static_cast<ssize_t>(sizeof(message));
-}
-
-bool receive_message(int socket, Message& message, KeptMemory& memory) {
-    iovec vector{&message, sizeof(message)};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kDescriptors)] = {};
-    msghdr header{};
-    header.msg_iov = &vector;
-    header.msg_iovlen = 1;
-    header.msg_control = control;
-    header.msg_controllen = sizeof(control);
-    ssize_t received = -1;
-    do {
-        received = recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
-    } while (received < 0 && errno == EINTR);
-    const cmsghdr* rights = received > 0 ? CMSG_FIRSTHDR(&header) : nullptr;
-    if (rights != nullptr && rights->cmsg_type == SCM_RIGHTS &&
-        rights->cmsg_len == CMSG_LEN(sizeof(int) * kDescriptors)) {
-        int descriptors[kDescriptors];
-        std::memcpy(descriptors, CMSG_DATA(rights), sizeof(descriptors));
-        memory.data.reset(descriptors[0]);
-        memory.control.reset(descriptors[1]);
-    }
-    message.volume_name[wire::kMaxVolumeNameBytes] = '\0';
-    return received == static_cast<ssize_t>(sizeof(message));
-}
-
-Message make_message(MessageKind kind, const std::string& volume_name) {
-    Message message;
-    message.kind = kind;
-    std::memcpy(message.volume_name, volume_name.data(),
-                std::min(volume_name.size(), wire::kMaxVolumeNameBytes));
-    return message;
-}
+constexpr int kLongestStopMs = 30'000;  // of a server that is to be started again
 
 // The child's side.
 class KeeperClient final : public MemoryKeeper {
@@ -138,12 +77,13 @@ class KeeperClient final : public MemoryKeeper {
 
 class Keeper {
   public:
-    explicit Keeper(const std::function<int(MemoryKeeper&)>& worker) : worker_(worker) {}
+    Keeper(const std::function<int(MemoryKeeper&)>& worker, const std::vector<std::string>& program)
+        : worker_(worker), program_(program) {}
 
     int run() {
         sigset_t signals;
         sigemptyset(&signals);
-        for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGCHLD}) {
+        for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR2, SIGCHLD}) {
             sigaddset(&signals, signal);
         }
         sigprocmask(SIG_BLOCK, &signals, &previous_signals_);
@@ -160,12 +100,17 @@ class Keeper {
 
   private:
     bool start_child();
+    [[noreturn]] void become_program(UniqueDescriptor socket) const;
     void step();
+    void on_timeout();
     void answer();
     void take_signals();
+    void take_signal(int signal);
     void reap_child();
+    void restart_after_accident(int status);
 
     const std::function<int(MemoryKeeper&)>& worker_;
+    const std::vector<std::string>& program_;
     sigset_t previous_signals_{};
     UniqueDescriptor signals_;
     UniqueDescriptor socket_;
@@ -174,7 +119,10 @@ class Keeper {
     uint64_t started_ns_ = 0;
     int restart_delay_ms_ = 0;  // of the next restart
     bool waits_to_restart_ = false;
-    bool has_run_ = false;  // a start succeeded
+    bool has_run_ = false;       // a start succeeded
+    bool is_ready_ = false;      // the child's did
+    bool uses_program_ = false;  // for the next start, and those that follow
+    bool is_restarting_ = false;
     bool is_stopping_ = false;
     bool is_done_ = false;
     int status_ = EXIT_SUCCESS;
@@ -189,15 +137,21 @@ bool Keeper::start_child() {
     UniqueDescriptor other(sockets[1]);
     const pid_t parent = getpid();
     started_ns_ = host::monotonic_ns();
+    is_ready_ = false;
     child_ = fork();
     if (child_ != 0) {
         return child_ > 0;
     }
+    (void)std::signal(SIGUSR2, SIG_IGN);    // the keeper's; it may be sent to all processes at once
+    sigaddset(&previous_signals_, SIGHUP);  // waits until the server takes it
     sigprocmask(SIG_SETMASK, &previous_signals_, nullptr);
     // Without its keeper the server's promise (memory survives it) would be empty: it ends as well.
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent) {
         _exit(EXIT_FAILURE);
+    }
+    if (uses_program_) {
+        become_program(std::move(other));
     }
     socket_.reset();
     signals_.reset();
@@ -210,15 +164,32 @@ bool Keeper::start_child() {
     std::exit(status);
 }
 
+// All other descriptors of the keeper are closed by that.
+void Keeper::become_program(UniqueDescriptor socket) const {
+    std::vector<std::string> texts = program_;
+    texts.emplace_back(kKeeperSocketOption);
+    texts.push_back(std::to_string(socket.get()));
+    std::vector<char*> arguments;
+    arguments.reserve(texts.size() + 1);
+    for (std::string& text : texts) {
+        arguments.push_back(text.data());
+    }
+    arguments.push_back(nullptr);
+    (void)fcntl(socket.get(), F_SETFD, 0);
+    execvp(arguments[0], arguments.data());
+    host::log(host::LogLevel::error,
+              (program_[0] + " cannot be started: " + std::strerror(errno)).c_str());
+    _exit(EXIT_FAILURE);
+}
+
 void Keeper::step() {
     pollfd polled[2] = {{signals_.get(), POLLIN, 0}, {socket_.get(), POLLIN, 0}};
     const bool talks = socket_.valid();
-    const int ready = poll(polled, talks ? 2 : 1, waits_to_restart_ ? restart_delay_ms_ : -1);
-    if (ready == 0 && waits_to_restart_) {
-        waits_to_restart_ = false;
-        if (!start_child()) {
-            waits_to_restart_ = true;
-        }
+    const int timeout_ms = waits_to_restart_ ? restart_delay_ms_
+                           : is_restarting_  ? kLongestStopMs
+                                             : -1;
+    if (poll(polled, talks ? 2 : 1, timeout_ms) == 0) {
+        on_timeout();
         return;
     }
     if (talks && (polled[1].revents & (POLLIN | POLLHUP)) != 0) {
@@ -226,6 +197,17 @@ void Keeper::step() {
     }
     if ((polled[0].revents & POLLIN) != 0) {
         take_signals();
+    }
+}
+
+void Keeper::on_timeout() {
+    if (waits_to_restart_) {
+        waits_to_restart_ = !start_child();
+        restart_delay_ms_ = std::max(restart_delay_ms_, kShortestDelayMs);
+    } else if (child_ > 0) {
+        // Something that it waits for does not end; its memory is as after an accident.
+        host::log(host::LogLevel::warning, "the server does not end in time and is killed");
+        kill(child_, SIGKILL);
     }
 }
 
@@ -247,6 +229,7 @@ void Keeper::answer() {
                            nullptr);
     } else if (message.kind == MessageKind::ready) {
         has_run_ = true;
+        is_ready_ = true;
     } else if (message.kind == MessageKind::forget) {
         kept_.erase(name);
     } else if (message.kind == MessageKind::find) {
@@ -264,23 +247,30 @@ void Keeper::answer() {
 void Keeper::take_signals() {
     signalfd_siginfo info{};
     while (read(signals_.get(), &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info))) {
-        const int signal = static_cast<int>(info.ssi_signo);
-        if (signal == SIGCHLD) {
-            reap_child();
-            continue;
-        }
-        if (signal == SIGHUP) {
-            if (child_ > 0) {
-                kill(child_, SIGHUP);
-            }
-            continue;
-        }
-        is_stopping_ = true;
+        take_signal(static_cast<int>(info.ssi_signo));
+    }
+}
+
+void Keeper::take_signal(int signal) {
+    if (signal == SIGCHLD) {
+        reap_child();
+        return;
+    }
+    if (signal == SIGHUP) {
         if (child_ > 0) {
-            kill(child_, SIGTERM);
-        } else {
-            is_done_ = true;
+            kill(child_, SIGHUP);
         }
+        return;
+    }
+    if (signal == SIGUSR2) {
+        uses_program_ = true;
+        is_restarting_ = child_ > 0;  // else the next start is near
+    } else {
+        is_stopping_ = true;
+        is_done_ = child_ <= 0;
+    }
+    if (child_ > 0) {
+        kill(child_, SIGTERM);
     }
 }
 
@@ -296,11 +286,27 @@ void Keeper::reap_child() {
     child_ = -1;
     const bool by_accident = WIFSIGNALED(status) || WEXITSTATUS(status) != EXIT_SUCCESS;
     const bool never_ran = !has_run_ && !WIFSIGNALED(status);
-    if (is_stopping_ || !by_accident || never_ran) {
+    if (!is_stopping_ && is_restarting_) {
+        is_restarting_ = false;
+        host::log(
+            host::LogLevel::info,
+            ("the server is started again from " + program_[0] + "; its memory is kept").c_str());
+        restart_delay_ms_ = 0;
+        waits_to_restart_ = true;
+    } else if (!is_stopping_ && uses_program_ && !is_ready_) {
+        uses_program_ = false;
+        host::log(host::LogLevel::error,
+                  (program_[0] + " cannot serve: what was started first goes on").c_str());
+        restart_after_accident(status);
+    } else if (is_stopping_ || !by_accident || never_ran) {
         is_done_ = true;
         status_ = WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_FAILURE;
-        return;
+    } else {
+        restart_after_accident(status);
     }
+}
+
+void Keeper::restart_after_accident(int status) {
     const std::string cause = WIFSIGNALED(status)
                                   ? "was ended by signal " + std::to_string(WTERMSIG(status))
                                   : "ended with status " + std::to_string(WEXITSTATUS(status));
@@ -314,9 +320,21 @@ void Keeper::reap_child() {
 
 }  // namespace
 
-int run_with_keeper(const std::function<int(MemoryKeeper& keeper)>& worker) {
-    Keeper keeper(worker);
+int run_with_keeper(const std::function<int(MemoryKeeper& keeper)>& worker,
+                    const std::vector<std::string>& program) {
+    Keeper keeper(worker, program);
     return keeper.run();
+}
+
+std::unique_ptr<MemoryKeeper> connect_to_keeper(int descriptor) {
+    int type = 0;
+    socklen_t size = sizeof(type);
+    if (getsockopt(descriptor, SOL_SOCKET, SO_TYPE, &type, &size) != 0 || type != SOCK_SEQPACKET ||
+        fcntl(descriptor, F_SETFD, FD_CLOEXEC) != 0) {
+        return nullptr;
+    }
+    prctl(PR_SET_PDEATHSIG, SIGTERM);  // a program with rights of its own has lost that
+    return std::make_unique<KeeperClient>(UniqueDescriptor(descriptor));
 }
 
 }  // namespace tiffin::rdma_blk

@@ -62,6 +62,15 @@ Result<bool> Volume::adopt_memory(KeptMemory& kept) {
         static_cast<ssize_t>(sizeof(header))) {
         return Error::eio;
     }
+    // Left by another version of this program, which can still make something of it.
+    if (header.magic == wire::kControlMagic && header.version != wire::kControlVersion) {
+        host::log(host::LogLevel::error,
+                  ("volume " + name_ +
+                   ": its kept memory is of another version: only a stop of all of "
+                   "tiffind, which loses it, brings this one up")
+                      .c_str());
+        return Error::eproto;
+    }
     // A process that ended while it changed the header (resize()) left a checksum that is wrong: magic, version and
     // what the layout is computed from say enough. write_header() seals it again.
     wire::seal_control_header(header);

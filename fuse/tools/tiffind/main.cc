@@ -34,6 +34,7 @@ struct Arguments {
     std::string file = kDefaultFile;
     bool check = false;
     bool no_keeper = false;
+    int keeper_socket = -1;
 };
 
 // Reads the file; that the default one does not exist is no mistake.
@@ -108,6 +109,7 @@ int serve(const Arguments& arguments, const Configuration& configuration,
         sigaddset(&signals, signal);
     }
     pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // in all threads, so that sigwait() gets them
+    (void)std::signal(SIGUSR2, SIG_IGN);            // for a keeper only
     raise_descriptor_limit(configuration.max_connections);
     rdma_blk::Server server(configuration, keeper);
     std::string problem;
@@ -150,6 +152,30 @@ int serve(const Arguments& arguments, const Configuration& configuration,
     return EXIT_SUCCESS;
 }
 
+// As keeper and worker, as the keeper's worker, or without a keeper.
+int serve_as(const Arguments& arguments, const Configuration& configuration,
+             const std::vector<std::string>& command) {
+    if (arguments.no_keeper) {
+        rdma_blk::MemoryKeeper nobody;
+        return serve(arguments, configuration, nobody);
+    }
+    if (arguments.keeper_socket >= 0) {
+        const std::unique_ptr<rdma_blk::MemoryKeeper> keeper =
+            rdma_blk::connect_to_keeper(arguments.keeper_socket);
+        if (!keeper) {
+            print_problem("tiffind", Problem{std::string(rdma_blk::kKeeperSocketOption) +
+                                             " is for the keeper of a tiffind"});
+            return kUsageStatus;
+        }
+        return serve(arguments, configuration, *keeper);
+    }
+    return rdma_blk::run_with_keeper(
+        [&](rdma_blk::MemoryKeeper& keeper) {
+            return serve(arguments, read_again(arguments.file, configuration), keeper);
+        },
+        command);
+}
+
 int run(int argc, char** argv) {
     if (!provide_standard_descriptors("tiffind")) {
         return EXIT_FAILURE;
@@ -162,6 +188,7 @@ int run(int argc, char** argv) {
     app.add_flag("--check", arguments.check, "Only check the configuration");
     app.add_flag("--no-keeper", arguments.no_keeper,
                  "One process: the memory ends with it, by accident or not");
+    app.add_option(rdma_blk::kKeeperSocketOption, arguments.keeper_socket)->group("");  // not shown
     if (std::optional<int> status = parse_arguments(app, argc, argv, kUsageStatus)) {
         return *status;
     }
@@ -177,15 +204,7 @@ int run(int argc, char** argv) {
     StderrLogSink log("tiffind", std::getenv("JOURNAL_STREAM") == nullptr);
     set_log_sink(&log);
     (void)std::signal(SIGPIPE, SIG_IGN);
-    int status = EXIT_SUCCESS;
-    if (arguments.no_keeper) {
-        rdma_blk::MemoryKeeper nobody;
-        status = serve(arguments, configuration, nobody);
-    } else {
-        status = rdma_blk::run_with_keeper([&](rdma_blk::MemoryKeeper& keeper) {
-            return serve(arguments, read_again(arguments.file, configuration), keeper);
-        });
-    }
+    const int status = serve_as(arguments, configuration, {argv, argv + argc});
     set_log_sink(nullptr);
     return status;
 }

@@ -296,6 +296,29 @@ TEST_F(VolumeTest, KeptMemoryThatMakesNoSenseIsNotSaidToBeKept) {
     EXPECT_EQ(volume_->content_incarnation(), content_incarnation + 1);
 }
 
+TEST_F(VolumeTest, KeptMemoryOfAnotherVersionIsLeftToIt) {
+    start(true);
+    Client writer = client(1);
+    ASSERT_EQ(open(writer, SessionMode::write).kind, Kind::opened);
+    write(writer, 0, "kept");
+    auto* header = reinterpret_cast<wire::ControlHeader*>(volume_->memory().control);
+    header->version++;
+    KeptMemory kept;
+    kept.data.reset(dup(volume_->data_descriptor()));
+    kept.control.reset(dup(volume_->control_descriptor()));
+    static constexpr unsigned char kServerUuid[16] = {8};
+    const VolumeState state = MUST(directory_->load("volume"));  // just saved
+    EXPECT_EQ(Volume::start(*directory_, state, false, std::move(kept), options_, kServerUuid,
+                            nullptr, nullptr, now_ns_)
+                  .error(),
+              Error::eproto);
+    header->version--;
+    restart(true);
+    EXPECT_TRUE(volume_->was_memory_kept());
+    EXPECT_EQ(content(0, 4), "kept");
+    EXPECT_EQ(volume_->content_incarnation(), state.content_incarnation);
+}
+
 TEST_F(VolumeTest, AFlushOfRangesBeyondTheEndIsRefused) {
     start(true);
     Client writer = client(1);
