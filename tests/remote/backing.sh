@@ -10,6 +10,9 @@ set -euo pipefail
 source "$(dirname "$0")/../mount/lib/device.sh"
 # shellcheck source=tests/remote/lib/server.sh
 source "$(dirname "$0")/lib/server.sh"
+# shellcheck source=tests/remote/lib/writing.sh
+source "$(dirname "$0")/lib/writing.sh"
+need_programs sha256sum pgrep python3
 
 start_server
 use_device "$(make_volume durable 256M --backing "$work/backing")"
@@ -35,16 +38,34 @@ head -c 20000000 /dev/urandom >"$work/source"
 cp "$work/source" "$mount_point/synced"
 sync "$mount_point/synced"
 cp "$work/source" "$mount_point/not-synced"
+# start_again: after both were killed. The mount fails from now on, instead of going on with less than it was told.
+start_again() {
+    : >"$server_log"
+    start_server
+    grep -q 'read from its backing' "$server_log" || fail "the backing was not read"
+    [[ ${#load_group[@]} -eq 0 ]] || stop_writing_files
+    take_away -l
+    wait_until has_ended "$server"
+    server=""
+    "$bin/fsck.tiffin" -y "$device" >"$work/fsck" || [[ $? -eq 1 ]] || fail "$(<"$work/fsck")"
+    check_device "from the backing"
+    mount_device
+}
 kill_server
-# The mount fails from now on, instead of going on with less than it was told.
-start_server
-grep -q 'read from its backing' "$server_log" || fail "the backing was not read"
-take_away -l
-wait_until has_ended "$server"
-server=""
-"$bin/fsck.tiffin" -y "$device" >"$work/fsck" || [[ $? -eq 1 ]] || fail "$(<"$work/fsck")"
-mount_device
+start_again
 cmp "$work/source" "$mount_point/synced" || fail "what was synced is not there"
+
+for round in 1 2 3; do
+    say "killed while files are written, $round"
+    start_writing_files "round-$round"
+    wait_until has_promised "round-$round" $((round * 3))
+    kill_server
+    start_again
+    for ((earlier = 1; earlier <= round; earlier++)); do
+        check_files "round-$earlier"
+    done
+done
+cmp "$work/source" "$mount_point/synced" || fail "what was synced at first is not there"
 unmount_device
 check_device "after all"
 echo "passed"

@@ -10,6 +10,8 @@ set -euo pipefail
 source "$(dirname "$0")/../mount/lib/device.sh"
 # shellcheck source=tests/remote/lib/server.sh
 source "$(dirname "$0")/lib/server.sh"
+# shellcheck source=tests/remote/lib/writing.sh
+source "$(dirname "$0")/lib/writing.sh"
 need_programs sha256sum pgrep python3
 
 second=$work/second
@@ -28,41 +30,8 @@ says() {
 # of KEY: what tiffin status says of the server.
 of() { "$bin/tiffin" status "$mount_point" | sed -n "s/^server [^ ]* $1: //p"; }
 
-# write_files FOLDER KEPT: files that are written one after the other, each synced and then named in `promised`;
-# only the last KEPT of them stay, or the volume would be full before a stopped server is noticed over shm.
-write_files() {
-    local number
-    for ((number = 1; ; number++)); do
-        rm -f "$mount_point/$1/$((number - $2))" || return 0
-        head -c $((100000 + RANDOM * 60)) /dev/urandom >"$work/part" || return 0
-        cp "$work/part" "$mount_point/$1/$number" || return 0
-        sync "$mount_point/$1/$number" || return 0
-        echo "$(sha256sum <"$work/part") $number" >>"$work/promised-$1"
-    done
-}
-# start_writing_files FOLDER [KEPT]
-start_writing_files() {
-    mkdir "$mount_point/$1"
-    : >"$work/promised-$1"
-    set -m
-    write_files "$1" "${2:-1000000}" 2>"$work/writer-$1" &
-    load_group=("$!")
-    set +m
-}
 has_stopped() { grep -q '^State:.T' "/proc/$1/status"; }
 reconnecting() { [[ $(of state) == reconnecting ]]; }
-has_promised() { [[ $(wc -l <"$work/promised-$1") -ge $2 ]]; }
-stop_writing_files() { end_group TERM; }
-# check_files FOLDER [LIST]
-check_files() {
-    local sum number count=0
-    [[ -s ${2:-$work/promised-$1} ]] || fail "nothing was promised in $1"
-    while read -r sum _ number; do
-        [[ $(sha256sum <"$mount_point/$1/$number") == "$sum  -" ]] || fail "$1/$number has another content"
-        count=$((count + 1))
-    done <"${2:-$work/promised-$1}"
-    echo "$count files were promised and are there"
-}
 remount() {
     unmount_device
     check_device "$1"
