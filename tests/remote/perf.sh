@@ -48,6 +48,30 @@ wait_until listening
 measures "tcp,plain TCP,plain UDP,polling UDP" --baseline "127.0.0.1:$echo_port"
 kill "$echo_end"
 
+# As text: for each carrier a line whose percentiles ascend, and a histogram whose shares are everything.
+"$bin/tiffin" perf "$address" --duration 0.2 --threads 2 --depth 4 --size 512 >"$work/text" 2>&1 ||
+    fail "tiffin perf: $(<"$work/text")"
+python3 - "$work/text" <<'END' || fail "tiffin perf says: $(<"$work/text")"
+import re, sys
+parts = open(sys.argv[1]).read().rstrip("\n").split("\n\n")
+assert parts[0] == "read of 512 bytes, 2 threads, 0.2 s each; latencies in microseconds", parts[0]
+names, *rows = parts[1].split("\n")
+assert names.split() == "carrier depth per second MB/s mean 50% 90% 99% 99.9% greatest".split(), names
+rows = [[row[:12].strip(), *row[12:].split()] for row in rows]
+assert [row[0] for row in rows][:2] == ["tcp", "plain TCP"] and rows[0][1] == "4", rows
+assert re.fullmatch(r"tcp: [\d.]+ round trips, [\d.]+ system calls, \d+ copied bytes for each", parts[2]), parts[2]
+for row, histogram in zip(rows, parts[3:], strict=True):
+    per_second, megabytes, mean, *order = map(float, row[2:])
+    assert abs(per_second * 512 / 1e6 - megabytes) < 0.1 and mean > 0 and order == sorted(order), row
+    name, *lines = histogram.split("\n")
+    assert name == row[0], histogram
+    lines = [re.fullmatch(r" +([\d.]+) us +(\d+) +([\d.]+)%  (#*)", line).groups() for line in lines]
+    starts, shares = [[float(line[part]) for line in lines] for part in (0, 2)]
+    assert abs(sum(shares) - 100) < 0.1 * len(lines), shares
+    assert all(abs(len(line[3]) - float(line[2]) / 2) < 0.6 for line in lines), histogram
+    assert starts == sorted(starts) and starts[0] <= order[0] and starts[-1] <= order[-1], (starts, order)
+END
+
 over_tcp=$address
 address+="&busy_poll_us=0"
 measures "tcp,plain TCP,plain UDP"

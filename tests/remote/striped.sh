@@ -75,5 +75,39 @@ mount_device
 cmp "$work/data" "$mount_point/data" || fail "the data differ"
 cmp "$work/data" "$mount_point/again" || fail "what was written to a killed server differs"
 diff -r "$repository/docs" "$mount_point/docs" >"$work/diff" || fail "the copy differs"
+
+say "a second writer"
+second=$work/second
+mkdir "$second"
+refuses "is being written by $(hostname), process $server" "$bin/mount.tiffin" "$device" "$second"
+refuses "is being written by $(hostname), process $server" "$bin/mkfs.tiffin" -f "$device"
+echo mine >"$mount_point/still-mine"
+sync "$mount_point/still-mine"
+
+say "a takeover of both servers"
+old_server=$server
+"$bin/mount.tiffin" "$device" "$second" -o "force,log=$work/second.log" || fail "no takeover"
+server=$("$bin/tiffin" status "$second" | sed -n 's/^process: //p')
+cp "$work/data" "$second/new"
+sync "$second/new"
+! { cp "$work/data" "$mount_point/more" && sync "$mount_point/more"; } 2>/dev/null || fail "the old holder still writes"
+if [[ $transport == shm ]]; then
+    # The memory of one server can only be taken from a process with its life.
+    has_ended "$old_server" || fail "the old holder lives"
+else
+    grep -q "somebody else has taken the volume" "$log" || fail "the old holder's log does not say so"
+fi
+take_away -l
+wait_until has_ended "$old_server"
+umount "$second"
+wait_until has_ended "$server"
+server=""
+check_device "after a takeover"
+mount_device
+[[ $(<"$mount_point/still-mine") == mine ]] || fail "the old holder's file differs"
+for copy in data again new; do
+    cmp "$work/data" "$mount_point/$copy" || fail "$copy differs"
+done
+[[ ! -s $mount_point/more ]] || fail "a write of the old holder has landed"
 unmount_device
 echo "passed"

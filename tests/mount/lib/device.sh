@@ -52,11 +52,14 @@ wait_until() {
     fail "waited in vain: $*"
 }
 
-take_away() {
+take_away() { take_away_from "$mount_point" "$@"; }
+take_away_from() {
+    local place=$1
+    shift
     if [[ $(id -u) -eq 0 ]]; then
-        umount "$@" "$mount_point"
+        umount "$@" "$place"
     else
-        fusermount3 -u "${@/-l/-z}" "$mount_point"
+        fusermount3 -u "${@/-l/-z}" "$place"
     fi
 }
 
@@ -68,8 +71,11 @@ clean_up() {
     for group in "${load_group[@]}"; do
         kill -KILL -- "-$group" 2>/dev/null || true
     done
-    while is_mounted; do
-        take_away -l || break
+    # The mounts of a second holder, too.
+    local place places
+    mapfile -t places < <(awk '{ print $2 }' /proc/self/mounts)
+    for place in "${places[@]}"; do
+        [[ $place != "$work"/* ]] || take_away_from "$place" -l || true
     done
     # A daemon whose mount was taken away ends by itself; one that hangs must not outlive the test.
     if [[ -n $server ]]; then
