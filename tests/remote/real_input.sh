@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT OR GPL-2.0-only
-# tests/mount/real_input.sh on a remote volume.
+# tests/mount/real_input.sh on a remote volume; with a smaller tree, unless the whole one is asked for.
 #
-# usage: real_input.sh [tcp|shm|sdr]
+# usage: real_input.sh [tcp|shm|sdr] [--whole]
 set -euo pipefail
 # shellcheck source=tests/mount/lib/device.sh
 source "$(dirname "$0")/../mount/lib/device.sh"
@@ -10,4 +10,6 @@ source "$(dirname "$0")/../mount/lib/device.sh"
 source "$(dirname "$0")/lib/server.sh"
 
 start_server
-"$repository/tests/mount/real_input.sh" "$(make_volume books 2G)" --small
+options=(--small)
+[[ ${2:-} != --whole ]] || options=()
+"$repository/tests/mount/real_input.sh" "$(make_volume books 2G)" "${options[@]}"
