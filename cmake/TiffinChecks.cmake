@@ -28,7 +28,7 @@ if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT TIFFIN_SANITIZE)
     tiffin_full_check(preset_tsan 1200 scripts/check-preset tsan)
     tiffin_full_check(libfuzzer 1200 scripts/fuzz --runs 50000)  # in the build of preset_asan
     set_tests_properties(preset_asan preset_tsan libfuzzer PROPERTIES RUN_SERIAL ON)
-    set_tests_properties(libfuzzer PROPERTIES DEPENDS preset_asan)
+    set_tests_properties(libfuzzer PROPERTIES COST -5)
     # Before them, and after the tests of this build, a virtual machine, which leaves a part of the processors idle, and
     # beside it what has no time of its own and takes just that part: CTest runs first what has a higher cost. Emulated:
     # most of the time of the first goes into building the module, the rest into booting.

@@ -62,6 +62,86 @@ Sample opened_sample() {
     return made;
 }
 
+QueuePairAddress queue_pair_address() {
+    QueuePairAddress address{};
+    address.mtu = 3;
+    address.read_depth = 1;
+    return address;
+}
+
+RcPathAnswer rc_answer() {
+    RcPathAnswer answer{};
+    answer.server = queue_pair_address();
+    for (size_t i = 0; i < kRcWindowCount; i++) {
+        answer.windows[i].length_bytes = 4096;
+        answer.windows[i].kind = static_cast<uint8_t>(i + 1);
+    }
+    return answer;
+}
+
+DatagramPathEnd datagram_end() {
+    DatagramPathEnd end{};
+    end.port = 1;
+    end.message_count = 64;
+    end.packet_bytes = 1408;
+    end.message_bytes = kDatagramMessageBytes;
+    end.receive_buffer_bytes = 65536;
+    end.landing_slots = 64;
+    return end;
+}
+
+UcPathEnd uc_end() {
+    UcPathEnd end{};
+    end.packet_bytes = 1024;
+    end.message_bytes = kUcPathMessageBytes;
+    end.receive_depth = 4096;
+    end.message_count = 16;
+    end.landing_slots = 16;
+    end.data = end.control = queue_pair_address();
+    return end;
+}
+
+template <typename T>
+Sample join_sample(const char* name, PathTransport transport, const T& parameters) {
+    PathJoin join{};
+    join.session_id = 7;
+    join.incarnation = 2;
+    join.path_id = 1;
+    join.transport = static_cast<uint8_t>(transport);
+    join.parameter_bytes = sizeof(parameters);
+    Sample made = sample(name, MessageType::path_join, join, sizeof(parameters));
+    put(made, 0, parameters);
+    return made;
+}
+
+template <typename T>
+Sample joined_sample(const char* name, const T& parameters) {
+    PathJoined joined{};
+    joined.session_id = 7;
+    joined.path_id = 1;
+    joined.parameter_bytes = sizeof(parameters);
+    Sample made = sample(name, MessageType::path_joined, joined, sizeof(parameters));
+    put(made, 0, parameters);
+    return made;
+}
+
+void add_paths(std::vector<Sample>& samples) {
+    samples.push_back(sample("path_join shm", MessageType::path_join,
+                             PathJoin{7, 2, 1, static_cast<uint8_t>(PathTransport::shm), 0, 0, {}},
+                             0));
+    samples.push_back(
+        join_sample("path_join rc", PathTransport::rc, RcPathOffer{queue_pair_address()}));
+    samples.push_back(join_sample("path_join udp", PathTransport::udp, datagram_end()));
+    samples.push_back(join_sample("path_join uc", PathTransport::uc, uc_end()));
+    ShmParameters shm{};
+    shm.data_bytes = 1 << 20;
+    shm.control_bytes = 1 << 16;
+    samples.push_back(joined_sample("path_joined shm", shm));
+    samples.push_back(joined_sample("path_joined rc", rc_answer()));
+    samples.push_back(joined_sample("path_joined udp", datagram_end()));
+    samples.push_back(joined_sample("path_joined uc", uc_end()));
+}
+
 Request request_of(uint8_t operation, uint32_t length_bytes) {
     Request request{};
     request.session_id = 7;
@@ -115,6 +195,42 @@ bool all_entries(ByteSpan payload, Function parse) {
     return true;
 }
 
+// What describes a path, as its transport reads it at that end; tcp has nothing to describe.
+bool parse_parameters(uint8_t transport, bool is_answer, ByteSpan payload) {
+    switch (static_cast<PathTransport>(transport)) {
+        case PathTransport::tcp:
+            return payload.empty();
+        case PathTransport::shm: {
+            // The answer's; the question has none.
+            const auto parameters = parse_shm_parameters(payload);
+            return !is_answer || parameters.ok();
+        }
+        case PathTransport::rc:
+            return is_answer ? parse_rc_path_answer(payload).ok()
+                             : parse_rc_path_offer(payload).ok();
+        case PathTransport::udp: {
+            auto end = parse_datagram_path_end(payload);
+            EXPECT_TRUE(!end.ok() || (end->port != 0 && end->landing_slots != 0));
+            return end.ok();
+        }
+        case PathTransport::uc: {
+            auto end = parse_uc_path_end(payload);
+            EXPECT_TRUE(!end.ok() || end->packet_bytes != 0);
+            return end.ok();
+        }
+    }
+    return false;
+}
+
+// Which transport a path_joined belongs to, only the client knows: as any of them.
+bool parse_joined_parameters(ByteSpan payload) {
+    bool is_any = payload.empty();
+    for (uint8_t transport = 1; transport <= static_cast<uint8_t>(PathTransport::uc); transport++) {
+        is_any = parse_parameters(transport, true, payload) || is_any;
+    }
+    return is_any;
+}
+
 bool parse_parts(const MessageHeader& header, ByteSpan fixed, ByteSpan payload) {
     switch (static_cast<MessageType>(header.type)) {
         case MessageType::client_hello:
@@ -141,10 +257,12 @@ bool parse_parts(const MessageHeader& header, ByteSpan fixed, ByteSpan payload) 
                        payload, [&](size_t index) { return parse_outcome(payload, index).ok(); });
         case MessageType::session_refused:
             return parse_session_refused(header, fixed).ok();
-        case MessageType::path_join:
-            return parse_path_join(header, fixed).ok();
+        case MessageType::path_join: {
+            auto join = parse_path_join(header, fixed);
+            return join.ok() && parse_parameters(join->transport, false, payload);
+        }
         case MessageType::path_joined:
-            return parse_path_joined(header, fixed).ok();
+            return parse_path_joined(header, fixed).ok() && parse_joined_parameters(payload);
         case MessageType::lease_request:
             return parse_lease_request(header, fixed).ok();
         case MessageType::lease_reply:
@@ -191,10 +309,7 @@ std::vector<Sample> sample_messages() {
     SessionRefused refused{};
     refused.reason = 1;
     samples.push_back(sample("session_refused", MessageType::session_refused, refused, 0));
-    samples.push_back(
-        sample("path_join", MessageType::path_join, PathJoin{7, 2, 1, 3, 0, 40, {}}, 40));
-    samples.push_back(
-        sample("path_joined", MessageType::path_joined, PathJoined{7, 1, 0, 0, 8, {}}, 8));
+    add_paths(samples);
     samples.push_back(
         sample("lease_request", MessageType::lease_request, LeaseRequest{7, 2, 1, {}}, 0));
     samples.push_back(sample("lease_reply", MessageType::lease_reply, LeaseReply{}, 0));
