@@ -24,8 +24,8 @@ if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT TIFFIN_SANITIZE)
     endfunction()
 
     # These use all processors, and have tests among them that go by time: last and one by one.
-    tiffin_full_check(preset_asan 1200 scripts/check-preset asan)
-    tiffin_full_check(preset_tsan 1200 scripts/check-preset tsan)
+    tiffin_full_check(preset_asan 2400 scripts/check-preset asan)
+    tiffin_full_check(preset_tsan 2400 scripts/check-preset tsan)
     tiffin_full_check(libfuzzer 1200 scripts/fuzz --runs 50000)  # in the build of preset_asan
     set_tests_properties(preset_asan preset_tsan libfuzzer PROPERTIES RUN_SERIAL ON)
     set_tests_properties(libfuzzer PROPERTIES COST -5)

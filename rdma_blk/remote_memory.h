@@ -274,10 +274,9 @@ class RemoteMemory {
     // the others sleep. It may look at Operation::finished itself instead, if somebody else polls.
     virtual void wait(Operation& operation) = 0;
 
-    // The same for one who waits for operations with `complete` functions, which change `count`: receives for all who
-    // wait until `count` is not `seen` any more. False: it cannot, as another thread does, or not to the end; then the
-    // caller sleeps until it is woken by a completion. He is expected back within a millisecond or two, while more of
-    // his is under way: until then no other thread looks for answers.
+    // The same for one who waits for operations with `complete` functions, which change `count`: see
+    // vfs::BlockDevice::help(). While threads come back for it, what they leave is found by the session's thread within
+    // two milliseconds, and each look for answers may take 20 ms, if others complete what they wait for.
     virtual bool help(const std::atomic<uint32_t>& count, uint32_t seen) {
         (void)count;
         (void)seen;

@@ -73,11 +73,16 @@ class BlockDevice {
     // connection is fenced; the device itself sees to it that the write never takes effect after that).
     virtual void submit(IoRequest& request) = 0;
 
-    // For a thread that has submitted requests and waits for the first of them to complete, which changes `count`: where
-    // what comes from the device has to be fetched, it does so itself until `count` is not `seen` any more, and no thread
-    // has to be woken for each completion. False: it could not, as another one does so, or as there is nothing to do;
-    // then the caller sleeps until its completion wakes it. Whoever has still more under way comes back soon: what is
-    // left without him is found by the device's own thread after two milliseconds at most.
+    // For a thread that has requests under way and waits for one of them: where answers have to be fetched, it fetches
+    // them itself, and completes what comes for anybody, so that no thread has to be woken for it. `count` is changed by
+    // the completions of the thread's requests, `seen` what it was before the thread looked for completed ones. True:
+    // it has changed. False: it may not have, as another thread does the work, or there is none; then the caller sleeps
+    // until its completion wakes it, and before it does, looks once more. It may always be false.
+    //
+    // It sleeps, and cannot be interrupted; not to be called from a completion, or with locks that completions take.
+    // As it may return while the completion that has changed `count` still runs, what the completion touches after that
+    // must outlive it. Who has helped is expected back while he has more under way: other threads' requests, too, may
+    // wait for him, but not for long.
     virtual bool help(const std::atomic<uint32_t>& count, uint32_t seen) {
         (void)count;
         (void)seen;

@@ -186,14 +186,16 @@ struct Setting {
 };
 
 constexpr Setting kSettings[] = {
-    {"cache", set_cache, "SIZE", "memory for the file system's own structures, such as 256M"},
+    {"cache", set_cache, "SIZE", "memory for the file system's own structures, 1M to 1T (256M)"},
     {"commit", set_commit, "SECONDS", "changes are durable after this time at the latest"},
     {"errors", set_errors, "remount-ro|continue", "what to do when damage is found"},
-    {"max_threads", set_max_threads, "N", "threads that serve requests, at most"},
+    {"max_threads", set_max_threads, "N", "threads that serve requests, at most, 2 to 1024 (16)"},
     {"busy_poll_us", set_busy_poll, "N",
-     "how long a thread asks for the next request before it sleeps"},
+     "microseconds for which a thread asks for the next request before it sleeps, 0 to 1000 "
+     "(measured, 50 to 200)"},
     {"cpu_latency_us", set_cpu_latency, "N",
-     "while requests come, idle processors wake up within this time (0: they do not sleep)"},
+     "microseconds within which idle processors wake up while requests come, 0 to 10000 (0: they "
+     "do not sleep)"},
     {"fsname", set_source, "NAME", "what df and /proc/mounts show instead of the device"},
     {"log", set_log, "PATH", "append messages to this file instead of the system's log"},
 };

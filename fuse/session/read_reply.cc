@@ -188,7 +188,9 @@ Result<void> Reader::fetch_all(vfs::BlockDevice& device) {
     }
     uint32_t pending = 0;
     while ((pending = pending_.load(std::memory_order_acquire)) != 0) {
-        pending_.wait(pending, std::memory_order_acquire);
+        if (!device.help(pending_, pending)) {
+            pending_.wait(pending, std::memory_order_acquire);
+        }
     }
     int error = first_error_.load(std::memory_order_relaxed);
     return error == 0 ? Result<void>() : static_cast<Error>(error);

@@ -266,7 +266,7 @@ RemoteBlockDevice::Advance RemoteBlockDevice::advance(Transfer& transfer, bool m
     return reached;
 }
 
-// Runs with the transport's locks held.
+// Under the rules of Operation::complete: perhaps with locks of the transport held.
 void RemoteBlockDevice::piece_completed(Operation& operation) {
     auto& piece = *static_cast<Piece*>(operation.owner);
     Transfer& transfer = *piece.transfer;

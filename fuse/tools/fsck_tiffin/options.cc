@@ -89,7 +89,9 @@ std::variant<FsckOptions, int> parse_fsck_options(int argc, char** argv) {
         "show a bar on the terminal; -C FD: write \"PHASE DONE TOTAL DEVICE\" lines to that "
         "file descriptor, 0: the bar");
     CLI::Option* fd = app.add_option("--progress-fd", descriptor)->group("");
-    app.add_option("device", options.device, "file:PATH or PATH (an image or a disk)")->required();
+    app.add_option("device", options.device,
+                   "file:PATH or PATH (an image or a disk), or tiffin://HOST/VOLUME")
+        ->required();
 
     std::vector<std::string> arguments = rewrite_progress_option(argc, argv);
     std::vector<char*> pointers{argv[0]};

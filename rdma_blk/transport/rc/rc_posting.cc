@@ -249,7 +249,7 @@ void RcMemory::submit_to_control(Proxy* first) {
     }
 }
 
-// With control_'s lock held.
+// A completion: in any thread, perhaps with locks of control_ held.
 void RcMemory::control_done(Operation& operation) {
     auto* proxy = static_cast<Proxy*>(operation.owner);
     RcMemory& owner = *proxy->owner;

@@ -238,7 +238,7 @@ class TcpMemory final : public RemoteMemory, private Patience {
     void lead(const Operation& operation) REQUIRES(mutex_);
     bool is_found_soon() const REQUIRES(mutex_);
     void receive_round() REQUIRES(mutex_);
-    void pass_lead() REQUIRES(mutex_);
+    void pass_lead(bool comes_back) REQUIRES(mutex_);
     bool must_say_goodbye() const REQUIRES(mutex_);
     void wait_to_say_goodbye(uint64_t deadline_ns) REQUIRES(mutex_);
     void say_goodbye() REQUIRES(mutex_);

@@ -370,7 +370,7 @@ Result<void> TcpMemory::adopt(const wire::SessionOpened& opened) {
     send_queued();
     waiters_.wake_finished();
     lease_changed_.notify_all();
-    pass_lead();
+    pass_lead(false);
     return {};
 }
 

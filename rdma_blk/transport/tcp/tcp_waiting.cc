@@ -39,7 +39,7 @@ void TcpMemory::wait(Operation& operation) {
             waiters_.remove(waiter);
             // It may have been woken to lead, and finds that it has nothing to wait for any more.
             if (is_finished(operation)) {
-                pass_lead();
+                pass_lead(false);
             }
         }
     }
@@ -49,22 +49,27 @@ bool TcpMemory::help(const std::atomic<uint32_t>& count, uint32_t seen) {
     const auto has_changed = [&] { return count.load(std::memory_order_acquire) != seen; };
     Locked lock(*this);
     take_inbox();
-    if (has_leader_ || state_ != ConnectionState::ready) {
+    if (has_changed() || state_ != ConnectionState::ready) {
         return has_changed();
+    }
+    if (has_leader_) {
+        // This one sleeps now: whoever leaves the lead has to see to it that another one has it.
+        has_helper_ = had_helper_ = false;
+        return false;
     }
     has_leader_ = true;
     lead_count_++;
     has_helper_ = true;
-    while (!has_changed()) {
+    // Nothing may be left to come for this one, if another thread completes what it waits for.
+    while (!has_changed() && slots_->pending_callbacks() > 0 && state_ == ConnectionState::ready) {
         receive_round();
-        if (state_ != ConnectionState::ready) {
-            break;  // as in lead(): the next connection is not this leader's
+        if (state_ == ConnectionState::ready) {
+            leave();  // which hands back what has completed
+            mutex_.lock();
         }
-        leave();  // which hands back what has completed
-        mutex_.lock();
     }
     has_leader_ = false;
-    pass_lead();
+    pass_lead(true);
     return has_changed();
 }
 
@@ -81,7 +86,7 @@ void TcpMemory::lead(const Operation& operation) {
         receive_round();
     }
     has_leader_ = false;
-    pass_lead();
+    pass_lead(false);
 }
 
 // Sleeps until something came, or for kIntervalMs, and looks at it.
@@ -111,12 +116,12 @@ void TcpMemory::receive_round() {
 }
 
 // Whoever leaves the lead sees to it that somebody has it, as long as somebody waits.
-void TcpMemory::pass_lead() {
+void TcpMemory::pass_lead(bool comes_back) {
     if (has_leader_ || state_ != ConnectionState::ready) {
         return;
     }
     if (!waiters_.wake_leader() && slots_->pending_callbacks() > 0 && !is_thread_receiving_ &&
-        !is_found_soon()) {
+        !(comes_back && is_found_soon())) {
         poke();
     }
 }
@@ -137,7 +142,7 @@ size_t TcpMemory::progress() {
     handle_received(receive_once(MSG_DONTWAIT));
     serve_request_path();
     has_leader_ = false;
-    pass_lead();
+    pass_lead(false);
     return completed() - before;
 }
 

@@ -16,24 +16,49 @@ namespace {
 
 using tiffin::test::test_size;
 
-// Its completion changes a count.
+// A thread that has operations under way, and what their completions change. It outlives them.
+struct Owner {
+    std::atomic<uint32_t> completions{0};
+    std::atomic<bool> sleeps{false};  // whoever makes it false posts
+    host::Semaphore wake;
+
+    void note_completion() {
+        completions++;
+        if (sleeps.exchange(false)) {
+            wake.post();
+        }
+    }
+    // As users do it: helps, or sleeps until the next completion.
+    void wait_until(ClientFixture& client, uint32_t wanted) {
+        for (uint32_t seen = completions; seen < wanted; seen = completions) {
+            if (client.memory->help(completions, seen)) {
+                continue;
+            }
+            sleeps = true;
+            if (completions == seen || !sleeps.exchange(false)) {
+                wake.wait();
+            }
+        }
+    }
+};
+
 struct Counted {
     Io io;
-    std::atomic<uint32_t>* count = nullptr;
+    Owner* owner = nullptr;
     std::atomic<std::thread::id> completed_by{};
     std::atomic<int> completions{0};
 
     void submit(ClientFixture& to, OperationKind kind, uint64_t offset_bytes, void* data,
-                size_t size_bytes, std::atomic<uint32_t>& counter) {
+                size_t size_bytes, Owner& waits) {
         io.set(kind, offset_bytes, data, size_bytes);
-        count = &counter;
+        owner = &waits;
         io.operation.owner = this;
         io.operation.complete = [](Operation& operation) {
             auto* self = static_cast<Counted*>(operation.owner);
-            std::atomic<uint32_t>& changed = *self->count;
+            Owner& told = *self->owner;
             self->completed_by = std::this_thread::get_id();
             self->completions++;
-            changed++;  // the last of it: then its owner may go
+            told.note_completion();  // the last of it: then this may be gone
         };
         to.memory->submit(io.operation);
     }
@@ -42,20 +67,13 @@ struct Counted {
 class HelpingTest : public ::testing::Test {
   protected:
     void open() { client.open(server.port()); }
-    void submit(Counted& operation, OperationKind kind = OperationKind::write) {
-        operation.submit(client, kind, 0, bytes, sizeof(bytes), completions);
+    void submit(Counted& operation) {
+        operation.submit(client, OperationKind::write, 0, bytes, sizeof(bytes), owner);
     }
-    // As users do it; instead of sleeping until they are woken, they look again here.
-    void help_until(uint32_t wanted) {
-        for (uint32_t seen = completions; seen < wanted; seen = completions) {
-            if (!client.memory->help(completions, seen)) {
-                usleep(100);
-            }
-        }
-    }
+    void help_until(uint32_t wanted) { owner.wait_until(client, wanted); }
 
     unsigned char bytes[512] = {1, 2, 3};
-    std::atomic<uint32_t> completions{0};
+    Owner owner;
     MemoryServer server;
     ClientFixture client;
 };
@@ -78,8 +96,13 @@ TEST_F(HelpingTest, OperationsCompleteInTheThreadThatHelps) {
 
 TEST_F(HelpingTest, WhatHasChangedAlreadyIsNotWaitedFor) {
     open();
-    completions = 1;
-    EXPECT_TRUE(client.memory->help(completions, 0));
+    owner.completions = 1;
+    EXPECT_TRUE(client.memory->help(owner.completions, 0));
+}
+
+TEST_F(HelpingTest, WhereNothingIsUnderWayNobodyHelps) {
+    open();
+    EXPECT_FALSE(client.memory->help(owner.completions, 0));
 }
 
 // It must not keep to itself what it may keep for others (Operation::more_follows).
@@ -95,24 +118,43 @@ TEST_F(HelpingTest, WhatIsKeptIsSent) {
 }
 
 // One of them helps, the others are told to sleep; whichever it is, all of them go on.
-TEST_F(HelpingTest, SeveralHelpForTheSame) {
+TEST_F(HelpingTest, SeveralHelp) {
     open();
     for (int round = 0; round < 10; round++) {
-        completions = 0;
         server.freeze();
-        Counted write;
-        submit(write);
+        Owner owners[3];
+        Counted writes[3];
         std::vector<std::thread> threads;
         for (int i = 0; i < 3; i++) {
-            threads.emplace_back([&] { help_until(1); });
+            threads.emplace_back([&, i] {
+                writes[i].submit(client, OperationKind::write, 0, bytes, sizeof(bytes), owners[i]);
+                owners[i].wait_until(client, 1);
+            });
         }
         usleep(5000);
-        EXPECT_EQ(completions, 0U);
         server.thaw();
         for (std::thread& thread : threads) {
             thread.join();
         }
-        EXPECT_EQ(write.io.outcome(), Outcome::executed);
+        for (const Counted& write : writes) {
+            EXPECT_EQ(write.io.outcome(), Outcome::executed);
+        }
+    }
+}
+
+// He waits for nothing that has still to come, while another one completes what he waits for.
+TEST_F(HelpingTest, WhoHasNothingLeftToComeDoesNotReceive) {
+    open();
+    for (uint32_t round = 1; round <= 20; round++) {
+        Io flush;
+        flush.operation.kind = OperationKind::flush;
+        std::thread worker([&] {
+            client.run(flush.operation);
+            owner.note_completion();
+        });
+        help_until(round);
+        worker.join();
+        EXPECT_EQ(flush.outcome(), Outcome::executed);
     }
 }
 
@@ -121,11 +163,10 @@ TEST_F(HelpingTest, WhatIsLeftIsFoundByTheThread) {
     for (uint32_t round = 0; round < 20; round++) {
         Counted first;
         Counted second;
-        completions = 0;
         submit(first);
-        help_until(1);
+        help_until(2 * round + 1);
         submit(second);  // and nobody helps, nor waits
-        while (second.completions == 0) {
+        while (owner.completions < 2 * round + 2) {
             usleep(200);
         }
         EXPECT_EQ(second.io.outcome(), Outcome::executed);
@@ -175,12 +216,9 @@ TEST_F(HelpingTest, NothingIsHelpedAfterTheEnd) {
     }
     Counted write;
     submit(write);
-    while (write.completions == 0) {
-        (void)client.memory->help(completions, 0);
-    }
+    help_until(1);
     EXPECT_NE(write.io.outcome(), Outcome::executed);
-    completions = 0;
-    EXPECT_FALSE(client.memory->help(completions, 0));
+    EXPECT_FALSE(client.memory->help(owner.completions, 1));
 }
 
 // ---- Many threads, each with several operations ------------------------------------------------------------
@@ -202,20 +240,16 @@ void run_many(bool has_cuts) {
             std::mt19937 random(static_cast<unsigned>(t + 1));
             const uint64_t base = (t + 1) << 18;
             unsigned char bytes[kOperations][512];
-            for (uint64_t round = 0; round < rounds; round++) {
-                std::atomic<uint32_t> count{0};
+            Owner owner;
+            for (uint32_t round = 1; round <= rounds; round++) {
                 std::vector<Counted> writes(kOperations);
                 for (uint32_t i = 0; i < kOperations; i++) {
                     std::memset(bytes[i], static_cast<int>(random() & 0xff), sizeof(bytes[i]));
                     writes[i].io.operation.more_follows = random() % 2 != 0;
                     writes[i].submit(client, OperationKind::write, base + i * 512, bytes[i],
-                                     sizeof(bytes[i]), count);
+                                     sizeof(bytes[i]), owner);
                 }
-                for (uint32_t seen = count; seen < kOperations; seen = count) {
-                    if (!client.memory->help(count, seen)) {
-                        usleep(static_cast<useconds_t>(random() % 300));
-                    }
-                }
+                owner.wait_until(client, round * kOperations);
                 for (const Counted& write : writes) {
                     wrong += write.io.outcome() != Outcome::executed || write.completions != 1;
                 }
