@@ -73,7 +73,7 @@ uint64_t Connection::next_timer_ns() const {
 bool Connection::has_hopeless_send(uint64_t now_ns) const {
     for (uint64_t number = oldest_send_; number < first_pass_; number++) {
         const Sending* message = active_sending(number);
-        if (message != nullptr && now_ns - message->progress_ns >= attributes_.give_up_ns &&
+        if (message != nullptr && now_ns >= message->progress_ns + attributes_.give_up_ns &&
             message->repeated_count - message->repeated_at_progress >= kHopelessRepeats) {
             return true;
         }
@@ -85,7 +85,7 @@ void Connection::on_timer(uint64_t now_ns) {
     if (failed_) {
         return;
     }
-    if ((waits_for_peer() && now_ns - last_heard_ns_ >= attributes_.give_up_ns) ||
+    if ((waits_for_peer() && now_ns >= last_heard_ns_ + attributes_.give_up_ns) ||
         has_hopeless_send(now_ns)) {
         fail_with(true);
         return;

@@ -161,6 +161,7 @@ Result<void> MessagePath::start_messages() {
 
 // What it takes lies in the channel's memory, which nothing else may use before take().
 bool MessagePath::look(uint64_t now_ns) {
+    now_ns = never_back(now_ns);
     if (!has_looked_) {
         const sdr::PacketChannel::Taken taken = receive(now_ns);
         may_have_more_ = taken.may_have_more;
@@ -171,6 +172,7 @@ bool MessagePath::look(uint64_t now_ns) {
 }
 
 bool MessagePath::take(uint64_t now_ns) {
+    now_ns = never_back(now_ns);
     const bool has_more =
         std::exchange(has_looked_, false) ? may_have_more_ : receive(now_ns).may_have_more;
     (void)channel_->deliver(now_ns, *connection_);
@@ -183,6 +185,7 @@ bool MessagePath::take(uint64_t now_ns) {
 }
 
 void MessagePath::transmit(uint64_t now_ns) {
+    now_ns = never_back(now_ns);
     TIFFIN_ASSERT(!has_looked_);  // see look()
     constexpr int kTurns = 4;     // a message of the largest size takes two
     for (int turn = 0; turn < kTurns && channel_->transmit(now_ns, *connection_); turn++) {
@@ -247,6 +250,7 @@ bool MessagePath::next_message(Message& message) {
 }
 
 void MessagePath::release(uint64_t now_ns, const Message& message) {
+    now_ns = never_back(now_ns);
     free_landing_.push_back(message.slot);
     post_landing(now_ns);
 }
@@ -268,6 +272,7 @@ void MessagePath::post_landing(uint64_t now_ns) {
 unsigned char* MessagePath::begin_message() { return sending_.at(free_sends_.back()) + tag_bytes_; }
 
 Result<void> MessagePath::send_message(uint64_t now_ns, size_t size_bytes, uint32_t use) {
+    now_ns = never_back(now_ns);
     const uint64_t offset = uint64_t{free_sends_.back()} * sending_.stride_bytes();
     if (tag_bytes_ != 0) {
         const uint64_t tag = message_tag(options_.send_key, next_number_, use,
@@ -281,6 +286,7 @@ Result<void> MessagePath::send_message(uint64_t now_ns, size_t size_bytes, uint3
 Result<uint64_t> MessagePath::send_gathered(uint64_t now_ns, size_t head_bytes,
                                             const vfs::IoVector* pieces, size_t piece_count,
                                             uint32_t use) {
+    now_ns = never_back(now_ns);
     const uint32_t slot = free_sends_.back();
     sdr::GatherList& list = gathered_[slot];
     unsigned char* const begin = begin_message();

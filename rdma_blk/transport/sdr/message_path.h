@@ -164,6 +164,9 @@ class MessagePath {
     uint64_t slot_bytes() const { return uint64_t{tag_bytes_} + wire::kDatagramMessageBytes; }
     sdr::QueuePairAttributes queue_pair_attributes() const;
     Result<void> start_messages();
+    // One caller's clock may be older than that of another one who was here before; to the connection and the channel,
+    // which subtract times, it never goes back.
+    uint64_t never_back(uint64_t now_ns) { return latest_ns_ = std::max(latest_ns_, now_ns); }
     sdr::PacketChannel::Taken receive(uint64_t now_ns) {
         return channel_->take(now_ns, connection_->expected_place());
     }
@@ -199,6 +202,7 @@ class MessagePath {
     size_t arrived_first_ = 0;
     size_t arrived_count_ = 0;
     uint64_t vain_looks_ = 0;
+    uint64_t latest_ns_ = 0;
     bool has_looked_ = false;     // and found something, which take() has not seen yet
     bool may_have_more_ = false;  // after that
     uint64_t bytes_copied_ = 0;

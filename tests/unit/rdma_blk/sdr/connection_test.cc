@@ -246,6 +246,21 @@ TEST_F(ConnectionTest, AMessageWithoutProgressIsAFailure) {
     }
 }
 
+// Threads ask the clock and come in another order: a time before the last one must not look like ages of silence.
+TEST_F(ConnectionTest, AnOlderClockIsNoSilence) {
+    make();
+    std::vector<unsigned char> from = some_bytes(64 << 10, 1);
+    std::vector<unsigned char> to(from.size());
+    ASSERT_TRUE(right_->recv_post(now_ns_, memory(to)).ok());
+    ASSERT_TRUE(left_->send_post(now_ns_, memory(from), 7).ok());
+    left_->on_timer(now_ns_ - 1);
+    EXPECT_FALSE(left_->has_failed());
+    deliver(*right_, *left_);
+    discard_output(*left_, now_ns_);
+    left_->on_timer(now_ns_ - 1);
+    EXPECT_FALSE(left_->has_failed());
+}
+
 // Several channels: a run that overtakes another is no loss; what is missing after a moment is.
 TEST_F(ConnectionTest, ChannelsOvertakeEachOther) {
     queue_attributes_.channel_count = 2;
