@@ -9,6 +9,7 @@
 
 #include "fs/vfs/host.h"
 #include "rdma_blk/wire/parse.h"
+#include "tests/unit/rdma_blk/server/hostile_requests.h"
 #include "tests/unit/rdma_blk/server/server_fixture.h"
 
 namespace tiffin::rdma_blk {
@@ -20,7 +21,7 @@ constexpr int kRequests = 10'000;
 
 class HostileTest : public ServerFixture {
   protected:
-    using Random = std::mt19937_64;
+    using Random = HostileRandom;
 
     // Each opening for writing puts an epoch on the disk; thousands of them take as long as the disk likes, and what it
     // does is not tested here.
@@ -44,72 +45,6 @@ class HostileTest : public ServerFixture {
         auto client = connect(5);
         EXPECT_TRUE(client->open(mode)) << int{client->refused().reason};
         return client;
-    }
-    // Whether the connection still stands: everything before has been looked at then.
-    static bool is_alive(TestClient& client, uint64_t& answers) {
-        wire::Probe probe{};
-        probe.id = 77;
-        probe.session_id = client.opened().session_id;
-        if (!client.send(wire::MessageType::probe, probe).ok()) {
-            return false;
-        }
-        while (true) {
-            const auto message = client.receive();
-            if (!message.ok()) {
-                EXPECT_NE(message.error(), Error::etimedout);
-                return false;
-            }
-            if (message.value().type == wire::MessageType::probe_reply) {
-                return true;
-            }
-            answers++;
-        }
-    }
-    // Mostly the first one, which is right; else another one, or anything.
-    static uint64_t pick(Random& random, std::initializer_list<uint64_t> usual) {
-        if (random() % 8 != 0) {
-            return *usual.begin();
-        }
-        const size_t choice = random() % (usual.size() + 2);
-        if (choice < usual.size()) {
-            return usual.begin()[choice];
-        }
-        return choice == usual.size() ? random() : random() >> (random() % 64);
-    }
-    wire::Request random_request(Random& random, TestClient& client) const {
-        const uint64_t data = kVolumeBytes;
-        wire::Request request = client.make_request(OperationKind::read, 0, 8);
-        request.session_id = pick(random, {request.session_id, 0});
-        request.epoch = pick(random, {request.epoch, request.epoch - 1, 0});
-        request.sequence = pick(random, {request.sequence, request.sequence + 1, 1, 0});
-        request.after = pick(random, {0, request.sequence - 1, request.sequence});
-        request.pending_since = pick(random, {0, 1, request.after});
-        request.offset_bytes =
-            pick(random, {random() % 64 * 64, 8, 4096, data - 8, data, data + 8, uint64_t{0} - 8,
-                          wire::kLeaseOffset, wire::kMaxSpaceBytes - 8});
-        request.length_bytes = static_cast<uint32_t>(
-            pick(random, {8, 16, 64, wire::kMaxTransferBytes, wire::kMaxTransferBytes + 1, 0}));
-        request.operand = random();
-        request.incarnation = static_cast<uint32_t>(pick(random, {1, 0, 2}));
-        request.slot = static_cast<uint16_t>(pick(random, {random() % 64, 63, 64}));
-        request.operation = static_cast<uint8_t>(pick(random, {1 + random() % 4, 5, 0, 6}));
-        request.space = static_cast<uint8_t>(pick(random, {random() % 2, 2}));
-        request.flags = static_cast<uint8_t>(pick(random, {0, 1, 2, 3}));
-        return request;
-    }
-    // The payload that its fields call for, now and then another one.
-    static std::vector<unsigned char> payload_for(Random& random, const wire::Request& request) {
-        const auto kind = static_cast<OperationKind>(request.operation);
-        size_t size =
-            kind == OperationKind::write || kind == OperationKind::flush ? request.length_bytes : 0;
-        if (size > 4096 || random() % 64 == 0) {
-            size = random() % 64;
-        }
-        std::vector<unsigned char> payload(size);
-        for (unsigned char& byte : payload) {
-            byte = static_cast<unsigned char>(random() % 3 == 0 ? random() : 0);
-        }
-        return payload;
     }
     void start_with_bystander() {
         configuration_.lease_timeout_s = 3600;
@@ -139,7 +74,7 @@ class HostileTest : public ServerFixture {
         std::unique_ptr<TestClient>& client = outcomes.client;
         client = reconnect(mode);
         for (int number = 0; number < kRequests; number++) {
-            const wire::Request request = random_request(random, *client);
+            const wire::Request request = random_request(random, *client, kVolumeBytes);
             const bool sent =
                 client->send(wire::MessageType::request, request, payload_for(random, request))
                     .ok();
