@@ -345,14 +345,19 @@ TEST(SmallJournal, IsNoReasonToFail) {
     EXPECT_EQ(findings_of(device), "");
 }
 
+// A new volume without a file system's operations, and without commits by time.
+tiffinfs::Volume* make_volume(vfs::BlockDevice& device) {
+    MUST(TestVolume(device).make(kMiB));
+    tiffinfs::VolumeOptions options;
+    options.commit_interval_ms = 0;
+    return MUST(tiffinfs::Volume::open(device, options));
+}
+
 // Where all that is left is just enough, it must not matter that there is none for spare nodes besides.
 TEST(SpareNodes, CanBeReservedToTheLast) {
     using tiffinfs::SpacePriority;
     CrashDevice device(16 * kMiB);
-    MUST(TestVolume(device).make(kMiB));
-    tiffinfs::VolumeOptions options;
-    options.commit_interval_ms = 0;
-    tiffinfs::Volume* volume = MUST(tiffinfs::Volume::open(device, options));
+    tiffinfs::Volume* volume = make_volume(device);
     tiffinfs::NodePool& pool = volume->pool();
     for (const SpacePriority priority :
          {SpacePriority::normal, SpacePriority::overwriting, SpacePriority::privileged}) {
@@ -376,10 +381,7 @@ TEST(SpareNodes, CanBeReservedToTheLast) {
 TEST(MakeRoom, CountsWhatHasComeFreeMeanwhile) {
     using tiffinfs::SpacePriority;
     CrashDevice device(16 * kMiB);
-    MUST(TestVolume(device).make(kMiB));
-    tiffinfs::VolumeOptions options;
-    options.commit_interval_ms = 0;
-    tiffinfs::Volume* volume = MUST(tiffinfs::Volume::open(device, options));
+    tiffinfs::Volume* volume = make_volume(device);
     tiffinfs::Allocator& allocator = volume->allocator();
     for (const SpacePriority priority :
          {SpacePriority::normal, SpacePriority::overwriting, SpacePriority::privileged}) {
@@ -405,10 +407,7 @@ TEST(MakeRoom, CountsWhatHasComeFreeMeanwhile) {
 
 TEST(SmallJournal, RefusesATransactionThatNeverFits) {
     CrashDevice device(16 * kMiB);
-    MUST(TestVolume(device).make(kMiB));
-    tiffinfs::VolumeOptions options;
-    options.commit_interval_ms = 0;
-    tiffinfs::Volume* volume = MUST(tiffinfs::Volume::open(device, options));
+    tiffinfs::Volume* volume = make_volume(device);
     const uint64_t checkpoints = volume->counters().checkpoints;
     {
         tiffinfs::Transaction transaction(*volume);

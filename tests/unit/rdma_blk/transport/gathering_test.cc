@@ -4,18 +4,14 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <optional>
 #include <random>
 
 #include "rdma_blk/transport/tcp/tcp_memory.h"
-#include "tests/support/test_size.h"
 #include "tests/unit/rdma_blk/transport/asynchronous.h"
 #include "tests/unit/rdma_blk/transport/client_fixture.h"
 
 namespace tiffin::rdma_blk::test {
 namespace {
-
-using tiffin::test::test_size;
 
 constexpr size_t kDepth = 32;
 
@@ -307,67 +303,47 @@ TEST_F(GatheringTest, AFlushDoesNotCoverWhatIsSentWithIt) {
 
 // Threads refill queues, wait for single operations and flush, while the connection breaks again and again.
 void run_many(bool has_cuts) {
-    MemoryServer server;
-    server.set_slot_count(16);
-    FaultyLink link(server.port());
-    ClientFixture client;
-    client.options.slot_count = 16;
-    client.open(link.port());
-    constexpr size_t kThreads = 4;
     constexpr size_t kOperations = 12;
-    const uint64_t rounds = test_size(300, 40);
-    std::atomic<uint64_t> wrong{0};
-    std::vector<std::thread> threads;
-    for (size_t t = 0; t < kThreads; t++) {
-        threads.emplace_back([&, t] {
-            std::mt19937 random(static_cast<unsigned>(t + 1));
-            const uint64_t base = (t + 1) << 18;
-            unsigned char out[kOperations][512];
-            unsigned char in[kOperations][512];
-            for (uint64_t round = 0; round < rounds; round++) {
-                std::vector<Asynchronous> writes(kOperations);
-                for (size_t i = 0; i < kOperations; i++) {
-                    std::memset(out[i], static_cast<int>(random() & 0xff), sizeof(out[i]));
-                    writes[i].set(OperationKind::write, base + i * 512, out[i], sizeof(out[i]));
-                    writes[i].io.operation.more_follows = random() % 4 != 0;
-                    client.memory->submit(writes[i].io.operation);
-                }
-                std::vector<Io> reads(kOperations);
-                for (size_t i = 0; i < kOperations; i++) {
-                    reads[i].set(OperationKind::read, base + i * 512, in[i], sizeof(in[i]));
-                    reads[i].operation.after_earlier = true;
-                    reads[i].operation.more_follows = random() % 4 != 0;
-                    client.memory->submit(reads[i].operation);
-                }
-                for (size_t i = 0; i < kOperations; i++) {
-                    client.memory->wait(reads[i].operation);
-                    wrong += reads[i].outcome() != Outcome::executed;
-                    wrong += std::memcmp(in[i], out[i], sizeof(in[i])) != 0;
-                    wait_until([&] { return writes[i].is_done(); });
-                    wrong += writes[i].io.outcome() != Outcome::executed;
-                    wrong += writes[i].completions != 1;
-                }
-                client.add(0, 1);
+    ManyThreads many;
+    ClientFixture& client = many.client;
+    std::atomic<uint64_t>& wrong = many.wrong;
+    many.run(has_cuts, [&](std::mt19937& random, uint64_t base) {
+        unsigned char out[kOperations][512];
+        unsigned char in[kOperations][512];
+        for (uint64_t round = 0; round < many.rounds; round++) {
+            std::vector<Asynchronous> writes(kOperations);
+            for (size_t i = 0; i < kOperations; i++) {
+                std::memset(out[i], static_cast<int>(random() & 0xff), sizeof(out[i]));
+                writes[i].set(OperationKind::write, base + i * 512, out[i], sizeof(out[i]));
+                writes[i].io.operation.more_follows = random() % 4 != 0;
+                client.memory->submit(writes[i].io.operation);
             }
-        });
-    }
-    std::optional<RandomCuts> cuts;
-    if (has_cuts) {
-        cuts.emplace(link, 100'000, 3000);
-    }
-    for (auto& thread : threads) {
-        thread.join();
-    }
-    cuts.reset();
-    EXPECT_EQ(wrong, 0U);
-    EXPECT_EQ(client.add(0, 0), kThreads * rounds);
-    const uint64_t writes = kThreads * rounds * kOperations;
-    EXPECT_EQ(server.counts().writes, writes);
+            std::vector<Io> reads(kOperations);
+            for (size_t i = 0; i < kOperations; i++) {
+                reads[i].set(OperationKind::read, base + i * 512, in[i], sizeof(in[i]));
+                reads[i].operation.after_earlier = true;
+                reads[i].operation.more_follows = random() % 4 != 0;
+                client.memory->submit(reads[i].operation);
+            }
+            for (size_t i = 0; i < kOperations; i++) {
+                client.memory->wait(reads[i].operation);
+                wrong += reads[i].outcome() != Outcome::executed;
+                wrong += std::memcmp(in[i], out[i], sizeof(in[i])) != 0;
+                wait_until([&] { return writes[i].is_done(); });
+                wrong += writes[i].io.outcome() != Outcome::executed;
+                wrong += writes[i].completions != 1;
+            }
+            client.add(0, 1);
+        }
+    });
+    const uint64_t additions = ManyThreads::kThreads * many.rounds;
+    EXPECT_EQ(client.add(0, 0), additions);
+    const uint64_t writes = additions * kOperations;
+    EXPECT_EQ(many.server.counts().writes, writes);
     const Statistics statistics = client.memory->statistics();
     EXPECT_EQ(statistics.operations[static_cast<size_t>(OperationKind::write)], writes);
     EXPECT_EQ(statistics.outcomes[static_cast<size_t>(Outcome::executed)],
-              2 * writes + kThreads * rounds + 1);
-    EXPECT_EQ(has_cuts, link.cuts() > 0);
+              2 * writes + additions + 1);
 }
 
 TEST(GatheringByManyTest, EachCompletesOnce) { run_many(false); }

@@ -4,11 +4,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <optional>
 #include <random>
 
 #include "rdma_blk/transport/tcp/tcp_memory.h"
 #include "tests/support/test_size.h"
+#include "tests/unit/rdma_blk/transport/asynchronous.h"
 #include "tests/unit/rdma_blk/transport/client_fixture.h"
 
 namespace tiffin::rdma_blk::test {
@@ -224,53 +224,32 @@ TEST_F(HelpingTest, NothingIsHelpedAfterTheEnd) {
 // ---- Many threads, each with several operations ------------------------------------------------------------
 
 void run_many(bool has_cuts) {
-    MemoryServer server;
-    server.set_slot_count(16);
-    FaultyLink link(server.port());
-    ClientFixture client;
-    client.options.slot_count = 16;
-    client.open(link.port());
-    constexpr size_t kThreads = 4;
     constexpr uint32_t kOperations = 8;
-    const uint64_t rounds = test_size(300, 40);
-    std::atomic<uint64_t> wrong{0};
-    std::vector<std::thread> threads;
-    for (size_t t = 0; t < kThreads; t++) {
-        threads.emplace_back([&, t] {
-            std::mt19937 random(static_cast<unsigned>(t + 1));
-            const uint64_t base = (t + 1) << 18;
-            unsigned char bytes[kOperations][512];
-            Owner owner;
-            for (uint32_t round = 1; round <= rounds; round++) {
-                std::vector<Counted> writes(kOperations);
-                for (uint32_t i = 0; i < kOperations; i++) {
-                    std::memset(bytes[i], static_cast<int>(random() & 0xff), sizeof(bytes[i]));
-                    writes[i].io.operation.more_follows = random() % 2 != 0;
-                    writes[i].submit(client, OperationKind::write, base + i * 512, bytes[i],
-                                     sizeof(bytes[i]), owner);
-                }
-                owner.wait_until(client, round * kOperations);
-                for (const Counted& write : writes) {
-                    wrong += write.io.outcome() != Outcome::executed || write.completions != 1;
-                }
-                unsigned char back[512];
-                const uint32_t place = random() % kOperations;
-                wrong += client.read(base + place * 512, back, sizeof(back)) != Outcome::executed;
-                wrong += std::memcmp(back, bytes[place], sizeof(back)) != 0;
+    ManyThreads many;
+    ClientFixture& client = many.client;
+    std::atomic<uint64_t>& wrong = many.wrong;
+    many.run(has_cuts, [&](std::mt19937& random, uint64_t base) {
+        unsigned char bytes[kOperations][512];
+        Owner owner;
+        for (uint32_t round = 1; round <= many.rounds; round++) {
+            std::vector<Counted> writes(kOperations);
+            for (uint32_t i = 0; i < kOperations; i++) {
+                std::memset(bytes[i], static_cast<int>(random() & 0xff), sizeof(bytes[i]));
+                writes[i].io.operation.more_follows = random() % 2 != 0;
+                writes[i].submit(client, OperationKind::write, base + i * 512, bytes[i],
+                                 sizeof(bytes[i]), owner);
             }
-        });
-    }
-    std::optional<RandomCuts> cuts;
-    if (has_cuts) {
-        cuts.emplace(link, 100'000, 3000);
-    }
-    for (auto& thread : threads) {
-        thread.join();
-    }
-    cuts.reset();
-    EXPECT_EQ(wrong, 0U);
-    EXPECT_EQ(server.counts().writes, kThreads * rounds * kOperations);
-    EXPECT_EQ(has_cuts, link.cuts() > 0);
+            owner.wait_until(client, round * kOperations);
+            for (const Counted& write : writes) {
+                wrong += write.io.outcome() != Outcome::executed || write.completions != 1;
+            }
+            unsigned char back[512];
+            const uint32_t place = random() % kOperations;
+            wrong += client.read(base + place * 512, back, sizeof(back)) != Outcome::executed;
+            wrong += std::memcmp(back, bytes[place], sizeof(back)) != 0;
+        }
+    });
+    EXPECT_EQ(many.server.counts().writes, ManyThreads::kThreads * many.rounds * kOperations);
 }
 
 TEST(HelpingByManyTest, EachCompletesOnce) { run_many(false); }

@@ -69,38 +69,6 @@ QueuePairAddress queue_pair_address() {
     return address;
 }
 
-RcPathAnswer rc_answer() {
-    RcPathAnswer answer{};
-    answer.server = queue_pair_address();
-    for (size_t i = 0; i < kRcWindowCount; i++) {
-        answer.windows[i].length_bytes = 4096;
-        answer.windows[i].kind = static_cast<uint8_t>(i + 1);
-    }
-    return answer;
-}
-
-DatagramPathEnd datagram_end() {
-    DatagramPathEnd end{};
-    end.port = 1;
-    end.message_count = 64;
-    end.packet_bytes = 1408;
-    end.message_bytes = kDatagramMessageBytes;
-    end.receive_buffer_bytes = 65536;
-    end.landing_slots = 64;
-    return end;
-}
-
-UcPathEnd uc_end() {
-    UcPathEnd end{};
-    end.packet_bytes = 1024;
-    end.message_bytes = kUcPathMessageBytes;
-    end.receive_depth = 4096;
-    end.message_count = 16;
-    end.landing_slots = 16;
-    end.data = end.control = queue_pair_address();
-    return end;
-}
-
 template <typename T>
 Sample join_sample(const char* name, PathTransport transport, const T& parameters) {
     PathJoin join{};
@@ -293,6 +261,38 @@ bool parse_parts(const MessageHeader& header, ByteSpan fixed, ByteSpan payload) 
 }
 
 }  // namespace
+
+RcPathAnswer rc_answer() {
+    RcPathAnswer answer{};
+    answer.server = queue_pair_address();
+    for (size_t i = 0; i < kRcWindowCount; i++) {
+        answer.windows[i].length_bytes = 4096;
+        answer.windows[i].kind = static_cast<uint8_t>(i + 1);
+    }
+    return answer;
+}
+
+DatagramPathEnd datagram_end() {
+    DatagramPathEnd end{};
+    end.port = 1;
+    end.message_count = 64;
+    end.packet_bytes = 1408;
+    end.message_bytes = kDatagramMessageBytes;
+    end.receive_buffer_bytes = 65536;
+    end.landing_slots = 64;
+    return end;
+}
+
+UcPathEnd uc_end() {
+    UcPathEnd end{};
+    end.packet_bytes = 1024;
+    end.message_bytes = kUcPathMessageBytes;
+    end.receive_depth = 4096;
+    end.message_count = 16;
+    end.landing_slots = 16;
+    end.data = end.control = queue_pair_address();
+    return end;
+}
 
 std::vector<Sample> sample_messages() {
     std::vector<Sample> samples;

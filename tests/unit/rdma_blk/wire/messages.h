@@ -19,6 +19,11 @@ struct Sample {
 
 std::vector<Sample> sample_messages();
 
+// Good parameters of paths.
+RcPathAnswer rc_answer();
+DatagramPathEnd datagram_end();
+UcPathEnd uc_end();
+
 // Parses header, fixed part and payload as a receiver would; `bytes` may be anything. The result tells
 // whether all was accepted. Aborts the test when something accepted is outside of its bounds.
 bool parse_like_a_receiver(const std::vector<unsigned char>& bytes);

@@ -37,14 +37,7 @@ TEST(Parse, NoticesEveryChangedBitOfHeaderAndFixedPart) {
 
 // A reader has none on the words. Without another one a client would ask for a better path for ever.
 TEST(Parse, OnlyTheWindowOnTheWordsMayBeMissing) {
-    RcPathAnswer answer{};
-    answer.server.queue_pair = 1;
-    answer.server.mtu = 3;
-    answer.server.read_depth = 1;
-    for (size_t i = 0; i < kRcWindowCount; i++) {
-        answer.windows[i].kind = static_cast<uint8_t>(i + 1);
-        answer.windows[i].length_bytes = 64;
-    }
+    RcPathAnswer answer = rc_answer();
     const ByteSpan bytes(reinterpret_cast<const unsigned char*>(&answer), sizeof(answer));
     ASSERT_TRUE(parse_rc_path_answer(bytes).ok());
     for (size_t i = 0; i < kRcWindowCount; i++) {
@@ -55,13 +48,7 @@ TEST(Parse, OnlyTheWindowOnTheWordsMayBeMissing) {
 }
 
 TEST(Parse, EndsOfDatagramPathsHaveTheirBounds) {
-    DatagramPathEnd good{};
-    good.port = 1;
-    good.message_count = 64;
-    good.packet_bytes = 1408;
-    good.message_bytes = kDatagramMessageBytes;
-    good.receive_buffer_bytes = 65536;
-    good.landing_slots = 64;
+    const DatagramPathEnd good = datagram_end();
     const auto is_taken = [](const DatagramPathEnd& end, size_t size = sizeof(DatagramPathEnd)) {
         return parse_datagram_path_end(ByteSpan(reinterpret_cast<const unsigned char*>(&end), size))
             .ok();
@@ -86,14 +73,7 @@ TEST(Parse, EndsOfDatagramPathsHaveTheirBounds) {
 }
 
 TEST(Parse, EndsOfPathsOfQueuePairsHaveTheirBounds) {
-    UcPathEnd good{};
-    good.packet_bytes = 1024;
-    good.message_bytes = kUcPathMessageBytes;
-    good.receive_depth = 4096;
-    good.message_count = 16;
-    good.landing_slots = 16;
-    good.data.mtu = good.control.mtu = 3;
-    good.data.read_depth = good.control.read_depth = 1;
+    const UcPathEnd good = uc_end();
     const auto is_taken = [](const UcPathEnd& end, size_t size = sizeof(UcPathEnd)) {
         return parse_uc_path_end(ByteSpan(reinterpret_cast<const unsigned char*>(&end), size)).ok();
     };
