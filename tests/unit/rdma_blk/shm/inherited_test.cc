@@ -77,7 +77,7 @@ TEST_P(InheritedTest, AServerThatLostIsGoneOnWithOnlyIfItWasFlushed) {
         if (flushes) {
             ASSERT_EQ(second_.flush(), Outcome::executed);
         }
-        restart();
+        restart_as_seen_by(second_);
         uint64_t word = 0;
         const Outcome outcome = second_.read(4096, &word, sizeof(word));
         if (flushes) {

@@ -8,6 +8,7 @@
 
 #include "rdma_blk/transport/open.h"
 #include "tests/unit/rdma_blk/server/server_fixture.h"
+#include "tests/unit/rdma_blk/transport/asynchronous.h"
 #include "tests/unit/rdma_blk/transport/client_fixture.h"
 
 namespace tiffin::rdma_blk::test {
@@ -47,6 +48,15 @@ class ShmFixture : public ServerFixture {
               TransportChoice transport = TransportChoice::shm) {
         const auto opened = try_open(client, mode, transport);
         ASSERT_TRUE(opened.ok()) << client.problem;
+    }
+    // Until it is, a client goes on with what it has mapped, which is all that there was when the server ended.
+    void restart_as_seen_by(ClientFixture& client) {
+        const uint64_t before = client.memory->statistics().reconnections;
+        restart();
+        wait_until([&] {
+            return client.memory->connection().state != ConnectionState::ready ||
+                   client.memory->statistics().reconnections > before;
+        });
     }
     uint64_t requests(OperationKind kind) {
         return volume().counters().requests[static_cast<size_t>(kind)].load();

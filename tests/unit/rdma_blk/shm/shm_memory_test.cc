@@ -343,7 +343,7 @@ TEST_F(ShmMemoryTest, AServerThatStartsAgainWithItsMemoryIsGoneOnWith) {
     uint64_t word = 21;
     ASSERT_EQ(client_.write(0, &word, sizeof(word)), Outcome::executed);
     const void* address = client_.memory->direct_address(0, 8);
-    restart();
+    restart_as_seen_by(client_);
     word = 22;
     ASSERT_EQ(client_.write(64, &word, sizeof(word)), Outcome::executed);
     EXPECT_EQ(client_.add(0, 1), 21U);
@@ -362,7 +362,7 @@ TEST_F(ShmMemoryTest, AServerThatLostWhatWasWrittenIsNoticed) {
     open(client_);
     uint64_t word = 21;
     ASSERT_EQ(client_.write(0, &word, sizeof(word)), Outcome::executed);
-    restart();
+    restart_as_seen_by(client_);
     EXPECT_NE(client_.read(0, &word, sizeof(word)), Outcome::executed);
     EXPECT_EQ(client_.error, Error::estale);
     EXPECT_EQ(client_.recorder.last(), ConnectionState::memory_lost);
@@ -380,7 +380,7 @@ TEST_F(ShmMemoryTest, FlushedContentOfADiskIsGoneOnWithInNewMemory) {
     ASSERT_EQ(client_.flush(), Outcome::executed);
     const auto* direct =
         static_cast<const volatile uint64_t*>(client_.memory->direct_address(0, 8));
-    restart();
+    restart_as_seen_by(client_);
     ASSERT_EQ(client_.read(0, &word, sizeof(word)), Outcome::executed);
     EXPECT_EQ(word, 21U);
     word = 22;
@@ -402,7 +402,7 @@ TEST_F(ShmMemoryTest, UnflushedContentOfADiskIsMissed) {
     ASSERT_EQ(client_.write(0, &word, sizeof(word)), Outcome::executed);
     ASSERT_EQ(client_.flush(), Outcome::executed);
     ASSERT_EQ(client_.write(4096, &word, sizeof(word)), Outcome::executed);
-    restart();
+    restart_as_seen_by(client_);
     EXPECT_NE(client_.read(0, &word, sizeof(word)), Outcome::executed);
     EXPECT_EQ(client_.recorder.last(), ConnectionState::memory_lost);
 }

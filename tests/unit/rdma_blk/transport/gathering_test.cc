@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <random>
 
 #include "rdma_blk/transport/tcp/tcp_memory.h"
@@ -177,24 +178,30 @@ TEST_F(GatheringTest, DeadlinesHoldForWhatWouldBeKept) {
     }
 }
 
-// Kept until its deadline has passed, it would be sent late, and end the connection.
+// Kept until its deadline has passed, it would be sent late, and end the connection. Another thread that has the lock at
+// that moment sends more than one with a call, so one round that shows it is enough: of what is kept, none would.
 TEST_F(GatheringTest, WhatHasADeadlineIsNotKept) {
     open();
-    std::vector<Io> ios(kDepth);
-    server.freeze();
-    const uint64_t before = client.memory->statistics().system_calls;
-    for (size_t i = 0; i < kDepth; i++) {
-        ios[i].set(OperationKind::write, i * 64, bytes, 64);
-        ios[i].operation.more_follows = true;
-        ios[i].operation.deadline_ns = in_ms(100'000);
-        client.memory->submit(ios[i].operation);
+    constexpr int kRounds = 200;
+    uint64_t most_calls = 0;
+    for (int round = 0; round < kRounds && most_calls < kDepth; round++) {
+        std::vector<Io> ios(kDepth);
+        server.freeze();
+        const uint64_t before = client.memory->statistics().system_calls;
+        for (size_t i = 0; i < kDepth; i++) {
+            ios[i].set(OperationKind::write, i * 64, bytes, 64);
+            ios[i].operation.more_follows = true;
+            ios[i].operation.deadline_ns = in_ms(100'000);
+            client.memory->submit(ios[i].operation);
+        }
+        most_calls = std::max(most_calls, client.memory->statistics().system_calls - before);
+        server.thaw();
+        for (Io& io : ios) {
+            client.memory->wait(io.operation);
+            EXPECT_EQ(io.outcome(), Outcome::executed);
+        }
     }
-    EXPECT_GE(client.memory->statistics().system_calls - before, kDepth);
-    server.thaw();
-    for (Io& io : ios) {
-        client.memory->wait(io.operation);
-        EXPECT_EQ(io.outcome(), Outcome::executed);
-    }
+    EXPECT_GE(most_calls, kDepth);
 }
 
 TEST_F(GatheringTest, ClosingCompletesWhatIsKept) {
