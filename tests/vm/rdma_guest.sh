@@ -264,7 +264,7 @@ step_sdr_uc_input() {
     local before packets
     lose_packets 1%
     before=$(uc_packets)
-    make_volume letters_trees 512M "$over_uc"
+    make_volume letters_trees 160M "$over_uc"
     TIFFIN_BIN=$bin TMPDIR=$work /mnt/tests/mount/real_input.sh "$address" --tiny || fail "real_input.sh"
     packets=$(($(uc_packets) - before))
     say "real_input.sh: $packets packets of the UC carrier at the server"
@@ -284,7 +284,7 @@ step_sdr_uc_perf() {
 no_file_systems() { ! pgrep -f mount.tiffin; }
 
 step_real_input() {
-    make_volume trees 512M
+    make_volume trees 160M
     TIFFIN_BIN=$bin TMPDIR=$work /mnt/tests/mount/real_input.sh "$address" --tiny || fail "real_input.sh"
 }
 

@@ -83,6 +83,7 @@ class UdpChannel final : public PacketChannel {
     static constexpr uint32_t kMaxReceived = kReceiveBatch * kMaxSegments;
 
     static size_t segment_bytes_of(msghdr& header, size_t size_bytes);
+    int receive_messages();  // -1: none
     void take_datagram(uint64_t now_ns, ByteSpan datagram, ByteSpan rest = ByteSpan());
     void take_scattered(uint64_t now_ns, const ExpectedPlace& place, Scatter& scatter);
     void take_report(uint64_t now_ns, ByteSpan datagram);
@@ -123,6 +124,7 @@ class UdpChannel final : public PacketChannel {
     std::unique_ptr<ReceiveCall> receive_call_;
     std::unique_ptr<Received[]> received_;
     uint32_t received_count_ = 0;
+    uint32_t expected_count_ = 1;  // up to kReceiveBatch; what the kernel gives as one is one
     SentTimes sent_times_;
     UdpStatistics statistics_;  // of the thread
     UdpStatistics published_;   // for others; with the mutex held

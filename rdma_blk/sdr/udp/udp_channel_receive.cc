@@ -33,11 +33,30 @@ UdpChannel::ReceiveCall::ReceiveCall(unsigned char* buffers) {
     }
 }
 
+// As many as probably are there: the kernel looks for one more than it finds, and a request comes alone.
+int UdpChannel::receive_messages() {
+    mmsghdr* const messages = receive_call_->messages;
+    statistics_.receive_calls++;
+    if (expected_count_ > 1) {
+        return recvmmsg(socket_, messages, expected_count_, MSG_DONTWAIT, nullptr);
+    }
+    const ssize_t size_bytes = recvmsg(socket_, &messages[0].msg_hdr, MSG_DONTWAIT);
+    if (size_bytes < 0) {
+        return -1;
+    }
+    messages[0].msg_len = static_cast<unsigned int>(size_bytes);
+    return 1;
+}
+
 bool UdpChannel::receive(uint64_t now_ns) {
     mmsghdr* const messages = receive_call_->messages;
     received_count_ = 0;
-    const int count = recvmmsg(socket_, messages, kReceiveBatch, MSG_DONTWAIT, nullptr);
-    statistics_.receive_calls++;
+    const int count = receive_messages();
+    const bool has_all = count == static_cast<int>(expected_count_);
+    // Where one was expected, a second one is found the next time, and looked for with room for more.
+    const bool may_have_more = has_all && expected_count_ > 1;
+    expected_count_ = has_all ? std::min(2 * expected_count_, kReceiveBatch)
+                              : static_cast<uint32_t>(std::max(count, 1));
     for (int index = 0; index < count; index++) {
         const size_t size_bytes = messages[index].msg_len;
         const size_t segment_bytes = segment_bytes_of(messages[index].msg_hdr, size_bytes);
@@ -49,7 +68,7 @@ bool UdpChannel::receive(uint64_t now_ns) {
                           ByteSpan(bytes + offset, std::min(segment_bytes, size_bytes - offset)));
         }
     }
-    return count == static_cast<int>(kReceiveBatch);
+    return may_have_more;
 }
 
 void UdpChannel::take_datagram(uint64_t now_ns, ByteSpan datagram, ByteSpan rest) {
