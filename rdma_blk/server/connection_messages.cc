@@ -256,8 +256,7 @@ Result<void> Connection::on_datagram_join() {
     const wire::DatagramPathEnd offer = TRY(wire::parse_datagram_path_end(payload()));
     end_datagrams();
     const auto make = [&]() -> Result<std::shared_ptr<DatagramPath>> {
-        if (limits_.datagrams.max_paths == 0 ||
-            (handshake_->flags() & wire::hello_flag::encrypt) != 0) {
+        if (limits_.datagrams.max_paths == 0) {
             return Error::eopnotsupp;
         }
         const sockaddr_in6 local = TRY(mapped_address(socket_.get(), getsockname));
@@ -304,8 +303,7 @@ Result<void> Connection::answer_datagram_join(Result<std::shared_ptr<DatagramPat
 Result<void> Connection::on_uc_join() {
     const wire::UcPathEnd offer = TRY(wire::parse_uc_path_end(payload()));
     end_datagrams();
-    if (limits_.datagrams.max_paths == 0 ||
-        (handshake_->flags() & wire::hello_flag::encrypt) != 0) {
+    if (limits_.datagrams.max_paths == 0) {
         return answer_datagram_join(Error::eopnotsupp);
     }
     if (path_pending_.exchange(true)) {

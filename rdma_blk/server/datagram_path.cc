@@ -40,8 +40,7 @@ MessagePathOptions DatagramPath::message_options(const TrafficKeys& keys) const 
     options.message_count = kMessageCount;
     options.drop_ppm = limits_.drop_ppm;
     options.landing_slots = std::min(limits_.landing_slots, kMessageCount);
-    std::memcpy(options.send_key, keys.tag_to_client.bytes, sizeof(options.send_key));
-    std::memcpy(options.receive_key, keys.tag_to_server.bytes, sizeof(options.receive_key));
+    options.set_keys(keys, false);
     return options;
 }
 

@@ -48,6 +48,9 @@ struct TrafficKeys {
     Secret<kSealKeyBytes> seal_to_client;
     Secret<kSealKeyBytes> tag_to_server;  // of datagrams
     Secret<kSealKeyBytes> tag_to_client;
+    Secret<kSealKeyBytes> path_to_server;  // from which MessageSeal makes its own
+    Secret<kSealKeyBytes> path_to_client;
+    bool encrypts = false;  // hello_flag::encrypt was agreed on
 };
 
 // Cookies show that whoever sends from an address can receive there as well, without keeping anything. One

@@ -56,6 +56,7 @@ Result<wire::ClientProof> HandshakeClient::read_server_hello(const wire::ServerH
     make_client_proof(keys.client_proof, transcript, client_uuid_, proof.proof);
     keys_ = keys.traffic;
     flags_ = server.flags;
+    keys_.encrypts = (flags_ & wire::hello_flag::encrypt) != 0;
     std::memcpy(server_uuid_, server.server_uuid, sizeof(server_uuid_));
     private_key_ = Secret<32>();
     state_ = State::done;

@@ -56,6 +56,7 @@ Result<HelloAnswer> HandshakeServer::answer_hello(const wire::ClientHello& hello
     client_proof_key_ = keys.client_proof;
     keys_ = keys.traffic;
     flags_ = server.flags;
+    keys_.encrypts = (flags_ & wire::hello_flag::encrypt) != 0;
     std::memcpy(volume_name_, hello.volume_name, sizeof(volume_name_));
     state_ = State::answered;
     return HelloAnswer::accepted;

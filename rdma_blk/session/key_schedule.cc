@@ -17,6 +17,7 @@ namespace {
 
 constexpr char kHelloLabel[] = "tiffin hello 1";
 constexpr char kMasterLabel[] = "tiffin master 1";
+constexpr char kPathLabel[] = "tiffin path 1";
 constexpr char kKeyContext[] = "tiffinrm";
 static_assert(sizeof(kKeyContext) - 1 == crypto_kdf_CONTEXTBYTES);
 
@@ -94,13 +95,23 @@ Result<void> derive_keys(const Secret<kVolumeKeyBytes>& key, const Secret<32>& p
     hash.finish(master.bytes);
     Secret<32>* const derived[] = {&keys.server_proof,           &keys.client_proof,
                                    &keys.traffic.seal_to_server, &keys.traffic.seal_to_client,
-                                   &keys.traffic.tag_to_server,  &keys.traffic.tag_to_client};
+                                   &keys.traffic.tag_to_server,  &keys.traffic.tag_to_client,
+                                   &keys.traffic.path_to_server, &keys.traffic.path_to_client};
     uint64_t number = 1;
     for (Secret<32>* one : derived) {
         crypto_kdf_derive_from_key(one->bytes, sizeof(one->bytes), number++, kKeyContext,
                                    master.bytes);
     }
     return {};
+}
+
+void derive_path_key(const Secret<kSealKeyBytes>& key, uint32_t receiver_connection_id,
+                     uint32_t sender_connection_id, Secret<kSealKeyBytes>& path_key) {
+    const uint32_t ids[] = {receiver_connection_id, sender_connection_id};
+    Hash hash(key.bytes);
+    hash.add(kPathLabel, sizeof(kPathLabel) - 1);
+    hash.add(ids, sizeof(ids));
+    hash.finish(path_key.bytes);
 }
 
 void make_server_proof(const Secret<32>& proof_key, const unsigned char transcript[32],

@@ -13,7 +13,7 @@ namespace tiffin::rdma_blk {
 struct HandshakeKeys {
     Secret<32> server_proof;  // k_1
     Secret<32> client_proof;  // k_2
-    TrafficKeys traffic;      // k_3 to k_6
+    TrafficKeys traffic;      // k_3 to k_8
 };
 
 void make_key_pair(Secret<32>& private_key, unsigned char public_key[wire::kPublicKeyBytes]);
@@ -29,6 +29,10 @@ void make_transcript(const wire::ClientHello& client, wire::ServerHello server,
 Result<void> derive_keys(const Secret<kVolumeKeyBytes>& key, const Secret<32>& private_key,
                          const unsigned char peer_public_key[wire::kPublicKeyBytes],
                          const unsigned char transcript[32], HandshakeKeys& keys);
+
+// Of one direction of one path: its ends chose these numbers for it, each its own, by chance.
+void derive_path_key(const Secret<kSealKeyBytes>& key, uint32_t receiver_connection_id,
+                     uint32_t sender_connection_id, Secret<kSealKeyBytes>& path_key);
 
 void make_server_proof(const Secret<32>& proof_key, const unsigned char transcript[32],
                        unsigned char proof[wire::kProofBytes]);

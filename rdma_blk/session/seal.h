@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// Sealed bodies of messages: ChaCha20-Poly1305 in chunks, with a counter for each direction as nonce. Both
-// ends must see the same chunks in the same order, as on a stream; any difference is eacces, for good.
+// Sealed messages: ChaCha20-Poly1305. On a stream in chunks, with a counter for each direction as nonce: both ends must see
+// the same chunks in the same order. On a path beside it as a whole, with the message's number as nonce, in any order. Any
+// difference is eacces, for good.
 #pragma once
 
 #include <cstddef>
@@ -34,6 +35,27 @@ class Seal {
 
     Secret<kSealKeyBytes> key_;
     uint64_t next_chunk_ = 0;
+};
+
+// One direction of one path, at one end. Not for several threads at once.
+class MessageSeal {
+  public:
+    // `key`: TrafficKeys::path_to_server or path_to_client; the numbers: of the path's ends, DatagramPathEnd::connection_id or
+    // that of UcPathEnd.
+    MessageSeal(const Secret<kSealKeyBytes>& key, uint32_t receiver_connection_id,
+                uint32_t sender_connection_id);
+
+    // Seals a message in place; `tag` gets what it is checked by. `use` is authenticated with it. Errors: eproto, for a
+    // number that is not larger than all before it: one nonce for two messages would tell both.
+    Result<void> seal(uint64_t number, uint32_t use, MutableByteSpan message,
+                      unsigned char tag[wire::kSealTagBytes]);
+    // The reverse; after an error the content of `message` means nothing.
+    Result<void> open(uint64_t number, uint32_t use, MutableByteSpan message,
+                      const unsigned char tag[wire::kSealTagBytes]) const;
+
+  private:
+    Secret<kSealKeyBytes> key_;
+    uint64_t next_number_ = 0;
 };
 
 }  // namespace tiffin::rdma_blk

@@ -43,7 +43,7 @@ Opened open_tcp(const RemoteAddress& address, const OpenOptions& options, const 
                 ConnectionListener* listener, Holder& holder, std::string& problem) {
     StreamExtension extension;
     extension.transport_reason = reason;
-    if (address.transport == TransportChoice::automatic && !options.encrypt) {
+    if (address.transport == TransportChoice::automatic) {
         extension.requests = std::make_shared<SdrPath>(address.sdr);
         extension.measured = WayChoice::Options();
     }
@@ -58,10 +58,6 @@ Opened open_tcp(const RemoteAddress& address, const OpenOptions& options, const 
 Opened open_sdr(const RemoteAddress& address, const OpenOptions& options, const char* reason,
                 ConnectionListener* listener, Holder& holder, std::string& problem) {
     constexpr uint64_t kUpTimeoutNs = 10'000'000'000;
-    if (options.encrypt) {
-        problem = "sdr does not encrypt";
-        return Error::einval;
-    }
     const bool is_uc = address.sdr.carrier == SdrCarrier::uc;
     if (is_uc && !verbs::devices().exist(problem)) {
         return Error::eopnotsupp;
@@ -91,8 +87,8 @@ Opened open_sdr(const RemoteAddress& address, const OpenOptions& options, const 
     return std::unique_ptr<RemoteMemory>(memory.release());
 }
 
-// rc where this host has a device, the server offers it and it works, else tcp, or sdr where that measures better; what is
-// encrypted goes over tcp.
+// rc where this host has a device, the server offers it and it works, else tcp, or sdr where that measures better; rc does
+// not encrypt.
 // `why_not_shm`: of static storage.
 Opened open_over_network(const RemoteAddress& address, const OpenOptions& options,
                          const char* why_not_shm, ConnectionListener* listener, Holder& holder,

@@ -71,7 +71,7 @@ bool parse_sdr_carrier(const char* text, SdrCarrier& carrier);
 //
 // Errors: eacces (wrong key or no such volume: the server does not say which), ebusy (somebody else has
 // the lease), erofs, enospc (the server is full), estale, eopnotsupp (no such transport here, or it does not
-// work), einval (options out of their bounds, or that the transport cannot keep: encrypt over rc or sdr), enomem, etimedout,
+// work), einval (options out of their bounds, or that the transport cannot keep: encrypt over rc), enomem, etimedout,
 // enxio (no such host), eio (cannot be reached), eproto (no memory server answers there).
 Result<std::unique_ptr<RemoteMemory>> open_remote_memory(const RemoteAddress& address,
                                                          const OpenOptions& options,

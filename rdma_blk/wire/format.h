@@ -304,7 +304,7 @@ struct DatagramPathEnd {
     uint16_t port;
     uint16_t message_count;  // in flight in each direction: a power of two
     uint32_t packet_bytes;   // payload of a datagram, without the headers of docs/sdr.md
-    uint32_t message_bytes;  // of the largest message, in whole; at least kDatagramMessageBytes
+    uint32_t message_bytes;  // of the largest message, tag included; at least kDatagramMessageBytes
     uint32_t receive_buffer_bytes;  // of this end's socket
     uint16_t landing_slots;  // messages that may be on their way to this end, 1 to message_count
     uint8_t reserved[2];
@@ -328,7 +328,7 @@ inline constexpr uint32_t kUcMessageTagBytes = 8;
 struct UcPathEnd {
     uint32_t connection_id;  // of datagrams to this end
     uint32_t packet_bytes;   // of a packet, at most the smaller MTU: a power of two
-    uint32_t message_bytes;  // of the largest message, with its tag: kUcPathMessageBytes
+    uint32_t message_bytes;  // likewise: kUcPathMessageBytes, or kSealedPathMessageBytes
     uint32_t receive_depth;  // packets that may have come to this end and not been looked at
     uint16_t message_count;  // in flight in each direction: a power of two
     uint16_t landing_slots;  // messages that may be on their way to this end, 1 to message_count
@@ -477,5 +477,7 @@ inline constexpr uint32_t kDatagramMessageBytes =
     sizeof(MessageHeader) + sizeof(Request) + kMaxTransferBytes;
 static_assert(sizeof(Response) <= sizeof(Request));
 inline constexpr uint32_t kUcPathMessageBytes = kUcMessageTagBytes + kDatagramMessageBytes;
+// On a path of either kind whose connection encrypts.
+inline constexpr uint32_t kSealedPathMessageBytes = kSealTagBytes + kDatagramMessageBytes;
 
 }  // namespace tiffin::rdma_blk::wire

@@ -412,7 +412,9 @@ Result<UcPathEnd> parse_uc_path_end(ByteSpan payload) {
     };
     const bool is_good =
         is_power_of_two(end.packet_bytes) && end.packet_bytes >= kMinUcPacketBytes &&
-        end.packet_bytes <= kMaxUcPacketBytes && end.message_bytes == kUcPathMessageBytes &&
+        end.packet_bytes <= kMaxUcPacketBytes &&
+        (end.message_bytes == kUcPathMessageBytes ||
+         end.message_bytes == kSealedPathMessageBytes) &&
         end.receive_depth >= kMinUcPathReceives && end.receive_depth <= kMaxUcPathReceives &&
         is_power_of_two(end.message_count) && end.message_count <= kMaxUcPathMessages &&
         end.landing_slots != 0 && end.landing_slots <= end.message_count &&

@@ -50,6 +50,18 @@ cp -a "$repository/docs" "$mount_point/docs"
 remount "after a copy"
 diff -r "$repository/docs" "$mount_point/docs" >"$work/diff" || fail "the copy differs: $(head -n 5 "$work/diff")"
 
+if [[ $transport != shm ]]; then  # where there is no network
+    say "encrypted"
+    in_clear=$device
+    device+="&encrypt=yes"
+    remount "before all is encrypted"
+    [[ $(of transport) == "$transport (asked for)" ]] || fail "status: $("$bin/tiffin" status "$mount_point")"
+    cp -a "$repository/docs" "$mount_point/encrypted"
+    device=$in_clear
+    remount "after a copy that was encrypted"
+    diff -r "$repository/docs" "$mount_point/encrypted" >"$work/diff" || fail "it differs: $(head -n 5 "$work/diff")"
+fi
+
 say "wrong key, unknown volume"
 printf '%064d\n' 7 >"$work/wrong.key"
 chmod 600 "$work/wrong.key"

@@ -45,6 +45,7 @@ Result<std::unique_ptr<MessagePath>> MessagePath::create(const MessagePathOption
     do {
         host::random_bytes(&path->connection_id_, sizeof(path->connection_id_));
     } while (path->connection_id_ == 0);
+    path->tag_bytes_ = path->tag_bytes_for(0);
     TRY(path->open_channel());
     return path;
 }
@@ -73,7 +74,7 @@ wire::DatagramPathEnd MessagePath::end() const {
     end.port = ntohs(udp_->address().sin6_port);
     end.message_count = options_.message_count;
     end.packet_bytes = options_.packet_bytes;
-    end.message_bytes = wire::kDatagramMessageBytes;
+    end.message_bytes = static_cast<uint32_t>(slot_bytes());
     end.receive_buffer_bytes =
         static_cast<uint32_t>(std::min<uint64_t>(udp_->receive_buffer_bytes(), UINT32_MAX));
     end.landing_slots = options_.landing_slots;
@@ -90,7 +91,7 @@ wire::DatagramPathEnd MessagePath::common(wire::DatagramPathEnd own,
 
 Result<void> MessagePath::start(const wire::DatagramPathEnd& agreed, const sockaddr_in6& peer) {
     if (agreed.packet_bytes > options_.packet_bytes ||
-        agreed.message_count > options_.message_count) {
+        agreed.message_count > options_.message_count || agreed.message_bytes < slot_bytes()) {
         return Error::einval;
     }
     if (agreed.packet_bytes < options_.packet_bytes) {
@@ -100,6 +101,7 @@ Result<void> MessagePath::start(const wire::DatagramPathEnd& agreed, const socka
         TRY(open_channel());
     }
     options_.message_count = agreed.message_count;
+    TRY(start_seals(agreed.connection_id, connection_id_));
     TRY(start_messages());
     sdr::UdpInfo other;
     other.connection_id = agreed.connection_id;
@@ -219,23 +221,16 @@ void MessagePath::take_completions() {
 }
 
 void MessagePath::take_arrived(const sdr::Completion& completion, uint32_t slot) {
-    ByteSpan bytes(landing_.at(slot), completion.message_bytes);
-    if (tag_bytes_ != 0) {
-        uint64_t tag = 0;
-        const bool has_tag = bytes.size() > sizeof(tag);
-        if (has_tag) {
-            std::memcpy(&tag, bytes.data(), sizeof(tag));
-            bytes = bytes.subspan(sizeof(tag));
-        }
-        if (!has_tag || tag != message_tag(options_.receive_key, completion.message_number,
-                                           completion.user_immediate, bytes)) {
-            forged_++;
-            is_forged_ = true;
-            return;
-        }
+    Result<ByteSpan> checked =
+        check_message(completion.message_number, completion.user_immediate,
+                      MutableByteSpan(landing_.at(slot), completion.message_bytes));
+    if (!checked.ok()) {
+        forged_++;
+        is_forged_ = true;
+        return;
     }
     arrived_[(arrived_first_ + arrived_count_) % arrived_.size()] = {
-        bytes, completion.user_immediate, slot};
+        *checked, completion.user_immediate, slot};
     arrived_count_++;
 }
 
@@ -274,11 +269,8 @@ unsigned char* MessagePath::begin_message() { return sending_.at(free_sends_.bac
 Result<void> MessagePath::send_message(uint64_t now_ns, size_t size_bytes, uint32_t use) {
     now_ns = never_back(now_ns);
     const uint64_t offset = uint64_t{free_sends_.back()} * sending_.stride_bytes();
-    if (tag_bytes_ != 0) {
-        const uint64_t tag = message_tag(options_.send_key, next_number_, use,
-                                         ByteSpan(begin_message(), size_bytes));
-        std::memcpy(sending_.at(free_sends_.back()), &tag, sizeof(tag));
-    }
+    TRY(tag_message(next_number_, use,
+                    MutableByteSpan(sending_.at(free_sends_.back()), tag_bytes_ + size_bytes)));
     TRY(post(now_ns, sending_memory_.slice(offset, tag_bytes_ + size_bytes), use));
     return {};
 }

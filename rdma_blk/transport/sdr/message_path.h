@@ -16,7 +16,9 @@
 // is taken by create() and start(), pages of it when they are first used; but for queue pairs, all of what packets land in.
 //
 // Over a socket, each datagram is authenticated. Over queue pairs only control messages are, and a message is as a whole: it
-// has a tag in front, of its number, use, length and CRC32C, under the key of its direction. One that is wrong ends the path.
+// has a tag in front, of its number, use, length and CRC32C, under the key of its direction. Where the connection encrypts,
+// each message is sealed, over sockets, too, and its tag is that of the cipher (message_path_seal.cc). One that is wrong ends
+// the path.
 #pragma once
 
 #include <netinet/in.h>
@@ -31,6 +33,7 @@
 #include "rdma_blk/sdr/packet_channel.h"
 #include "rdma_blk/sdr/reliable_connection.h"
 #include "rdma_blk/sdr/udp/udp_channel.h"
+#include "rdma_blk/session/seal.h"
 #include "rdma_blk/transport/sdr/mapped_slots.h"
 #include "rdma_blk/transport/uc/uc_channel.h"
 #include "rdma_blk/transport/verbs/verbs.h"
@@ -50,11 +53,17 @@ struct MessagePathOptions {
     uint16_t landing_slots = 16;  // 1 to message_count
     unsigned char send_key[sdr::kTagKeyBytes] = {};
     unsigned char receive_key[sdr::kTagKeyBytes] = {};
+    bool encrypts = false;  // both ends the same; then with these
+    Secret<kSealKeyBytes> seal_send_key;
+    Secret<kSealKeyBytes> seal_receive_key;
     // What is sent: by measurement, or by one scheme.
     bool automatic_scheme = true;
     sdr::SchemeChoice scheme;
     uint64_t give_up_ns = 10'000'000'000;
     uint32_t drop_ppm = 0;  // for trials: this share of what is sent is lost, in parts of a million
+
+    // All of the above that a handshake has agreed on.
+    void set_keys(const TrafficKeys& keys, bool is_client);
 };
 
 // Counters since the creation. Over queue pairs, packets count as datagrams.
@@ -170,8 +179,12 @@ class MessagePath {
     sdr::PacketChannel::Taken receive(uint64_t now_ns) {
         return channel_->take(now_ns, connection_->expected_place());
     }
-    static uint64_t message_tag(const unsigned char* key, uint64_t number, uint32_t use,
-                                ByteSpan bytes);
+    uint32_t tag_bytes_for(uint32_t without_seal) const {
+        return options_.encrypts ? wire::kSealTagBytes : without_seal;
+    }
+    Result<void> start_seals(uint32_t peer_connection_id, uint32_t own_connection_id);
+    Result<void> tag_message(uint64_t number, uint32_t use, MutableByteSpan tagged);
+    Result<ByteSpan> check_message(uint64_t number, uint32_t use, MutableByteSpan tagged) const;
     void take_arrived(const sdr::Completion& completion, uint32_t slot);
     Result<uint64_t> post(uint64_t now_ns, const sdr::RegisteredMemory& memory, uint32_t use);
     void take_completions();
@@ -185,8 +198,10 @@ class MessagePath {
     std::unique_ptr<sdr::PacketChannel> channel_;
     sdr::UdpChannel* udp_ = nullptr;  // one of the two is it
     UcChannel* uc_ = nullptr;
-    uint32_t tag_bytes_ = 0;    // in front of each message
-    uint64_t next_number_ = 0;  // of the next message that is sent
+    uint32_t tag_bytes_ = 0;                 // in front of each message
+    uint64_t next_number_ = 0;               // of the next message that is sent
+    std::unique_ptr<MessageSeal> seal_out_;  // where the connection encrypts
+    std::unique_ptr<MessageSeal> seal_in_;
     uint64_t forged_ = 0;
     bool is_forged_ = false;
     MappedSlots landing_;

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// Messages over queue pairs of an RDMA device: how a path is made, and the tags of messages.
+// Messages over queue pairs of an RDMA device: how a path is made.
 #include <bit>
 #include <cstring>
 #include <new>
 #include <utility>
 
-#include "fs/base/siphash.h"
 #include "fs/vfs/host.h"
 #include "rdma_blk/transport/sdr/message_path.h"
 
@@ -33,7 +32,7 @@ Result<std::unique_ptr<MessagePath>> MessagePath::create_uc(const MessagePathOpt
     if (!path) {
         return Error::enomem;
     }
-    path->tag_bytes_ = wire::kUcMessageTagBytes;
+    path->tag_bytes_ = path->tag_bytes_for(wire::kUcMessageTagBytes);
     path->device_ = std::move(device);
     UcOptions uc;
     uc.queue_pair = path->queue_pair_attributes();
@@ -52,7 +51,7 @@ wire::UcPathEnd MessagePath::uc_end() const {
     wire::UcPathEnd end{};
     end.connection_id = info.connection_id;
     end.packet_bytes = options_.packet_bytes;
-    end.message_bytes = wire::kUcPathMessageBytes;
+    end.message_bytes = static_cast<uint32_t>(slot_bytes());
     end.receive_depth = info.receive_depth;
     end.message_count = options_.message_count;
     end.landing_slots = std::min(options_.landing_slots, options_.message_count);
@@ -65,11 +64,12 @@ wire::UcPathEnd MessagePath::uc_end() const {
 
 Result<void> MessagePath::start_uc(const wire::UcPathEnd& agreed) {
     if (agreed.packet_bytes > options_.packet_bytes ||
-        agreed.message_count > options_.message_count) {
+        agreed.message_count > options_.message_count || agreed.message_bytes != slot_bytes()) {
         return Error::einval;
     }
     options_.packet_bytes = agreed.packet_bytes;
     options_.message_count = agreed.message_count;
+    TRY(start_seals(agreed.connection_id, uc_->info_get().connection_id));
     TRY(start_messages());
     UcInfo peer;
     peer.connection_id = agreed.connection_id;
@@ -79,20 +79,6 @@ Result<void> MessagePath::start_uc(const wire::UcPathEnd& agreed) {
     peer.data = agreed.data;
     peer.control = agreed.control;
     return uc_->start(peer);
-}
-
-// A number is used once in each direction, and no key twice.
-uint64_t MessagePath::message_tag(const unsigned char* key, uint64_t number, uint32_t use,
-                                  ByteSpan bytes) {
-    struct Covered {
-        uint64_t number;
-        uint64_t size_bytes;
-        uint32_t use;
-        uint32_t checksum;
-    };
-    static_assert(sizeof(Covered) == 24);
-    const Covered covered{number, bytes.size(), use, host::crc32c(0, bytes.data(), bytes.size())};
-    return siphash24(key, &covered, sizeof(covered));
 }
 
 }  // namespace tiffin::rdma_blk

@@ -50,9 +50,7 @@ MessagePathOptions SdrPath::message_options(const TrafficKeys& keys) const {
     options.scheme = scheme_of(options_.scheme);
     options.drop_ppm = options_.drop_ppm;
     options.landing_slots = options_.landing_slots;
-    static_assert(sizeof(options.send_key) <= sizeof(keys.tag_to_server.bytes));
-    std::memcpy(options.send_key, keys.tag_to_server.bytes, sizeof(options.send_key));
-    std::memcpy(options.receive_key, keys.tag_to_client.bytes, sizeof(options.receive_key));
+    options.set_keys(keys, true);
     return options;
 }
 

@@ -9,11 +9,21 @@
 namespace tiffin::rdma_blk::test {
 namespace {
 
-class SdrFaultsTest : public SdrFixture, public ::testing::WithParamInterface<SdrCarrier> {
+struct Way {
+    SdrCarrier carrier;
+    bool encrypts;
+};
+
+class SdrFaultsTest : public SdrFixture, public ::testing::WithParamInterface<Way> {
   protected:
+    // A client that asks for what is tested.
+    struct Client : ClientFixture {
+        Client() : ClientFixture(GetParam().encrypts) {}
+    };
+
     void SetUp() override {
         SdrFixture::SetUp();
-        if (GetParam() == SdrCarrier::uc) {
+        if (GetParam().carrier == SdrCarrier::uc) {
             use_queue_pairs();
             // Late ones come after the messages that they are of, and after their generations.
             network_->unreliable_loss_ppm = 5000;
@@ -28,9 +38,12 @@ class SdrFaultsTest : public SdrFixture, public ::testing::WithParamInterface<Sd
 };
 
 INSTANTIATE_TEST_SUITE_P(Carriers, SdrFaultsTest,
-                         ::testing::Values(SdrCarrier::udp, SdrCarrier::uc),
-                         [](const auto& carrier) {
-                             return carrier.param == SdrCarrier::uc ? "uc" : "udp";
+                         ::testing::Values(Way{SdrCarrier::udp, false}, Way{SdrCarrier::udp, true},
+                                           Way{SdrCarrier::uc, false}, Way{SdrCarrier::uc, true}),
+                         [](const auto& way) {
+                             return std::string(way.param.carrier == SdrCarrier::uc ? "uc"
+                                                                                    : "udp") +
+                                    (way.param.encrypts ? "_encrypted" : "");
                          });
 
 // Until the condition holds; a minute is long for all that is waited for here.
@@ -44,7 +57,7 @@ bool comes_true(Condition condition) {
 
 TEST_P(SdrFaultsTest, EachIsExecutedOnceWhileServersEnd) {
     start_here();
-    ClientFixture client;
+    Client client;
     open_client(client);
     constexpr unsigned kThreads = 3;
     constexpr int kRestarts = 3;
@@ -104,7 +117,7 @@ TEST_P(SdrFaultsTest, EachIsExecutedOnceWhileServersEnd) {
 TEST_P(SdrFaultsTest, ATakeoverEndsWhatIsUnderWay) {
     start_here();
     for (unsigned char round = 0; round < 3; round++) {
-        ClientFixture old;
+        Client old;
         open_client(old, static_cast<unsigned char>(10 + 2 * round));
         constexpr size_t kThreads = 2;
         constexpr size_t kPart = 1 << 20;
@@ -124,7 +137,7 @@ TEST_P(SdrFaultsTest, ATakeoverEndsWhatIsUnderWay) {
             });
         }
         EXPECT_TRUE(comes_true([&] { return written.load() > 20; }));
-        ClientFixture fresh;
+        Client fresh;
         fresh.options.force = true;
         open_client(fresh, static_cast<unsigned char>(11 + 2 * round));
         const Bytes content(memory(), memory() + kThreads * kPart);
@@ -141,9 +154,9 @@ TEST_P(SdrFaultsTest, ATakeoverEndsWhatIsUnderWay) {
 TEST_P(SdrFaultsTest, AServerOffersNoMoreThanItMay) {
     configuration_.max_sdr_sessions = 1;
     start();
-    ClientFixture first;
+    Client first;
     open_client(first);
-    ClientFixture second;
+    Client second;
     second.options.mode = OpenOptions::Mode::read;
     const auto refused = try_open(second, 2);
     ASSERT_FALSE(refused.ok());
@@ -151,23 +164,15 @@ TEST_P(SdrFaultsTest, AServerOffersNoMoreThanItMay) {
     EXPECT_EQ(second.problem.rfind("the server does not offer sdr", 0), 0U) << second.problem;
     first.close();
     EXPECT_TRUE(comes_true([&] { return server_->counters().sdr_paths.load() == 0; }));
-    ClientFixture third;
+    Client third;
     open_client(third, 3);
     EXPECT_EQ(third.add(0, 1), 0U);
-}
-
-TEST_P(SdrFaultsTest, EncryptionIsRefused) {
-    start();
-    ClientFixture client(true);
-    const auto refused = try_open(client);
-    ASSERT_FALSE(refused.ok());
-    EXPECT_EQ(refused.error(), Error::einval);
 }
 
 // A path that does not come back leaves everything to the stream.
 TEST_P(SdrFaultsTest, WithoutAPathAllGoesOverTcp) {
     start_here();
-    ClientFixture client;
+    Client client;
     open_client(client);
     EXPECT_EQ(client.add(0, 1), 0U);
     configuration_.max_sdr_sessions = 0;
@@ -179,7 +184,7 @@ TEST_P(SdrFaultsTest, WithoutAPathAllGoesOverTcp) {
 
 TEST_P(SdrFaultsTest, AReaderBecomesTheWriter) {
     start();
-    ClientFixture client;
+    Client client;
     client.options.mode = OpenOptions::Mode::read;
     open_client(client);
     const Bytes bytes(100, 7);
@@ -195,7 +200,7 @@ TEST_P(SdrFaultsTest, WhatWaitsForTheFirstDoesNotKeepItOut) {
     configuration_.sdr_landing_slots = 2;
     start();
     sdr_.drop_ppm = 100'000;
-    ClientFixture client;
+    Client client;
     client.options.slot_count = 16;
     open_client(client);
     constexpr size_t kCount = 12;

@@ -67,5 +67,62 @@ TEST_F(SealTest, RefusesWhatWasChangedRepeatedOrSwapped) {
     EXPECT_FALSE(Seal(other_key).open(changed.span(), &header_, changed.tag).ok());
 }
 
+// ---- Messages of paths ---------------------------------------------------------------------------------------
+
+constexpr uint32_t kReceiver = 7;
+constexpr uint32_t kSender = 9;
+constexpr uint32_t kUse = 2;
+
+class MessageSealTest : public SealTest {
+  protected:
+    static Chunk sealed(MessageSeal& seal, uint64_t number, size_t size_bytes = 100) {
+        Chunk message{std::vector<unsigned char>(size_bytes, 0x5a)};
+        EXPECT_TRUE(seal.seal(number, kUse, message.span(), message.tag).ok());
+        return message;
+    }
+    static bool opens(const MessageSeal& seal, uint64_t number, uint32_t use, Chunk message) {
+        const bool has_opened = seal.open(number, use, message.span(), message.tag).ok();
+        EXPECT_TRUE(!has_opened ||
+                    message.bytes == std::vector<unsigned char>(message.bytes.size(), 0x5a));
+        return has_opened;
+    }
+    MessageSeal seal_{key_, kReceiver, kSender};
+};
+
+TEST_F(MessageSealTest, OpensWhatWasSealedInAnyOrder) {
+    const MessageSeal receiver(key_, kReceiver, kSender);
+    const Chunk first = sealed(seal_, 3, 1);
+    const Chunk second = sealed(seal_, 4, size_t{1} << 20);
+    EXPECT_NE(second.bytes, std::vector<unsigned char>(size_t{1} << 20, 0x5a));
+    EXPECT_TRUE(opens(receiver, 4, kUse, second));
+    EXPECT_TRUE(opens(receiver, 3, kUse, first));
+}
+
+TEST_F(MessageSealTest, RefusesAnotherNumberUsePathAndWhatWasChanged) {
+    const MessageSeal receiver(key_, kReceiver, kSender);
+    const Chunk message = sealed(seal_, 5);
+    EXPECT_FALSE(opens(receiver, 6, kUse, message));
+    EXPECT_FALSE(opens(receiver, 5, kUse + 1, message));
+    EXPECT_FALSE(opens(MessageSeal(key_, kSender, kReceiver), 5, kUse, message));
+    EXPECT_FALSE(opens(MessageSeal(key_, kReceiver, kSender + 1), 5, kUse, message));
+    Chunk changed = message;
+    changed.bytes[99] ^= 1;
+    EXPECT_FALSE(opens(receiver, 5, kUse, changed));
+    changed = message;
+    changed.bytes.pop_back();
+    EXPECT_FALSE(opens(receiver, 5, kUse, changed));
+    EXPECT_TRUE(opens(receiver, 5, kUse, message));
+}
+
+// Two messages under one nonce would tell their difference.
+TEST_F(MessageSealTest, NoNumberIsUsedTwice) {
+    (void)sealed(seal_, 8);
+    Chunk again{std::vector<unsigned char>(4, 0x5a)};
+    EXPECT_EQ(seal_.seal(8, kUse, again.span(), again.tag).error(), Error::eproto);
+    EXPECT_EQ(seal_.seal(7, kUse, again.span(), again.tag).error(), Error::eproto);
+    EXPECT_EQ(again.bytes, std::vector<unsigned char>(4, 0x5a));
+    EXPECT_TRUE(seal_.seal(9, kUse, again.span(), again.tag).ok());
+}
+
 }  // namespace
 }  // namespace tiffin::rdma_blk

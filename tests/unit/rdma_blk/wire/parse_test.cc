@@ -84,6 +84,7 @@ TEST(Parse, EndsOfPathsOfQueuePairsHaveTheirBounds) {
         change(end);
         return is_taken(end);
     };
+    EXPECT_TRUE(is_taken_with([](UcPathEnd& end) { end.message_bytes = kSealedPathMessageBytes; }));
     EXPECT_FALSE(is_taken_with([](UcPathEnd& end) { end.packet_bytes = 128; }));
     EXPECT_FALSE(is_taken_with([](UcPathEnd& end) { end.packet_bytes = 8192; }));
     EXPECT_FALSE(is_taken_with([](UcPathEnd& end) { end.packet_bytes = 1000; }));
