@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <set>
 #include <shared_mutex>
 #include <thread>
 
@@ -367,6 +368,52 @@ TEST(JournalCommit, AppendingReturnsWhenTheJournalDiesUnderIt) {
     }
     EXPECT_TRUE(journal->dead());
     EXPECT_EQ(journal->commit(10).error(), Error::eio);
+}
+
+// Wherever it meets those who append and commit: what a commit promised is there, tickets rise, and everybody comes back.
+TEST(JournalCommit, KilledUnderLoadItKeepsWhatItPromised) {
+    constexpr uint64_t kRounds = 30;
+    constexpr uint64_t kThreads = 4;
+    constexpr uint64_t kTransactions = 4000;  // of each at most: they fit into the ring
+    constexpr uint64_t kAfterwards = 50;
+    for (uint64_t round = 1; round <= kRounds; ++round) {
+        JournalVolume volume(8 * kMiB);
+        auto journal = volume.start();
+        std::vector<uint64_t> promised[kThreads];
+        std::vector<std::thread> threads;
+        for (uint64_t number = 0; number < kThreads; ++number) {
+            threads.emplace_back([&, number] {
+                uint64_t last_ticket = 0;
+                uint64_t afterwards = 0;
+                for (uint64_t i = 1; i <= kTransactions && afterwards < kAfterwards; ++i) {
+                    const uint64_t name = number * kTransactions + i;
+                    const uint64_t ticket = append(*journal, make_transaction(name, 100));
+                    EXPECT_GT(ticket, last_ticket);
+                    last_ticket = ticket;
+                    if (i % 3 == number % 3 && journal->commit(ticket).ok()) {
+                        promised[number].push_back(name);
+                    }
+                    if (number == 0 && i == round * 5) {
+                        journal->kill();
+                    }
+                    afterwards += journal->dead() ? 1 : 0;
+                }
+            });
+        }
+        for (std::thread& thread : threads) {
+            thread.join();
+        }
+        EXPECT_EQ(journal->commit(journal->last_ticket()).error(), Error::eio);
+        const Replay replay = volume.read();
+        ASSERT_TRUE(replay.ok);
+        const std::set<Bytes> there(replay.transactions.begin(), replay.transactions.end());
+        for (const std::vector<uint64_t>& names : promised) {
+            for (const uint64_t name : names) {
+                EXPECT_TRUE(there.contains(make_transaction(name, 100).records))
+                    << "round " << round << ", transaction " << name;
+            }
+        }
+    }
 }
 
 }  // namespace
