@@ -221,8 +221,8 @@ struct OpenOptions {
 
     Mode mode = Mode::read;
     bool force = false;  // mode write: take the lease from whoever holds it, and fence that one
-    // Seal everything on the network, not only what sets sessions up. tcp and sdr do; rc is not taken, or refuses (einval);
-    // shm has no network.
+    // Seal requests and answers, not only what sets sessions up; what sdr's packets say of themselves stays in clear. tcp and
+    // sdr do; rc is not taken, or refuses (einval); shm has no network.
     bool encrypt = false;
     uint8_t client_uuid[16] =
         {};                // who this is, to all servers of a volume: random for each opening

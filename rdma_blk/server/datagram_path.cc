@@ -70,6 +70,7 @@ Result<std::shared_ptr<DatagramPath>> DatagramPath::create(
     const wire::DatagramPathEnd end = MessagePath::common(path->messages_->end(), offer);
     wire::DatagramPathEnd agreed = end;
     agreed.connection_id = offer.connection_id;
+    agreed.message_bytes = offer.message_bytes;
     agreed.receive_buffer_bytes = offer.receive_buffer_bytes;
     TRY(path->messages_->start(agreed, address));
     path->begin(end);
@@ -283,7 +284,7 @@ void DatagramPath::send_response(const wire::Response& response, ByteSpan payloa
                 std::memcpy(begin + kHeadBytes, payload.data(), payload.size());
             }
             wire::Response answer = response;
-            if (messages_->uses_code(kHeadBytes + payload.size())) {
+            if (messages_->needs_checksum(kHeadBytes + payload.size())) {
                 answer.payload_checksum = host::crc32c(0, begin + kHeadBytes, payload.size());
                 answer.flags |= wire::response_flag::has_checksum;
             }

@@ -61,7 +61,8 @@ enum class MessageType : uint8_t {
 
 namespace message_flag {
 // The body is sealed: chunks of at most kSealedChunkBytes, each followed by its tag. Everything from
-// session_open to notice is always sealed, request and response when the session encrypts.
+// session_open to notice is always sealed, request and response when the session encrypts; but not on a path of sdr, whose
+// messages are then sealed as a whole.
 inline constexpr uint16_t sealed = 1;
 inline constexpr uint16_t all = sealed;
 }  // namespace message_flag

@@ -36,7 +36,8 @@ class UdpChannel final : public PacketChannel {
     sockaddr_in6 address() const { return address_; }
     uint64_t receive_buffer_bytes() const { return receive_buffer_bytes_; }
 
-    // Takes what the socket has, without blocking, and checks it; true: there may be more.
+    // Takes of what the socket has, without blocking, and checks it; true: there probably is more. Without that there may be,
+    // too: the socket stays readable.
     bool receive(uint64_t now_ns);
     // The same for one run of packets, whose payloads probably belong to `place`: they are received there. Whatever comes
     // instead is copied away from there before this returns. Until deliver() no receive of that memory may end, and nothing
@@ -124,6 +125,7 @@ class UdpChannel final : public PacketChannel {
     std::unique_ptr<ReceiveCall> receive_call_;
     std::unique_ptr<Received[]> received_;
     uint32_t received_count_ = 0;
+    bool had_all_ = false;         // the last call found as many as it asked for
     uint32_t expected_count_ = 1;  // up to kReceiveBatch; what the kernel gives as one is one
     SentTimes sent_times_;
     UdpStatistics statistics_;  // of the thread

@@ -53,10 +53,15 @@ bool UdpChannel::receive(uint64_t now_ns) {
     received_count_ = 0;
     const int count = receive_messages();
     const bool has_all = count == static_cast<int>(expected_count_);
-    // Where one was expected, a second one is found the next time, and looked for with room for more.
+    // Where one was expected, a second one is found the next time; and more are expected when that has happened twice, or
+    // every other request that somebody sleeps for would be looked for twice.
     const bool may_have_more = has_all && expected_count_ > 1;
-    expected_count_ = has_all ? std::min(2 * expected_count_, kReceiveBatch)
-                              : static_cast<uint32_t>(std::max(count, 1));
+    if (!has_all) {
+        expected_count_ = static_cast<uint32_t>(std::max(count, 1));
+    } else if (had_all_) {
+        expected_count_ = std::min(2 * expected_count_, kReceiveBatch);
+    }
+    had_all_ = has_all;
     for (int index = 0; index < count; index++) {
         const size_t size_bytes = messages[index].msg_len;
         const size_t segment_bytes = segment_bytes_of(messages[index].msg_hdr, size_bytes);

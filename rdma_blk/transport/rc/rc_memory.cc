@@ -39,7 +39,7 @@ Result<std::unique_ptr<RemoteMemory>> RcMemory::open(const RemoteAddress& addres
                                                      ConnectionListener* listener, Holder& holder,
                                                      std::string& problem) {
     if (options.encrypt) {
-        problem = "rc does not encrypt: transport=tcp does";
+        problem = "rc does not encrypt: transport=tcp and transport=sdr do";
         return Error::einval;
     }
     if (!verbs::devices().exist(problem)) {

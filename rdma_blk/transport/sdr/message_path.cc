@@ -225,6 +225,10 @@ void MessagePath::take_arrived(const sdr::Completion& completion, uint32_t slot)
         check_message(completion.message_number, completion.user_immediate,
                       MutableByteSpan(landing_.at(slot), completion.message_bytes));
     if (!checked.ok()) {
+        host::log(
+            host::LogLevel::warning,
+            "remote memory: a message over sdr has a wrong tag: it was forged, or changed on its "
+            "way; the connection ends");
         forged_++;
         is_forged_ = true;
         return;

@@ -97,7 +97,8 @@ class MessagePath {
     // What an end that was asked with `offer` can do: the smaller of both in each number.
     static wire::DatagramPathEnd common(wire::DatagramPathEnd own,
                                         const wire::DatagramPathEnd& offer);
-    // `agreed`: the peer's end with the numbers that hold for both; `peer`: its address, with port. Errors: einval,
+    // `agreed`: the peer's end with the numbers that hold for both, and its own message_bytes; `peer`: its address, with
+    // port. Errors: einval,
     // enomem, those of sockets.
     Result<void> start(const wire::DatagramPathEnd& agreed, const sockaddr_in6& peer);
 
@@ -153,9 +154,9 @@ class MessagePath {
     static constexpr uint64_t kNoMessage = ~uint64_t{0};
     Result<uint64_t> send_gathered(uint64_t now_ns, size_t head_bytes, const vfs::IoVector* pieces,
                                    size_t piece_count, uint32_t use);
-    // Whether a message of this size is sent with an erasure code now. What that restores has no checksum of a datagram: such
-    // messages should have one of their own.
-    bool uses_code(size_t size_bytes) { return connection_->scheme_now(size_bytes).is_erasure(); }
+    // Whether a message of this size should have a checksum of its own: it is sent with an erasure code now, what that
+    // restores has no checksum of a datagram, and messages have no tags here.
+    bool needs_checksum(size_t size_bytes) { return tag_bytes_ == 0 && uses_code(size_bytes); }
     // The peer has answered the message: it has all of it, and the pieces are not read from here on. False: it cannot have
     // all of it, and the path should end.
     bool give_back(uint64_t message_number);
@@ -170,6 +171,7 @@ class MessagePath {
   private:
     explicit MessagePath(const MessagePathOptions& options) : options_(options) {}
     Result<void> open_channel();
+    bool uses_code(size_t size_bytes) { return connection_->scheme_now(size_bytes).is_erasure(); }
     uint64_t slot_bytes() const { return uint64_t{tag_bytes_} + wire::kDatagramMessageBytes; }
     sdr::QueuePairAttributes queue_pair_attributes() const;
     Result<void> start_messages();

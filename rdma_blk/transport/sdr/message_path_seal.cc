@@ -14,7 +14,8 @@ namespace {
 static_assert(sizeof(uint64_t) == wire::kUcMessageTagBytes);
 static_assert(sizeof(MessagePathOptions::send_key) <= kSealKeyBytes);
 
-// A number is used once in each direction, and no key twice.
+// A number is used once in each direction of a path, and a path that has carried more than its hello is the last one of its
+// connection, whose keys these are.
 uint64_t tag_of(const unsigned char* key, uint64_t number, uint32_t use, ByteSpan bytes) {
     struct Covered {
         uint64_t number;
@@ -47,6 +48,7 @@ Result<void> MessagePath::start_seals(uint32_t peer_connection_id, uint32_t own_
                         MessageSeal(options_.seal_send_key, peer_connection_id, own_connection_id));
     seal_in_.reset(new (std::nothrow) MessageSeal(options_.seal_receive_key, own_connection_id,
                                                   peer_connection_id));
+    options_.seal_send_key = options_.seal_receive_key = Secret<kSealKeyBytes>();
     return seal_out_ == nullptr || seal_in_ == nullptr ? Result<void>(Error::enomem)
                                                        : Result<void>();
 }

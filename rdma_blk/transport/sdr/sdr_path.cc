@@ -169,7 +169,7 @@ void SdrPath::send(const wire::Request& request, ByteSpan ranges, const vfs::IoV
     }
     wire::Request sent_request = request;
     if (buffer_count > 0 &&
-        messages_->uses_code(sizeof(wire::MessageHeader) + sizeof(request) + payload_bytes)) {
+        messages_->needs_checksum(sizeof(wire::MessageHeader) + sizeof(request) + payload_bytes)) {
         sent_request.payload_checksum = pieces_checksum(buffers, buffer_count);
         sent_request.flags |= wire::request_flag::has_checksum;
     }

@@ -36,9 +36,7 @@ class DatagramPathTest : public ServerFixture {
         options.local = MUST(mapped_address(client_->socket(), getsockname));
         options.local.sin6_port = 0;
         options.packet_bytes = 1408;
-        std::memcpy(options.send_key, client_->keys.tag_to_server.bytes, sizeof(options.send_key));
-        std::memcpy(options.receive_key, client_->keys.tag_to_client.bytes,
-                    sizeof(options.receive_key));
+        options.set_keys(client_->keys, true);
         return options;
     }
     void ask_to_join(const wire::DatagramPathEnd& end) {

@@ -126,6 +126,19 @@ TEST_F(DatagramPathTest, APathThatTookRequestsEndsWithTheConnection) {
     EXPECT_FALSE(client_->receive().ok());
 }
 
+// An answer of the largest size could not be sent, not on this connection nor on the next.
+TEST_F(DatagramPathTest, AnEncryptedPathWithoutRoomForTagsIsRefused) {
+    client_ = open(2, wire::SessionMode::read, false, true);
+    path_ = MUST(MessagePath::create(path_options()));
+    wire::DatagramPathEnd end = path_->end();
+    EXPECT_EQ(end.message_bytes, wire::kSealedPathMessageBytes);
+    end.message_bytes = wire::kDatagramMessageBytes;
+    ask_to_join(end);
+    EXPECT_EQ(take_joined(), static_cast<uint8_t>(wire::RefusalReason::no_transport));
+    ask_to_join(path_->end());
+    EXPECT_EQ(take_joined(), 0);
+}
+
 TEST_F(DatagramPathTest, ASecondPathTakesThePlaceOfTheFirst) {
     open_path();
     const std::unique_ptr<MessagePath> first = std::move(path_);

@@ -652,7 +652,7 @@ TEST_F(RcTest, WhatIsToBeEncryptedDoesNotGoOverRc) {
     auto client = make_client();
     client->options.encrypt = true;
     EXPECT_EQ(client->try_open(), Error::einval);
-    EXPECT_EQ(client->problem, "rc does not encrypt: transport=tcp does");
+    EXPECT_EQ(client->problem, "rc does not encrypt: transport=tcp and transport=sdr do");
     client->address.transport = TransportChoice::automatic;
     client->open();
     EXPECT_STREQ(client->memory->connection().transport_name, "tcp");
