@@ -3,6 +3,7 @@
 
 import json
 import os
+import shutil
 import socket
 import statistics
 import subprocess
@@ -65,6 +66,22 @@ def start_tiffind(stack: ExitStack, work: Path, busy_poll_us: int | None = None)
 def perf(address: str, seconds: float, *options: str) -> dict[str, dict]:
     results = json.loads(output_of(TIFFIN, "perf", address, "--json", "--duration", str(seconds), *options))["results"]
     return {result["carrier"]: result for result in results}
+
+
+def start_iperf(stack: ExitStack) -> int | None:
+    """The port of its server; None, and said so, where it is not installed."""
+    if shutil.which("iperf3") is None:
+        print("not compared with iperf3: it is not installed")
+        return None
+    port = free_port()
+    stack.enter_context(running(port, "iperf3", "-s", "-p", str(port)))
+    return port
+
+
+def iperf(port: int, seconds: float) -> float:
+    """MB/s of one connection."""
+    return json.loads(output_of("iperf3", "-c", "127.0.0.1", "-p", str(port), "-t", str(max(1, round(seconds))),
+                                "-J"))["end"]["sum_received"]["bits_per_second"] / 8e6
 
 
 class Table:

@@ -5,7 +5,9 @@ from dataclasses import asdict, dataclass
 from zlib import crc32
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
-# Groups that are about the 99.9th percentile.
+# With fewer it is the greatest one that there was.
+LEAST_SAMPLES_FOR_P999 = 1000
+# Groups that are about the 99.9th percentile, whatever else is measured less often.
 TAILS = {"tails", "ring"}
 SCHEMES = ["sr_rto", "sr_nack", "ec_xor", "ec_mds"]
 # The coarse grid is the paper's whole range; a packet, and so a chunk, has 64 KiB.
@@ -59,11 +61,10 @@ def cost_us(point: Point) -> float:
 
 
 def samples_for(point: Point, budget_s: float, least: int, most: int) -> int:
-    """What takes very long is measured a third as often as it should be."""
     cost_s = cost_us(point) / 1e6
     if point.group in TAILS:
-        return max(1000, int(budget_s / cost_s))
-    return int(min(max(budget_s / cost_s, least if least * cost_s < 2 else least // 3), most))
+        return max(LEAST_SAMPLES_FOR_P999, int(budget_s / cost_s))
+    return int(min(max(budget_s / cost_s, least), most))
 
 
 def warm_up_for(point: Point) -> int:

@@ -5,8 +5,8 @@ import csv
 from collections.abc import Callable
 from pathlib import Path
 
-from findings import LEAST_SAMPLES_FOR_P999, Finding, Measured, any_row, size_text
-from points import SCHEMES
+from findings import Finding, Measured, any_row, has_tail, size_text
+from points import LEAST_SAMPLES_FOR_P999, SCHEMES
 
 NAMES = {"sr_rto": "SR RTO", "sr_nack": "SR NACK", "ec_xor": "EC XOR", "ec_mds": "EC MDS",
          "auto": "auto"}
@@ -23,7 +23,7 @@ def milliseconds(seconds: float) -> str:
 
 
 def tail(row: dict) -> str:
-    return milliseconds(row["p999_s"]) if row["samples"] >= LEAST_SAMPLES_FOR_P999 else "-"
+    return milliseconds(row["p999_s"]) if has_tail(row) else "-"
 
 
 def by_size_and_drop(measured: Measured, group: str, text: Callable[[dict[str, dict]], str]) -> str:
@@ -55,7 +55,8 @@ def grid_section(measured: Measured, group: str) -> str:
     parts.append("**SR RTO over EC MDS**: how many times longer the mean is (p99.9)\n")
     parts.append(by_size_and_drop(measured, group, lambda cell: (
         f"{cell['sr_rto']['mean_s'] / cell['ec_mds']['mean_s']:.2f} "
-        f"({cell['sr_rto']['p999_s'] / cell['ec_mds']['p999_s']:.1f})")))
+        + (f"({cell['sr_rto']['p999_s'] / cell['ec_mds']['p999_s']:.1f})"
+           if has_tail(cell["sr_rto"], cell["ec_mds"]) else "(-)"))))
     parts.append("**Bytes sent with EC MDS**, over those of the message\n")
     parts.append(by_size_and_drop(measured, group, lambda cell: f"{cell['ec_mds']['sent_share']:.3f}"))
     if all("auto" in cell for cell in cells):

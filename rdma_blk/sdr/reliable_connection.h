@@ -37,8 +37,8 @@ struct ReliabilityAttributes {
     uint32_t initial_round_trip_us = 20'000;
     // For automatic: with shorter round trips nothing is coded, as a repetition costs less than a code's processor time.
     uint32_t least_erasure_round_trip_us = 0;
-    // For automatic: the share of chunks that is lost, before anything was measured; the rate of the link
-    // (0: not known, measured).
+    // For automatic: the share of chunks that is lost, before anything was measured; the rate of the link, which is not
+    // measured (0: not known; 10 Gbit/s is assumed then).
     double initial_loss = 0;
     uint64_t link_rate_bytes_per_s = 0;
     // Retransmission timeout in percent of a round trip; kTimeoutRoundTripsPercent is the paper's 3 round trips.

@@ -110,7 +110,8 @@ struct QueuePairInfo {
     uint32_t max_messages = 0;
 };
 
-// What recv_bitmap_get() shows; valid until the next call of the queue pair.
+// What recv_bitmap_get() shows; valid until the next call of the queue pair. A carrier's threads call it, too: hold the
+// carrier's mutex for as long as this is looked at.
 struct BitmapView {
     const uint64_t* words = nullptr;  // bit i % 64 of word i / 64: all packets of chunk i are there
     uint32_t chunk_count = 0;         // of the message; 0 until its first packet has come
@@ -134,7 +135,7 @@ struct QueuePairStatistics {
     uint64_t clear_to_send_requests = 0;  // sent
 };
 
-class QueuePair;
+class QueuePair;  // queue_pair.h
 
 // Owns what queue pairs share. Any thread, one at a time; outlives its queue pairs.
 class Context {

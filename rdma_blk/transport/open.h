@@ -18,14 +18,8 @@ class UdpDetour;
 
 enum class TransportChoice : uint8_t { automatic, tcp, shm, rc, sdr };
 
-// How what is lost is repaired (docs/sdr.md); what this end sends only, as each end chooses for itself.
-enum class SdrScheme : uint8_t {
-    automatic,  // by what is measured
-    selective_repeat,
-    selective_repeat_nack,
-    erasure_xor,
-    erasure_mds,
-};
+// How what is lost is repaired (docs/sdr.md), in both directions.
+using SdrScheme = wire::SdrScheme;
 
 // What carries the packets (docs/sdr.md).
 enum class SdrCarrier : uint8_t {

@@ -297,6 +297,15 @@ inline constexpr uint32_t kMinDatagramPayloadBytes = 64;
 inline constexpr uint32_t kMaxDatagramPayloadBytes = 65443;
 inline constexpr uint16_t kMaxDatagramMessages = 1024;
 
+// How what is lost of messages on a path of udp or uc is repaired.
+enum class SdrScheme : uint8_t {
+    automatic = 0,  // by what is measured
+    selective_repeat = 1,
+    selective_repeat_nack = 2,
+    erasure_xor = 3,
+    erasure_mds = 4,
+};
+
 // One end of a reliable SDR connection over UDP (docs/sdr.md). In path_join the client's, and in path_joined the
 // server's, whose numbers may be smaller than those asked for, and hold for both then. Addresses are those of the
 // connection that the messages travel on; keys come from its handshake (k_5, k_6).
@@ -308,7 +317,8 @@ struct DatagramPathEnd {
     uint32_t message_bytes;  // of the largest message, tag included; at least kDatagramMessageBytes
     uint32_t receive_buffer_bytes;  // of this end's socket
     uint16_t landing_slots;  // messages that may be on their way to this end, 1 to message_count
-    uint8_t reserved[2];
+    uint8_t scheme;          // SdrScheme; the client's: of what the server sends, too
+    uint8_t reserved;
 };
 static_assert(sizeof(DatagramPathEnd) == 24);
 static_assert(sizeof(DatagramPathEnd) <= kMaxPathParametersBytes);
@@ -333,7 +343,8 @@ struct UcPathEnd {
     uint32_t receive_depth;  // packets that may have come to this end and not been looked at
     uint16_t message_count;  // in flight in each direction: a power of two
     uint16_t landing_slots;  // messages that may be on their way to this end, 1 to message_count
-    uint8_t reserved[4];
+    uint8_t scheme;          // as in DatagramPathEnd
+    uint8_t reserved[3];
     uint64_t arenas[2];  // addresses of this end's, of even and odd generations
     QueuePairAddress data;
     QueuePairAddress control;

@@ -345,6 +345,10 @@ Result<FlushRange> parse_flush_range(ByteSpan payload, size_t index) {
 
 namespace {
 
+bool is_sdr_scheme(uint8_t scheme) {
+    return scheme <= static_cast<uint8_t>(SdrScheme::erasure_mds);
+}
+
 bool is_queue_pair(const QueuePairAddress& address) {
     constexpr uint32_t kLimit = 1U << 24;
     return address.queue_pair < kLimit && address.first_packet < kLimit && address.mtu >= 1 &&
@@ -390,14 +394,13 @@ Result<DatagramPathEnd> parse_datagram_path_end(ByteSpan payload) {
         return Error::eproto;
     }
     std::memcpy(&end, payload.data(), sizeof(end));
-    const bool is_power_of_two =
-        end.message_count != 0 && (end.message_count & (end.message_count - 1)) == 0;
-    const bool is_good =
-        end.port != 0 && is_power_of_two && end.message_count <= kMaxDatagramMessages &&
-        end.packet_bytes >= kMinDatagramPayloadBytes &&
-        end.packet_bytes <= kMaxDatagramPayloadBytes &&
-        end.message_bytes >= kDatagramMessageBytes && end.receive_buffer_bytes != 0 &&
-        end.landing_slots != 0 && end.landing_slots <= end.message_count;
+    const bool is_good = end.port != 0 && is_power_of_two(end.message_count) &&
+                         end.message_count <= kMaxDatagramMessages &&
+                         end.packet_bytes >= kMinDatagramPayloadBytes &&
+                         end.packet_bytes <= kMaxDatagramPayloadBytes &&
+                         end.message_bytes >= kDatagramMessageBytes &&
+                         end.receive_buffer_bytes != 0 && end.landing_slots != 0 &&
+                         end.landing_slots <= end.message_count && is_sdr_scheme(end.scheme);
     return is_good ? Result<DatagramPathEnd>(end) : Error::eproto;
 }
 
@@ -407,9 +410,6 @@ Result<UcPathEnd> parse_uc_path_end(ByteSpan payload) {
         return Error::eproto;
     }
     std::memcpy(&end, payload.data(), sizeof(end));
-    const auto is_power_of_two = [](uint32_t number) {
-        return number != 0 && (number & (number - 1)) == 0;
-    };
     const bool is_good =
         is_power_of_two(end.packet_bytes) && end.packet_bytes >= kMinUcPacketBytes &&
         end.packet_bytes <= kMaxUcPacketBytes &&
@@ -418,7 +418,7 @@ Result<UcPathEnd> parse_uc_path_end(ByteSpan payload) {
         end.receive_depth >= kMinUcPathReceives && end.receive_depth <= kMaxUcPathReceives &&
         is_power_of_two(end.message_count) && end.message_count <= kMaxUcPathMessages &&
         end.landing_slots != 0 && end.landing_slots <= end.message_count &&
-        is_queue_pair(end.data) && is_queue_pair(end.control);
+        is_sdr_scheme(end.scheme) && is_queue_pair(end.data) && is_queue_pair(end.control);
     return is_good ? Result<UcPathEnd>(end) : Error::eproto;
 }
 

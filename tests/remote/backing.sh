@@ -3,7 +3,7 @@
 # A volume with a backing file: keeper and server are killed together, which is what a power failure does to their
 # memory. What was synced is there after the next start, and the file system is in order.
 #
-# usage: backing.sh [tcp|shm]
+# usage: backing.sh [tcp|shm|sdr]
 # shellcheck disable=SC2119  # the options of mount_device are not this script's
 set -euo pipefail
 # shellcheck source=tests/mount/lib/device.sh

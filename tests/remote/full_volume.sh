@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT OR GPL-2.0-only
 # tests/mount/full_volume.sh on remote volumes, which keep their sizes: one for each kind of content.
 #
-# usage: full_volume.sh [tcp|shm]
+# usage: full_volume.sh [tcp|shm|sdr]
 set -euo pipefail
 # shellcheck source=tests/mount/lib/device.sh
 source "$(dirname "$0")/../mount/lib/device.sh"

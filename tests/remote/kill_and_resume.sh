@@ -3,7 +3,7 @@
 # A file system on a volume of tiffind, whose serving process is killed with -9 while files are written, again
 # and again: the keeper has the memory, sessions resume, and nobody notices but by a delay.
 #
-# usage: kill_and_resume.sh [tcp|shm] [ROUNDS]
+# usage: kill_and_resume.sh [tcp|shm|sdr] [ROUNDS]
 # shellcheck disable=SC2119  # the options of mount_device are not this script's
 set -euo pipefail
 rounds=${2:-4}

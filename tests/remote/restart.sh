@@ -4,7 +4,7 @@
 # memory, what needed a restart has changed, and nobody notices but by a delay. A program that cannot serve and a
 # configuration with mistakes cost no more than that.
 #
-# usage: restart.sh [tcp|shm]
+# usage: restart.sh [tcp|shm|sdr]
 # shellcheck disable=SC2119  # the options of mount_device are not this script's
 set -euo pipefail
 # shellcheck source=tests/mount/lib/device.sh

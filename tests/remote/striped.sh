@@ -3,7 +3,7 @@
 # A volume that is striped over two servers: mounted, one of them killed, its order kept.
 # With shm one of the servers is reached by shared memory, the other one, whose sockets are elsewhere, is not.
 #
-# usage: striped.sh [tcp|shm]
+# usage: striped.sh [tcp|shm|sdr]
 # shellcheck disable=SC2119  # the options of mount_device are not this script's
 set -euo pipefail
 # shellcheck source=tests/mount/lib/device.sh

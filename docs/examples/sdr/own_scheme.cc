@@ -101,6 +101,15 @@ int main() {
     right.carrier->mutex().lock();
     need(right.queue_pair->recv_complete(received), "complete");
     right.carrier->mutex().unlock();
+    // The message's number and memory are free when what was queued of it has gone.
+    left.carrier->mutex().lock();
+    need(left.queue_pair->send_stream_end(sent), "end");
+    while (!left.queue_pair->send_poll(sent).ok()) {
+        left.carrier->mutex().unlock();
+        usleep(1000);
+        left.carrier->mutex().lock();
+    }
+    left.carrier->mutex().unlock();
     std::printf("%u chunks, %u sent again, %s\n", kChunks, repeated,
                 from == to ? "all as they were sent" : "WRONG");
     return from == to ? 0 : 1;

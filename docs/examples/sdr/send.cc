@@ -15,6 +15,10 @@ int main(int argument_count, char** arguments) {
     }
     std::vector<unsigned char> bytes(16 << 20);
     bytes.resize(fread(bytes.data(), 1, bytes.size(), stdin));
+    if (getchar() != EOF) {
+        std::fprintf(stderr, "send: that is more than 16 MiB, for which there is room here\n");
+        return 2;
+    }
 
     auto context = need(sdr::context_create(), "context");
     sdr::QueuePairAttributes queue_pair;  // packets that fit into Ethernet, messages up to 64 MiB

@@ -5,7 +5,7 @@
 #
 # usage: transfer.sh FOLDER_WITH_THE_PROGRAMS LINK_EMULATOR [--namespaces]
 #
-#   --namespaces   the two programs and the emulator each in a network of its own (as root)
+#   --namespaces   the two programs and the emulator each in a network of its own (as root); exit status 77: not possible
 set -euo pipefail
 
 programs=$1
@@ -70,14 +70,14 @@ make_networks() {
 if [[ ${3-} == --namespaces ]]; then
     if ! make_networks >"$folder/why" 2>&1; then
         echo "not run: between network namespaces: they cannot be made here ($(tail -n 1 "$folder/why"))"
-        exit 0
+        exit 77
     fi
     join "$sender_network" 192.0.2
     join "$receiver_network" 198.51.100
     # What the two programs say over TCP goes straight through.
     if ! in_network "$middle_network" sh -c 'echo 1 >/proc/sys/net/ipv4/ip_forward' 2>/dev/null; then
         echo "not run: between network namespaces: /proc/sys cannot be written here"
-        exit 0
+        exit 77
     fi
     sender=(nsenter "--net=/proc/$sender_network/ns/net")
     middle=(nsenter "--net=/proc/$middle_network/ns/net")

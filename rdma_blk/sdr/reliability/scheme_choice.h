@@ -14,7 +14,7 @@ struct PathMeasurement {
     uint32_t round_trip_us = 0;
     double chunk_loss = 0;          // share of chunks, 0 to 1
     double mean_loss_run = 1;       // how many neighbouring chunks are lost at once, in the mean
-    uint64_t rate_bytes_per_s = 0;  // 0: not known; then losses cost round trips, and bytes nothing
+    uint64_t rate_bytes_per_s = 0;  // 0: not known; 10 Gbit/s is assumed then
     // The most parity that the receiver keeps of a group: with more of it a code would only fall back.
     uint32_t parity_buffer_chunks = kDefaultParityChunks;
 };

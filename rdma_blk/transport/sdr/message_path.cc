@@ -27,6 +27,23 @@ constexpr uint32_t kInitialRoundTripUs = 1000;
 // An answer acknowledges its request, and the next request that answer.
 constexpr uint32_t kHoldUs = 1000;
 
+sdr::SchemeChoice scheme_of(wire::SdrScheme scheme) {
+    switch (scheme) {
+        case wire::SdrScheme::selective_repeat:
+            return {sdr::SchemeKind::selective_repeat, 0, 0};
+        case wire::SdrScheme::erasure_xor:
+            return {sdr::SchemeKind::erasure_xor, sdr::kDefaultDataChunks,
+                    sdr::kDefaultParityChunks};
+        case wire::SdrScheme::erasure_mds:
+            return {sdr::SchemeKind::erasure_mds, sdr::kDefaultDataChunks,
+                    sdr::kDefaultParityChunks};
+        case wire::SdrScheme::automatic:
+        case wire::SdrScheme::selective_repeat_nack:
+            break;
+    }
+    return {sdr::SchemeKind::selective_repeat_nack, 0, 0};
+}
+
 static_assert(wire::kMinDatagramPayloadBytes == sdr::kMinPacketBytes);
 static_assert(wire::kMaxDatagramPayloadBytes == sdr::kMaxUdpPacketBytes);
 static_assert(wire::kMaxDatagramMessages == sdr::kMaxMessages);
@@ -35,6 +52,11 @@ static_assert(wire::kMaxDatagramMessages == sdr::kMaxMessages);
 
 Result<uint32_t> datagram_packet_bytes(const sockaddr_in6& peer) {
     return std::min(TRY(sdr::udp_path_packet_bytes(peer)), kMostPacketBytes);
+}
+
+void MessagePathOptions::set_scheme(wire::SdrScheme wanted) {
+    automatic_scheme = wanted == wire::SdrScheme::automatic;
+    scheme = scheme_of(wanted);
 }
 
 Result<std::unique_ptr<MessagePath>> MessagePath::create(const MessagePathOptions& options) {

@@ -15,23 +15,6 @@
 namespace tiffin::rdma_blk {
 namespace {
 
-sdr::SchemeChoice scheme_of(SdrScheme scheme) {
-    switch (scheme) {
-        case SdrScheme::selective_repeat:
-            return {sdr::SchemeKind::selective_repeat, 0, 0};
-        case SdrScheme::erasure_xor:
-            return {sdr::SchemeKind::erasure_xor, sdr::kDefaultDataChunks,
-                    sdr::kDefaultParityChunks};
-        case SdrScheme::erasure_mds:
-            return {sdr::SchemeKind::erasure_mds, sdr::kDefaultDataChunks,
-                    sdr::kDefaultParityChunks};
-        case SdrScheme::automatic:
-        case SdrScheme::selective_repeat_nack:
-            break;
-    }
-    return {sdr::SchemeKind::selective_repeat_nack, 0, 0};
-}
-
 // One address, as a detour takes it.
 sdr::UdpInfo info_of(const sockaddr_in6& address) {
     sdr::UdpInfo info;
@@ -46,8 +29,7 @@ sdr::UdpInfo info_of(const sockaddr_in6& address) {
 
 MessagePathOptions SdrPath::message_options(const TrafficKeys& keys) const {
     MessagePathOptions options;
-    options.automatic_scheme = options_.scheme == SdrScheme::automatic;
-    options.scheme = scheme_of(options_.scheme);
+    options.set_scheme(options_.scheme);
     options.drop_ppm = options_.drop_ppm;
     options.landing_slots = options_.landing_slots;
     options.set_keys(keys, true);
@@ -72,6 +54,7 @@ Result<size_t> SdrPath::offer_sockets(const sockaddr_in6& local, const sockaddr_
     }
     messages_ = TRY(MessagePath::create(options));
     wire::DatagramPathEnd end = messages_->end();
+    end.scheme = static_cast<uint8_t>(options_.scheme);
     if (options_.detour != nullptr) {
         sockaddr_in6 address = local;
         address.sin6_port = htons(end.port);
@@ -103,7 +86,8 @@ Result<size_t> SdrPath::offer_queue_pairs(const sockaddr_in6& local, MessagePath
         return made.error();
     }
     messages_ = made.release_value();
-    const wire::UcPathEnd end = messages_->uc_end();
+    wire::UcPathEnd end = messages_->uc_end();
+    end.scheme = static_cast<uint8_t>(options_.scheme);
     TIFFIN_ASSERT(parameters.size() >= sizeof(end));
     std::memcpy(parameters.data(), &end, sizeof(end));
     return sizeof(end);

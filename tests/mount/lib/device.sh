@@ -40,7 +40,8 @@ own_image=""   # removed at the end
 load_group=()  # process groups to end
 
 is_mounted() { grep -qF " $mount_point fuse" /proc/self/mounts; }
-has_ended() { ! grep -q '^State:.[^ZX]' "/proc/$1/status" 2>/dev/null; }
+# With all its threads: the first one may be gone while another one still has files and locks.
+has_ended() { ! grep -qs '^State:.[^ZX]' "/proc/$1"/task/*/status; }
 
 # Bounded by the test's own limit, generous enough for a busy machine.
 wait_until() {

@@ -3,8 +3,8 @@
 #
 #     fuse_NAME.sh MOUNT_PROGRAM TIFFIN
 #
-# with a mount program that needs no device (mount_memory) and the tiffin command. It works as root
-# and as a user who may mount with fusermount3.
+# with a mount program that needs no device (mount_memory) and the tiffin command; or with mount.tiffin, and the address of
+# a device in TIFFIN_TEST_DEVICE. It works as root and as a user who may mount with fusermount3.
 # shellcheck shell=bash
 
 [[ $# -eq 2 ]] || { echo "usage: $(basename "$0") MOUNT_PROGRAM TIFFIN" >&2; exit 2; }
@@ -33,8 +33,8 @@ take_away() {
 # The process that serves the mount.
 server() { "$tiffin" status "$mount_point" | sed -n 's/^process: //p'; }
 
-# Whether a process has ended (a zombie that nobody has asked about yet counts).
-has_ended() { ! grep -q '^State:.[^ZX]' "/proc/$1/status" 2>/dev/null; }
+# Whether a process has ended, with all its threads (a zombie that nobody has asked about yet counts).
+has_ended() { ! grep -qs '^State:.[^ZX]' "/proc/$1"/task/*/status; }
 
 # Bounded by the test's own time limit, generous enough for a busy machine.
 wait_until() {
@@ -59,7 +59,7 @@ trap clean_up EXIT
 # Mounts, with further arguments for the program; whatever is printed is a failure.
 mount_it() {
     local output
-    output=$("$mount_program" none "$mount_point" "$@" 2>&1) || fail "cannot mount: $output"
+    output=$("$mount_program" "${TIFFIN_TEST_DEVICE:-none}" "$mount_point" "$@" 2>&1) || fail "cannot mount: $output"
     [[ -z $output ]] || fail "the mount program said: $output"
     is_mounted || fail "the mount program returned 0 and nothing is mounted"
 }

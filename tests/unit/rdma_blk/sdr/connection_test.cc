@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "rdma_blk/sdr/reliable_connection.h"
@@ -120,6 +121,48 @@ TEST_F(ConnectionTest, LossIsMeasuredThroughAWindow) {
     EXPECT_LT(statistics.chunks_repeated, statistics.chunks_sent / 8);
     EXPECT_GT(statistics.loss, 0.02);
     EXPECT_LT(statistics.loss, 0.08);
+}
+
+// Parity of XOR covers each eighth chunk of a group: of two neighbours of one class none can be restored.
+TEST_F(ConnectionTest, WhatACodeCannotRestoreIsCountedAndRepeated) {
+    queue_attributes_.packets_per_chunk_log2 = 0;
+    attributes_.scheme = {SchemeKind::erasure_xor, 32, 8};
+    for (const bool is_same_class : {false, true}) {
+        make();
+        std::vector<unsigned char> from = some_bytes(256 * 1024, 1);
+        std::vector<unsigned char> to(from.size());
+        ASSERT_TRUE(right_->recv_post(now_ns_, memory(to)).ok());
+        ASSERT_TRUE(left_->send_post(now_ns_, memory(from), 7).ok());
+        std::set<uint32_t> to_lose = {40, is_same_class ? 48U : 49U};  // once
+        Completion completion;
+        bool is_done = false;
+        for (int turn = 0; turn < 5000 && !is_done; turn++) {
+            Transmit out;
+            while (left_->next_transmit(now_ns_, 1, out)) {
+                if (out.is_control) {
+                    right_->on_control(now_ns_, ByteSpan(out.control, out.control_bytes));
+                } else if (out.run.kind != PacketKind::data ||
+                           to_lose.erase(out.run.first_packet) == 0) {
+                    right_->on_data(now_ns_, out.run);
+                }
+            }
+            deliver(*right_, *left_);
+            now_ns_ += 1'000'000;
+            for (ReliableConnection* end : {left_.get(), right_.get()}) {
+                if (end->next_timer_ns() <= now_ns_) {
+                    end->on_timer(now_ns_);
+                }
+            }
+            is_done = left_->next_completion(completion);
+        }
+        EXPECT_TRUE(is_done && completion.ok);
+        EXPECT_EQ(from, to);
+        const ReliabilityStatistics& received = right_->reliability_statistics();
+        // Of two classes each is restored by itself.
+        EXPECT_TRUE(is_same_class || received.groups_decoded == 2);
+        EXPECT_EQ(received.groups_failed, is_same_class ? 1U : 0U);
+        EXPECT_EQ(left_->reliability_statistics().chunks_repeated, is_same_class ? 2U : 0U);
+    }
 }
 
 // The rest of a message's parity is in the queue when the message is acknowledged: the next message is sent at once.

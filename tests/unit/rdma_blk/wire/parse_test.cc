@@ -70,6 +70,8 @@ TEST(Parse, EndsOfDatagramPathsHaveTheirBounds) {
     EXPECT_FALSE(is_taken_with([](DatagramPathEnd& end) { end.receive_buffer_bytes = 0; }));
     EXPECT_FALSE(is_taken_with([](DatagramPathEnd& end) { end.landing_slots = 0; }));
     EXPECT_FALSE(is_taken_with([](DatagramPathEnd& end) { end.landing_slots = 65; }));
+    EXPECT_TRUE(is_taken_with([](DatagramPathEnd& end) { end.scheme = 4; }));
+    EXPECT_FALSE(is_taken_with([](DatagramPathEnd& end) { end.scheme = 5; }));
 }
 
 TEST(Parse, EndsOfPathsOfQueuePairsHaveTheirBounds) {
@@ -97,6 +99,8 @@ TEST(Parse, EndsOfPathsOfQueuePairsHaveTheirBounds) {
     EXPECT_FALSE(is_taken_with([](UcPathEnd& end) { end.message_count = 128; }));
     EXPECT_FALSE(is_taken_with([](UcPathEnd& end) { end.landing_slots = 0; }));
     EXPECT_FALSE(is_taken_with([](UcPathEnd& end) { end.landing_slots = 17; }));
+    EXPECT_TRUE(is_taken_with([](UcPathEnd& end) { end.scheme = 4; }));
+    EXPECT_FALSE(is_taken_with([](UcPathEnd& end) { end.scheme = 5; }));
     EXPECT_FALSE(is_taken_with([](UcPathEnd& end) { end.data.mtu = 6; }));
     EXPECT_FALSE(is_taken_with([](UcPathEnd& end) { end.control.read_depth = 0; }));
     EXPECT_FALSE(is_taken_with([](UcPathEnd& end) { end.control.queue_pair = 1U << 24; }));
