@@ -110,7 +110,8 @@ class Peer {
                 const auto header = bytes.take<ProbeHeader>();
                 fuzz::Input body(bytes.byte() % 4 == 0 ? header.datagram_bytes % 2048
                                                        : sizeof(header));
-                std::memcpy(body.data(), &header, std::min(body.size(), sizeof(header)));
+                const auto* bytes_of_it = reinterpret_cast<const unsigned char*>(&header);
+                std::copy_n(bytes_of_it, std::min(body.size(), sizeof(header)), body.begin());
                 say(PacketKind::probe, body.data(), body.size());
                 break;
             }
