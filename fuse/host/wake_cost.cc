@@ -68,9 +68,7 @@ void answer_events(void* argument) {
 }
 
 // The median of some exchanges, so that neither the first nor one in which somebody else had the processor counts.
-void ask_events(void* argument) {
-    Echo& echo = *static_cast<Echo*>(argument);
-    use_processor(0);
+void ask_events(Echo& echo) {
     std::array<uint64_t, kExchanges> times_ns{};
     for (uint64_t& time_ns : times_ns) {
         const uint64_t begin_ns = host::monotonic_ns();
@@ -83,20 +81,22 @@ void ask_events(void* argument) {
     echo.median_ns = times_ns[kExchanges / 2];
 }
 
-// By threads of their own, as they stay on their processors. 0: there is no measuring.
+// A thread of its own asks, as the caller may go on using all processors. 0: there is no measuring.
 uint64_t measure_exchanges(int to, int fro) {
     Echo echo{to, fro};
+    const auto ask_elsewhere = [](void* argument) {
+        use_processor(0);
+        ask_events(*static_cast<Echo*>(argument));
+    };
     host::Thread answering;
     host::Thread asking;
     if (!answering.start("wake cost", answer_events, &echo).ok()) {
         return 0;
     }
-    if (asking.start("wake cost", ask_events, &echo).ok()) {
+    if (asking.start("wake cost", ask_elsewhere, &echo).ok()) {
         asking.join();
     } else {
-        for (size_t i = 0; i < kExchanges; i++) {  // so that the other one ends
-            (void)(send_event(to) && wait_for_event(fro));
-        }
+        ask_events(echo);
     }
     answering.join();
     return echo.median_ns;

@@ -69,11 +69,7 @@ Result<std::shared_ptr<DatagramPath>> DatagramPath::create(
     MutexLock lock(path->mutex_);
     path->messages_ = TRY(MessagePath::create(options));
     const wire::DatagramPathEnd end = MessagePath::common(path->messages_->end(), offer);
-    wire::DatagramPathEnd agreed = end;
-    agreed.connection_id = offer.connection_id;
-    agreed.message_bytes = offer.message_bytes;
-    agreed.receive_buffer_bytes = offer.receive_buffer_bytes;
-    TRY(path->messages_->start(agreed, address));
+    TRY(path->messages_->start(MessagePath::common(offer, end), address));
     path->begin(end);
     return path;
 }

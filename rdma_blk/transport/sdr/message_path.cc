@@ -103,12 +103,12 @@ wire::DatagramPathEnd MessagePath::end() const {
     return end;
 }
 
-wire::DatagramPathEnd MessagePath::common(wire::DatagramPathEnd own,
-                                          const wire::DatagramPathEnd& offer) {
-    own.message_count = std::min(own.message_count, offer.message_count);
-    own.packet_bytes = std::min(own.packet_bytes, offer.packet_bytes);
-    own.landing_slots = std::min(own.landing_slots, own.message_count);
-    return own;
+wire::DatagramPathEnd MessagePath::common(wire::DatagramPathEnd end,
+                                          const wire::DatagramPathEnd& other) {
+    end.message_count = std::min(end.message_count, other.message_count);
+    end.packet_bytes = std::min(end.packet_bytes, other.packet_bytes);
+    end.landing_slots = std::min(end.landing_slots, end.message_count);
+    return end;
 }
 
 Result<void> MessagePath::start(const wire::DatagramPathEnd& agreed, const sockaddr_in6& peer) {

@@ -95,12 +95,10 @@ class MessagePath {
 
     // For the peer.
     wire::DatagramPathEnd end() const;
-    // What an end that was asked with `offer` can do: the smaller of both in each number.
-    static wire::DatagramPathEnd common(wire::DatagramPathEnd own,
-                                        const wire::DatagramPathEnd& offer);
-    // `agreed`: the peer's end with the numbers that hold for both, and its own message_bytes; `peer`: its address, with
-    // port. Errors: einval,
-    // enomem, those of sockets.
+    // `end` with the numbers that hold for both: of this path's own what its peer is told, of the peer's what start() takes.
+    static wire::DatagramPathEnd common(wire::DatagramPathEnd end,
+                                        const wire::DatagramPathEnd& other);
+    // `agreed`: common() of the peer's end; `peer`: its address, with port. Errors: einval, enomem, those of sockets.
     Result<void> start(const wire::DatagramPathEnd& agreed, const sockaddr_in6& peer);
 
     // ---- Instead of create(), end() and start(): over queue pairs ----

@@ -34,10 +34,7 @@ class BlockedPathTest : public ::testing::Test {
         address.sin6_family = AF_INET6;
         address.sin6_addr = in6addr_loopback;
         address.sin6_port = htons(other.port);
-        wire::DatagramPathEnd agreed = MessagePath::common(path.end(), other);
-        agreed.connection_id = other.connection_id;
-        agreed.receive_buffer_bytes = other.receive_buffer_bytes;
-        ASSERT_TRUE(path.start(agreed, address).ok());
+        ASSERT_TRUE(path.start(MessagePath::common(other, path.end()), address).ok());
     }
     void serve() {
         while (path_->take(now_ns_)) {

@@ -54,10 +54,7 @@ class MessagePathTest : public ::testing::TestWithParam<bool> {
     static void start(MessagePath& path, const wire::DatagramPathEnd& other) {
         sockaddr_in6 address = loopback();
         address.sin6_port = htons(other.port);
-        wire::DatagramPathEnd agreed = MessagePath::common(path.end(), other);
-        agreed.connection_id = other.connection_id;
-        agreed.receive_buffer_bytes = other.receive_buffer_bytes;
-        ASSERT_TRUE(path.start(agreed, address).ok());
+        ASSERT_TRUE(path.start(MessagePath::common(other, path.end()), address).ok());
     }
     // What comes first to `to`, looked at as one who waits for it does.
     void pass(MessagePath& from, MessagePath& to, size_t size) {

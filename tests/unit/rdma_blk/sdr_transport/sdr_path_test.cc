@@ -57,10 +57,8 @@ class SdrPathTest : public ::testing::Test {
         sent_by_earlier_ += server_ == nullptr ? 0 : server_->statistics().datagrams_sent;
         server_ = made.release_value();
         const wire::DatagramPathEnd common = MessagePath::common(server_->end(), offered_);
-        wire::DatagramPathEnd agreed = common;
-        agreed.connection_id = offered_.connection_id;
-        agreed.receive_buffer_bytes = offered_.receive_buffer_bytes;
-        ASSERT_TRUE(server_->start(agreed, emulator_->far_address(0)).ok());
+        ASSERT_TRUE(
+            server_->start(MessagePath::common(offered_, common), emulator_->far_address(0)).ok());
         sockaddr_in6 server = loopback();
         server.sin6_port = htons(common.port);
         emulator_->set_far_peer(0, server);

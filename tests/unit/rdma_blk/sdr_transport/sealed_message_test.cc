@@ -73,10 +73,7 @@ class SealedMessageTest : public ::testing::Test {
     }
     void join(MessagePath& path, const MessagePath& other) const {
         const wire::DatagramPathEnd end = other.end();
-        wire::DatagramPathEnd agreed = MessagePath::common(path.end(), end);
-        agreed.connection_id = end.connection_id;
-        agreed.receive_buffer_bytes = end.receive_buffer_bytes;
-        ASSERT_TRUE(path.start(agreed, loopback(relay_port_)).ok());
+        ASSERT_TRUE(path.start(MessagePath::common(end, path.end()), loopback(relay_port_)).ok());
     }
 
     // Hands on what has come, and looks for the secret in it.
