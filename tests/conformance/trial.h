@@ -4,10 +4,10 @@
 //
 //     GROUP CALL, SITUATION, by CALLER => ANSWER [CHANGES]
 //
-// Trials are made by group (groups.h). A group is prepared as a whole; then the clock of the file
-// system is awaited, so that whatever a trial changes carries a later time than its preparation; then
-// the calls are made, in a process with the caller's credentials (worker.h), and root looks at what
-// has become of the objects.
+// Trials are made by group (groups.h). A few hundred are prepared; then the clock of the file system is
+// awaited, so that whatever a trial changes carries a later time than its preparation; then the calls are
+// made, in a process with the caller's credentials (worker.h), and root looks at what has become of the
+// objects.
 #pragma once
 
 #include <sys/stat.h>

@@ -312,17 +312,16 @@ void TiffinFileSystem::stop_reclaim() {
     }
 }
 
-bool TiffinFileSystem::reclaim_now() {
-    const uint64_t steps_before = reclaim_steps_.load(std::memory_order_relaxed);
+void TiffinFileSystem::reclaim_now() {
     MutexLock lock(reclaim_lock_);
     const bool is_idle = !reclaim_pending_ || reclaim_lingers_;
     if (reclaim_stopping_ || (is_idle && objects_.waiting_for_reclaim() == 0)) {
-        return false;
+        return;
     }
     reclaim_pending_ = true;
     reclaim_lingers_ = false;
     reclaim_wake_.notify_all();
-    uint64_t steps = steps_before;
+    uint64_t steps = reclaim_steps_.load(std::memory_order_relaxed);
     uint32_t idle_waits = 0;
     for (uint32_t i = 0; i < kWaitCount && idle_waits < kIdleWaitCount && reclaim_pending_ &&
                          !reclaim_lingers_ && !reclaim_stopping_;
@@ -332,7 +331,6 @@ bool TiffinFileSystem::reclaim_now() {
         idle_waits = steps_now == steps ? idle_waits + 1 : 0;
         steps = steps_now;
     }
-    return steps != steps_before;
 }
 
 }  // namespace tiffin::tiffinfs

@@ -139,7 +139,7 @@ class TiffinFileSystem final : public vfs::FileSystem, private SpaceReclaimer {
     // ---- Deleting what has no links (reclaim.cc) ----
     // SpaceReclaimer: lets the reclaim thread run through its queue and waits for it (bounded). The
     // caller may hold locks of objects.
-    bool reclaim_now() override;
+    void reclaim_now() override;
     static void reclaim_main(void* file_system);
     void reclaim_loop();
     // Wakes the reclaim thread when something waits for it.

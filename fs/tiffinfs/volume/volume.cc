@@ -147,9 +147,11 @@ bool Volume::make_room(uint32_t attempt, SpacePriority priority) {
             }
             [[fallthrough]];
         case 2:
-            // Deleted files that are still being taken apart.
-            if (priority != SpacePriority::privileged && reclaimer_ != nullptr &&
-                reclaimer_->reclaim_now() && sync().ok() && checkpoint().ok() &&
+            // Deleted files that are still being taken apart; what was may have come to its end just now.
+            if (priority != SpacePriority::privileged && reclaimer_ != nullptr) {
+                reclaimer_->reclaim_now();
+            }
+            if (allocator_.deferred_blocks() > 0 && sync().ok() && checkpoint().ok() &&
                 checkpoint().ok()) {
                 allocator_.release_data_frees(journal_.durable_ticket(), true);
             }

@@ -40,10 +40,10 @@ struct VolumeOptions {
 // Work that a volume calls for but files know how to do.
 class SpaceReclaimer {
   public:
-    // Has everything deleted that waits to be deleted, by another thread, and waits for it. Called
-    // without a transaction open, possibly with object locks held, before enospc is final. Returns
-    // true when something was freed.
-    virtual bool reclaim_now() = 0;
+    // Has everything deleted that waits to be deleted, by another thread, and waits for it while it moves on. Called
+    // without a transaction open, possibly with object locks held, before enospc is final. What it has freed counts
+    // among Allocator::deferred_blocks().
+    virtual void reclaim_now() = 0;
 
   protected:
     ~SpaceReclaimer() = default;
