@@ -416,7 +416,8 @@ class DeletesNow final : public tiffinfs::SpaceReclaimer {
         const uint64_t free_before = allocator.free_blocks();
         MUST(volume_.unlink(path_));
         // The file system's own thread takes it apart.
-        while (allocator.deferred_blocks() + allocator.free_blocks() < free_before + used_blocks / 2) {
+        while (allocator.deferred_blocks() + allocator.free_blocks() <
+               free_before + used_blocks / 2) {
             std::this_thread::yield();
         }
         ++calls;
@@ -436,7 +437,8 @@ TEST(MakeRoom, MakesFreeWhatWasDeletedMeanwhile) {
     TestVolume volume(device);
     MUST(volume.make());
     MUST(volume.mount());
-    for (uint64_t size = 0; volume.write("/large", size, std::string(kMiB, 'l')).ok(); size += kMiB) {
+    for (uint64_t size = 0; volume.write("/large", size, std::string(kMiB, 'l')).ok();
+         size += kMiB) {
     }
     DeletesNow reclaimer(volume, "/large");
     volume_of(volume).set_reclaimer(&reclaimer);
