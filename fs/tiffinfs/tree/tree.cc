@@ -338,12 +338,15 @@ bool Tree::find_first_prepared(Key first, Key end, const NodeReservation& reserv
     return result.ok();
 }
 
-Result<void> Tree::prepare(Key first, Key last, NodePins& pins) NO_THREAD_SAFETY_ANALYSIS {
+Result<void> Tree::prepare(Key first, Key last, NodePins& pins,
+                           Neighbours neighbours) NO_THREAD_SAFETY_ANALYSIS {
     // A leaf with more keys than that is hardly going to lose them all at once.
     constexpr uint32_t kFewKeys = 32;
+    const bool with_neighbours = neighbours == Neighbours::wanted;
     // The record before may have needed the same leaf, and with it the way there.
     if (Node* leaf = lock_pinned_leaf(last, &pins, false); leaf != nullptr) {
-        const bool is_inside = leaf_key(leaf->page, 0) < first;
+        const Key lowest = leaf_key(leaf->page, 0);
+        const bool is_inside = with_neighbours ? lowest < first : lowest <= first;
         leave_shared(leaf);
         if (is_inside) {
             return {};
@@ -356,8 +359,10 @@ Result<void> Tree::prepare(Key first, Key last, NodePins& pins) NO_THREAD_SAFETY
         bool needs_successor = false;
         for (const Way way : {Way::any, Way::with_locks}) {
             Node* leaf = TRY(find_leaf_to_prepare(key, bounds, pins, way));
-            needs_predecessor = key == first && leaf_lower_bound(leaf->page, first) == 0;
-            needs_successor = bounds.falls_to_right && leaf->header().count <= kFewKeys;
+            needs_predecessor =
+                with_neighbours && key == first && leaf_lower_bound(leaf->page, first) == 0;
+            needs_successor =
+                with_neighbours && bounds.falls_to_right && leaf->header().count <= kFewKeys;
             leaf->lock.unlock_shared();
             if (!needs_predecessor && !needs_successor) {
                 break;

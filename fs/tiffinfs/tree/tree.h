@@ -97,10 +97,14 @@ class Tree {
 
     // ---- Writing, in an open transaction. ----
 
-    // Loads and pins, until `pins` is released, every node on the paths to the keys in [first, last]
-    // and to the key before `first`. Until the transaction ends, changes of these keys then need no
-    // node that is not in memory, whatever other transactions do. Errors: eio, euclean, enomem.
-    Result<void> prepare(Key first, Key last, NodePins& pins);
+    // Who only puts keys wants no neighbours: a leaf keeps its range then.
+    enum class Neighbours : uint8_t { unwanted, wanted };
+    // Loads and pins, until `pins` is released, every node on the paths to the keys in [first, last],
+    // and where neighbours are wanted to the key before `first`. Until the transaction ends, changes of
+    // these keys then need no node that is not in memory, whatever other transactions do. Errors: eio,
+    // euclean, enomem.
+    Result<void> prepare(Key first, Key last, NodePins& pins,
+                         Neighbours neighbours = Neighbours::wanted);
 
     // Puts key := value. Returns true when the key is new. Preconditions: prepared, reserved.
     bool put(Key key, ByteSpan value, NodeReservation& reservation);

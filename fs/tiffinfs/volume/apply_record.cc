@@ -27,6 +27,7 @@ Result<void> prepare_record(TransactionWorkspace& workspace, RecordType type, Ke
     Tree& tree = workspace.context.tree;
     switch (type) {
         case RecordType::put:
+            return tree.prepare(key, key, workspace.pins, Tree::Neighbours::unwanted);
         case RecordType::erase:
             return tree.prepare(key, key, workspace.pins);
         case RecordType::erase_range:
