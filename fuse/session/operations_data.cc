@@ -62,20 +62,35 @@ Result<bool> open_file(Session& session, vfs::NodeId node, fuse_file_info& file)
 
 namespace {
 
+// Around what reads a file without a READ, after which the kernel would not ask for the access time again.
+class AccessTime {
+  public:
+    AccessTime(Session& session, vfs::NodeId node)
+        : session_(session), node_(node), before_(session.file_system().get_attributes(node)) {}
+
+    // Before the answer to the request: the caller may look at once.
+    void forget_if_moved() {
+        Result<vfs::Attributes> after = session_.file_system().get_attributes(node_);
+        if (before_.ok() && after.ok() && before_->access_time != after->access_time) {
+            session_.forget_attributes(node_);
+        }
+    }
+
+  private:
+    Session& session_;
+    vfs::NodeId node_;
+    Result<vfs::Attributes> before_;
+};
+
 // The kernel reads what it has cached without asking. Where it opens files it is the opening for reading
 // alone that counts as reading: most of those who may also write only write.
 void note_opened_for_reading(Session& session, vfs::NodeId node, int open_flags) {
     if ((open_flags & O_ACCMODE) != O_RDONLY || (open_flags & O_NOATIME) != 0) {
         return;
     }
-    vfs::FileSystem& file_system = session.file_system();
-    Result<vfs::Attributes> before = file_system.get_attributes(node);
-    file_system.note_read(node);
-    Result<vfs::Attributes> after = file_system.get_attributes(node);
-    if (before.ok() && after.ok() && before->access_time != after->access_time) {
-        // Before the answer: the caller may look at once.
-        session.forget_attributes(node);
-    }
+    AccessTime access_time(session, node);
+    session.file_system().note_read(node);
+    access_time.forget_if_moved();
 }
 
 void open(fuse_req_t handle, fuse_ino_t node, fuse_file_info* file) {
@@ -197,9 +212,11 @@ void copy_range(fuse_req_t handle, fuse_ino_t source, off_t source_offset,
         return request.fail(Error::einval);
     }
     PrivilegeChange privileges(request, destination);
+    AccessTime access_time(request.session(), source);
     Result<uint64_t> copied = request.file_system().copy_range(
         source, static_cast<uint64_t>(source_offset), destination,
         static_cast<uint64_t>(destination_offset), std::min<uint64_t>(length, kMaxCopyBytes));
+    access_time.forget_if_moved();
     if (!copied.ok()) {
         return request.fail(copied.error());
     }

@@ -207,6 +207,11 @@ void add_copies(Calls& calls) {
     add("copy_file_range from it", [](int file) {
         return counted(::copy_file_range(file, nullptr, new_file("new"), nullptr, 100, 0));
     });
+    // What is not to be written back first: nothing else makes the kernel ask for times again.
+    add("fsync and copy_file_range from it", [](int file) {
+        ::fsync(file);
+        return counted(::copy_file_range(file, nullptr, new_file("new"), nullptr, 100, 0));
+    });
     add("copy_file_range to it", [](int file) {
         const int source = new_file("new");
         return ::pwrite(source, "source", 6, 0) != 6

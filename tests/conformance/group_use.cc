@@ -2,6 +2,7 @@
 // Files in use: execution, locks and leases between processes.
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -92,6 +93,16 @@ const Action kOnRunning[] = {
     {"rename over", [] { return answer(::rename("y", "program")); }},
     {"link", [] { return answer(::link("program", "new")); }},
     {"creat", [] { return answer(::creat("program", 0755)); }},
+    {"open O_WRONLY by another name", [] { return answer(::open("link", O_WRONLY)); }},
+    {"open O_WRONLY by a symlink", [] { return answer(::open("symlink", O_WRONLY)); }},
+    {"open O_CREAT|O_WRONLY", [] { return answer(::open("program", O_CREAT | O_WRONLY, 0755)); }},
+    {"open O_CREAT|O_EXCL|O_WRONLY",
+     [] { return answer(::open("program", O_CREAT | O_EXCL | O_WRONLY, 0755)); }},
+    {"open O_DIRECTORY|O_WRONLY", [] { return answer(::open("program", O_DIRECTORY | O_WRONLY)); }},
+    {"truncate to -1", [] { return answer(::truncate("program", -1)); }},
+    {"utimensat", [] { return answer(::utimensat(AT_FDCWD, "program", nullptr, 0)); }},
+    {"setxattr", [] { return path_call("setxattr user.a").run("program"); }},
+    {"rename", [] { return answer(::rename("program", "new")); }},
 };
 
 // What /proc says of the user and group ids of a program that runs.
@@ -126,20 +137,63 @@ std::string ids_of_program() {
     return result;
 }
 
+// What is being written is not executed, whoever writes it and by whichever name.
+const Action kOnWritten[] = {
+    {"opened for writing",
+     [] {
+         const int file = ::open("program", O_WRONLY | O_CLOEXEC);
+         return file < 0 ? error_name(errno) : path_call("execve").run("program");
+     }},
+    {"opened for writing by another name",
+     [] {
+         const int file = ::open("link", O_RDWR | O_CLOEXEC);
+         return file < 0 ? error_name(errno) : path_call("execve").run("program");
+     }},
+    {"mapped for writing",
+     [] {
+         const int file = ::open("program", O_RDWR | O_CLOEXEC);
+         void* address = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+         ::close(file);
+         return address == MAP_FAILED ? error_name(errno) : path_call("execve").run("program");
+     }},
+    {"script, opened for writing",
+     [] {
+         const int file = ::open("script", O_WRONLY | O_CLOEXEC);
+         return file < 0 ? error_name(errno) : path_call("execve").run("./script");
+     }},
+    {"script of what is opened for writing",
+     [] {
+         const int file = ::open("program", O_WRONLY | O_CLOEXEC);
+         return file < 0 ? error_name(errno) : path_call("execve").run("./script");
+     }},
+};
+
+void add_execution_of_written(Trials& trials) {
+    for (const Action& action : kOnWritten) {
+        trials.add_alone(
+            std::string("execve, ") + action.name, Caller::root,
+            [](Scene& scene) {
+                scene.file("script", 0755, "#!./program\n");
+                copy_program(scene, 0755);
+                scene.link("program", "link");
+            },
+            action.run);
+    }
+}
+
 void add_execution(Trials& trials) {
     auto prepare = [](Scene& scene) {
         scene.file("y");
         scene.watch("new");
         copy_program(scene, 0755);
+        scene.link("program", "link");
+        scene.symlink("program", "symlink");
     };
     for (const Action& action : kOnRunning) {
         trials.add_alone(std::string(action.name) + ", running program", Caller::root, prepare,
                          [&action] { return while_running(action.run); });
     }
-    trials.add_alone("execve, opened for writing", Caller::root, prepare, [] {
-        const int file = ::open("program", O_WRONLY | O_CLOEXEC);
-        return file < 0 ? error_name(errno) : path_call("execve").run("program");
-    });
+    add_execution_of_written(trials);
     for (mode_t mode : {0755, 04755, 02755, 06755, 0711, 0644, 0}) {
         for (Caller caller : {Caller::root, Caller::owner, Caller::other}) {
             trials.add_alone(

@@ -21,5 +21,7 @@ void add_use_trials(Trials& trials);        // execution, locks, leases
 void add_mapping_trials(Trials& trials);    // files in memory
 void add_flag_trials(Trials& trials);       // immutable and append-only
 void add_limit_trials(Trials& trials);      // lengths, depths and counts
+void add_mount_trials(Trials& trials);      // mount points, and what lies beyond them
+void add_read_only_trials(Trials& trials);  // what other groups try, on a read-only file system
 
 }  // namespace tiffin::conformance

@@ -1,14 +1,21 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // Makes all trials below an empty directory and prints a line for each.
 //
-//     conformance DIRECTORY [GROUP]...
+//     conformance [--read-only COMMAND] DIRECTORY [GROUP]...
 //
-// Runs as root, since callers of all kinds take part. Exit status: 0 when all trials were made, whatever
+// COMMAND is the shell's and makes the file system read-only, for the last group, when all of that group is
+// prepared. Without it that group is left out.
+//
+// Runs as root, since callers of all kinds take part, and in a mount namespace of its own: what trials mount is
+// nobody else's, and goes away with the program, however it ends. Exit status: 0 when all trials were made, whatever
 // came of them; 2 when they could not be prepared.
+#include <sched.h>
+#include <sys/mount.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "tests/conformance/groups.h"
@@ -35,37 +42,65 @@ constexpr Group kGroups[] = {
     {"mapping", add_mapping_trials},
     {"flag", add_flag_trials},
     {"limit", add_limit_trials},
+    {"mount", add_mount_trials},
 };
+constexpr Group kReadOnly = {"read-only", add_read_only_trials};
 
-bool wanted(const Group& group, int count, char** arguments) {
-    for (int i = 2; i < count; ++i) {
-        if (std::strcmp(group.name, arguments[i]) == 0) {
+// Whether the group is among the names; no names are all groups.
+bool wanted(const Group& group, int count, char** names) {
+    for (int i = 0; i < count; ++i) {
+        if (std::strcmp(group.name, names[i]) == 0) {
             return true;
         }
     }
-    return count <= 2;
+    return count == 0;
+}
+
+bool run_group(const Group& group, const std::function<void()>& between) {
+    Trials trials;
+    group.add(trials);
+    return run_trials(group.name, trials, between);
+}
+
+void own_mounts() {
+    if (::unshare(CLONE_NEWNS) < 0 ||
+        ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) < 0) {
+        broken(std::string("no mount namespace of its own: ") + std::strerror(errno));
+    }
 }
 
 int main_of(int count, char** arguments) {
-    if (count < 2) {
-        std::fprintf(stderr, "usage: conformance DIRECTORY [GROUP]...\n");
+    const bool read_only = count >= 3 && std::strcmp(arguments[1], "--read-only") == 0;
+    const int first = read_only ? 3 : 1;
+    if (count <= first) {
+        std::fprintf(stderr, "usage: conformance [--read-only COMMAND] DIRECTORY [GROUP]...\n");
         return 2;
     }
     if (::geteuid() != 0) {
         broken("callers of all kinds take part: run it as root");
     }
-    if (::chdir(arguments[1]) < 0) {
-        broken(std::string(arguments[1]) + ": " + std::strerror(errno));
+    own_mounts();
+    if (::chdir(arguments[first]) < 0) {
+        broken(std::string(arguments[first]) + ": " + std::strerror(errno));
     }
+    const int name_count = count - first - 1;
+    char** names = arguments + first + 1;
     bool good = true;
     bool any = false;
     for (const Group& group : kGroups) {
-        if (wanted(group, count, arguments)) {
-            Trials trials;
-            group.add(trials);
-            good = run_trials(group.name, trials) && good;
+        if (wanted(group, name_count, names)) {
+            good = run_group(group, nullptr) && good;
             any = true;
         }
+    }
+    if (read_only && wanted(kReadOnly, name_count, names)) {
+        auto make_read_only = [&] {
+            if (std::system(arguments[2]) != 0) {
+                broken(std::string("failed: ") + arguments[2]);
+            }
+        };
+        good = run_group(kReadOnly, make_read_only) && good;
+        any = true;
     }
     return good && any ? 0 : 2;
 }

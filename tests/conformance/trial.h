@@ -83,23 +83,28 @@ struct Trial {
 
 class Trials {
   public:
-    void add(std::string name, Caller caller, std::function<void(Scene&)> prepare,
+    // Begins the names of those that are added from here on.
+    void prefix(const std::string& text) { prefix_ = text; }
+    void add(const std::string& name, Caller caller, std::function<void(Scene&)> prepare,
              std::function<std::string()> call) {
-        trials_.push_back({std::move(name), caller, std::move(prepare), std::move(call), false});
+        trials_.push_back({prefix_ + name, caller, std::move(prepare), std::move(call), false});
     }
-    void add_alone(std::string name, Caller caller, std::function<void(Scene&)> prepare,
+    void add_alone(const std::string& name, Caller caller, std::function<void(Scene&)> prepare,
                    std::function<std::string()> call) {
-        trials_.push_back({std::move(name), caller, std::move(prepare), std::move(call), true});
+        trials_.push_back({prefix_ + name, caller, std::move(prepare), std::move(call), true});
     }
     const std::vector<Trial>& all() const { return trials_; }
 
   private:
+    std::string prefix_;
     std::vector<Trial> trials_;
 };
 
 // Prepares and makes all trials in new directories below the working directory, and prints a line for
-// each. Returns false when two have the same name.
-bool run_trials(const std::string& group, const Trials& trials);
+// each. Returns false when two have the same name. With `between`, all are prepared before the first call is
+// made, and this is done in between.
+bool run_trials(const std::string& group, const Trials& trials,
+                const std::function<void()>& between = nullptr);
 
 // Ends the program: the preparation itself went wrong.
 [[noreturn]] void broken(const std::string& what);
