@@ -8,6 +8,14 @@ from pathlib import Path
 from findings import Finding, Measured, any_row, has_tail, size_text
 from points import LEAST_SAMPLES_FOR_P999, SCHEMES
 
+HEADER = """<!-- SPDX-License-Identifier: MIT OR GPL-2.0-only -->
+<!-- Made by bench/sdr/evaluate -->
+# The evaluation of software-defined reliability: all tables
+
+What is measured, and what the findings mean, is in [sdr-evaluation.md](sdr-evaluation.md).
+
+"""
+
 NAMES = {"sr_rto": "SR RTO", "sr_nack": "SR NACK", "ec_xor": "EC XOR", "ec_mds": "EC MDS",
          "auto": "auto"}
 
@@ -111,7 +119,7 @@ def report(rows: list[dict], findings: list[Finding]) -> str:
         list_section(measured, "ring", "Ring Allreduce of 4, 128 MiB", ["drop"]),
         list_section(measured, "ring-size", "Ring Allreduce, 128 MiB, at 1e-4", ["nodes"]),
     ]
-    return "\n".join(section for section in sections if section)
+    return HEADER + "\n".join(section for section in sections if section)
 
 
 def write_csv(rows: list[dict], path: Path) -> None:
