@@ -9,14 +9,18 @@
 // Runs as root, since callers of all kinds take part, and in a mount namespace of its own: what trials mount is
 // nobody else's, and goes away with the program, however it ends. Exit status: 0 when all trials were made, whatever
 // came of them; 2 when they could not be prepared.
+#include <mntent.h>
 #include <sched.h>
 #include <sys/mount.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string>
+#include <vector>
 
 #include "tests/conformance/groups.h"
 
@@ -62,11 +66,37 @@ bool run_group(const Group& group, const std::function<void()>& between) {
     return run_trials(group.name, trials, between);
 }
 
-void own_mounts() {
+// A mount that is in two namespaces goes away when both have let go of it, and its server ends only then: whoever
+// unmounts a FUSE file system meanwhile must not wait for the end of all trials. So those of others are let go at once.
+void let_go_of_others(const std::string& directory) {
+    FILE* mounts = ::setmntent("/proc/self/mounts", "r");
+    if (mounts == nullptr) {
+        broken(std::string("/proc/self/mounts: ") + std::strerror(errno));
+    }
+    std::vector<std::string> others;
+    while (const mntent* mount = ::getmntent(mounts)) {
+        const std::string place = mount->mnt_dir;
+        const bool leads_there = (directory + "/").compare(0, place.size() + 1, place + "/") == 0;
+        if (std::strncmp(mount->mnt_type, "fuse", 4) == 0 && !leads_there) {
+            others.push_back(place);
+        }
+    }
+    ::endmntent(mounts);
+    for (const std::string& place : others) {
+        (void)::umount2(place.c_str(), MNT_DETACH);  // it may have gone already
+    }
+}
+
+void own_mounts(const char* directory) {
+    char place[PATH_MAX];
     if (::unshare(CLONE_NEWNS) < 0 ||
         ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) < 0) {
         broken(std::string("no mount namespace of its own: ") + std::strerror(errno));
     }
+    if (::realpath(directory, place) == nullptr) {
+        broken(std::string(directory) + ": " + std::strerror(errno));
+    }
+    let_go_of_others(place);
 }
 
 int main_of(int count, char** arguments) {
@@ -79,7 +109,7 @@ int main_of(int count, char** arguments) {
     if (::geteuid() != 0) {
         broken("callers of all kinds take part: run it as root");
     }
-    own_mounts();
+    own_mounts(arguments[first]);
     if (::chdir(arguments[first]) < 0) {
         broken(std::string(arguments[first]) + ": " + std::strerror(errno));
     }
