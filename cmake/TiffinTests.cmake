@@ -5,7 +5,7 @@ include(GoogleTest)
 
 set(TIFFIN_TEST_TIMEOUT_SECONDS 120)
 if(TIFFIN_SANITIZE)
-    set(TIFFIN_TEST_TIMEOUT_SECONDS 600)
+    set(TIFFIN_TEST_TIMEOUT_SECONDS 1200)
 endif()
 
 # The targets tests_LABEL: the programs that tests of these labels run, and nothing else. Those of other labels need more.
