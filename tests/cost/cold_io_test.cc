@@ -179,6 +179,7 @@ class ColdCost : public testing::Test {
         device_.reset_counts();
         EXPECT_TRUE(volume_.sync().ok());
         const IoCounts commit = device_.counts();
+        RecordProperty(name + ": journal bytes", std::to_string(commit.bytes_written));
         EXPECT_EQ(commit.reads, 0U);
         const uint64_t frames = needs.records.empty() ? 0 : 1;
         EXPECT_EQ(commit.writes, frames);

@@ -47,13 +47,16 @@ requests_met_polling() {
     unmount_it
 }
 [[ $(requests_met_polling 0) == 0 ]] || fail "threads poll with busy_poll_us=0"
-# On a busy machine a thread may be kept from its processor whenever it would poll, but not every time. With one
+# On a busy machine a thread may be kept from its processor whenever it would poll, but not in every mount. With one
 # processor nobody polls.
-polls=no
-for ((i = 0; i < 20 && $(nproc) > 1; i++)); do
-    [[ $(requests_met_polling 1000) -eq 0 ]] || { polls=yes; break; }
-done
-[[ $(nproc) -eq 1 || $polls == yes ]] || fail "threads do not poll"
+polls() {
+    local i
+    for ((i = 0; i < 20; i++)); do
+        [[ $(requests_met_polling 1000) -le 100 ]] || return 0
+    done
+    return 1
+}
+[[ $(nproc) -eq 1 ]] || polls || fail "threads do not poll"
 
 # What the kernel has been asked for, by all that ask: 2000 s when nobody does.
 wished_latency() {
