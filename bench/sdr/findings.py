@@ -116,6 +116,7 @@ def fallbacks(measured: Measured, group: str) -> list[Finding]:
     return [
         Finding(f"XOR's limit ({chunk} KiB)", "128 MiB in XOR fall back from about 1e-3 on",
                 all(share < 0.01 for drop, share in exclusive_or.items() if drop <= 1e-4)
+                and all(share > 0 for drop, share in exclusive_or.items() if 1e-3 <= drop < 1e-2)
                 and all(share > 0.1 for drop, share in exclusive_or.items() if drop >= 1e-2),
                 ("" if min(exclusive_or) <= 1e-4 else "below 1e-3 not measured; ")
                 + f"messages with a fallback: {text(exclusive_or)}"),

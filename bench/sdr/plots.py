@@ -38,6 +38,13 @@ def draw(rows: list[dict], folder: Path) -> list[Path]:
         cells = [cell for cell in measured.cells(group) if any_row(cell)["bytes"] == 128 * MIB]
         if cells:
             save(times(pyplot, cells, axis, label, "128 MiB, drop rate 1e-5"), group)
+    for group, axis, label, title in (
+            ("ring", "drop", "drop rate", "ring Allreduce of 4, 128 MiB"),
+            ("ring-size", "nodes", "nodes", "ring Allreduce, 128 MiB, drop rate 1e-4")):
+        if cells := measured.cells(group):
+            save(times(pyplot, cells, axis, label, title), group)
+    if drops:
+        save(sent_bytes(pyplot, drops), "overhead")
     return written
 
 
@@ -59,6 +66,22 @@ def speedups(pyplot, measured: Measured, group: str):
     axes.set(xlabel="drop rate", title=f"Mean of SR RTO over EC MDS(32,8), "
                                        f"chunks of {any_row(cells[0])['packet'] >> 10} KiB")
     figure.colorbar(image)
+    return figure
+
+
+def sent_bytes(pyplot, cells: list[dict]):
+    """What each scheme sends beyond the message: parity and repetitions."""
+    cells = sorted(cells, key=lambda cell: any_row(cell)["drop"])
+    figure, axes = pyplot.subplots(figsize=(8, 5))
+    for scheme in [*SCHEMES, "auto"]:
+        rows = [cell[scheme] for cell in cells if scheme in cell]
+        axes.plot([row["drop"] for row in rows], [100 * (row["sent_share"] - 1) for row in rows],
+                  marker="." if scheme != "auto" else "", label=NAMES[scheme],
+                  linestyle="-" if scheme != "auto" else ":")
+    axes.set(xscale="log", xlabel="drop rate", ylabel="bytes sent beyond the message, in percent of it",
+             title="128 MiB")
+    axes.grid(True, alpha=0.3)
+    axes.legend()
     return figure
 
 

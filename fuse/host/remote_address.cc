@@ -93,12 +93,12 @@ std::optional<Problem> set_option(std::string_view name, std::string_view value,
             server.transport = choice;
         }
     } else if (name == "sdr_scheme") {
-        rdma_blk::SdrScheme scheme{};
-        if (!rdma_blk::parse_sdr_scheme(text.c_str(), scheme)) {
-            return Problem{"sdr_scheme=" + text + " is unknown: auto, sr, nack, xor or mds"};
-        }
         for (rdma_blk::RemoteAddress& server : address.servers) {
-            server.sdr.scheme = scheme;
+            if (!rdma_blk::parse_sdr_scheme(value, server.sdr)) {
+                return Problem{"sdr_scheme=" + text +
+                               " is unknown: auto, sr, nack, xor or mds, of the last two also with "
+                               "k (1 to 64) and m (1 to 16, at most k), such as mds:32:8"};
+            }
         }
     } else if (name == "sdr_carrier") {
         rdma_blk::SdrCarrier carrier{};

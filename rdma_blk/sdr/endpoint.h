@@ -12,6 +12,8 @@
 //     endpoint.on_control(now_ns, bytes);
 //     sleep until endpoint.next_timer_ns(), then endpoint.on_timer(now_ns)
 //
+// A carrier that measures how fast the path is says so: endpoint.on_path_rate(channel, bytes_per_s).
+//
 // Time is in nanoseconds of any clock that never goes back. The caller serialises all calls.
 #pragma once
 
@@ -101,6 +103,9 @@ class Endpoint {
     virtual ExpectedPlace expected_place() { return {}; }
     // A control message that arrived; anything but a well-formed one is counted and ignored.
     virtual void on_control(uint64_t now_ns, ByteSpan message) = 0;
+
+    // What gets through of what this end sends, as a channel of the carrier's has measured it. Channels add up.
+    virtual void on_path_rate(uint16_t /*channel*/, uint64_t /*bytes_per_s*/) {}
 
     // Fills `out` with what is to be sent next; false: nothing at the moment. A run has at most
     // `max_packets` packets, but never ends within a chunk (so that timers are of whole chunks): it may have

@@ -37,8 +37,8 @@ struct ReliabilityAttributes {
     uint32_t initial_round_trip_us = 20'000;
     // For automatic: with shorter round trips nothing is coded, as a repetition costs less than a code's processor time.
     uint32_t least_erasure_round_trip_us = 0;
-    // For automatic: the share of chunks that is lost, before anything was measured; the rate of the link, which is not
-    // measured (0: not known; 10 Gbit/s is assumed then).
+    // For automatic: the share of chunks that is lost, before anything was measured; the rate of the link. 0: what the
+    // carrier measures (UDP does), and 10 Gbit/s until then.
     double initial_loss = 0;
     uint64_t link_rate_bytes_per_s = 0;
     // Retransmission timeout in percent of a round trip; kTimeoutRoundTripsPercent is the paper's 3 round trips.
@@ -86,6 +86,7 @@ struct ReliabilityStatistics {
     uint32_t round_trip_us = 0;   // smoothed
     double loss = 0;              // measured share of chunks, smoothed
     double mean_loss_run = 1;     // measured: lost chunks that were neighbours; 1: each by itself
+    uint64_t path_rate_bytes_per_s = 0;  // measured by the carrier; 0: not known
 };
 
 class ReliableConnection : public Endpoint {

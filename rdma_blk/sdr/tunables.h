@@ -93,7 +93,7 @@ inline constexpr uint32_t kMaxParityPackets = 256;     // m * packets of a chunk
 inline constexpr uint64_t kMinErasureBytes = 131072;   // smaller messages are repeated, never coded
 inline constexpr uint32_t kDefaultParityGroups = 256;  // that a receiver keeps at the same time
 inline constexpr uint64_t kMaxParityMemoryBytes = uint64_t{64} << 20;
-// What the choice of a scheme assumes of a link whose rate nobody knows: 10 Gbit/s.
+// What the choice of a scheme assumes of a link as long as nobody knows its rate: 10 Gbit/s.
 inline constexpr uint64_t kAssumedRateBytesPerS = 1'250'000'000;
 inline constexpr uint32_t kDefaultDataChunks = 32;
 inline constexpr uint32_t kDefaultParityChunks = 8;
@@ -120,6 +120,8 @@ inline constexpr uint64_t kEarlyRounds = 64;
 // The smallest round trip is looked for again when it has not been seen for that long, and so many round trips.
 inline constexpr uint64_t kRoundTripMemoryNs = 10'000'000'000;
 inline constexpr uint64_t kRoundTripMemoryRounds = 100;
+// The rate of a path is forgotten by this share with each round trip that filled it.
+inline constexpr uint64_t kRateMemoryRounds = 16;
 inline constexpr uint64_t kMinFeedbackTimeoutNs = 20'000'000;
 inline constexpr uint64_t kInitialFeedbackTimeoutNs =
     1'000'000'000;  // before anything was measured

@@ -62,7 +62,7 @@ Result<std::shared_ptr<DatagramPath>> DatagramPath::create(
     options.local = local;
     options.local.sin6_port = htons(limits.port);
     options.shares_port = true;
-    options.set_scheme(static_cast<wire::SdrScheme>(offer.scheme));
+    options.set_repair(offer.repair);
     sockaddr_in6 address = peer;
     address.sin6_port = htons(offer.port);
     options.packet_bytes = std::min(TRY(datagram_packet_bytes(address)), offer.packet_bytes);
@@ -87,7 +87,7 @@ Result<std::shared_ptr<DatagramPath>> DatagramPath::create_uc(
         return device.error();
     }
     MessagePathOptions options = path->message_options(keys);
-    options.set_scheme(static_cast<wire::SdrScheme>(offer.scheme));
+    options.set_repair(offer.repair);
     options.message_count = std::min(kUcPathMessages, offer.message_count);
     options.packet_bytes = std::min((*device)->capabilities().mtu_bytes, offer.packet_bytes);
     auto made = MessagePath::create_uc(options, device.release_value());

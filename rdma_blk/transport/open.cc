@@ -3,6 +3,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <charconv>
 #include <cstring>
 
 #include "fs/vfs/host.h"
@@ -19,6 +21,28 @@ namespace {
 using Opened = Result<std::unique_ptr<RemoteMemory>>;
 
 constexpr const char* kAskedFor = "asked for";
+
+// "K:M", k and m of an erasure code.
+bool parse_code(std::string_view text, SdrOptions& options) {
+    const bool is_code =
+        options.scheme == SdrScheme::erasure_xor || options.scheme == SdrScheme::erasure_mds;
+    const char* const end = text.data() + text.size();
+    unsigned data_chunks = 0;
+    unsigned parity_chunks = 0;
+    const auto data = std::from_chars(text.data(), end, data_chunks);
+    if (!is_code || data.ec != std::errc() || data.ptr == end || *data.ptr != ':') {
+        return false;
+    }
+    const auto parity = std::from_chars(data.ptr + 1, end, parity_chunks);
+    if (parity.ec != std::errc() || parity.ptr != end || data_chunks > wire::kMaxSdrDataChunks ||
+        parity_chunks == 0 ||
+        parity_chunks > std::min<unsigned>(data_chunks, wire::kMaxSdrParityChunks)) {
+        return false;
+    }
+    options.data_chunks = static_cast<uint8_t>(data_chunks);
+    options.parity_chunks = static_cast<uint8_t>(parity_chunks);
+    return true;
+}
 
 std::string socket_path_of(const RemoteAddress& address, const OpenOptions& options) {
     return address.runtime_directory + "/" + wire::kVolumeSocketPrefix + options.volume_name +
@@ -154,9 +178,15 @@ bool parse_transport_choice(const char* text, TransportChoice& choice) {
     return true;
 }
 
-bool parse_sdr_scheme(const char* text, SdrScheme& scheme) {
+wire::SdrRepair SdrOptions::repair() const {
+    const bool is_code = scheme == SdrScheme::erasure_xor || scheme == SdrScheme::erasure_mds;
+    return {static_cast<uint8_t>(scheme), is_code ? data_chunks : uint8_t{0},
+            is_code ? parity_chunks : uint8_t{0}};
+}
+
+bool parse_sdr_scheme(std::string_view text, SdrOptions& options) {
     struct Named {
-        const char* name;
+        std::string_view name;
         SdrScheme scheme;
     };
     constexpr Named kSchemes[] = {{"auto", SdrScheme::automatic},
@@ -164,10 +194,11 @@ bool parse_sdr_scheme(const char* text, SdrScheme& scheme) {
                                   {"nack", SdrScheme::selective_repeat_nack},
                                   {"xor", SdrScheme::erasure_xor},
                                   {"mds", SdrScheme::erasure_mds}};
+    const size_t name_end = std::min(text.find(':'), text.size());
     for (const Named& named : kSchemes) {
-        if (std::strcmp(text, named.name) == 0) {
-            scheme = named.scheme;
-            return true;
+        if (text.substr(0, name_end) == named.name) {
+            options.scheme = named.scheme;
+            return name_end == text.size() || parse_code(text.substr(name_end + 1), options);
         }
     }
     return false;

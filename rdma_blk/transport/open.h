@@ -29,6 +29,9 @@ enum class SdrCarrier : uint8_t {
 
 struct SdrOptions {
     SdrScheme scheme = SdrScheme::automatic;
+    // Of the erasure codes: each data_chunks chunks are followed by parity_chunks of parity. 1 to 64; 1 to 16 and not more.
+    uint8_t data_chunks = 32;
+    uint8_t parity_chunks = 8;
     SdrCarrier carrier = SdrCarrier::udp;
     // Answers that may be on their way here at once: each has memory for the largest.
     uint16_t landing_slots = 16;
@@ -37,6 +40,9 @@ struct SdrOptions {
     // For trials: who passes on the datagrams of this session, on this host (rdma_blk/sdr/udp/udp_detour.h). Outlives the
     // session, and serves no other. nullptr: nobody. Not with queue pairs.
     sdr::UdpDetour* detour = nullptr;
+
+    // What the server is told of it.
+    wire::SdrRepair repair() const;
 };
 
 // One memory server. The volume is named by OpenOptions.
@@ -51,8 +57,8 @@ struct RemoteAddress {
 
 // "auto", "tcp", "shm", "rc", "sdr". False: none of them.
 bool parse_transport_choice(const char* text, TransportChoice& choice);
-// "auto", "sr", "nack", "xor", "mds". False: none of them.
-bool parse_sdr_scheme(const char* text, SdrScheme& scheme);
+// "auto", "sr", "nack", "xor", "mds", and of the last two with k and m, such as "mds:32:8". False: none of them.
+bool parse_sdr_scheme(std::string_view text, SdrOptions& options);
 // "udp", "uc". False: none of them.
 bool parse_sdr_carrier(const char* text, SdrCarrier& carrier);
 

@@ -306,6 +306,16 @@ enum class SdrScheme : uint8_t {
     erasure_mds = 4,
 };
 
+inline constexpr uint8_t kMaxSdrDataChunks = 64;
+inline constexpr uint8_t kMaxSdrParityChunks = 16;
+
+struct SdrRepair {
+    uint8_t scheme;         // SdrScheme
+    uint8_t data_chunks;    // k of the erasure codes, 1 to kMaxSdrDataChunks; of all others 0
+    uint8_t parity_chunks;  // m, 1 to kMaxSdrParityChunks and at most k; of all others 0
+};
+static_assert(sizeof(SdrRepair) == 3);
+
 // One end of a reliable SDR connection over UDP (docs/sdr.md). In path_join the client's, and in path_joined the
 // server's, whose numbers may be smaller than those asked for, and hold for both then. Addresses are those of the
 // connection that the messages travel on; keys come from its handshake (k_5, k_6).
@@ -317,10 +327,10 @@ struct DatagramPathEnd {
     uint32_t message_bytes;  // of the largest message, tag included; at least kDatagramMessageBytes
     uint32_t receive_buffer_bytes;  // of this end's socket
     uint16_t landing_slots;  // messages that may be on their way to this end, 1 to message_count
-    uint8_t scheme;          // SdrScheme; the client's: of what the server sends, too
-    uint8_t reserved;
+    SdrRepair repair;        // the client's: of what the server sends, too
+    uint8_t reserved[3];
 };
-static_assert(sizeof(DatagramPathEnd) == 24);
+static_assert(sizeof(DatagramPathEnd) == 28);
 static_assert(sizeof(DatagramPathEnd) <= kMaxPathParametersBytes);
 
 // ---- Parameters of a path of transport uc, on a connection that has a session -------------------------
@@ -343,8 +353,8 @@ struct UcPathEnd {
     uint32_t receive_depth;  // packets that may have come to this end and not been looked at
     uint16_t message_count;  // in flight in each direction: a power of two
     uint16_t landing_slots;  // messages that may be on their way to this end, 1 to message_count
-    uint8_t scheme;          // as in DatagramPathEnd
-    uint8_t reserved[3];
+    SdrRepair repair;        // as in DatagramPathEnd
+    uint8_t reserved;
     uint64_t arenas[2];  // addresses of this end's, of even and odd generations
     QueuePairAddress data;
     QueuePairAddress control;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 #include "rdma_blk/wire/parse.h"
 
+#include <algorithm>
+
 #include "fs/vfs/host.h"
 #include "rdma_blk/wire/message_sizes.h"
 
@@ -345,8 +347,14 @@ Result<FlushRange> parse_flush_range(ByteSpan payload, size_t index) {
 
 namespace {
 
-bool is_sdr_scheme(uint8_t scheme) {
-    return scheme <= static_cast<uint8_t>(SdrScheme::erasure_mds);
+bool is_repair(const SdrRepair& repair) {
+    const auto scheme = static_cast<SdrScheme>(repair.scheme);
+    if (scheme != SdrScheme::erasure_xor && scheme != SdrScheme::erasure_mds) {
+        return repair.scheme <= static_cast<uint8_t>(SdrScheme::erasure_mds) &&
+               repair.data_chunks == 0 && repair.parity_chunks == 0;
+    }
+    return repair.data_chunks <= kMaxSdrDataChunks && repair.parity_chunks >= 1 &&
+           repair.parity_chunks <= std::min(repair.data_chunks, kMaxSdrParityChunks);
 }
 
 bool is_queue_pair(const QueuePairAddress& address) {
@@ -394,13 +402,12 @@ Result<DatagramPathEnd> parse_datagram_path_end(ByteSpan payload) {
         return Error::eproto;
     }
     std::memcpy(&end, payload.data(), sizeof(end));
-    const bool is_good = end.port != 0 && is_power_of_two(end.message_count) &&
-                         end.message_count <= kMaxDatagramMessages &&
-                         end.packet_bytes >= kMinDatagramPayloadBytes &&
-                         end.packet_bytes <= kMaxDatagramPayloadBytes &&
-                         end.message_bytes >= kDatagramMessageBytes &&
-                         end.receive_buffer_bytes != 0 && end.landing_slots != 0 &&
-                         end.landing_slots <= end.message_count && is_sdr_scheme(end.scheme);
+    const bool is_good =
+        end.port != 0 && is_power_of_two(end.message_count) &&
+        end.message_count <= kMaxDatagramMessages && end.packet_bytes >= kMinDatagramPayloadBytes &&
+        end.packet_bytes <= kMaxDatagramPayloadBytes &&
+        end.message_bytes >= kDatagramMessageBytes && end.receive_buffer_bytes != 0 &&
+        end.landing_slots != 0 && end.landing_slots <= end.message_count && is_repair(end.repair);
     return is_good ? Result<DatagramPathEnd>(end) : Error::eproto;
 }
 
@@ -417,8 +424,8 @@ Result<UcPathEnd> parse_uc_path_end(ByteSpan payload) {
          end.message_bytes == kSealedPathMessageBytes) &&
         end.receive_depth >= kMinUcPathReceives && end.receive_depth <= kMaxUcPathReceives &&
         is_power_of_two(end.message_count) && end.message_count <= kMaxUcPathMessages &&
-        end.landing_slots != 0 && end.landing_slots <= end.message_count &&
-        is_sdr_scheme(end.scheme) && is_queue_pair(end.data) && is_queue_pair(end.control);
+        end.landing_slots != 0 && end.landing_slots <= end.message_count && is_repair(end.repair) &&
+        is_queue_pair(end.data) && is_queue_pair(end.control);
     return is_good ? Result<UcPathEnd>(end) : Error::eproto;
 }
 

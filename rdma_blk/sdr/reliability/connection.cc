@@ -136,6 +136,15 @@ void Connection::expect(uint64_t now_ns) {
     }
 }
 
+void Connection::on_path_rate(uint16_t channel, uint64_t bytes_per_s) {
+    if (channel >= kMaxChannels) {
+        return;
+    }
+    statistics_.path_rate_bytes_per_s -= channel_rates_bytes_per_s_[channel];
+    statistics_.path_rate_bytes_per_s += bytes_per_s;
+    channel_rates_bytes_per_s_[channel] = bytes_per_s;
+}
+
 SchemeChoice Connection::scheme_now(uint64_t message_bytes) {
     SchemeChoice scheme = attributes_.scheme;
     if (attributes_.automatic &&
@@ -147,7 +156,9 @@ SchemeChoice Connection::scheme_now(uint64_t message_bytes) {
         path.round_trip_us = round_trip_.smoothed_us();
         path.chunk_loss = loss_.loss();
         path.mean_loss_run = runs_.mean_chunks(path.chunk_loss);
-        path.rate_bytes_per_s = attributes_.link_rate_bytes_per_s;
+        path.rate_bytes_per_s = attributes_.link_rate_bytes_per_s != 0
+                                    ? attributes_.link_rate_bytes_per_s
+                                    : statistics_.path_rate_bytes_per_s;
         // The peer is taken to be made with the same attributes.
         path.parity_buffer_chunks =
             attributes_.parity_groups > 0 ? attributes_.parity_buffer_chunks : 0;

@@ -56,6 +56,7 @@ class Connection final : public ReliableConnection {
         return failed_ ? ExpectedPlace() : queue_pair_->expected_place();
     }
     void on_control(uint64_t now_ns, ByteSpan message) override;
+    void on_path_rate(uint16_t channel, uint64_t bytes_per_s) override;
     bool next_transmit(uint64_t now_ns, uint32_t max_packets, Transmit& out) override;
     bool may_transmit(uint64_t now_ns) const override;
     uint64_t next_timer_ns() const override;
@@ -161,6 +162,7 @@ class Connection final : public ReliableConnection {
     const QueuePairAttributes& queue_attributes_;
     ReliabilityAttributes attributes_;
     ReliabilityStatistics statistics_;
+    uint64_t channel_rates_bytes_per_s_[kMaxChannels] = {};
     uint64_t slot_mask_;
     bool failed_ = false;
     bool must_tell_failure_ = false;

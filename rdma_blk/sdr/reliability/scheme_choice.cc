@@ -25,7 +25,8 @@ bool is_close(double value, double reference) {
 SchemeChoice SchemeChooser::choose(const PathMeasurement& path, uint64_t message_bytes) {
     const bool is_known =
         message_bytes_ != 0 && path.chunk_bytes == path_.chunk_bytes &&
-        path.rate_bytes_per_s == path_.rate_bytes_per_s &&
+        is_close(static_cast<double>(path.rate_bytes_per_s),
+                 static_cast<double>(path_.rate_bytes_per_s)) &&
         is_close(path.chunk_loss, path_.chunk_loss) &&
         is_close(path.mean_loss_run, path_.mean_loss_run) &&
         is_close(path.round_trip_us, path_.round_trip_us) &&

@@ -14,7 +14,7 @@ struct PathMeasurement {
     uint32_t round_trip_us = 0;
     double chunk_loss = 0;          // share of chunks, 0 to 1
     double mean_loss_run = 1;       // how many neighbouring chunks are lost at once, in the mean
-    uint64_t rate_bytes_per_s = 0;  // 0: not known; 10 Gbit/s is assumed then
+    uint64_t rate_bytes_per_s = 0;  // 0: not known yet; 10 Gbit/s is assumed then
     // The most parity that the receiver keeps of a group: with more of it a code would only fall back.
     uint32_t parity_buffer_chunks = kDefaultParityChunks;
 };
@@ -22,7 +22,7 @@ struct PathMeasurement {
 // Pure. Computes the model for each candidate, which can take as long as sending some hundred packets.
 SchemeChoice choose_scheme(const PathMeasurement& path, uint64_t message_bytes);
 
-// The same for one connection: chooses anew only when size, loss, bursts or round trip have changed by more than a tenth.
+// The same for one connection: chooses anew only when size, loss, bursts, rate or round trip have changed by more than a tenth.
 class SchemeChooser {
   public:
     SchemeChoice choose(const PathMeasurement& path, uint64_t message_bytes);

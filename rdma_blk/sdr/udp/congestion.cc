@@ -88,6 +88,7 @@ void Congestion::end_round(uint64_t now_ns, uint64_t received) {
     round.target_ns = std::max(kMinQueueTargetNs, smallest_ns_ / 4);
     round.was_used = round_peak_bytes_ >= window_bytes_ / 2;
     has_lost_ = has_lost_ || round.lost > 0;
+    measure_rate(now_ns, came, round.was_used);
     if (probe_rounds_ > 0) {
         if (--probe_rounds_ == 0) {
             end_probe(now_ns);
@@ -107,10 +108,20 @@ void Congestion::end_round(uint64_t now_ns, uint64_t received) {
     }
     window_bytes_ = std::clamp(window_bytes_, kMinWindowPackets * packet_bytes_, most_bytes_);
     rounds_++;
-    begin_round(received);
+    begin_round(now_ns, received);
 }
 
-void Congestion::begin_round(uint64_t received) {
+// A window that is still doubling, and one that is closed for a probe, say nothing of the path.
+void Congestion::measure_rate(uint64_t now_ns, uint64_t came, bool was_used) {
+    const bool is_limited_by_path = !starting_ || window_bytes_ == most_bytes_;
+    if (probe_rounds_ == 0 && round_began_ns_ != 0) {
+        rate_.on_round(came * packet_bytes_, now_ns - round_began_ns_,
+                       was_used && is_limited_by_path);
+    }
+}
+
+void Congestion::begin_round(uint64_t now_ns, uint64_t received) {
+    round_began_ns_ = now_ns;
     round_first_ = settled_;
     round_received_ = received;
     round_end_ = next_number_;

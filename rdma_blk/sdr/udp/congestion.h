@@ -23,6 +23,7 @@
 #include <cstdint>
 
 #include "rdma_blk/sdr/udp/cubic_window.h"
+#include "rdma_blk/sdr/udp/delivery_rate.h"
 
 namespace tiffin::rdma_blk::sdr {
 
@@ -42,6 +43,8 @@ class Congestion {
 
     uint64_t window_bytes() const { return window_bytes_; }
     uint64_t round_trip_ns() const { return smoothed_ns_; }
+    // What this flow gets through, once the window has been as large as the path takes; 0: not known.
+    uint64_t rate_bytes_per_s() const { return rate_.bytes_per_s(); }
     // How often nothing was heard for a timeout since something was.
     uint32_t timeouts_in_a_row() const { return timeouts_; }
     // Whether somebody who goes by loss shares the path, as far as can be seen.
@@ -59,7 +62,8 @@ class Congestion {
     };
 
     void end_round(uint64_t now_ns, uint64_t received);
-    void begin_round(uint64_t received);
+    void begin_round(uint64_t now_ns, uint64_t received);
+    void measure_rate(uint64_t now_ns, uint64_t came, bool was_used);
     void follow_delay(const Round& round);
     void follow_loss(uint64_t now_ns, const Round& round);
     void look_for_competitor(uint64_t now_ns, const Round& round);
@@ -82,12 +86,14 @@ class Congestion {
     uint64_t smoothed_ns_ = 0;
     // A round begins when the packet that was next at its start has come.
     uint64_t round_end_ = 0;
+    uint64_t round_began_ns_ = 0;
     uint64_t round_first_ = 0;
     uint64_t round_received_ = 0;
     uint64_t round_smallest_ns_ = ~uint64_t{0};
     uint64_t round_peak_bytes_ = 0;  // the most that was on the way
     uint64_t rounds_ = 0;
     bool has_lost_ = false;
+    DeliveryRate rate_;
 
     // Against a competitor.
     bool is_competing_ = false;

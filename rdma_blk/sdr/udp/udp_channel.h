@@ -106,6 +106,7 @@ class UdpChannel final : public PacketChannel {
     bool send_at_once(msghdr& message, uint32_t datagrams, uint32_t segment_bytes);
     bool drops();
     uint32_t packets_allowed(uint64_t now_ns);
+    void tell_rate(Endpoint& endpoint);
 
     UdpOptions options_;
     uint16_t index_;
@@ -120,6 +121,7 @@ class UdpChannel final : public PacketChannel {
     std::unique_ptr<DatagramSealer> sealer_;
     std::unique_ptr<DatagramSealer> feedback_sealer_;
     std::unique_ptr<Congestion> congestion_;
+    uint64_t told_rate_bytes_per_s_ = 0;
     std::unique_ptr<PathProbe> path_probe_;  // of the first channel only: all take one path
     std::unique_ptr<unsigned char[]> buffers_;
     std::unique_ptr<ReceiveCall> receive_call_;

@@ -40,7 +40,15 @@ bool UdpChannel::transmit(uint64_t now_ns, Endpoint& endpoint) {
     return has_more;
 }
 
+void UdpChannel::tell_rate(Endpoint& endpoint) {
+    if (congestion_->rate_bytes_per_s() != told_rate_bytes_per_s_) {
+        told_rate_bytes_per_s_ = congestion_->rate_bytes_per_s();
+        endpoint.on_path_rate(index_, told_rate_bytes_per_s_);
+    }
+}
+
 bool UdpChannel::transmit_data(uint64_t now_ns, Endpoint& endpoint) {
+    tell_rate(endpoint);
     is_full_ = false;
     for (uint32_t sent = 0; sent < kReceiveBatch && !is_full_; sent++) {
         const uint32_t packets = packets_allowed(now_ns);

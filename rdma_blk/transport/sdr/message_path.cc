@@ -27,26 +27,26 @@ constexpr uint32_t kInitialRoundTripUs = 1000;
 // An answer acknowledges its request, and the next request that answer.
 constexpr uint32_t kHoldUs = 1000;
 
-sdr::SchemeChoice scheme_of(wire::SdrScheme scheme) {
+sdr::SchemeKind kind_of(wire::SdrScheme scheme) {
     switch (scheme) {
         case wire::SdrScheme::selective_repeat:
-            return {sdr::SchemeKind::selective_repeat, 0, 0};
+            return sdr::SchemeKind::selective_repeat;
         case wire::SdrScheme::erasure_xor:
-            return {sdr::SchemeKind::erasure_xor, sdr::kDefaultDataChunks,
-                    sdr::kDefaultParityChunks};
+            return sdr::SchemeKind::erasure_xor;
         case wire::SdrScheme::erasure_mds:
-            return {sdr::SchemeKind::erasure_mds, sdr::kDefaultDataChunks,
-                    sdr::kDefaultParityChunks};
+            return sdr::SchemeKind::erasure_mds;
         case wire::SdrScheme::automatic:
         case wire::SdrScheme::selective_repeat_nack:
             break;
     }
-    return {sdr::SchemeKind::selective_repeat_nack, 0, 0};
+    return sdr::SchemeKind::selective_repeat_nack;
 }
 
 static_assert(wire::kMinDatagramPayloadBytes == sdr::kMinPacketBytes);
 static_assert(wire::kMaxDatagramPayloadBytes == sdr::kMaxUdpPacketBytes);
 static_assert(wire::kMaxDatagramMessages == sdr::kMaxMessages);
+static_assert(wire::kMaxSdrDataChunks == sdr::kMaxDataChunks);
+static_assert(wire::kMaxSdrParityChunks == sdr::kMaxParityChunks);
 
 }  // namespace
 
@@ -54,9 +54,10 @@ Result<uint32_t> datagram_packet_bytes(const sockaddr_in6& peer) {
     return std::min(TRY(sdr::udp_path_packet_bytes(peer)), kMostPacketBytes);
 }
 
-void MessagePathOptions::set_scheme(wire::SdrScheme wanted) {
-    automatic_scheme = wanted == wire::SdrScheme::automatic;
-    scheme = scheme_of(wanted);
+void MessagePathOptions::set_repair(const wire::SdrRepair& wanted) {
+    const auto kind = static_cast<wire::SdrScheme>(wanted.scheme);
+    automatic_scheme = kind == wire::SdrScheme::automatic;
+    scheme = {kind_of(kind), wanted.data_chunks, wanted.parity_chunks};
 }
 
 Result<std::unique_ptr<MessagePath>> MessagePath::create(const MessagePathOptions& options) {
@@ -150,6 +151,9 @@ Result<void> MessagePath::start_messages() {
     if (!options_.automatic_scheme) {
         reliability.scheme = options_.scheme;
     }
+    // The peer sends by the same scheme.
+    reliability.parity_buffer_chunks =
+        std::max<uint32_t>(sdr::kDefaultParityChunks, options_.scheme.parity_chunks);
     reliability.initial_round_trip_us = kInitialRoundTripUs;
     reliability.least_erasure_round_trip_us = kLeastErasureRoundTripUs;
     reliability.hold_us = kHoldUs;

@@ -62,7 +62,8 @@ struct MessagePathOptions {
     uint64_t give_up_ns = 10'000'000'000;
     uint32_t drop_ppm = 0;  // for trials: this share of what is sent is lost, in parts of a million
 
-    void set_scheme(wire::SdrScheme wanted);
+    // Of a path's end, as parsed (wire/parse.h).
+    void set_repair(const wire::SdrRepair& wanted);
     // All of the above that a handshake has agreed on.
     void set_keys(const TrafficKeys& keys, bool is_client);
 };

@@ -11,9 +11,14 @@
 namespace tiffin::rdma_blk {
 namespace {
 
-// Both ends take it for where packets land (docs/remote-format.md).
-constexpr sdr::SchemeChoice kLandingCode{sdr::SchemeKind::erasure_mds, 32, 8};
-static_assert(sdr::kDefaultDataChunks == 32 && sdr::kDefaultParityChunks == 8);
+// Both ends take it for where packets land (docs/remote-format.md): room for the parity of the code that both use, or of
+// the largest one that the choice by measurement may take.
+sdr::SchemeChoice landing_code(const MessagePathOptions& options) {
+    const bool is_given = !options.automatic_scheme && options.scheme.is_erasure();
+    return is_given ? options.scheme
+                    : sdr::SchemeChoice{sdr::SchemeKind::erasure_mds, sdr::kDefaultDataChunks,
+                                        sdr::kDefaultParityChunks};
+}
 static_assert(wire::kMinUcPathReceives == kMinUcReceiveDepth);
 static_assert(wire::kMaxUcPathReceives == kMaxUcReceiveDepth);
 static_assert(wire::kMaxUcPathMessages <= sdr::kMaxUcMessages);
@@ -36,7 +41,7 @@ Result<std::unique_ptr<MessagePath>> MessagePath::create_uc(const MessagePathOpt
     path->device_ = std::move(device);
     UcOptions uc;
     uc.queue_pair = path->queue_pair_attributes();
-    uc.code = kLandingCode;
+    uc.code = landing_code(options);
     uc.drop_ppm = options.drop_ppm;
     std::memcpy(uc.send_key, options.send_key, sizeof(uc.send_key));
     std::memcpy(uc.receive_key, options.receive_key, sizeof(uc.receive_key));
@@ -74,7 +79,7 @@ Result<void> MessagePath::start_uc(const wire::UcPathEnd& agreed) {
     UcInfo peer;
     peer.connection_id = agreed.connection_id;
     peer.receive_depth = agreed.receive_depth;
-    peer.layout = TRY(sdr::landing_layout(queue_pair_attributes(), kLandingCode));
+    peer.layout = TRY(sdr::landing_layout(queue_pair_attributes(), landing_code(options_)));
     std::memcpy(peer.arenas, agreed.arenas, sizeof(peer.arenas));
     peer.data = agreed.data;
     peer.control = agreed.control;

@@ -29,7 +29,7 @@ sdr::UdpInfo info_of(const sockaddr_in6& address) {
 
 MessagePathOptions SdrPath::message_options(const TrafficKeys& keys) const {
     MessagePathOptions options;
-    options.set_scheme(options_.scheme);
+    options.set_repair(options_.repair());
     options.drop_ppm = options_.drop_ppm;
     options.landing_slots = options_.landing_slots;
     options.set_keys(keys, true);
@@ -54,7 +54,7 @@ Result<size_t> SdrPath::offer_sockets(const sockaddr_in6& local, const sockaddr_
     }
     messages_ = TRY(MessagePath::create(options));
     wire::DatagramPathEnd end = messages_->end();
-    end.scheme = static_cast<uint8_t>(options_.scheme);
+    end.repair = options_.repair();
     if (options_.detour != nullptr) {
         sockaddr_in6 address = local;
         address.sin6_port = htons(end.port);
@@ -87,7 +87,7 @@ Result<size_t> SdrPath::offer_queue_pairs(const sockaddr_in6& local, MessagePath
     }
     messages_ = made.release_value();
     wire::UcPathEnd end = messages_->uc_end();
-    end.scheme = static_cast<uint8_t>(options_.scheme);
+    end.repair = options_.repair();
     TIFFIN_ASSERT(parameters.size() >= sizeof(end));
     std::memcpy(parameters.data(), &end, sizeof(end));
     return sizeof(end);

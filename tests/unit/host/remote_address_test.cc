@@ -46,6 +46,28 @@ TEST(RemoteAddress, SaysWhatCarriesSdr) {
     EXPECT_EQ(address->servers[1].sdr.carrier, rdma_blk::SdrCarrier::uc);
 }
 
+TEST(RemoteAddress, SaysHowSdrRepairs) {
+    auto plain = parse_remote_address("//a/v?sdr_scheme=xor");
+    ASSERT_TRUE(plain.ok());
+    EXPECT_EQ(plain->servers[0].sdr.scheme, rdma_blk::SdrScheme::erasure_xor);
+    EXPECT_EQ(plain->servers[0].sdr.data_chunks, 32);
+    EXPECT_EQ(plain->servers[0].sdr.parity_chunks, 8);
+    auto code = parse_remote_address("//a,b/v?sdr_scheme=mds:64:16");
+    ASSERT_TRUE(code.ok());
+    for (const rdma_blk::RemoteAddress& server : code->servers) {
+        EXPECT_EQ(server.sdr.scheme, rdma_blk::SdrScheme::erasure_mds);
+        EXPECT_EQ(server.sdr.data_chunks, 64);
+        EXPECT_EQ(server.sdr.parity_chunks, 16);
+    }
+    for (const char* bad : {"rs", "mds:", "mds:8", "mds:8:", "mds:8:x", "mds:8:2:", "mds:65:8",
+                            "mds:8:9", "mds:64:17", "mds:0:0", "mds:8:0", "mds:-8:2", "mds: 8:2",
+                            "mds:99999999999:8", "nack:32:8", "auto:"}) {
+        const auto address = parse_remote_address(std::string("//a/v?sdr_scheme=") + bad);
+        ASSERT_FALSE(address.ok()) << bad;
+        EXPECT_NE(address.problem().text.find("such as mds:32:8"), std::string::npos) << bad;
+    }
+}
+
 TEST(RemoteAddress, UnderstandsEverything) {
     auto address = parse_remote_address(
         "//a:1,10.0.0.2,[fe80::1]:65535,[::1]/v?transport=tcp&runtime_directory=/"

@@ -123,6 +123,27 @@ TEST_F(ConnectionTest, LossIsMeasuredThroughAWindow) {
     EXPECT_LT(statistics.loss, 0.08);
 }
 
+// What the channels have measured adds up, and counts where nothing was told.
+TEST_F(ConnectionTest, TheRateOfThePathIsThatOfItsChannels) {
+    constexpr uint64_t kBytes = 128 << 20;
+    attributes_.automatic = true;
+    attributes_.initial_loss = 1e-3;
+    attributes_.initial_round_trip_us = 25'000;
+    attributes_.link_rate_bytes_per_s = 0;
+    queue_attributes_.packet_bytes = 4096;
+    queue_attributes_.packets_per_chunk_log2 = 4;
+    queue_attributes_.max_message_bytes = kBytes;
+    make();
+    left_->on_path_rate(0, 5'000'000);
+    left_->on_path_rate(3, 5'000'000);
+    left_->on_path_rate(kMaxChannels, 5'000'000'000);  // there is no such channel
+    EXPECT_EQ(left_->reliability_statistics().path_rate_bytes_per_s, 10'000'000U);
+    EXPECT_FALSE(left_->scheme_now(kBytes).is_erasure());
+    left_->on_path_rate(0, 50'000'000'000);
+    EXPECT_EQ(left_->reliability_statistics().path_rate_bytes_per_s, 50'005'000'000U);
+    EXPECT_TRUE(left_->scheme_now(kBytes).is_erasure());
+}
+
 // Parity of XOR covers each eighth chunk of a group: of two neighbours of one class none can be restored.
 TEST_F(ConnectionTest, WhatACodeCannotRestoreIsCountedAndRepeated) {
     queue_attributes_.packets_per_chunk_log2 = 0;

@@ -108,6 +108,16 @@ TEST(SchemeChoiceInBursts, AChangeOfBurstsIsNoticed) {
     EXPECT_FALSE(chooser.choose(long_path(1e-3, 32), kBytes).is_erasure());
 }
 
+// On a slow link parity takes longer than a repetition.
+TEST(SchemeChoice, TheRateOfThePathCounts) {
+    SchemeChooser chooser;
+    PathMeasurement path = long_path(1e-3, 1);
+    constexpr uint64_t kBytes = 128 << 20;
+    EXPECT_TRUE(chooser.choose(path, kBytes).is_erasure());
+    path.rate_bytes_per_s = 12'500'000;
+    EXPECT_EQ(chooser.choose(path, kBytes).kind, SchemeKind::selective_repeat_nack);
+}
+
 TEST(RunMeter, IsTheMeanOfWhatItIsTold) {
     RunMeter meter;
     EXPECT_DOUBLE_EQ(meter.mean_chunks(0), 1);

@@ -45,6 +45,30 @@ TEST(Bottleneck, LossByChanceCostsLittle) {
     }
 }
 
+// What `auto` reckons with.
+TEST(Bottleneck, MeasuresItsRate) {
+    for (const double loss : {0.0, 0.02}) {
+        for (const double bits_per_second : {2e7, 1e8}) {
+            BottleneckOptions options;
+            options.bits_per_second = bits_per_second;
+            options.loss = loss;
+            options.cubic_from_ns = 30 * kSecondNs;
+            Bottleneck bottleneck(options);
+            bottleneck.run_until(10'000'000);
+            EXPECT_EQ(bottleneck.congestion().rate_bytes_per_s(), 0U);  // not even a round trip
+            bottleneck.run_until(20 * kSecondNs);
+            const auto alone = static_cast<double>(bottleneck.congestion().rate_bytes_per_s());
+            EXPECT_NEAR(alone * 8, bits_per_second, bits_per_second * 0.1) << loss;
+            bottleneck.run_until(40 * kSecondNs);
+            const Bottleneck::Packets packets = bottleneck.run_until(60 * kSecondNs);
+            const auto shared = static_cast<double>(bottleneck.congestion().rate_bytes_per_s());
+            EXPECT_LT(shared, alone);
+            // The most in a round, beside the mean.
+            EXPECT_GT(shared * 8, bits_per_second * packets.carrier_share() * 0.9);
+        }
+    }
+}
+
 // When the other has gone, the queue is short again, and the link is full.
 TEST(Bottleneck, GoesByDelayAgainWhenItIsAlone) {
     BottleneckOptions options;

@@ -155,12 +155,18 @@ TEST_F(UcMessageTest, WhatIsLostOrLateIsRepaired) {
     EXPECT_GT(client_->statistics().chunks_repeated + server_->statistics().chunks_repeated, 0U);
 }
 
-TEST_F(UcMessageTest, AnErasureCodesParityHasItsPlace) {
+class UcCodeTest : public UcMessageTest, public ::testing::WithParamInterface<wire::SdrRepair> {};
+
+// The default, and one whose parity takes more room than that of any other code.
+INSTANTIATE_TEST_SUITE_P(Codes, UcCodeTest,
+                         ::testing::Values(wire::SdrRepair{4, 32, 8}, wire::SdrRepair{4, 16, 16},
+                                           wire::SdrRepair{3, 10, 5}));
+
+TEST_P(UcCodeTest, AnErasureCodesParityHasItsPlace) {
     MessagePathOptions client = options(1, 2);
     MessagePathOptions server = options(2, 1);
-    client.automatic_scheme = server.automatic_scheme = false;
-    client.scheme = server.scheme = {sdr::SchemeKind::erasure_mds, sdr::kDefaultDataChunks,
-                                     sdr::kDefaultParityChunks};
+    client.set_repair(GetParam());
+    server.set_repair(GetParam());
     client.drop_ppm = server.drop_ppm = 20'000;
     ASSERT_NO_FATAL_FAILURE(start(client, server));
     exchange(21);

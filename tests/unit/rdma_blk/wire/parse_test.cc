@@ -47,6 +47,12 @@ TEST(Parse, OnlyTheWindowOnTheWordsMayBeMissing) {
     }
 }
 
+constexpr SdrRepair kGoodRepairs[] = {{0, 0, 0}, {1, 0, 0}, {2, 0, 0},   {3, 1, 1},
+                                      {4, 1, 1}, {3, 8, 8}, {4, 16, 16}, {4, 64, 16}};
+// An unknown scheme, a code without k or m or with too much of it, and k and m of what is no code.
+constexpr SdrRepair kBadRepairs[] = {{5, 0, 0},  {5, 32, 8}, {3, 0, 0},   {4, 32, 0}, {4, 0, 1},
+                                     {4, 65, 8}, {3, 4, 5},  {4, 64, 17}, {0, 32, 8}, {2, 1, 1}};
+
 TEST(Parse, EndsOfDatagramPathsHaveTheirBounds) {
     const DatagramPathEnd good = datagram_end();
     const auto is_taken = [](const DatagramPathEnd& end, size_t size = sizeof(DatagramPathEnd)) {
@@ -70,8 +76,12 @@ TEST(Parse, EndsOfDatagramPathsHaveTheirBounds) {
     EXPECT_FALSE(is_taken_with([](DatagramPathEnd& end) { end.receive_buffer_bytes = 0; }));
     EXPECT_FALSE(is_taken_with([](DatagramPathEnd& end) { end.landing_slots = 0; }));
     EXPECT_FALSE(is_taken_with([](DatagramPathEnd& end) { end.landing_slots = 65; }));
-    EXPECT_TRUE(is_taken_with([](DatagramPathEnd& end) { end.scheme = 4; }));
-    EXPECT_FALSE(is_taken_with([](DatagramPathEnd& end) { end.scheme = 5; }));
+    for (const SdrRepair& repair : kGoodRepairs) {
+        EXPECT_TRUE(is_taken_with([&](DatagramPathEnd& end) { end.repair = repair; }));
+    }
+    for (const SdrRepair& repair : kBadRepairs) {
+        EXPECT_FALSE(is_taken_with([&](DatagramPathEnd& end) { end.repair = repair; }));
+    }
 }
 
 TEST(Parse, EndsOfPathsOfQueuePairsHaveTheirBounds) {
@@ -99,8 +109,12 @@ TEST(Parse, EndsOfPathsOfQueuePairsHaveTheirBounds) {
     EXPECT_FALSE(is_taken_with([](UcPathEnd& end) { end.message_count = 128; }));
     EXPECT_FALSE(is_taken_with([](UcPathEnd& end) { end.landing_slots = 0; }));
     EXPECT_FALSE(is_taken_with([](UcPathEnd& end) { end.landing_slots = 17; }));
-    EXPECT_TRUE(is_taken_with([](UcPathEnd& end) { end.scheme = 4; }));
-    EXPECT_FALSE(is_taken_with([](UcPathEnd& end) { end.scheme = 5; }));
+    for (const SdrRepair& repair : kGoodRepairs) {
+        EXPECT_TRUE(is_taken_with([&](UcPathEnd& end) { end.repair = repair; }));
+    }
+    for (const SdrRepair& repair : kBadRepairs) {
+        EXPECT_FALSE(is_taken_with([&](UcPathEnd& end) { end.repair = repair; }));
+    }
     EXPECT_FALSE(is_taken_with([](UcPathEnd& end) { end.data.mtu = 6; }));
     EXPECT_FALSE(is_taken_with([](UcPathEnd& end) { end.control.read_depth = 0; }));
     EXPECT_FALSE(is_taken_with([](UcPathEnd& end) { end.control.queue_pair = 1U << 24; }));
