@@ -56,6 +56,7 @@ inline constexpr uint64_t kMaxSilenceNs = 100'000'000;
 inline constexpr uint32_t kReorderChunks = 3;
 // A gap that was asked for is asked for again after this share of a round trip, in which its variation is contained.
 inline constexpr uint32_t kRepeatNackPercent = 102;
+inline constexpr uint64_t kMinRepeatNackNs = 500'000;
 
 // Messages of at most this many chunks can be acknowledged by packets of the other direction; but for one of so many,
 // so that round trips are measured.
@@ -158,6 +159,7 @@ static_assert(kTimeoutRoundTripsPercent > 100 + kAcknowledgePercent,
               "an acknowledgement that waits must come before the timeout");
 static_assert(kMinTimeoutNs > kMinAcknowledgeDelayNs && kMinTimeoutNs > 2 * kMinSilenceNs);
 static_assert(kRepeatNackPercent > 100, "a repetition needs a round trip to arrive");
+static_assert(kMinRepeatNackNs > 2 * kMinSilenceNs && kMinRepeatNackNs < kMinTimeoutNs);
 static_assert(kMaxTimeoutNs * 2 <= kDefaultGiveUpNs, "several timeouts fit before giving up");
 static_assert(kMaxSendParts >= 2 * kMaxSegments, "a header and a payload for each packet");
 static_assert(kMaxDataChunks + kMaxParityChunks <= 255, "the field has 256 elements");

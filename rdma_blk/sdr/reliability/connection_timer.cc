@@ -14,7 +14,7 @@ uint64_t Connection::timeout_ns() const {
 }
 
 uint64_t Connection::repeat_request_ns() const {
-    return std::max(uint64_t{peer_round_trip_us_} * 10 * kRepeatNackPercent, kMinTimeoutNs);
+    return std::max(uint64_t{peer_round_trip_us_} * 10 * kRepeatNackPercent, kMinRepeatNackNs);
 }
 
 // When a message whose receiver drives it has been silent for too long; kNoTimer: it has something to send.

@@ -123,6 +123,38 @@ TEST_F(ConnectionTest, LossIsMeasuredThroughAWindow) {
     EXPECT_LT(statistics.loss, 0.08);
 }
 
+// On a short path the second request for a chunk does not wait for as long as a sender's timeout.
+TEST_F(ConnectionTest, WhatIsLostTwiceIsAskedForSoonAgain) {
+    constexpr uint32_t kLost = 5;
+    queue_attributes_.packets_per_chunk_log2 = 0;
+    attributes_.scheme = {SchemeKind::selective_repeat_nack, 0, 0};
+    attributes_.initial_round_trip_us = 50;
+    make();
+    std::vector<unsigned char> from = some_bytes(20 * queue_attributes_.packet_bytes, 1);
+    std::vector<unsigned char> to(from.size());
+    ASSERT_TRUE(right_->recv_post(now_ns_, memory(to)).ok());
+    deliver(*right_, *left_);  // clear to send
+    ASSERT_TRUE(left_->send_post(now_ns_, memory(from), 7).ok());
+    Transmit out;
+    while (left_->next_transmit(now_ns_, 1, out)) {
+        if (!out.is_control && out.run.first_packet != kLost) {
+            right_->on_data(now_ns_, out.run);
+        }
+    }
+    EXPECT_GT(deliver(*right_, *left_), 0);  // asks
+    EXPECT_EQ(discard_output(*left_, now_ns_), 1);
+    EXPECT_EQ(right_->reliability_statistics().chunks_asked_for, 1U);
+    now_ns_ += kMinRepeatNackNs + 1000;
+    right_->on_timer(now_ns_);
+    deliver(*right_, *left_);
+    EXPECT_EQ(right_->reliability_statistics().chunks_asked_for, 2U);
+    EXPECT_EQ(deliver(*left_, *right_), 1);
+    Completion completion;
+    ASSERT_TRUE(right_->next_completion(completion));
+    EXPECT_TRUE(completion.ok);
+    EXPECT_EQ(from, to);
+}
+
 // What the channels have measured adds up, and counts where nothing was told.
 TEST_F(ConnectionTest, TheRateOfThePathIsThatOfItsChannels) {
     constexpr uint64_t kBytes = 128 << 20;
