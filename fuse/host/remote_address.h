@@ -3,7 +3,7 @@
 // machines.
 //
 //     transport=auto|tcp|shm|rc|sdr    how to reach the servers (default auto)
-//     sdr_scheme=auto|sr|nack|xor|mds|mds:K:M  sdr: how losses are repaired (default auto)
+//     sdr_scheme=auto|sr|nack|xor[:K:M]|mds[:K:M]  sdr: how losses are repaired (default auto)
 //     sdr_carrier=udp|uc    sdr: what carries packets: datagrams, or queue pairs of RDMA devices (default udp)
 //     sdr_drop_ppm=N           sdr, for trials: of a million datagrams sent, so many are lost
 //     runtime_directory=PATH   shm: where a server of this host has its sockets (default /run/tiffind)

@@ -151,6 +151,7 @@ class Connection final : public ReliableConnection {
     uint64_t sender_timer_ns() const;
     uint64_t receiver_timer_ns() const;
     uint64_t repeat_request_ns() const;
+    uint64_t tail_request_ns() const;
     bool waits_for_peer() const;
     bool has_hopeless_send(uint64_t now_ns) const;
     uint64_t probe_time_ns(const Sending& sending) const;

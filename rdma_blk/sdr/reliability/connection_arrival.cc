@@ -301,7 +301,7 @@ void Connection::ask_silent(uint64_t now_ns, const QueuePair::ReceiveSlot& slot,
     }
     // Repetitions need a round trip. When something came since, a sender that pauses after each part of its window is
     // asked in its pauses, and not just before the next part comes.
-    const uint64_t interval_ns = repeat_request_ns() / 8 * (receiving.came_since_tail ? 7 : 8);
+    const uint64_t interval_ns = tail_request_ns() / 8 * (receiving.came_since_tail ? 7 : 8);
     const uint64_t again_ns =
         receiving.tail_asked_ns == 0 ? now_ns : receiving.tail_asked_ns + interval_ns;
     if (now_ns < again_ns) {
@@ -311,7 +311,7 @@ void Connection::ask_silent(uint64_t now_ns, const QueuePair::ReceiveSlot& slot,
     set_asks_tail(receiving, true);
     receiving.tail_asked_ns = now_ns;
     receiving.came_since_tail = false;
-    receiving.silence_ns = now_ns + repeat_request_ns();
+    receiving.silence_ns = now_ns + tail_request_ns();
 }
 
 void Connection::set_asks_tail(Receiving& receiving, bool asks) {

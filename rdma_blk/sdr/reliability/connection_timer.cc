@@ -17,6 +17,11 @@ uint64_t Connection::repeat_request_ns() const {
     return std::max(uint64_t{peer_round_trip_us_} * 10 * kRepeatNackPercent, kMinRepeatNackNs);
 }
 
+// What is behind the last chunk that came may not have been sent: its sender may be asleep.
+uint64_t Connection::tail_request_ns() const {
+    return std::max(repeat_request_ns(), kMinTimeoutNs);
+}
+
 // When a message whose receiver drives it has been silent for too long; kNoTimer: it has something to send.
 uint64_t Connection::probe_time_ns(const Sending& sending) const {
     if (!sending.active || sending.wanted_count > 0 ||

@@ -10,7 +10,8 @@ namespace tiffin::rdma_blk::sdr {
 Congestion::Congestion(uint64_t packet_bytes, uint64_t most_bytes)
     : packet_bytes_(packet_bytes),
       most_bytes_(std::max(most_bytes, kMinWindowPackets * packet_bytes)),
-      window_bytes_(std::min(kInitialWindowPackets * packet_bytes, most_bytes_)) {}
+      window_bytes_(std::min(kInitialWindowPackets * packet_bytes, most_bytes_)),
+      rate_(packet_bytes) {}
 
 uint64_t Congestion::timeout_ns() const {
     return smoothed_ns_ == 0 ? kInitialFeedbackTimeoutNs
@@ -21,7 +22,9 @@ uint64_t Congestion::timeout_at_ns() const {
     return next_number_ == settled_ ? ~uint64_t{0} : last_event_ns_ + timeout_ns();
 }
 
-void Congestion::on_sent(uint64_t now_ns, uint64_t number, uint64_t /*bytes*/) {
+void Congestion::on_sent(uint64_t now_ns, uint64_t number, uint64_t bytes) {
+    const bool has_paused = next_number_ == settled_ && now_ns - last_event_ns_ > smoothed_ns_ / 8;
+    rate_.on_sent(bytes, has_paused);
     if (next_number_ == settled_) {
         if (now_ns - last_event_ns_ > smoothed_ns_ && probe_rounds_ > 0) {
             // After a pause nothing of this flow is in any queue: what comes now is what a probe would see.
@@ -108,20 +111,17 @@ void Congestion::end_round(uint64_t now_ns, uint64_t received) {
     }
     window_bytes_ = std::clamp(window_bytes_, kMinWindowPackets * packet_bytes_, most_bytes_);
     rounds_++;
-    begin_round(now_ns, received);
+    begin_round(received);
 }
 
 // A window that is still doubling, and one that is closed for a probe, say nothing of the path.
 void Congestion::measure_rate(uint64_t now_ns, uint64_t came, bool was_used) {
     const bool is_limited_by_path = !starting_ || window_bytes_ == most_bytes_;
-    if (probe_rounds_ == 0 && round_began_ns_ != 0) {
-        rate_.on_round(came * packet_bytes_, now_ns - round_began_ns_,
-                       was_used && is_limited_by_path);
-    }
+    rate_.end_round(now_ns, came, round_peak_bytes_ / packet_bytes_,
+                    was_used && is_limited_by_path && probe_rounds_ == 0);
 }
 
-void Congestion::begin_round(uint64_t now_ns, uint64_t received) {
-    round_began_ns_ = now_ns;
+void Congestion::begin_round(uint64_t received) {
     round_first_ = settled_;
     round_received_ = received;
     round_end_ = next_number_;

@@ -43,7 +43,8 @@ class Congestion {
 
     uint64_t window_bytes() const { return window_bytes_; }
     uint64_t round_trip_ns() const { return smoothed_ns_; }
-    // What this flow gets through, once the window has been as large as the path takes; 0: not known.
+    // What this flow gets through, when it has sent as much as the window allows, without pauses, and that no longer doubles;
+    // 0: it has not.
     uint64_t rate_bytes_per_s() const { return rate_.bytes_per_s(); }
     // How often nothing was heard for a timeout since something was.
     uint32_t timeouts_in_a_row() const { return timeouts_; }
@@ -62,7 +63,7 @@ class Congestion {
     };
 
     void end_round(uint64_t now_ns, uint64_t received);
-    void begin_round(uint64_t now_ns, uint64_t received);
+    void begin_round(uint64_t received);
     void measure_rate(uint64_t now_ns, uint64_t came, bool was_used);
     void follow_delay(const Round& round);
     void follow_loss(uint64_t now_ns, const Round& round);
@@ -86,7 +87,6 @@ class Congestion {
     uint64_t smoothed_ns_ = 0;
     // A round begins when the packet that was next at its start has come.
     uint64_t round_end_ = 0;
-    uint64_t round_began_ns_ = 0;
     uint64_t round_first_ = 0;
     uint64_t round_received_ = 0;
     uint64_t round_smallest_ns_ = ~uint64_t{0};
