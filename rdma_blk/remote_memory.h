@@ -208,6 +208,8 @@ struct Statistics {
     uint64_t blocks_decoded = 0;
     uint64_t blocks_failed = 0;  // whose parity was not enough
     uint32_t round_trip_us = 0;  // of the network, smoothed; 0: not measured
+    // What gets through to the server, which `auto` reckons with; 0: nothing has filled the path yet.
+    uint64_t path_rate_bytes_per_s = 0;
 };
 
 // Longer than an answer takes on a fast network; where waking a thread takes long, more is better, which programs measure

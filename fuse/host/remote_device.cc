@@ -199,7 +199,8 @@ std::string describe_datagrams(const std::string& prefix, const rdma_blk::Statis
            line("chunks repeated", statistics.chunks_repeated) +
            line("blocks decoded", statistics.blocks_decoded) +
            line("blocks failed", statistics.blocks_failed) +
-           line("round trip us", statistics.round_trip_us);
+           line("round trip us", statistics.round_trip_us) +
+           line("path rate bytes/s", statistics.path_rate_bytes_per_s);
 }
 
 }  // namespace

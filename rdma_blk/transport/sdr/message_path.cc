@@ -373,6 +373,7 @@ MessagePathStatistics MessagePath::statistics() const {
         result.blocks_decoded = reliability.groups_decoded;
         result.blocks_failed = reliability.groups_failed;
         result.round_trip_us = reliability.round_trip_us;
+        result.path_rate_bytes_per_s = reliability.path_rate_bytes_per_s;
     }
     return result;
 }

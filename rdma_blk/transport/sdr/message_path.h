@@ -81,6 +81,7 @@ struct MessagePathStatistics {
     uint64_t system_calls = 0;     // but for looks that found nothing
     uint64_t bytes_copied = 0;     // into slots, of what is sent and of what has come
     uint32_t round_trip_us = 0;
+    uint64_t path_rate_bytes_per_s = 0;  // of what this end sends; 0: not measured
     // As of UdpStatistics: what gets through whole (0: not known), and whether this path's packets are known not to.
     uint32_t path_packet_bytes = 0;
     bool path_is_too_narrow = false;

@@ -264,6 +264,7 @@ void SdrPath::count_ended(MessagePathStatistics& sum) const {
     sum.system_calls += now.system_calls;
     sum.bytes_copied += now.bytes_copied;
     sum.round_trip_us = now.round_trip_us;
+    sum.path_rate_bytes_per_s = now.path_rate_bytes_per_s;
 }
 
 void SdrPath::add_statistics(Statistics& statistics) const {
@@ -278,6 +279,7 @@ void SdrPath::add_statistics(Statistics& statistics) const {
     statistics.blocks_decoded += sum.blocks_decoded;
     statistics.blocks_failed += sum.blocks_failed;
     statistics.round_trip_us = sum.round_trip_us;
+    statistics.path_rate_bytes_per_s = sum.path_rate_bytes_per_s;
     statistics.system_calls += sum.system_calls;
     statistics.copied_bytes += sum.bytes_copied + answered_bytes_;
 }

@@ -17,9 +17,10 @@ class EmulatedLinkTest : public SdrFixture {
         start();
         configuration_.listen = {{"127.0.0.1", server_->port()}};  // restart() comes back there
     }
-    void put_link(double loss, uint64_t delay_ns, double loss_back) {
+    void put_link(double loss, uint64_t delay_ns, double loss_back,
+                  double bits_per_second = simulation::kUnlimitedBitsPerSecond) {
         simulation::EmulatorOptions options;
-        options.forward.bits_per_second = simulation::kUnlimitedBitsPerSecond;
+        options.forward.bits_per_second = bits_per_second;
         options.forward.delay_ns = delay_ns;
         options.forward.loss.good_rate = loss;
         options.backward = options.forward;
@@ -66,6 +67,31 @@ TEST_F(EmulatedLinkTest, AllBytesAreRightAndLossesAreCounted) {
     EXPECT_EQ(statistics.reconnections, 0U);
     // It is 2 ms, but a thread may lose its processor between two looks at the clock.
     EXPECT_GT(statistics.round_trip_us, 0U);
+    client.close();  // before the link
+}
+
+TEST_F(EmulatedLinkTest, TheRateOfTheLinkIsFound) {
+    put_link(0, 1'000'000, 0, 4e8);
+    ClientFixture client;
+    client.options.slot_count = 32;
+    open_client(client);
+    const auto is_known = [&] { return client.memory->statistics().path_rate_bytes_per_s > 0; };
+    EXPECT_FALSE(is_known());
+    constexpr unsigned kThreads = 6;
+    std::vector<std::thread> threads;
+    for (unsigned number = 0; number < kThreads; number++) {
+        threads.emplace_back([&, number] {
+            const Bytes written = random_bytes(1 << 20, number);
+            for (int round = 0; round < 300 && !is_known(); round++) {
+                EXPECT_EQ(client.write(number * 64, written.data(), written.size()),
+                          Outcome::executed);
+            }
+        });
+    }
+    for (std::thread& thread : threads) {
+        thread.join();
+    }
+    EXPECT_TRUE(is_known());
     client.close();  // before the link
 }
 
