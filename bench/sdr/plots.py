@@ -69,15 +69,23 @@ def speedups(pyplot, measured: Measured, group: str):
     return figure
 
 
+def draw_schemes(axes, cells: list[dict], axis: str, height) -> list[tuple]:
+    """A line for each scheme, of height(row) at row[axis]. Returns the rows and the line of each."""
+    drawn = []
+    for scheme in [*SCHEMES, "auto"]:
+        rows = [cell[scheme] for cell in cells if scheme in cell]
+        lines = axes.plot([row[axis] for row in rows], [height(row) for row in rows],
+                          marker="." if scheme != "auto" else "", label=NAMES[scheme],
+                          linestyle="-" if scheme != "auto" else ":")
+        drawn.append((rows, lines[0]))
+    return drawn
+
+
 def sent_bytes(pyplot, cells: list[dict]):
     """What each scheme sends beyond the message: parity and repetitions."""
     cells = sorted(cells, key=lambda cell: any_row(cell)["drop"])
     figure, axes = pyplot.subplots(figsize=(8, 5))
-    for scheme in [*SCHEMES, "auto"]:
-        rows = [cell[scheme] for cell in cells if scheme in cell]
-        axes.plot([row["drop"] for row in rows], [100 * (row["sent_share"] - 1) for row in rows],
-                  marker="." if scheme != "auto" else "", label=NAMES[scheme],
-                  linestyle="-" if scheme != "auto" else ":")
+    draw_schemes(axes, cells, "drop", lambda row: 100 * (row["sent_share"] - 1))
     axes.set(xscale="log", xlabel="drop rate", ylabel="bytes sent beyond the message, in percent of it",
              title="128 MiB")
     axes.grid(True, alpha=0.3)
@@ -90,14 +98,10 @@ def times(pyplot, cells: list[dict], axis: str, label: str, title: str):
     cells = sorted(cells, key=lambda cell: any_row(cell)[axis])
     figure, both = pyplot.subplots(1, 2, figsize=(12, 4.5), sharey=True)
     for axes, key, name in zip(both, ("mean_s", "p999_s"), ("mean", "p99.9")):
-        for scheme in [*SCHEMES, "auto"]:
-            rows = [cell[scheme] for cell in cells if scheme in cell]
-            lines = axes.plot([row[axis] for row in rows], [1000 * row[key] for row in rows],
-                              marker="." if scheme != "auto" else "", label=NAMES[scheme],
-                              linestyle="-" if scheme != "auto" else ":")
+        for rows, line in draw_schemes(axes, cells, axis, lambda row: 1000 * row[key]):
             modelled = [row for row in rows if "model_" + key in row]
             axes.plot([row[axis] for row in modelled], [1000 * row["model_" + key] for row in modelled],
-                      "x", color=lines[0].get_color())
+                      "x", color=line.get_color())
         axes.set(xscale="log", yscale="log", xlabel=label, title=f"{name}, {title} (x: model)")
         axes.grid(True, alpha=0.3)
     both[0].set_ylabel("completion time in ms")

@@ -14,6 +14,7 @@
 #include "rdma_blk/transport/tcp/tcp_memory.h"
 #include "rdma_blk/transport/this_host.h"
 #include "rdma_blk/transport/verbs/verbs.h"
+#include "rdma_blk/wire/parse.h"
 
 namespace tiffin::rdma_blk {
 namespace {
@@ -24,24 +25,14 @@ constexpr const char* kAskedFor = "asked for";
 
 // "K:M", k and m of an erasure code.
 bool parse_code(std::string_view text, SdrOptions& options) {
-    const bool is_code =
-        options.scheme == SdrScheme::erasure_xor || options.scheme == SdrScheme::erasure_mds;
     const char* const end = text.data() + text.size();
-    unsigned data_chunks = 0;
-    unsigned parity_chunks = 0;
-    const auto data = std::from_chars(text.data(), end, data_chunks);
-    if (!is_code || data.ec != std::errc() || data.ptr == end || *data.ptr != ':') {
+    const auto data = std::from_chars(text.data(), end, options.data_chunks);
+    if (data.ec != std::errc() || data.ptr == end || *data.ptr != ':') {
         return false;
     }
-    const auto parity = std::from_chars(data.ptr + 1, end, parity_chunks);
-    if (parity.ec != std::errc() || parity.ptr != end || data_chunks > wire::kMaxSdrDataChunks ||
-        parity_chunks == 0 ||
-        parity_chunks > std::min<unsigned>(data_chunks, wire::kMaxSdrParityChunks)) {
-        return false;
-    }
-    options.data_chunks = static_cast<uint8_t>(data_chunks);
-    options.parity_chunks = static_cast<uint8_t>(parity_chunks);
-    return true;
+    const auto parity = std::from_chars(data.ptr + 1, end, options.parity_chunks);
+    return parity.ec == std::errc() && parity.ptr == end && wire::is_erasure_code(options.scheme) &&
+           wire::is_repair(options.repair());
 }
 
 std::string socket_path_of(const RemoteAddress& address, const OpenOptions& options) {
@@ -179,7 +170,7 @@ bool parse_transport_choice(const char* text, TransportChoice& choice) {
 }
 
 wire::SdrRepair SdrOptions::repair() const {
-    const bool is_code = scheme == SdrScheme::erasure_xor || scheme == SdrScheme::erasure_mds;
+    const bool is_code = wire::is_erasure_code(scheme);
     return {static_cast<uint8_t>(scheme), is_code ? data_chunks : uint8_t{0},
             is_code ? parity_chunks : uint8_t{0}};
 }

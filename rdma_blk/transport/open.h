@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "fs/vfs/result.h"
 #include "rdma_blk/remote_memory.h"
+#include "rdma_blk/sdr/tunables.h"
 #include "rdma_blk/wire/format.h"
 
 namespace tiffin::rdma_blk {
@@ -30,8 +32,8 @@ enum class SdrCarrier : uint8_t {
 struct SdrOptions {
     SdrScheme scheme = SdrScheme::automatic;
     // Of the erasure codes: each data_chunks chunks are followed by parity_chunks of parity. 1 to 64; 1 to 16 and not more.
-    uint8_t data_chunks = 32;
-    uint8_t parity_chunks = 8;
+    uint8_t data_chunks = sdr::kDefaultDataChunks;
+    uint8_t parity_chunks = sdr::kDefaultParityChunks;
     SdrCarrier carrier = SdrCarrier::udp;
     // Answers that may be on their way here at once: each has memory for the largest.
     uint16_t landing_slots = 16;

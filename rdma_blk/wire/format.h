@@ -306,6 +306,10 @@ enum class SdrScheme : uint8_t {
     erasure_mds = 4,
 };
 
+constexpr bool is_erasure_code(SdrScheme scheme) {
+    return scheme == SdrScheme::erasure_xor || scheme == SdrScheme::erasure_mds;
+}
+
 inline constexpr uint8_t kMaxSdrDataChunks = 64;
 inline constexpr uint8_t kMaxSdrParityChunks = 16;
 

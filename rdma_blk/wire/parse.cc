@@ -345,17 +345,16 @@ Result<FlushRange> parse_flush_range(ByteSpan payload, size_t index) {
     return range;
 }
 
-namespace {
-
 bool is_repair(const SdrRepair& repair) {
-    const auto scheme = static_cast<SdrScheme>(repair.scheme);
-    if (scheme != SdrScheme::erasure_xor && scheme != SdrScheme::erasure_mds) {
+    if (!is_erasure_code(static_cast<SdrScheme>(repair.scheme))) {
         return repair.scheme <= static_cast<uint8_t>(SdrScheme::erasure_mds) &&
                repair.data_chunks == 0 && repair.parity_chunks == 0;
     }
     return repair.data_chunks <= kMaxSdrDataChunks && repair.parity_chunks >= 1 &&
            repair.parity_chunks <= std::min(repair.data_chunks, kMaxSdrParityChunks);
 }
+
+namespace {
 
 bool is_queue_pair(const QueuePairAddress& address) {
     constexpr uint32_t kLimit = 1U << 24;

@@ -73,6 +73,8 @@ Result<FlushRange> parse_flush_range(ByteSpan payload, size_t index);
 // Parameters of paths, in whole. Windows are in the order of their kinds; that of the data is there.
 Result<RcPathOffer> parse_rc_path_offer(ByteSpan payload);
 Result<RcPathAnswer> parse_rc_path_answer(ByteSpan payload);
+// Whether its numbers are those of its scheme (format.h).
+bool is_repair(const SdrRepair& repair);
 Result<DatagramPathEnd> parse_datagram_path_end(ByteSpan payload);
 Result<UcPathEnd> parse_uc_path_end(ByteSpan payload);
 

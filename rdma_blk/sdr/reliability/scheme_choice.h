@@ -22,7 +22,8 @@ struct PathMeasurement {
 // Pure. Computes the model for each candidate, which can take as long as sending some hundred packets.
 SchemeChoice choose_scheme(const PathMeasurement& path, uint64_t message_bytes);
 
-// The same for one connection: chooses anew only when size, loss, bursts, rate or round trip have changed by more than a tenth.
+// The same for one connection: chooses anew only when size, loss, bursts, rate or round trip have changed by more than a
+// tenth.
 class SchemeChooser {
   public:
     SchemeChoice choose(const PathMeasurement& path, uint64_t message_bytes);

@@ -235,8 +235,7 @@ TEST_P(SdrLossTest, WhatIsLostComesAgain) {
     start_losing(30'000);
     ClientFixture client;
     open_client(client);
-    const bool is_coded =
-        sdr_.scheme == SdrScheme::erasure_xor || sdr_.scheme == SdrScheme::erasure_mds;
+    const bool is_coded = wire::is_erasure_code(sdr_.scheme);
     // Until something was lost, and both ends have restored it where a code does.
     const auto has_seen_it = [&] {
         const Statistics statistics = client.memory->statistics();
