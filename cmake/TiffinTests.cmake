@@ -9,7 +9,7 @@ if(TIFFIN_SANITIZE)
 endif()
 
 # The targets tests_LABEL: the programs that tests of these labels run, and nothing else. Those of other labels need more.
-foreach(label IN ITEMS unit suite model crash cost fuzz)
+foreach(label IN ITEMS unit suite model crash cost fuzz sanitized)
     add_custom_target(tests_${label})
 endforeach()
 

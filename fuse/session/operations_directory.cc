@@ -16,13 +16,14 @@ namespace {
 
 void open_directory(fuse_req_t handle, fuse_ino_t /*node*/, fuse_file_info* file) {
     Request request(handle, Operation::open_directory);
-    if (request.session().kernel_skips_open_directory()) {
+    Session& session = request.session();
+    if (session.kernel_skips_open_directory()) {
         // From now on the kernel neither opens nor releases directories, and caches their entries.
         return request.decline();
     }
     file->fh = 0;
-    file->keep_cache = 1;
-    file->cache_readdir = 1;
+    file->keep_cache = session.options().cache_directories;
+    file->cache_readdir = session.options().cache_directories;
     // There is nothing to release.
     (void)request.opened(*file);
 }

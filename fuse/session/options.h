@@ -30,6 +30,7 @@ struct MountOptions {
     bool directory_sync = false;
     bool strict_flags = false;
     bool write_through = false;
+    bool cache_directories = false;
     bool io_uring = false;
     bool remount = false;
     bool force = false;          // take a remote volume from whoever writes it

@@ -46,6 +46,8 @@ constexpr FixedOption kFixedOptions[] = {
      [](const Options& a, const Options& b) { return a.strict_flags == b.strict_flags; }},
     {"write_through",
      [](const Options& a, const Options& b) { return a.write_through == b.write_through; }},
+    {"cache_directories",
+     [](const Options& a, const Options& b) { return a.cache_directories == b.cache_directories; }},
     {"io_uring", [](const Options& a, const Options& b) { return a.io_uring == b.io_uring; }},
     {"max_threads",
      [](const Options& a, const Options& b) { return a.max_threads == b.max_threads; }},

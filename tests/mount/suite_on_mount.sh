@@ -54,5 +54,6 @@ for mode in 0 1 2; do
     tail -n 1 "$work/shutdown"
     take_away
     wait_until has_ended "$server"
+    check_sanitizer
 done
 echo "passed"

@@ -237,6 +237,7 @@ std::optional<Problem> serve_session(const MountTask& task, Volume& volume, Sign
     options.io_uring = task.options.io_uring;
     options.strict_flags = task.options.strict_flags;
     options.write_through = task.options.write_through;
+    options.cache_directories = task.options.cache_directories;
     options.directory_sync = task.options.directory_sync;
     options.facts = facts(task);
     options.more_facts = [&volume] { return volume.describe(); };

@@ -39,6 +39,17 @@ server=""
 own_image=""   # removed at the end
 load_group=()  # process groups to end
 
+# Where programs were built with a sanitizer: the daemon has no standard error that anybody sees.
+for variable in ASAN_OPTIONS TSAN_OPTIONS UBSAN_OPTIONS; do
+    export "$variable=${!variable:+${!variable}:}log_path=$work/sanitizer"
+done
+check_sanitizer() {
+    local report
+    for report in "$work"/sanitizer.*; do
+        [[ ! -e $report ]] || fail "a sanitizer has found something: $(head -n 60 "$report")"
+    done
+}
+
 is_mounted() { grep -qF " $mount_point fuse" /proc/self/mounts; }
 # With all its threads: the first one may be gone while another one still has files and locks.
 has_ended() { ! grep -qs '^State:.[^ZX]' "/proc/$1"/task/*/status; }
@@ -138,6 +149,7 @@ unmount_device() {
     take_away || fail "cannot unmount"
     wait_until has_ended "$server"
     server=""
+    check_sanitizer
 }
 
 # As a crash of the machine would, for the daemon: nothing that it holds in memory survives. The dead

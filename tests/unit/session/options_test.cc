@@ -47,7 +47,7 @@ TEST(MountOptions, OfTheFileSystem) {
     MountOptions options = parsed(
         "ro,noatime,sync,cache=64M,commit=3,errors=continue,max_threads=5,busy_poll_us=7,cpu_"
         "latency_us=20,"
-        "strict_flags,write_through");
+        "strict_flags,write_through,cache_directories");
     EXPECT_TRUE(options.file_system.read_only);
     EXPECT_TRUE(options.file_system.synchronous);
     EXPECT_EQ(options.file_system.access_times, AccessTimeUpdates::never);
@@ -56,6 +56,7 @@ TEST(MountOptions, OfTheFileSystem) {
     EXPECT_EQ(options.file_system.errors, ErrorsPolicy::continue_running);
     EXPECT_EQ(options.max_threads, 5U);
     EXPECT_TRUE(options.write_through);
+    EXPECT_TRUE(options.cache_directories);
     EXPECT_EQ(options.busy_poll_us, 7U);
     EXPECT_EQ(options.cpu_latency_us, 20U);
     EXPECT_TRUE(options.strict_flags);

@@ -44,7 +44,7 @@ TEST(RemountOptions, OthersAreRefusedByName) {
     for (const char* asked :
          {"sync", "noatime", "commit=8", "cache=64M", "log=/other", "dirsync", "strict_flags",
           "errors=continue", "noallow_other", "max_threads=3", "busy_poll_us=3", "cpu_latency_us=0",
-          "norecovery", "fsname=other", "io_uring", "context=a"}) {
+          "norecovery", "fsname=other", "io_uring", "context=a", "cache_directories"}) {
         std::string name = asked;
         name = name.substr(0, name.find('='));
         name = name == "noallow_other" ? "allow_other" : name;
