@@ -106,20 +106,21 @@ ALWAYS_PEERS = ("tiffin-file", "tmpfs", "ext4")
 
 @contextmanager
 def peers(work: Path, volume_mib: int, also: dict[str, str],
-          only: list[str] | None = None) -> Iterator[dict[str, Path]]:
+          only: list[str] | None = None, options: str = "") -> Iterator[dict[str, Path]]:
     """Mounts "tiffin" (mem:), "tiffin-file" (an image in tmpfs), "tmpfs" and "ext4" (a loop device over an
     image in tmpfs), and of `also` what is given: "zram" (ext4 there), "passthrough" (the program), "fuse2fs".
-    With `only`, "tiffin", those of the others that it names, and `also`.
+    With `only`, "tiffin", those of the others that it names, and `also`. `options` are Tiffin's mount options.
     """
     named = ALWAYS_PEERS if only is None else only
+    with_options = ["-o", options] if options else []
     with ExitStack() as stack:
         tmpfs = stack.enter_context(
             mounted(work / "tmpfs", "mount", "-t", "tmpfs", "-o", f"size={5 * volume_mib}m", "none"))
-        folders = {"tiffin": stack.enter_context(tiffin(work / "tiffin", f"mem:{volume_mib}M"))}
+        folders = {"tiffin": stack.enter_context(tiffin(work / "tiffin", f"mem:{volume_mib}M", *with_options))}
         if "tiffin-file" in named:
             image = tmpfs / "tiffin.img"
             run(BIN / "mkfs.tiffin", image, f"{volume_mib}M")
-            folders["tiffin-file"] = stack.enter_context(tiffin(work / "tiffin-file", image))
+            folders["tiffin-file"] = stack.enter_context(tiffin(work / "tiffin-file", image, *with_options))
         if "tmpfs" in named:
             folders["tmpfs"] = tmpfs
         if "ext4" in named or also.get("passthrough"):
