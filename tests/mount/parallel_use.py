@@ -273,7 +273,8 @@ class Program:
         self.list_folder()
         self.read_records()
         return {
-            "files": {name: hashlib.sha256(file.content).hexdigest() for file in self.files for name in file.names},
+            "files": {name: hashlib.sha256(file.content).hexdigest()
+                      for file in self.files for name in file.names},
             "records": {str(place): content.hex() for place, content in self.records.items()},
         }
 
@@ -315,8 +316,9 @@ def verify(arguments: argparse.Namespace) -> bool:
              for path in arguments.folder.glob("*/*") if path.is_file()}
     wrong = [name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name)]
     for name in wrong[:10]:
-        print(f"{name}: {'missing' if name not in found else 'nobody made it' if name not in expected else 'holds something else'}",
-              file=sys.stderr)
+        reason = ("missing" if name not in found else
+                  "nobody made it" if name not in expected else "holds something else")
+        print(f"{name}: {reason}", file=sys.stderr)
     print(f"{len(found)} files, {len(common)} bytes in the common one")
     return not wrong
 
