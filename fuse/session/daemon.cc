@@ -7,6 +7,7 @@
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,6 +21,7 @@
 #include <cstring>
 #include <ctime>
 #include <filesystem>
+#include <iterator>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -246,8 +248,14 @@ void FileLogSink::write(host::LogLevel level, const char* message) {
     if (localtime_r(&now, &local) != nullptr) {
         strftime(time_text, sizeof time_text, "%Y-%m-%d %H:%M:%S", &local);
     }
-    std::string line = std::string(time_text) + " " + log_level_name(level) + ": " + message + "\n";
-    write_all(file_, line.data(), line.size());
+    // Without an allocation: what is logged may be that there is no memory.
+    char head[64];
+    const int head_bytes = snprintf(head, sizeof head, "%s %s: ", time_text, log_level_name(level));
+    iovec parts[] = {{head, static_cast<size_t>(head_bytes)},
+                     {const_cast<char*>(message), std::strlen(message)},
+                     {const_cast<char*>("\n"), 1}};
+    // In one call, so that lines stay whole. Nobody could be told of an error.
+    (void)!writev(file_, parts, std::size(parts));
 }
 
 void RememberingLogSink::write(host::LogLevel level, const char* message) {

@@ -10,26 +10,24 @@
 #include "fuse/session/request.h"
 #include "fuse/session/session.h"
 #include "fuse/session/thread_buffer.h"
+#include "fuse/session/thread_object.h"
 
 namespace tiffin::fuse {
 namespace {
 
 void open_directory(fuse_req_t handle, fuse_ino_t /*node*/, fuse_file_info* file) {
     Request request(handle, Operation::open_directory);
-    Session& session = request.session();
-    if (session.kernel_skips_open_directory()) {
+    if (request.session().kernel_skips_open_directory()) {
         // From now on the kernel neither opens nor releases directories, and caches their entries.
         return request.decline();
     }
     file->fh = 0;
-    file->keep_cache = session.options().cache_directories;
-    file->cache_readdir = session.options().cache_directories;
     // There is nothing to release.
     (void)request.opened(*file);
 }
 
 void release_directory(fuse_req_t handle, fuse_ino_t /*node*/, fuse_file_info* /*file*/) {
-    Request(handle, Operation::release).succeed();
+    Request(handle, Operation::release_directory).succeed();
 }
 
 bool is_dot_or_dot_dot(const vfs::Name& name) {
@@ -104,25 +102,20 @@ class EntryPacker final : public vfs::DirectorySink {
     std::vector<vfs::NodeId>& referenced_;
 };
 
-// Nodes of the answer being made, to take their references back should nobody receive it. Kept for
-// each thread: it allocates only while it grows.
-std::vector<vfs::NodeId>& thread_references() {
-    thread_local std::vector<vfs::NodeId> references;
-    references.clear();
-    return references;
-}
-
 void read_entries(fuse_req_t handle, Operation operation, fuse_ino_t node, size_t size,
                   off_t cookie, bool with_attributes) {
     Request request(handle, operation);
     vfs::FileSystem& file_system = request.file_system();
     size = std::min<size_t>(size, kMaxRequestBytes);
     auto* buffer = reinterpret_cast<char*>(thread_buffer(size));
-    if (buffer == nullptr) {
+    // Nodes of the answer being made, to take their references back should nobody receive it. Kept for
+    // each thread: it allocates only while it grows.
+    auto* references = ThreadObject<std::vector<vfs::NodeId>>::get();
+    if (buffer == nullptr || references == nullptr) {
         return request.fail(Error::enomem);
     }
-    std::vector<vfs::NodeId>& references = thread_references();
-    EntryPacker packer(handle, request.session(), buffer, size, with_attributes, references);
+    references->clear();
+    EntryPacker packer(handle, request.session(), buffer, size, with_attributes, *references);
     Result<void> result =
         file_system.read_directory(node, 0, static_cast<uint64_t>(cookie), with_attributes, packer);
     // Entries that came before an error are a good answer; the next request meets the error again.
@@ -130,7 +123,7 @@ void read_entries(fuse_req_t handle, Operation operation, fuse_ino_t node, size_
         return request.fail(result.error());
     }
     if (!request.data(buffer, packer.used_bytes())) {
-        for (vfs::NodeId reference : references) {
+        for (vfs::NodeId reference : *references) {
             file_system.forget(reference, 1);
         }
     }

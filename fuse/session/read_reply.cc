@@ -6,13 +6,12 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <memory>
-#include <new>
 #include <utility>
 
 #include "fs/vfs/host.h"
 #include "fuse/session/session.h"
 #include "fuse/session/thread_buffer.h"
+#include "fuse/session/thread_object.h"
 
 namespace tiffin::fuse {
 namespace {
@@ -269,11 +268,6 @@ void Reader::finish(vfs::FileSystem& file_system) {
     mapping_count_ = 0;
 }
 
-Reader* thread_reader() {
-    thread_local std::unique_ptr<Reader> reader(new (std::nothrow) Reader);
-    return reader.get();
-}
-
 // For file systems without a lower data path.
 void reply_through_buffer(Request request, vfs::NodeId node, vfs::Handle handle,
                           uint64_t offset_bytes, size_t size_bytes) {
@@ -298,7 +292,7 @@ void reply_with_data(Request request, vfs::NodeId node, vfs::Handle handle, uint
                      size_t size_bytes, bool notes_access) {
     vfs::FileSystem& file_system = request.file_system();
     vfs::BlockDevice* device = request.session().device();
-    Reader* reader = thread_reader();
+    Reader* reader = ThreadObject<Reader>::get();
     if (device == nullptr || reader == nullptr || size_bytes > kMaxRequestBytes) {
         return reply_through_buffer(std::move(request), node, handle, offset_bytes, size_bytes);
     }

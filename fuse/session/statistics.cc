@@ -10,12 +10,12 @@ namespace tiffin::fuse {
 namespace {
 
 constexpr std::array<const char*, kOperationCount> kNames = {
-    "LOOKUP",    "FORGET",      "GETATTR",     "STATX",     "SETATTR",  "CREATE",
-    "MKNOD",     "MKDIR",       "SYMLINK",     "TMPFILE",   "LINK",     "READLINK",
-    "UNLINK",    "RMDIR",       "RENAME",      "OPEN",      "RELEASE",  "READ",
-    "WRITE",     "FLUSH",       "FSYNC",       "FALLOCATE", "LSEEK",    "COPY_FILE_RANGE",
-    "OPENDIR",   "READDIR",     "READDIRPLUS", "FSYNCDIR",  "GETXATTR", "SETXATTR",
-    "LISTXATTR", "REMOVEXATTR", "STATFS",      "IOCTL",
+    "LOOKUP",   "FORGET",     "GETATTR",     "STATX",       "SETATTR",  "CREATE",
+    "MKNOD",    "MKDIR",      "SYMLINK",     "TMPFILE",     "LINK",     "READLINK",
+    "UNLINK",   "RMDIR",      "RENAME",      "OPEN",        "RELEASE",  "READ",
+    "WRITE",    "FLUSH",      "FSYNC",       "FALLOCATE",   "LSEEK",    "COPY_FILE_RANGE",
+    "OPENDIR",  "RELEASEDIR", "READDIR",     "READDIRPLUS", "FSYNCDIR", "GETXATTR",
+    "SETXATTR", "LISTXATTR",  "REMOVEXATTR", "STATFS",      "IOCTL",
 };
 static_assert(kNames.back() != nullptr, "each operation has a name");
 

@@ -38,6 +38,7 @@ enum class Operation : uint8_t {
     seek,
     copy_range,
     open_directory,
+    release_directory,
     read_directory,
     read_directory_plus,
     fsync_directory,

@@ -3,6 +3,7 @@
 
 #include "fs/vfs/host.h"
 #include "fs/vfs/types.h"
+#include "fuse/session/thread_object.h"
 
 namespace tiffin::fuse {
 namespace {
@@ -37,8 +38,8 @@ class Buffer {
 }  // namespace
 
 unsigned char* thread_buffer(size_t size_bytes) {
-    thread_local Buffer buffer;
-    return buffer.at_least(size_bytes);
+    Buffer* buffer = ThreadObject<Buffer>::get();
+    return buffer == nullptr ? nullptr : buffer->at_least(size_bytes);
 }
 
 }  // namespace tiffin::fuse

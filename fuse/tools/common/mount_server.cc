@@ -15,6 +15,7 @@
 
 #include "fs/vfs/host.h"
 #include "fuse/host/device_address.h"
+#include "fuse/host/memory_shortage.h"
 #include "fuse/host/wake_cost.h"
 #include "fuse/session/daemon.h"
 #include "fuse/session/libfuse_log.h"
@@ -278,6 +279,7 @@ std::optional<Problem> serve_logged(const MountTask& task, SignalWatcher& signal
 }
 
 std::optional<Problem> serve(const MountTask& task, Readiness& readiness) {
+    wait_when_out_of_memory();
     SignalWatcher signals;
     std::unique_ptr<LogSink> target;
     if (!task.options.log_path.empty()) {

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+#include "fuse/host/memory_shortage.h"
+
+#include <gtest/gtest.h>
+
+#include <new>
+
+namespace tiffin::fuse {
+namespace {
+
+TEST(MemoryShortage, WaitsAndThenFails) {
+    int looks = 0;
+    const auto wait = [&] {
+        for (;;) {
+            wait_for_memory(50);
+            ++looks;
+        }
+    };
+    EXPECT_THROW(wait(), std::bad_alloc);
+    EXPECT_GE(looks, 1);
+    // The next allocation begins to wait anew.
+    looks = 0;
+    EXPECT_THROW(wait(), std::bad_alloc);
+    EXPECT_GE(looks, 1);
+}
+
+TEST(MemoryShortage, NoPatienceIsNoWaiting) { EXPECT_THROW(wait_for_memory(0), std::bad_alloc); }
+
+}  // namespace
+}  // namespace tiffin::fuse
