@@ -16,17 +16,31 @@ def run(*command: str | Path) -> None:
     subprocess.run([str(part) for part in command], check=True, stdout=subprocess.DEVNULL)
 
 
-# Memory that a virtual machine has not used before can cost more than the operation that needs it (its host has to find
-# it: 15 us a page on one). So what lies below the file systems has been written to before anything is measured.
+# Memory that a virtual machine has not used for a while can cost more than the operation that needs it: its host has to
+# find it, which took 15 us a page on one. So what lies below the file systems is written to before anything is measured,
+# and the free memory from which the kernel's caches will come before each turn.
 
 def write_zeros(path: Path, size_mib: int) -> None:
     run("dd", "if=/dev/zero", f"of={path}", "bs=1M", f"count={size_mib}", "status=none")
 
 
 def use_free_blocks(folder: Path, size_mib: int) -> None:
+    free_before = os.statvfs(folder).f_bfree
     write_zeros(folder / "zeros", size_mib)
     os.sync()
     (folder / "zeros").unlink()
+    directory = os.open(folder, os.O_RDONLY)
+    os.fsync(directory)
+    os.close(directory)
+    for _ in range(1000):
+        if os.statvfs(folder).f_bfree >= free_before - 1024:  # what the folder has grown by
+            return
+        time.sleep(0.01)
+    raise RuntimeError(f"{folder} does not get its blocks back")
+
+
+def use_free_memory(size_mib: int) -> None:
+    len(b"\1" * (size_mib << 20))
 
 
 @contextmanager

@@ -157,7 +157,7 @@ constexpr Word kWords[] = {
     {"write_through", [](MountOptions& o) { o.write_through = true; },
      "each write reaches the file system before it returns; small writes are slower, names faster"},
     {"cache_directories", [](MountOptions& o) { o.cache_directories = true; },
-     "the kernel keeps lists of entries; a list may lack some that are made while others read it"},
+     "the kernel keeps lists of entries, for trees that nobody changes while they are listed"},
     {"io_uring", [](MountOptions& o) { o.io_uring = true; },
      "talk to the kernel through io_uring (Linux 6.14, libfuse 3.18)"},
     {"remount", [](MountOptions& o) { o.remount = true; },

@@ -190,7 +190,8 @@ void Session::initialise(fuse_conn_info& connection) {
     want(FUSE_CAP_EXPORT_SUPPORT, "file handles");
     want(FUSE_CAP_IOCTL_DIR, "directory ioctls");
     skips_open_ = want(FUSE_CAP_NO_OPEN_SUPPORT, "no open");
-    skips_open_directory_ = want(FUSE_CAP_NO_OPENDIR_SUPPORT, "no opendir");
+    skips_open_directory_ =
+        options_.cache_directories && want(FUSE_CAP_NO_OPENDIR_SUPPORT, "no opendir");
     // Nobody but this kernel changes files, so it need not watch for changes of their times.
     want(FUSE_CAP_EXPLICIT_INVAL_DATA, "explicit invalidation");
     refuse(FUSE_CAP_AUTO_INVAL_DATA);

@@ -63,7 +63,7 @@ struct SessionOptions {
     // The kernel keeps the entries of directories that it has listed, and neither opens nor releases directories. Its
     // cache (fs/fuse/readdir.c up to Linux 6.18) is filled by one reader over several calls; another one that is in the
     // middle of the directory then goes on in it, although it may be older than what that one has begun with, and
-    // misses entries. So it is for directories that nobody changes while they are listed.
+    // misses entries. So it is for trees that nobody changes while they are listed.
     bool cache_directories = false;
     // Lines "key: value" for the status, before those of the session.
     std::string facts;
@@ -110,9 +110,7 @@ class Session {
 
     // Learned when the kernel introduced itself.
     bool kernel_skips_open() const { return skips_open_ && !options_.strict_flags; }
-    bool kernel_skips_open_directory() const {
-        return skips_open_directory_ && options_.cache_directories;
-    }
+    bool kernel_skips_open_directory() const { return skips_open_directory_; }
     // Learned from the file system: it keeps no state per open file.
     bool opens_are_stateless() const { return stateless_opens_.load(std::memory_order_relaxed); }
     void set_opens_are_stateless() { stateless_opens_.store(true, std::memory_order_relaxed); }

@@ -14,11 +14,11 @@ source "$(dirname "$0")/lib/fuse.sh"
 mount_it -o rw
 cd "$mount_point"
 
-# "LOOKUP 3" and so on. Forgets and releases have no answer that anybody waits for, ioctls are this counting, and
+# "LOOKUP 3" and so on. Forgets and the releases of directories have no answer that anybody waits for, ioctls are this counting, and
 # anybody's df asks all mounts. Of a file, since the folder would be opened for it.
 counters() {
     "$tiffin" stats warm_up |
-        awk 'NR > 1 && $1 !~ /^(FORGET|RELEASE|IOCTL|STATFS)$/ { print $1, $2 }' | sort
+        awk 'NR > 1 && $1 !~ /^(FORGET|RELEASEDIR|IOCTL|STATFS)$/ { print $1, $2 }' | sort
 }
 
 # expect NAME "REQUEST=MAXIMUM REQUEST==EXACTLY ..." COMMAND: the command, a function or words, costs no more, and what it
@@ -81,9 +81,11 @@ expect "chmod" "SETATTR==1 GETATTR=2" chmod 600 d/b
 expect "symlink" "LOOKUP=1 SYMLINK==1 GETATTR=1" ln -s -T target d/s
 expect "first readlink" "READLINK==1 GETATTR=1" readlink d/s >/dev/null
 expect "second readlink" "" readlink d/s >/dev/null
-for i in {1..20}; do create "d/$i"; done
-expect "first list" "OPENDIR==1 READDIR=1 READDIRPLUS==1 GETATTR=1" ls d >/dev/null
-expect "second list" "OPENDIR==1 READDIR==1 READDIRPLUS==1 GETATTR=1" ls d >/dev/null
+# Few entries: older kernels read a page at a time, where an entry with its attributes takes 160 bytes.
+mkdir few
+for i in {1..10}; do create "few/$i"; done
+expect "first list" "OPENDIR==1 READDIR==1 READDIRPLUS==1 GETATTR=1" ls few >/dev/null
+expect "second list" "OPENDIR==1 READDIR==1 READDIRPLUS==1 GETATTR=1" ls few >/dev/null
 
 cd /
 unmount_it

@@ -10,12 +10,12 @@ what its files must hold and compares, and at the end writes that to RECORD, for
 """
 
 import argparse
+import concurrent.futures
 import contextlib
 import ctypes
 import hashlib
 import json
 import mmap
-import multiprocessing
 import os
 import random
 import sys
@@ -23,6 +23,7 @@ import traceback
 from pathlib import Path
 
 LARGEST_FILE = 300_000
+MOST_PROGRAMS = 16
 RECORD_SIZE = 1000  # not a divisor of the block size: records of different programs share blocks
 RENAME_EXCHANGE = 2
 AT_FDCWD = -100
@@ -239,7 +240,7 @@ class Program:
 
     def write_record(self):
         # Places of a program: those whose number leaves its number as the remainder.
-        place = self.random.randrange(300) * 16 + self.number
+        place = self.random.randrange(300) * MOST_PROGRAMS + self.number
         self.records[place] = self.random.randbytes(RECORD_SIZE)
         with open(self.common, "r+b") as opened:
             os.pwrite(opened.fileno(), self.records[place], place * RECORD_SIZE)
@@ -273,35 +274,40 @@ class Program:
         self.list_folder()
         self.read_records()
         return {
-            "files": {name: hashlib.sha256(file.content).hexdigest()
+            "files": {name: [hashlib.sha256(file.content).hexdigest(), len(file.names),
+                             {key: value.hex() for key, value in file.attributes.items()}]
                       for file in self.files for name in file.names},
             "records": {str(place): content.hex() for place, content in self.records.items()},
         }
 
 
-def run_program(folder: Path, number: int, arguments: argparse.Namespace, results) -> None:
+def run_program(folder: Path, number: int, seed: int, operations: int) -> dict:
     try:
-        results.put(Program(folder, number, arguments.seed).run(arguments.operations))
-    except Exception:  # whatever it was, the others must not wait for this one
-        print(f"program {number}, seed {arguments.seed}:\n{traceback.format_exc()}", file=sys.stderr)
-        results.put(None)
+        return Program(folder, number, seed).run(operations)
+    except Exception:
+        print(f"program {number}, seed {seed}:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
+        raise
 
 
 def use(arguments: argparse.Namespace) -> bool:
     (arguments.folder / "shared").mkdir()
     (arguments.folder / "common").touch()
-    results = multiprocessing.Queue()
-    programs = [multiprocessing.Process(target=run_program, args=(arguments.folder, number, arguments, results))
-                for number in range(arguments.programs)]
-    for program in programs:
-        program.start()
-    found = [results.get() for _ in programs]
-    for program in programs:
-        program.join()
-    if None in found:
-        return False
-    arguments.record.write_text(json.dumps(found))
+    # Notices when a program ends by a signal, as it does if a file that it has mapped cannot be read.
+    with concurrent.futures.ProcessPoolExecutor(arguments.programs) as pool:
+        programs = [pool.submit(run_program, arguments.folder, number, arguments.seed, arguments.operations)
+                    for number in range(arguments.programs)]
+        if any(program.exception() is not None for program in programs):
+            print(*(repr(program.exception()) for program in programs), sep="\n", file=sys.stderr)
+            return False
+        arguments.record.write_text(json.dumps([program.result() for program in programs]))
     return verify(arguments)
+
+
+def what_is_there(folder: Path) -> dict[str, list]:
+    """Of each name what the file holds, how many names it has, and its attributes."""
+    return {str(path): [hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_nlink,
+                        {key: os.getxattr(path, key).hex() for key in os.listxattr(path)}]
+            for path in folder.glob("*/*") if path.is_file()}
 
 
 def verify(arguments: argparse.Namespace) -> bool:
@@ -312,13 +318,10 @@ def verify(arguments: argparse.Namespace) -> bool:
         for place, content in program["records"].items():
             begin = int(place) * RECORD_SIZE
             assert common[begin:begin + RECORD_SIZE] == bytes.fromhex(content), f"record {place} of the common file"
-    found = {str(path): hashlib.sha256(path.read_bytes()).hexdigest()
-             for path in arguments.folder.glob("*/*") if path.is_file()}
+    found = what_is_there(arguments.folder)
     wrong = [name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name)]
     for name in wrong[:10]:
-        reason = ("missing" if name not in found else
-                  "nobody made it" if name not in expected else "holds something else")
-        print(f"{name}: {reason}", file=sys.stderr)
+        print(f"{name}: found {found.get(name)}, expected {expected.get(name)}", file=sys.stderr)
     print(f"{len(found)} files, {len(common)} bytes in the common one")
     return not wrong
 
@@ -327,7 +330,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("record", type=Path)
-    parser.add_argument("--programs", type=int, default=4, help="at most 16")
+    parser.add_argument("--programs", type=int, default=4, choices=range(1, MOST_PROGRAMS + 1),
+                        metavar="N")
     parser.add_argument("--operations", type=int, default=2000, help="of each program")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--verify", action="store_true")

@@ -19,14 +19,16 @@ for options in "" "cache=4M,commit=1,busy_poll_us=0" write_through; do
     say "options '$options', seed $seed"
     mount_device "$options"
     # What administrators do meanwhile.
+    set -m
     while "$bin/tiffin" status "$mount_point" && "$bin/tiffin" stats "$mount_point"; do
         sleep 0.2
-    done >/dev/null 2>&1 &
-    watcher=$!
+    done >"$work/watched" 2>&1 &
+    load_group=("$!")
+    set +m
     python3 "$script" "$mount_point" "$work/record" --seed "$seed" --operations "$operations" ||
         fail "see above"
-    kill "$watcher"
-    wait "$watcher" || true
+    kill -0 "${load_group[0]}" || fail "status or stats failed: $(tail -n 3 "$work/watched")"
+    end_group TERM
     unmount_device
     check_device "after seed $seed"
 

@@ -38,6 +38,14 @@ mount_device dev,suid,strict_flags
 tail -n 1 "$work/strict"
 unmount_device
 
+# Without those of positions, which that cache does not keep.
+say "cache_directories"
+mount_device dev,suid,cache_directories
+"$suite" "$mount_point" "${without[@]}" -k readdir. >"$work/cached" ||
+    fail "the suite: $(grep -v -e '^passed' -e '^not run' "$work/cached")"
+tail -n 1 "$work/cached"
+unmount_device
+
 say "write_through"
 mount_device dev,suid,write_through
 "$suite" "$mount_point" "${without[@]}" --without flags_at_open --without chown_of_nothing "$@" >"$work/through" ||

@@ -145,6 +145,7 @@ SUITE_CASE(positions, stay_while_names_come_and_go, {}) {
 SUITE_CASE(positions, of_two_readers, {}) {
     Positions positions(fs, 400);
     for (const size_t first_bytes : {300, 4096}) {
+        const std::set<std::string> before = positions.present();
         File first(fs, "d", O_RDONLY | O_DIRECTORY);
         std::vector<DirectoryRecord> seen_by_first;
         REQUIRE_OK(fs.read_directory(first, 4096, seen_by_first));
@@ -163,6 +164,12 @@ SUITE_CASE(positions, of_two_readers, {}) {
             CHECK_TRUE(is_dot(record.name) || names.insert(record.name).second);
         }
         CHECK_TRUE(names == positions.present());
+        std::set<std::string> names_of_first;
+        for (const DirectoryRecord& record : seen_by_first) {
+            CHECK_TRUE(is_dot(record.name) || names_of_first.insert(record.name).second);
+        }
+        CHECK_TRUE(std::includes(names_of_first.begin(), names_of_first.end(), before.begin(),
+                                 before.end()));
     }
 }
 

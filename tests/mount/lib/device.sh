@@ -8,6 +8,7 @@ bin=${TIFFIN_BIN:-$repository/build/release/bin}
 
 fail() {
     echo "FAILED: $*" >&2
+    cat "${work:-/nonexistent}"/sanitizer.* 2>/dev/null | head -n 200 >&2 || true
     if [[ -s ${log:-} ]]; then
         echo "the last lines of the file system's log:" >&2
         tail -n 20 "$log" >&2
@@ -43,12 +44,8 @@ load_group=()  # process groups to end
 for variable in ASAN_OPTIONS TSAN_OPTIONS UBSAN_OPTIONS; do
     export "$variable=${!variable:+${!variable}:}log_path=$work/sanitizer"
 done
-check_sanitizer() {
-    local report
-    for report in "$work"/sanitizer.*; do
-        [[ ! -e $report ]] || fail "a sanitizer has found something: $(head -n 60 "$report")"
-    done
-}
+has_sanitizer_report() { compgen -G "$work/sanitizer.*" >/dev/null; }
+check_sanitizer() { ! has_sanitizer_report || fail "a sanitizer has found something"; }
 
 is_mounted() { grep -qF " $mount_point fuse" /proc/self/mounts; }
 # With all its threads: the first one may be gone while another one still has files and locks.
@@ -80,6 +77,11 @@ take_away_from() {
 clean_up() {
     local status=${1:-$?} group
     trap - EXIT
+    if [[ $status -eq 0 ]] && has_sanitizer_report; then
+        echo "FAILED: a sanitizer has found something" >&2
+        cat "$work"/sanitizer.* >&2
+        status=1
+    fi
     for group in "${load_group[@]}"; do
         kill -KILL -- "-$group" 2>/dev/null || true
     done
