@@ -147,8 +147,9 @@ end_group() {
     load_group=()
 }
 
+# Anybody's df asks all mounts and keeps each busy for that moment: so not only once.
 unmount_device() {
-    take_away || fail "cannot unmount"
+    take_away 2>/dev/null || { sleep 1; take_away; } || fail "cannot unmount"
     wait_until has_ended "$server"
     server=""
     check_sanitizer
