@@ -120,7 +120,7 @@ class HelloFileSystem final : public vfs::FileSystem {
             TRY(set_size(node, offset_bytes + count));
         }
         cursor.copy_to(content_ + offset_bytes, count);
-        if ((flags & vfs::write_flag::cached) == 0) {
+        if ((flags & vfs::write_flag::keep_times) == 0) {
             file_.modification_time = file_.change_time = now();
         }
         return count;

@@ -181,8 +181,14 @@ class FileSystem {
 
     // Writes all of `buffers`; returns the bytes written, fewer only when an error came after some.
     // What lies between the old end and `offset_bytes` reads as zeros. `flags`: write_flag, all of
-    // which count; unless `cached`, sets modification and change times. Errors: enospc, efbig,
+    // which count; unless `keep_times`, sets modification and change times. Errors: enospc, efbig,
     // eisdir, einval (not a regular file), eperm (immutable, or append-only and not at the end).
+    //
+    // With `write_back` the answer is never short: hosts' caches know only pages that were written and
+    // pages that were not. An error says that at least one block was not written; every other block
+    // that could be has been, those behind the failed one too. Who writes back holds a program's
+    // only copy, so the file system first does what it can: makes room, uses space that it refuses
+    // to other changes, and waits a bounded time for memory.
     virtual Result<size_t> write(NodeId node, Handle handle, uint64_t offset_bytes,
                                  Span<const IoVector> buffers, uint32_t flags);
 

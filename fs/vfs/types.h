@@ -153,15 +153,18 @@ enum class SeekTarget : uint8_t { data, hole };
 
 // Flags of write() and prepare_write().
 namespace write_flag {
-// Write-back of the host's page cache: no time stamps are set (the host sends them as attributes),
-// and writing beyond the end of file is legal.
-inline constexpr uint32_t cached = 1U << 0;
+// Write-back of the host's page cache: what a program was told is written already, and what the host
+// will not send again. It was permitted when it came to the cache, and is never answered short: see
+// FileSystem::write().
+inline constexpr uint32_t write_back = 1U << 0;
 // Clear set-user-id, set-group-id and file capabilities.
 inline constexpr uint32_t kill_privileges = 1U << 1;
 // Write at the end of file, whatever offset was given.
 inline constexpr uint32_t append = 1U << 2;
 // Durable before it returns (O_SYNC, O_DSYNC).
 inline constexpr uint32_t synchronous = 1U << 3;
+// No time stamps are set: the host sends them as attributes.
+inline constexpr uint32_t keep_times = 1U << 4;
 }  // namespace write_flag
 
 // Flags of set_xattr(), as setxattr's.

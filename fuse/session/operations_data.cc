@@ -129,14 +129,15 @@ void read(fuse_req_t handle, fuse_ino_t node, size_t size, off_t offset, fuse_fi
 }
 
 uint32_t write_flags(const Request& request, const fuse_file_info& file) {
-    // A mapped page. Where the kernel keeps no other changes it leaves their times to us.
-    if (file.writepage != 0 && !request.session().options().write_through) {
-        return vfs::write_flag::cached;
+    // Pages of the kernel's cache. With write_through these are mapped ones alone, whose times it leaves to us.
+    if (file.writepage != 0) {
+        return vfs::write_flag::write_back |
+               (request.session().options().write_through ? 0 : vfs::write_flag::keep_times);
     }
     uint32_t flags = 0;
     // The kernel says in the request whether privileges have to go, but libfuse does not pass that
     // on; this is the rule it follows. (It never caches writes to files that have any.)
-    if (request.caller().user_id != 0 && file.writepage == 0) {
+    if (request.caller().user_id != 0) {
         flags |= vfs::write_flag::kill_privileges;
     }
     if ((file.flags & (O_SYNC | O_DSYNC)) != 0) {
@@ -179,6 +180,10 @@ void write(fuse_req_t handle, fuse_ino_t node, const char* data, size_t size, of
         if (Result<void> cleared = privileges->clear(); !cleared.ok()) {
             return request.fail(cleared.error());
         }
+    }
+    if (file->writepage != 0 && written.value() < size) {
+        // The kernel ignores short counts of what it writes back.
+        return request.fail(Error::eio);
     }
     request.written(written.value());
 }

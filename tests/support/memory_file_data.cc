@@ -145,7 +145,7 @@ Result<size_t> MemoryFileSystem::write(vfs::NodeId id, vfs::Handle /*handle*/,
         offset_bytes = node->attributes.size_bytes;
     }
     // What is written back from a cache was permitted when it came there.
-    bool cached = (flags & vfs::write_flag::cached) != 0;
+    bool cached = (flags & vfs::write_flag::write_back) != 0;
     bool overwrites = offset_bytes < node->attributes.size_bytes;
     if (!cached && ((node->attributes.flags & vfs::file_flag::immutable) != 0 ||
                     (overwrites && (node->attributes.flags & vfs::file_flag::append_only) != 0))) {
@@ -174,7 +174,7 @@ Result<size_t> MemoryFileSystem::write(vfs::NodeId id, vfs::Handle /*handle*/,
     if ((flags & vfs::write_flag::kill_privileges) != 0) {
         kill_privileges(*node);
     }
-    if ((flags & vfs::write_flag::cached) == 0) {
+    if ((flags & vfs::write_flag::keep_times) == 0) {
         touch_data(*node);
     }
     return total;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // Attributes: reading and changing them.
+#include <utility>
+
 #include "fs/tiffinfs/attributes/acl.h"
 #include "fs/tiffinfs/attributes/xattr.h"
 #include "fs/tiffinfs/objects/file_system.h"
@@ -228,8 +230,10 @@ Result<vfs::Attributes> TiffinFileSystem::set_attributes(const vfs::Caller& /*ca
     }
     TRY(volume_->check_writable());
     ObjectPin pin = TRY(objects_.get(node));
-    AttributeChanger changer(*this, *pin, change);
-    return changer.run();
+    return volume_->with_room(SpacePriority::overwriting, [&] {
+        AttributeChanger changer(*this, *pin, change);
+        return changer.run();
+    });
 }
 
 Result<void> TiffinFileSystem::set_flags(vfs::NodeId node, uint32_t flags) {
@@ -239,21 +243,22 @@ Result<void> TiffinFileSystem::set_flags(vfs::NodeId node, uint32_t flags) {
     }
     ObjectPin pin = TRY(objects_.get(node));
     Object& object = *pin;
-    uint64_t ticket = 0;
-    {
-        BiasedExclusiveLock lock(object.state, object.node);
-        TRY(check_alive(object));
-        InodeValue inode = object.inode;
-        inode.file_flags = flags;
-        inode.change_time = to_disk(Volume::now());
-        Transaction transaction(*volume_);
-        TRY(transaction.begin(SpacePriority::overwriting, {.scattered = 1}));
-        TRY(stage_inode(transaction, object, inode));
-        TRY(transaction.prepare());
-        ticket = transaction.commit();
-        object.inode = inode;
-    }
-    return finish(object, ticket);
+    Result<uint64_t> changed =
+        volume_->with_room(SpacePriority::overwriting, [&]() -> Result<uint64_t> {
+            BiasedExclusiveLock lock(object.state, object.node);
+            TRY(check_alive(object));
+            InodeValue inode = object.inode;
+            inode.file_flags = flags;
+            inode.change_time = to_disk(Volume::now());
+            Transaction transaction(*volume_);
+            TRY(transaction.begin(SpacePriority::overwriting, {.scattered = 1}));
+            TRY(stage_inode(transaction, object, inode));
+            TRY(transaction.prepare());
+            const uint64_t committed = transaction.commit();
+            object.inode = inode;
+            return committed;
+        });
+    return finish(object, TRY(std::move(changed)));
 }
 
 Result<void> TiffinFileSystem::stage_kill_privileges(Object& object, InodeValue& inode,

@@ -213,8 +213,10 @@ Result<void> TiffinFileSystem::set_xattr(vfs::NodeId node, vfs::Name name, ByteS
         return Error::e2big;
     }
     ObjectPin pin = TRY(objects_.get(node));
-    XattrChanger changer(*this, *pin, name, kind);
-    return changer.set(value, flags);
+    return volume_->with_room(SpacePriority::normal, [&] {
+        XattrChanger changer(*this, *pin, name, kind);
+        return changer.set(value, flags);
+    });
 }
 
 Result<size_t> TiffinFileSystem::list_xattr(vfs::NodeId node, MutableByteSpan buffer) {
@@ -233,8 +235,10 @@ Result<void> TiffinFileSystem::remove_xattr(vfs::NodeId node, vfs::Name name) {
     TRY(volume_->check_writable());
     const XattrKind kind = TRY(xattr_kind(name));
     ObjectPin pin = TRY(objects_.get(node));
-    XattrChanger changer(*this, *pin, name, kind);
-    return changer.remove();
+    return volume_->with_room(SpacePriority::overwriting, [&] {
+        XattrChanger changer(*this, *pin, name, kind);
+        return changer.remove();
+    });
 }
 
 }  // namespace tiffin::tiffinfs

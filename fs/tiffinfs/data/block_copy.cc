@@ -45,7 +45,8 @@ Result<BlockRange> allocate_blocks(Volume& volume, uint64_t goal_block, uint64_t
                                    SpacePriority priority) {
     for (uint32_t attempt = 0;; ++attempt) {
         Result<BlockRange> range = volume.allocator().allocate(goal_block, wanted, priority);
-        if (range.ok() || range.error() != Error::enospc || !volume.make_room(attempt, priority)) {
+        if (range.ok() || range.error() != Error::enospc ||
+            !volume.make_room(attempt, priority, MappedReaders::leave)) {
             return range;
         }
     }

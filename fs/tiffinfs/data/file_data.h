@@ -100,7 +100,8 @@ Result<uint32_t> load_inline(Volume& volume, const Object& object, unsigned char
 
 // The file leaves the inline form: its content, if any, goes to a block. Changes nothing that a reader
 // can see. Errors: enospc.
-Result<void> leave_inline(TiffinFileSystem& file_system, Object& object, DataScratch& scratch)
+Result<void> leave_inline(TiffinFileSystem& file_system, Object& object, DataScratch& scratch,
+                          SpacePriority priority = SpacePriority::normal)
     REQUIRES(object.data, object.state);
 
 // ---- Single blocks (block_copy.cc) ---------------------------------------------------------------

@@ -135,11 +135,11 @@ Result<void> check_space(const SpaceRequest& request, Object& object, uint64_t f
     for (uint32_t attempt = 0;; ++attempt) {
         Allocator& allocator = volume.allocator();
         uint64_t available = allocator.free_blocks() + allocator.deferred_blocks();
-        if (available >= allocator.reserve_blocks() &&
-            needed <= available - allocator.reserve_blocks()) {
+        const uint64_t kept = allocator.kept_blocks(SpacePriority::normal);
+        if (available >= kept && needed <= available - kept) {
             return {};
         }
-        if (!volume.make_room(attempt, SpacePriority::normal)) {
+        if (!volume.make_room(attempt, SpacePriority::normal, MappedReaders::wait)) {
             return Error::enospc;
         }
     }

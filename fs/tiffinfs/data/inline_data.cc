@@ -23,7 +23,8 @@ Result<uint32_t> load_inline(Volume& volume, const Object& object, unsigned char
     return stored_bytes;
 }
 
-Result<void> leave_inline(TiffinFileSystem& file_system, Object& object, DataScratch& scratch) {
+Result<void> leave_inline(TiffinFileSystem& file_system, Object& object, DataScratch& scratch,
+                          SpacePriority priority) {
     TIFFIN_ASSERT(is_inline(object.inode));
     Volume& volume = file_system.volume();
     uint32_t stored_bytes = TRY(load_inline(volume, object, scratch.inline_bytes));
@@ -35,12 +36,12 @@ Result<void> leave_inline(TiffinFileSystem& file_system, Object& object, DataScr
         __builtin_memcpy(page, scratch.inline_bytes, stored_bytes);
         __builtin_memset(page + stored_bytes, 0, kBlockBytes - stored_bytes);
         block = TRY(write_new_block(volume, object.goal_block.load(std::memory_order_relaxed), page,
-                                    SpacePriority::normal));
+                                    priority));
         inode.allocated_blocks += 1;
     }
     AllocatedBlocks allocated(volume.allocator(), {block.physical_block, block.written ? 1U : 0U});
     Transaction transaction(volume);
-    TRY(transaction.begin(SpacePriority::normal, extent_change_size({}, 1, 1, 2)));
+    TRY(transaction.begin(priority, extent_change_size({}, 1, 1, 2)));
     if (stored_bytes > 0) {
         TRY(transaction.erase(make_key(object.node, Kind::inline_data, 0)));
         TRY(transaction.write_extent(object.node, 0, block.physical_block, 1, 0,

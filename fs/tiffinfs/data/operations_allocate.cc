@@ -80,7 +80,7 @@ Result<void> TiffinFileSystem::allocate(vfs::NodeId node, uint32_t mode, uint64_
     ObjectPin pin = TRY(objects_.get(node));
     Object& object = *pin;
     DataScratchLease scratch = TRY(data_scratch_.take());
-    {
+    Result<void> done = volume_->with_room(SpacePriority::normal, [&]() -> Result<void> {
         MutexLock data_lock(object.data);
         {
             BiasedSharedLock lock(object.state, node);
@@ -89,8 +89,9 @@ Result<void> TiffinFileSystem::allocate(vfs::NodeId node, uint32_t mode, uint64_
         TRY(settle(*this, object, *scratch));
         SpaceRequest request{*this, *scratch, offset_bytes, length_bytes,
                              (mode & vfs::allocate_flag::keep_size) != 0};
-        TRY(run(operation, request, object));
-    }
+        return run(operation, request, object);
+    });
+    TRY(done);
     return finish(object, object.last_ticket.load(std::memory_order_acquire));
 }
 
@@ -106,12 +107,14 @@ Result<void> TiffinFileSystem::reserve(vfs::NodeId node, uint64_t offset_bytes,
     ObjectPin pin = TRY(objects_.get(node));
     Object& object = *pin;
     DataScratchLease scratch = TRY(data_scratch_.take());
-    MutexLock data_lock(object.data);
-    TRY(settle(*this, object, *scratch));
-    SpaceRequest request{*this, *scratch, offset_bytes, length_bytes, true};
-    // Unwritten blocks: overwriting what is mapped never fails for want of space.
-    return fill_holes(request, object, block_at(offset_bytes),
-                      blocks_for(offset_bytes + length_bytes));
+    return volume_->with_room(SpacePriority::normal, [&]() -> Result<void> {
+        MutexLock data_lock(object.data);
+        TRY(settle(*this, object, *scratch));
+        SpaceRequest request{*this, *scratch, offset_bytes, length_bytes, true};
+        // Unwritten blocks: overwriting what is mapped never fails for want of space.
+        return fill_holes(request, object, block_at(offset_bytes),
+                          blocks_for(offset_bytes + length_bytes));
+    });
 }
 
 }  // namespace tiffin::tiffinfs

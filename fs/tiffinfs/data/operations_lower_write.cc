@@ -97,7 +97,7 @@ Result<uint64_t> commit_runs(TiffinFileSystem& file_system, Object& object, uint
     TRY(recount_usage(volume, object, scratch.found, plan));
     SpacePriority priority = plan.usage.mapped_blocks == plan.block_count
                                  ? SpacePriority::overwriting
-                                 : SpacePriority::normal;
+                                 : new_block_priority(flags);
     Transaction transaction(volume);
     TRY(transaction.begin(priority,
                           extent_change_size(plan.usage, plan.run_count, plan.block_count, 3)));
@@ -182,7 +182,7 @@ Result<void> TiffinFileSystem::prepare_write(vfs::NodeId node, uint64_t offset_b
     {
         BiasedSharedLock lock(object->state, node);
         TRY(check_regular(*object));
-        if ((flags & vfs::write_flag::cached) == 0 &&
+        if ((flags & vfs::write_flag::write_back) == 0 &&
             (object->inode.file_flags & vfs::file_flag::immutable) != 0) {
             return Error::eperm;
         }
@@ -191,8 +191,10 @@ Result<void> TiffinFileSystem::prepare_write(vfs::NodeId node, uint64_t offset_b
     }
     grant.node = node;
     grant.offset_bytes = offset_bytes;
-    Result<void> filled =
-        fill_grant(*volume_, plan.goal_block, block_count, plan.priority(), grant);
+    plan.new_block_priority = new_block_priority(flags);
+    Result<void> filled = volume_->with_room(plan.priority(), [&] {
+        return fill_grant(*volume_, plan.goal_block, block_count, plan.priority(), grant);
+    });
     if (!filled.ok() && filled.error() == Error::enospc && plan.mapped_prefix_blocks > 0) {
         // What only replaces mapped blocks may use the reserve.
         filled = fill_grant(*volume_, plan.goal_block, plan.mapped_prefix_blocks,

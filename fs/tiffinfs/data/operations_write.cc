@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // Writing: whole requests, fsync, and copies inside the file system.
+#include "fs/base/memory_patience.h"
 #include "fs/tiffinfs/data/extent_walk.h"
 #include "fs/tiffinfs/data/file_data.h"
 #include "fs/tiffinfs/data/write_piece.h"
@@ -16,7 +17,7 @@ constexpr uint64_t kCopyBytes = 1U << 20;
 // Finishes what an intent has left to do.
 Result<uint64_t> start_write(TiffinFileSystem& file_system, Object& object, uint64_t offset_bytes,
                              uint32_t flags, DataScratch& scratch) REQUIRES(object.data) {
-    bool cached = (flags & vfs::write_flag::cached) != 0;
+    bool write_back = (flags & vfs::write_flag::write_back) != 0;
     bool append = (flags & vfs::write_flag::append) != 0;
     bool has_intent = false;
     {
@@ -24,10 +25,10 @@ Result<uint64_t> start_write(TiffinFileSystem& file_system, Object& object, uint
         TRY(check_regular(object));
         offset_bytes = append ? object.inode.size_bytes : offset_bytes;
         // What is written back from a cache was permitted when it came there.
-        if (!cached && (object.inode.file_flags & vfs::file_flag::immutable) != 0) {
+        if (!write_back && (object.inode.file_flags & vfs::file_flag::immutable) != 0) {
             return Error::eperm;
         }
-        if (!cached && (object.inode.file_flags & vfs::file_flag::append_only) != 0 &&
+        if (!write_back && (object.inode.file_flags & vfs::file_flag::append_only) != 0 &&
             offset_bytes < object.inode.size_bytes) {
             return Error::eperm;
         }
@@ -40,32 +41,88 @@ Result<uint64_t> start_write(TiffinFileSystem& file_system, Object& object, uint
     return offset_bytes;
 }
 
-struct WrittenBytes {
-    size_t size_bytes = 0;
-    uint64_t ticket = 0;
+// Each overwritten piece frees blocks, so that room can be made again; but it takes checkpoints.
+constexpr uint32_t kRoomAttemptsAtMost = 64;
+
+// A request on its way through the file.
+struct WriteProgress {
+    uint64_t position_bytes = 0;
+    size_t written_bytes = 0;
+    uint64_t ticket = 0;   // of the last transaction
+    Result<void> failure;  // the first that could not be helped
+    RoomPolicy room = RoomPolicy::make;
+    uint32_t room_attempt = 0;
+    uint32_t room_attempts_left = kRoomAttemptsAtMost;
 };
 
-// Everything that happens under the object's data lock. An error after some bytes counts as their end.
-Result<WrittenBytes> write_locked(TiffinFileSystem& file_system, Object& object,
-                                  uint64_t offset_bytes, BufferCursor& cursor, uint32_t flags) {
-    DataScratchLease scratch = TRY(file_system.data_scratch().take());
+// Whether it is worth while to try the same step again, after it has failed.
+bool try_again(Volume& volume, uint32_t flags, Error error, MemoryPatience& patience,
+               WriteProgress& progress) {
+    if (error == Error::enomem) {
+        return patience.wait();
+    }
+    if (error != Error::enospc || progress.room == RoomPolicy::as_it_is) {
+        return false;
+    }
+    if (progress.room_attempts_left-- == 1 ||
+        !volume.make_room(progress.room_attempt++, new_block_priority(flags),
+                          MappedReaders::wait)) {
+        progress.room = RoomPolicy::as_it_is;
+    }
+    return true;
+}
+
+// Whether other blocks of the request may be written although one could not be.
+bool may_go_on(const Volume& volume, Error error) {
+    return (error == Error::enospc || error == Error::eio || error == Error::enomem) &&
+           volume.check_writable().ok();
+}
+
+// Everything that happens under the object's data lock. Without write_flag::write_back the first error
+// is the end.
+Result<void> write_locked(TiffinFileSystem& file_system, Object& object, uint64_t offset_bytes,
+                          BufferCursor& cursor, uint32_t flags, MemoryPatience& patience,
+                          WriteProgress& progress) {
+    Volume& volume = file_system.volume();
+    DataScratchLease scratch = TRY(patience.run([&] { return file_system.data_scratch().take(); }));
     MutexLock data_lock(object.data);
-    uint64_t position = TRY(start_write(file_system, object, offset_bytes, flags, *scratch));
-    WrittenBytes written;
-    while (cursor.remaining() > 0) {
-        Result<WrittenPiece> piece =
-            write_piece(file_system, object, position, cursor, flags, *scratch);
-        if (!piece.ok()) {
-            if (written.size_bytes == 0) {
-                return piece.error();
-            }
+    while (true) {
+        Result<uint64_t> start = start_write(file_system, object, offset_bytes, flags, *scratch);
+        if (start.ok()) [[likely]] {
+            progress.position_bytes = start.value();
             break;
         }
-        position += piece->length_bytes;
-        written.size_bytes += static_cast<size_t>(piece->length_bytes);
-        written.ticket = piece->ticket;
+        if (!try_again(volume, flags, start.error(), patience, progress)) {
+            return start.error();
+        }
     }
-    return written;
+    while (cursor.remaining() > 0) {
+        Result<WrittenPiece> piece = write_piece(file_system, object, progress.position_bytes,
+                                                 cursor, flags, progress.room, *scratch);
+        if (piece.ok()) [[likely]] {
+            progress.position_bytes += piece->length_bytes;
+            progress.written_bytes += static_cast<size_t>(piece->length_bytes);
+            progress.ticket = piece->ticket;
+            progress.room_attempt = 0;
+            progress.room =
+                progress.room_attempts_left > 0 ? RoomPolicy::make : RoomPolicy::as_it_is;
+            continue;
+        }
+        if (try_again(volume, flags, piece.error(), patience, progress)) {
+            continue;
+        }
+        if (progress.failure.ok()) {
+            progress.failure = piece.error();
+        }
+        if ((flags & vfs::write_flag::write_back) == 0 || !may_go_on(volume, piece.error())) {
+            break;
+        }
+        size_t skipped = kBlockBytes - static_cast<size_t>(progress.position_bytes % kBlockBytes);
+        skipped = skipped < cursor.remaining() ? skipped : cursor.remaining();
+        cursor.skip(skipped);
+        progress.position_bytes += skipped;
+    }
+    return {};
 }
 
 }  // namespace
@@ -74,17 +131,23 @@ Result<size_t> TiffinFileSystem::write(vfs::NodeId node, vfs::Handle /*handle*/,
                                        uint64_t offset_bytes, Span<const vfs::IoVector> buffers,
                                        uint32_t flags) {
     TRY(volume_->check_writable());
-    ObjectPin object = TRY(objects_.get(node));
+    const bool write_back = (flags & vfs::write_flag::write_back) != 0;
+    MemoryPatience patience(write_back ? MemoryPatience::kWaitsAtMost : 0);
+    ObjectPin object = TRY(patience.run([&] { return objects_.get(node); }));
     BufferCursor cursor(buffers);
-    WrittenBytes written = TRY(write_locked(*this, *object, offset_bytes, cursor, flags));
-    if (written.size_bytes > 0) {
+    WriteProgress progress;
+    TRY(write_locked(*this, *object, offset_bytes, cursor, flags, patience, progress));
+    if (progress.written_bytes > 0) {
         // Outside the lock: those who wait for durability share one commit.
-        TRY(finish(*object, written.ticket));
+        TRY(finish(*object, progress.ticket));
         if ((flags & vfs::write_flag::synchronous) != 0) {
-            TRY(volume_->commit(written.ticket));
+            TRY(volume_->commit(progress.ticket));
         }
     }
-    return written.size_bytes;
+    if (!progress.failure.ok() && (write_back || progress.written_bytes == 0)) {
+        return progress.failure.error();
+    }
+    return progress.written_bytes;
 }
 
 Result<void> TiffinFileSystem::finish(Object& object, uint64_t ticket) {

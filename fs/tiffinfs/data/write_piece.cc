@@ -9,7 +9,7 @@ namespace {
 
 // A small file that stays one: its value is replaced.
 Result<WrittenPiece> write_inline(TiffinFileSystem& file_system, Object& object,
-                                  const WritePiece& piece, BufferCursor& cursor,
+                                  const WritePiece& piece, BufferCursor& cursor, RoomPolicy room,
                                   DataScratch& scratch) REQUIRES(object.data) {
     Volume& volume = file_system.volume();
     WrittenPiece written{piece.length_bytes, 0};
@@ -22,8 +22,9 @@ Result<WrittenPiece> write_inline(TiffinFileSystem& file_system, Object& object,
     bool overwriting = piece.end_bytes() <= stored_bytes;
     stored_bytes = overwriting ? stored_bytes : piece.end_bytes();
     Transaction transaction(volume);
-    TRY(transaction.begin(overwriting ? SpacePriority::overwriting : SpacePriority::normal,
-                          {.scattered = 3}));
+    TRY(transaction.begin(
+        overwriting ? SpacePriority::overwriting : new_block_priority(piece.flags),
+        {.scattered = 3}, room));
     InodeValue inode = object.inode;
     TRY(stage_write_effects(file_system, object, piece.end_bytes(), piece.flags, inode,
                             transaction));
@@ -53,6 +54,7 @@ Result<void> place_and_write(Volume& volume, Object& object, WritePiece& piece,
                              const BufferCursor& cursor, DataScratch& scratch)
     REQUIRES(object.data) {
     WritePlan& plan = scratch.plan;
+    plan.new_block_priority = new_block_priority(piece.flags);
     ReadEpoch epoch(volume);
     {
         BiasedSharedLock lock(object.state, object.node);
@@ -70,27 +72,19 @@ Result<void> place_and_write(Volume& volume, Object& object, WritePiece& piece,
     return result;
 }
 
-// Writes to blocks, making room as long as that helps. When there is none for new blocks, the part of
-// the piece that only replaces mapped ones is still written.
-Result<void> place_and_write_with_room(Volume& volume, Object& object, WritePiece& piece,
-                                       const BufferCursor& cursor, DataScratch& scratch)
+// When there is no room for new blocks, and none can be made, the part of the piece that only replaces
+// mapped ones is still written.
+Result<void> place_and_write_some(Volume& volume, Object& object, WritePiece& piece,
+                                  const BufferCursor& cursor, RoomPolicy room, DataScratch& scratch)
     REQUIRES(object.data) {
     const WritePlan& plan = scratch.plan;
-    uint32_t attempt = 0;
-    while (true) {
-        Result<void> result = place_and_write(volume, object, piece, cursor, scratch);
-        if (result.ok() || result.error() != Error::enospc) {
-            return result;
-        }
-        if (volume.make_room(attempt++, plan.priority())) {
-            continue;
-        }
-        if (plan.all_mapped || plan.mapped_prefix_blocks == 0) {
-            return result;
-        }
-        cut_to_blocks(piece, plan.mapped_prefix_blocks);
-        attempt = 0;
+    Result<void> result = place_and_write(volume, object, piece, cursor, scratch);
+    if (result.ok() || result.error() != Error::enospc || room == RoomPolicy::make ||
+        plan.all_mapped || plan.mapped_prefix_blocks == 0) {
+        return result;
     }
+    cut_to_blocks(piece, plan.mapped_prefix_blocks);
+    return place_and_write(volume, object, piece, cursor, scratch);
 }
 
 // True when `plan` still says what the map holds. Only the deletion of the file can have changed that
@@ -116,7 +110,8 @@ Result<bool> plan_still_holds(Volume& volume, const Object& object, DataScratch&
 
 // Makes the written blocks the file's.
 Result<uint64_t> commit_piece(TiffinFileSystem& file_system, Object& object,
-                              const WritePiece& piece, DataScratch& scratch) REQUIRES(object.data) {
+                              const WritePiece& piece, RoomPolicy room, DataScratch& scratch)
+    REQUIRES(object.data) {
     Volume& volume = file_system.volume();
     WritePlan& plan = scratch.plan;
     BiasedExclusiveLock lock(object.state, object.node);
@@ -131,7 +126,8 @@ Result<uint64_t> commit_piece(TiffinFileSystem& file_system, Object& object,
     Transaction transaction(volume);
     // Inode, inline value and privileges.
     TRY(transaction.begin(plan.priority(),
-                          extent_change_size(plan.usage, plan.run_count, plan.block_count, 3)));
+                          extent_change_size(plan.usage, plan.run_count, plan.block_count, 3),
+                          room));
     InodeValue inode = object.inode;
     TRY(stage_write_effects(file_system, object, piece.end_bytes(), piece.flags, inode,
                             transaction));
@@ -172,7 +168,7 @@ Result<void> look_at_file(TiffinFileSystem& file_system, Object& object, WritePi
     if (leave) {
         BiasedExclusiveLock lock(object.state, object.node);
         TRY(check_regular(object));
-        TRY(leave_inline(file_system, object, scratch));
+        TRY(leave_inline(file_system, object, scratch, new_block_priority(piece.flags)));
         piece.was_inline = false;
         piece.inline_stored_bytes = 0;
     }
@@ -184,7 +180,7 @@ Result<void> look_at_file(TiffinFileSystem& file_system, Object& object, WritePi
 Result<void> stage_write_effects(TiffinFileSystem& file_system, Object& object, uint64_t end_bytes,
                                  uint32_t flags, InodeValue& inode, Transaction& transaction) {
     inode.size_bytes = end_bytes > inode.size_bytes ? end_bytes : inode.size_bytes;
-    if ((flags & vfs::write_flag::cached) == 0) {
+    if ((flags & vfs::write_flag::keep_times) == 0) {
         inode.modification_time = to_disk(Volume::now());
         inode.change_time = inode.modification_time;
     }
@@ -196,23 +192,24 @@ Result<void> stage_write_effects(TiffinFileSystem& file_system, Object& object, 
 
 Result<WrittenPiece> write_piece(TiffinFileSystem& file_system, Object& object,
                                  uint64_t position_bytes, BufferCursor& cursor, uint32_t flags,
-                                 DataScratch& scratch) {
+                                 RoomPolicy room, DataScratch& scratch) {
     Volume& volume = file_system.volume();
     if (position_bytes >= kMaximumFileBytes) {
         return Error::efbig;
     }
-    uint64_t room = uint64_t{kPieceBlocks} * kBlockBytes - position_bytes % kBlockBytes;
-    WritePiece piece{position_bytes, cursor.remaining() < room ? cursor.remaining() : room, flags};
+    uint64_t piece_room = uint64_t{kPieceBlocks} * kBlockBytes - position_bytes % kBlockBytes;
+    WritePiece piece{position_bytes,
+                     cursor.remaining() < piece_room ? cursor.remaining() : piece_room, flags};
     if (piece.length_bytes > kMaximumFileBytes - position_bytes) {
         piece.length_bytes = kMaximumFileBytes - position_bytes;
     }
     TRY(look_at_file(file_system, object, piece, scratch));
     if (piece.was_inline && piece.end_bytes() <= kInlineDataMaximumBytes) {
-        return write_inline(file_system, object, piece, cursor, scratch);
+        return write_inline(file_system, object, piece, cursor, room, scratch);
     }
     while (true) {
-        TRY(place_and_write_with_room(volume, object, piece, cursor, scratch));
-        Result<uint64_t> ticket = commit_piece(file_system, object, piece, scratch);
+        TRY(place_and_write_some(volume, object, piece, cursor, room, scratch));
+        Result<uint64_t> ticket = commit_piece(file_system, object, piece, room, scratch);
         if (ticket.ok()) {
             cursor.skip(static_cast<size_t>(piece.length_bytes));
             return WrittenPiece{piece.length_bytes, ticket.value()};
@@ -222,7 +219,7 @@ Result<WrittenPiece> write_piece(TiffinFileSystem& file_system, Object& object,
         // What replaces mapped blocks may use the reserve, and less of it leaves more for nodes.
         uint32_t fewer_blocks = plan.all_mapped ? plan.block_count / 4 : plan.mapped_prefix_blocks;
         cancel_runs(volume, scratch.plan);
-        if (ticket.error() != Error::enospc || fewer_blocks == 0) {
+        if (ticket.error() != Error::enospc || fewer_blocks == 0 || room == RoomPolicy::make) {
             return ticket.error();
         }
         cut_to_blocks(piece, fewer_blocks);

@@ -7,6 +7,7 @@
 #include "fs/tiffinfs/data/data_scratch.h"
 #include "fs/tiffinfs/objects/file_system.h"
 #include "fs/tiffinfs/objects/object.h"
+#include "fs/tiffinfs/volume/transaction.h"
 #include "fs/vfs/buffer_cursor.h"
 #include "fs/vfs/result.h"
 
@@ -31,13 +32,16 @@ struct WrittenPiece {
 };
 
 // Writes from `position_bytes` on as much of what is at `cursor` as one transaction takes, and moves
-// the cursor on. Errors: enospc, efbig; then nothing was written.
+// the cursor on. With RoomPolicy::make it takes new blocks where the range has none; when there are
+// not enough the caller makes room and calls again, or else calls with RoomPolicy::as_it_is, which
+// writes what replaces mapped blocks at the beginning of the range. Errors: enospc, efbig; then nothing
+// was written.
 Result<WrittenPiece> write_piece(TiffinFileSystem& file_system, Object& object,
                                  uint64_t position_bytes, BufferCursor& cursor, uint32_t flags,
-                                 DataScratch& scratch) REQUIRES(object.data);
+                                 RoomPolicy room, DataScratch& scratch) REQUIRES(object.data);
 
-// Sets what every write sets in an inode that grows to at least `end_bytes`: size and, unless `cached`,
-// times; and stages the end of privileges when `flags` say so (one scattered change).
+// Sets what every write sets in an inode that grows to at least `end_bytes`: size and, unless
+// `keep_times`, times; and stages the end of privileges when `flags` say so (one scattered change).
 Result<void> stage_write_effects(TiffinFileSystem& file_system, Object& object, uint64_t end_bytes,
                                  uint32_t flags, InodeValue& inode, Transaction& transaction)
     REQUIRES(object.state);

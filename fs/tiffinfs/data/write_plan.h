@@ -11,6 +11,7 @@
 #include "fs/tiffinfs/tree/tree.h"
 #include "fs/tiffinfs/volume/extents.h"
 #include "fs/vfs/result.h"
+#include "fs/vfs/types.h"
 
 namespace tiffin::tiffinfs {
 
@@ -41,6 +42,12 @@ struct OldBlock {
     uint32_t checksum = 0;
 };
 
+// Whose space the new blocks of a write come from. `flags`: vfs::write_flag.
+constexpr SpacePriority new_block_priority(uint32_t flags) {
+    return (flags & vfs::write_flag::write_back) != 0 ? SpacePriority::write_back
+                                                      : SpacePriority::normal;
+}
+
 // A bounded range of a file that is about to be written.
 struct WritePlan {
     static constexpr uint32_t kMaximumRuns = 16;
@@ -55,6 +62,8 @@ struct WritePlan {
     bool all_mapped = false;            // every block of the wanted range is mapped
     uint64_t goal_block = 0;            // where new blocks should be; 0: anywhere
     GoalUse goal_use = GoalUse::continues;
+    // Whose space new blocks come from; set by the caller of look_at_range().
+    SpacePriority new_block_priority = SpacePriority::normal;
     OldBlock first_old;  // the first and the last block of what was asked for
     OldBlock last_old;
 
@@ -65,7 +74,7 @@ struct WritePlan {
 
     // Overwriting gives back the space that it takes, so it may use a part of the reserve.
     SpacePriority priority() const {
-        return all_mapped ? SpacePriority::overwriting : SpacePriority::normal;
+        return all_mapped ? SpacePriority::overwriting : new_block_priority;
     }
 };
 

@@ -119,7 +119,7 @@ Result<vfs::FileSystemStatistics> TiffinFileSystem::statistics() {
     if (statistics.free_blocks > statistics.total_blocks) {
         statistics.free_blocks = statistics.total_blocks;
     }
-    const uint64_t reserve = allocator.reserve_blocks();
+    const uint64_t reserve = allocator.kept_blocks(SpacePriority::normal);
     statistics.available_blocks =
         statistics.free_blocks > reserve ? statistics.free_blocks - reserve : 0;
     statistics.free_nodes = statistics.available_blocks * kNodesPerBlock;
@@ -189,6 +189,7 @@ Result<void> TiffinFileSystem::describe(vfs::ByteSink& sink) {
     description.line("free blocks", allocator.free_blocks());
     description.line("blocks to be free after commit and checkpoint", allocator.deferred_blocks());
     description.line("reserved blocks", allocator.reserve_blocks());
+    description.line("blocks reserved for write-back", allocator.write_back_reserve_blocks());
     description.line("damaged blocks", allocator.damaged_blocks());
     description.line("nodes", volume_->node_count());
     description.line("tree height", volume_->tree().root().level + 1U);

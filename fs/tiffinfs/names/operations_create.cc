@@ -401,8 +401,10 @@ Result<vfs::Attributes> make_node(TiffinFileSystem& file_system, vfs::NodeId par
                                   const NewNode& wanted) {
     TRY(file_system.volume().check_writable());
     ObjectPin parent_pin = TRY(file_system.objects().get(parent));
-    NodeMaker maker(file_system, *parent_pin, wanted);
-    return maker.run();
+    return file_system.volume().with_room(SpacePriority::normal, [&] {
+        NodeMaker maker(file_system, *parent_pin, wanted);
+        return maker.run();
+    });
 }
 
 }  // namespace

@@ -118,8 +118,10 @@ Result<vfs::Attributes> TiffinFileSystem::link(vfs::NodeId node, vfs::NodeId new
     }
     ObjectPin pin = TRY(objects_.get(node));
     ObjectPin parent_pin = TRY(objects_.get(new_parent));
-    Linker linker(*this, *pin, *parent_pin, new_name);
-    return linker.run();
+    return volume_->with_room(SpacePriority::normal, [&] {
+        Linker linker(*this, *pin, *parent_pin, new_name);
+        return linker.run();
+    });
 }
 
 }  // namespace tiffin::tiffinfs

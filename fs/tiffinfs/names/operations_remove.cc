@@ -140,8 +140,10 @@ Result<void> TiffinFileSystem::unlink(vfs::NodeId parent, vfs::Name name) {
         return Error::eisdir;
     }
     ObjectPin pin = TRY(objects_.get(parent));
-    Remover remover(*this, *pin, name, false);
-    Result<void> removed = remover.run();
+    Result<void> removed = volume_->with_room(SpacePriority::privileged, [&] {
+        Remover remover(*this, *pin, name, false);
+        return remover.run();
+    });
     wake_reclaim();
     return removed;
 }
@@ -155,8 +157,10 @@ Result<void> TiffinFileSystem::remove_directory(vfs::NodeId parent, vfs::Name na
         return Error::enotempty;
     }
     ObjectPin pin = TRY(objects_.get(parent));
-    Remover remover(*this, *pin, name, true);
-    Result<void> removed = remover.run();
+    Result<void> removed = volume_->with_room(SpacePriority::privileged, [&] {
+        Remover remover(*this, *pin, name, true);
+        return remover.run();
+    });
     wake_reclaim();
     return removed;
 }

@@ -398,8 +398,10 @@ Result<void> TiffinFileSystem::rename(vfs::NodeId parent, vfs::Name name, vfs::N
     }
     ObjectPin old_pin = TRY(objects_.get(parent));
     ObjectPin new_pin = TRY(objects_.get(new_parent));
-    Renamer renamer(*this, rename_lock_, *old_pin, name, *new_pin, new_name, flags);
-    Result<void> renamed = renamer.run();
+    Result<void> renamed = volume_->with_room(SpacePriority::normal, [&] {
+        Renamer renamer(*this, rename_lock_, *old_pin, name, *new_pin, new_name, flags);
+        return renamer.run();
+    });
     wake_reclaim();
     return renamed;
 }

@@ -64,6 +64,7 @@ Result<void> Allocator::start(const Superblock& superblock) {
     reserve_blocks_ = total_blocks_ / kReserveDivisor;
     reserve_blocks_ = reserve_blocks_ < kReserveMinimum ? kReserveMinimum
                                                         : smaller(reserve_blocks_, kReserveMaximum);
+    write_back_reserve_blocks_ = smaller(total_blocks_ / kReserveDivisor, kReserveMaximum);
     start_counts(superblock.used_blocks);
     open_groups_ = superblock.initialized_groups;
     sealed_groups_ = superblock.initialized_groups;
@@ -88,7 +89,7 @@ Result<void> Allocator::format_fixed_blocks(const Superblock& superblock) {
 void Allocator::start_counts(uint64_t used_blocks) {
     used_blocks_.reset(static_cast<int64_t>(used_blocks));
     free_blocks_.start(static_cast<int64_t>(total_blocks_ - used_blocks), kBlocksAtHand,
-                       static_cast<int64_t>(reserve_blocks_) + kPlentyBlocks);
+                       static_cast<int64_t>(kept_blocks(SpacePriority::normal)) + kPlentyBlocks);
 }
 
 Result<void> Allocator::begin_timeline(Superblock& superblock) {

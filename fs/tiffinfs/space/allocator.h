@@ -48,9 +48,11 @@ struct BlockRange {
 };
 
 // Who asks for space. The reserve has two halves, so that those who change what is there can never use
-// up what deleting needs: each change may leave a little more behind than it took away.
+// up what deleting needs: each change may leave a little more behind than it took away. Above it lies
+// the write-back reserve, for data that a host has accepted already.
 enum class SpacePriority : uint8_t {
-    normal,       // new data, new names: fails with enospc when only the reserve is left
+    normal,       // new data, new names: fails with enospc when only the two reserves are left
+    write_back,   // new data from a host's cache: may use the write-back reserve
     overwriting,  // overwrites, attributes: may use the upper half of the reserve
     privileged,   // deletes, truncation, replay: may use all of it
 };
@@ -158,12 +160,21 @@ class Allocator {
         const auto limit = static_cast<int64_t>(blocks);
         return free_blocks_.at_least() > limit || free_blocks_.sum() > limit;
     }
-    // What normal callers do not get, and what callers with `priority` do not get.
+    // What new data never gets, what of the rest only write-back gets, and what callers with `priority`
+    // do not get.
     uint64_t reserve_blocks() const { return reserve_blocks_; }
+    uint64_t write_back_reserve_blocks() const { return write_back_reserve_blocks_; }
     uint64_t kept_blocks(SpacePriority priority) const {
-        return priority == SpacePriority::normal        ? reserve_blocks_
-               : priority == SpacePriority::overwriting ? reserve_blocks_ / 2
-                                                        : 0;
+        switch (priority) {
+            case SpacePriority::normal:
+                return reserve_blocks_ + write_back_reserve_blocks_;
+            case SpacePriority::write_back:
+                return reserve_blocks_;
+            case SpacePriority::overwriting:
+                return reserve_blocks_ / 2;
+            default:
+                return 0;
+        }
     }
 
     // Discards free ranges within [range) of at least `minimum_blocks`; returns blocks discarded.
@@ -234,6 +245,7 @@ class Allocator {
 
     uint64_t total_blocks_ = 0;
     uint64_t reserve_blocks_ = 0;
+    uint64_t write_back_reserve_blocks_ = 0;
     uint64_t group_count_ = 0;
     Layout layout_;
     // Bitmaps are looked for on the device up to this generation.

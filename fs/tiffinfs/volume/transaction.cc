@@ -46,7 +46,7 @@ Result<unsigned char*> TransactionWorkspace::extend(uint32_t size_bytes) {
 
 uint64_t Transaction::generation() const { return volume_.tree().generation(); }
 
-Result<void> Transaction::begin(SpacePriority priority, TransactionSize size) {
+Result<void> Transaction::begin(SpacePriority priority, TransactionSize size, RoomPolicy room) {
     TIFFIN_ASSERT(!open());
     uint32_t journal_bytes = static_cast<uint32_t>(sizeof(TransactionHeader)) +
                              size.scattered * kScatteredRecordBytes + size.contiguous_bytes;
@@ -90,7 +90,9 @@ Result<void> Transaction::begin(SpacePriority priority, TransactionSize size) {
             TRY(volume_.checkpoint_after(checkpoints));
         } else if (!space_is_short) {
             return reserved.error();
-        } else if (!volume_.make_room(space_attempt++, priority)) {
+        } else if (room == RoomPolicy::as_it_is) {
+            return Error::enospc;
+        } else if (!volume_.make_room(space_attempt++, priority, MappedReaders::leave)) {
             // Other open transactions may hold what those who free space need: it comes back with
             // their end, which a checkpoint waits for.
             if (priority != SpacePriority::privileged || space_attempt >= kMaximumSpaceAttempts ||
@@ -230,7 +232,14 @@ Result<void> Transaction::reserve_copies() {
     const uint32_t needed =
         workspace_->pins.count_older(volume_.tree().generation()) + workspace_->splits;
     if (reservation.nodes < needed) {
-        TRY(volume_.pool().reserve(needed - reservation.nodes, workspace_->priority, reservation));
+        Result<void> reserved =
+            volume_.pool().reserve(needed - reservation.nodes, workspace_->priority, reservation);
+        if (!reserved.ok()) {
+            if (reserved.error() == Error::enospc) {
+                volume_.note_space_refusal();
+            }
+            return reserved;
+        }
     }
     reservation.kept = needed;
     reservation.pins = &workspace_->pins;

@@ -36,6 +36,12 @@ struct TransactionSize {
     uint32_t contiguous_bytes = 0;  // and changes of neighbouring keys: slots and values in all
 };
 
+// What begin() does when space is short.
+enum class RoomPolicy : uint8_t {
+    make,      // makes room, as far as that needs no reader to leave
+    as_it_is,  // fails: the caller has made room before, and there is no more
+};
+
 class Transaction {
   public:
     explicit Transaction(Volume& volume) : volume_(volume) {}
@@ -44,9 +50,11 @@ class Transaction {
     Transaction& operator=(const Transaction&) = delete;
 
     // Opens it: reserves nodes and journal space, and keeps checkpoints from sealing until it ends.
-    // When space is short it commits, drains and checkpoints before it gives up. Errors: enospc,
+    // When space is short it commits, drains and checkpoints before it gives up, but waits for no
+    // reader, since the caller holds locks of objects: see Volume::with_room(). Errors: enospc,
     // erofs (read-only, or stopped by an error), eio, enomem.
-    Result<void> begin(SpacePriority priority, TransactionSize size = {});
+    Result<void> begin(SpacePriority priority, TransactionSize size = {},
+                       RoomPolicy room = RoomPolicy::make);
 
     // Staging. Errors: enomem; euclean when the size promised to begin() is exceeded.
     Result<void> put(Key key, ByteSpan value, ByteSpan more_value = {});

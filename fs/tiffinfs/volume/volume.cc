@@ -116,10 +116,18 @@ Result<void> Volume::commit(uint64_t ticket) {
     return {};
 }
 
-bool Volume::make_room(uint32_t attempt, SpacePriority priority) {
+bool Volume::make_room(uint32_t attempt, SpacePriority priority, MappedReaders readers) {
     if (read_only() || is_shut_down()) {
         return false;
     }
+    const bool made = try_to_make_room(attempt, priority, readers == MappedReaders::wait);
+    if (!made) {
+        note_space_refusal();
+    }
+    return made;
+}
+
+bool Volume::try_to_make_room(uint32_t attempt, SpacePriority priority, bool wait_for_readers) {
     // What came free since the caller met an error helps, too.
     const uint64_t free_before = allocator_.free_blocks();
     const uint64_t kept = allocator_.kept_blocks(priority);
@@ -130,7 +138,7 @@ bool Volume::make_room(uint32_t attempt, SpacePriority priority) {
             if (!sync().ok()) {
                 return false;
             }
-            allocator_.release_data_frees(journal_.durable_ticket(), true);
+            allocator_.release_data_frees(journal_.durable_ticket(), wait_for_readers);
             if (allocator_.free_blocks() > too_few_blocks) {
                 return true;
             }
@@ -141,7 +149,7 @@ bool Volume::make_room(uint32_t attempt, SpacePriority priority) {
             if (allocator_.deferred_blocks() > 0 && (!checkpoint().ok() || !checkpoint().ok())) {
                 return false;
             }
-            allocator_.release_data_frees(journal_.durable_ticket(), true);
+            allocator_.release_data_frees(journal_.durable_ticket(), wait_for_readers);
             if (allocator_.free_blocks() > too_few_blocks) {
                 return true;
             }
@@ -153,7 +161,7 @@ bool Volume::make_room(uint32_t attempt, SpacePriority priority) {
             }
             if (allocator_.deferred_blocks() > 0 && sync().ok() && checkpoint().ok() &&
                 checkpoint().ok()) {
-                allocator_.release_data_frees(journal_.durable_ticket(), true);
+                allocator_.release_data_frees(journal_.durable_ticket(), wait_for_readers);
             }
             return allocator_.free_blocks() > too_few_blocks;
         default:

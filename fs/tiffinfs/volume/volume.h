@@ -37,6 +37,11 @@ struct VolumeOptions {
     ErrorsPolicy errors = ErrorsPolicy::remount_read_only;
 };
 
+// What becomes of readers that have mapped freed blocks, which cannot be used again before they leave.
+// They can only be waited for by a thread that holds no lock that mapping needs: a reader may take such
+// a lock while it has other blocks mapped (vfs::FileSystem::map_read).
+enum class MappedReaders : uint8_t { wait, leave };
+
 // Work that a volume calls for but files know how to do.
 class SpaceReclaimer {
   public:
@@ -100,8 +105,28 @@ class Volume final : private DamageListener {
     // Frees what can be freed without deleting anything: commits, lets readers leave, checkpoints.
     // Returns true when a retry of a failed allocation is worth while; the caller gives `attempt`
     // 0, 1, 2... and stops when it returns false. Privileged callers do not wait for deletions (they
-    // are those who delete). Not inside a transaction or read epoch.
-    bool make_room(uint32_t attempt, SpacePriority priority);
+    // are those who delete). Not inside a transaction or read epoch. To wait for `readers`, the caller
+    // may hold object.data of a file without an intent, but no other lock of an object.
+    bool make_room(uint32_t attempt, SpacePriority priority, MappedReaders readers);
+
+    // Runs `operation`, which returns a Result, again as long as it fails for want of space and making
+    // room helps. `operation` changes nothing when it fails, or goes on where it stopped; before it
+    // returns it has let go of all locks, so that readers can be waited for.
+    template <typename Operation>
+    auto with_room(SpacePriority priority, Operation operation) -> decltype(operation()) {
+        for (uint32_t attempt = 0;; ++attempt) {
+            const uint64_t seen = space_refusals_.load(std::memory_order_relaxed);
+            auto result = operation();
+            // enospc also says that a directory or a file is full.
+            if (result.ok() || result.error() != Error::enospc ||
+                space_refusals_.load(std::memory_order_relaxed) == seen ||
+                !make_room(attempt, priority, MappedReaders::wait)) [[likely]] {
+                return result;
+            }
+        }
+    }
+    // Some space was refused without a call of make_room(): see with_room().
+    void note_space_refusal() { space_refusals_.fetch_add(1, std::memory_order_relaxed); }
     void set_reclaimer(SpaceReclaimer* reclaimer) { reclaimer_ = reclaimer; }
 
     bool read_only() const { return read_only_.load(std::memory_order_relaxed); }
@@ -181,6 +206,7 @@ class Volume final : private DamageListener {
     // find too little space.
     bool must_checkpoint() const;
     bool memory_is_full() const;
+    bool try_to_make_room(uint32_t attempt, SpacePriority priority, bool wait_for_readers);
     void wake_maintenance();
     // Starts its thread unless it runs.
     Result<void> start_maintenance();
@@ -232,6 +258,7 @@ class Volume final : private DamageListener {
     std::atomic<bool> taken_away_{false};  // by another mount
     std::atomic<bool> failed_{false};      // fail() has told people why
     SpaceReclaimer* reclaimer_ = nullptr;
+    std::atomic<uint64_t> space_refusals_{0};
     Counters counters_;
 
     SlotPool<TransactionWorkspace> workspaces_;

@@ -112,8 +112,8 @@ TEST_F(HelloTest, KeepsTheTimesItIsGiven) {
     change.change_time = {5, 6};
     ASSERT_TRUE(file_system_->set_attributes({}, file_, change).ok());
     // Write-back changes no times: the host sends those it has shown.
-    ASSERT_TRUE(write(0, "x", vfs::write_flag::cached).ok());
-    ASSERT_TRUE(write(1000, "x", vfs::write_flag::cached).ok());
+    ASSERT_TRUE(write(0, "x", vfs::write_flag::write_back | vfs::write_flag::keep_times).ok());
+    ASSERT_TRUE(write(1000, "x", vfs::write_flag::write_back | vfs::write_flag::keep_times).ok());
     Attributes attributes = MUST(file_system_->get_attributes(file_));
     EXPECT_EQ(attributes.access_time, change.access_time);
     EXPECT_EQ(attributes.modification_time, change.modification_time);

@@ -183,7 +183,7 @@ class ShelfFileSystem final : public vfs::FileSystem {
             TRY(set_size(file, offset_bytes + count));
         }
         cursor.copy_to(file.content + offset_bytes, count);
-        if ((flags & vfs::write_flag::cached) == 0) {
+        if ((flags & vfs::write_flag::keep_times) == 0) {
             attributes.modification_time = attributes.change_time = now();
         }
         return count;

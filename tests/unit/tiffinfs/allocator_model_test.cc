@@ -123,7 +123,7 @@ class ModelRun {
             goal, wanted, privileged ? SpacePriority::privileged : SpacePriority::normal);
         if (!range.ok()) {
             ASSERT_EQ(range.error(), Error::enospc);
-            ASSERT_LE(free_before, privileged ? 0 : allocator().reserve_blocks());
+            ASSERT_LE(free_before, privileged ? 0 : allocator().kept_blocks(SpacePriority::normal));
             return;
         }
         ASSERT_GE(range->block_count, 1U);
@@ -131,7 +131,7 @@ class ModelRun {
         ASSERT_EQ(group_of(range->first_block),
                   group_of(range->first_block + range->block_count - 1));
         if (!privileged) {
-            ASSERT_GE(allocator().free_blocks(), allocator().reserve_blocks());
+            ASSERT_GE(allocator().free_blocks(), allocator().kept_blocks(SpacePriority::normal));
         }
         if (goal != 0 && now_.owner(goal) == Owner::nobody &&
             goal / kBlocksPerGroup < allocator().sealed_initialized_groups()) {

@@ -80,9 +80,10 @@ TEST_F(AllocatorTest, KeepsTheReserveForPrivilegedCallers) {
         }
         taken += range->block_count;
     }
-    EXPECT_EQ(allocator().free_blocks(), allocator().reserve_blocks());
-    EXPECT_EQ(taken, kThreeGroups - volume.fixed_blocks() - allocator().reserve_blocks());
-    EXPECT_EQ(total_of(volume.drain()), allocator().reserve_blocks());
+    EXPECT_EQ(allocator().free_blocks(), allocator().kept_blocks(SpacePriority::normal));
+    EXPECT_EQ(taken, kThreeGroups - volume.fixed_blocks() -
+                         allocator().kept_blocks(SpacePriority::normal));
+    EXPECT_EQ(total_of(volume.drain()), allocator().kept_blocks(SpacePriority::normal));
 }
 
 TEST_F(AllocatorTest, KeepsHalfOfTheReserveForThoseWhoFreeSpace) {
@@ -91,7 +92,9 @@ TEST_F(AllocatorTest, KeepsHalfOfTheReserveForThoseWhoFreeSpace) {
         }
         return allocator().free_blocks();
     };
-    EXPECT_EQ(take_all(SpacePriority::normal), allocator().reserve_blocks());
+    EXPECT_EQ(take_all(SpacePriority::normal),
+              allocator().reserve_blocks() + allocator().write_back_reserve_blocks());
+    EXPECT_EQ(take_all(SpacePriority::write_back), allocator().reserve_blocks());
     EXPECT_EQ(take_all(SpacePriority::overwriting), allocator().reserve_blocks() / 2);
     EXPECT_EQ(take_all(SpacePriority::privileged), 0U);
 }

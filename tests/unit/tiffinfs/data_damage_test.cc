@@ -218,9 +218,9 @@ class DataLower : public DataDamage {
     }
     Result<void> commit(vfs::WriteGrant& grant, const std::vector<uint32_t>& checksums,
                         uint64_t new_size) {
-        return volume_->fs().commit_write(grant,
-                                          Span<const uint32_t>(checksums.data(), checksums.size()),
-                                          new_size, vfs::write_flag::cached);
+        return volume_->fs().commit_write(
+            grant, Span<const uint32_t>(checksums.data(), checksums.size()), new_size,
+            vfs::write_flag::write_back | vfs::write_flag::keep_times);
     }
 };
 

@@ -35,7 +35,8 @@ Result<void> write_lower(Bench& bench, vfs::NodeId node, Transfer& transfer) {
     bench.buffer.fill(9, 0, kGrantBytes);
     uint64_t done = 0;
     while (done < kGrantBytes) {
-        CHECK_OK(fs.prepare_write(node, done, kGrantBytes - done, vfs::write_flag::cached,
+        CHECK_OK(fs.prepare_write(node, done, kGrantBytes - done,
+                                  vfs::write_flag::write_back | vfs::write_flag::keep_times,
                                   transfer.grant));
         CHECK(transfer.grant.offset_bytes == done && transfer.grant.length_bytes > 0);
         unsigned char* from = bench.buffer.data() + done;
@@ -51,7 +52,7 @@ Result<void> write_lower(Bench& bench, vfs::NodeId node, Transfer& transfer) {
         }
         done += transfer.grant.length_bytes;
         CHECK_OK(fs.commit_write(transfer.grant, {transfer.checksums, blocks}, done,
-                                 vfs::write_flag::cached));
+                                 vfs::write_flag::write_back | vfs::write_flag::keep_times));
     }
     return {};
 }
