@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// Goal: what a host writes back from its cache is written or answered with an error, on volumes that fill
+// up, without memory, and with a device that fails. Method: a host that behaves as the kernel does.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "fuse/host/allocation_hooks.h"
+#include "tests/support/write_back_host.h"
+#include "tests/unit/tiffinfs/data_fixture.h"
+
+namespace tiffin::tiffinfs {
+namespace {
+
+constexpr uint64_t kMiB = 1U << 20;
+constexpr uint32_t kWriteBack = vfs::write_flag::write_back | vfs::write_flag::keep_times;
+
+class WriteBack : public testing::Test {
+  protected:
+    WriteBack() {
+        auto device = std::make_unique<test::CrashDevice>(32 * kMiB);
+        device_ = device.get();
+        volume_ = std::make_unique<DataVolume>(std::move(device));
+    }
+    // Writes with `flags` to a new file until not even a block goes in.
+    uint64_t fill_volume(const std::string& name, uint32_t flags) {
+        const uint64_t node = volume_->create(name);
+        uint64_t offset = 0;
+        for (uint64_t piece : {kMiB, uint64_t{65536}, uint64_t{4096}}) {
+            while (volume_->write(node, offset, pattern_text(piece, offset), flags) ==
+                   static_cast<int64_t>(piece)) {
+                offset += piece;
+            }
+        }
+        return node;
+    }
+
+    test::CrashDevice* device_ = nullptr;
+    std::unique_ptr<DataVolume> volume_;
+};
+
+TEST_F(WriteBack, IsInFullOrAnErrorOnAVolumeThatFillsUp) {
+    const uint64_t node = volume_->create("copies");
+    bool failed = false;
+    for (uint64_t offset = 0; !failed && offset < 64 * kMiB; offset += 700'000) {
+        const std::string text = pattern_text(700'000, offset);
+        const int64_t written = volume_->write(node, offset, text, kWriteBack);
+        failed = written < 0;
+        if (failed) {
+            EXPECT_EQ(written, -ENOSPC);
+        } else {
+            ASSERT_EQ(written, 700'000);
+            ASSERT_EQ(volume_->text_at(node, offset, text.size()), text);
+        }
+    }
+    EXPECT_TRUE(failed);
+    EXPECT_EQ(volume_->check(), "");
+}
+
+TEST_F(WriteBack, HasASpaceClassOfItsOwn) {
+    const uint64_t node = volume_->create("kept");
+    fill_volume("filler", 0);
+    // Creating, allocating and direct writes are refused first.
+    EXPECT_EQ(volume_->allocate(node, 0, 0, 64 * kBlockBytes), -ENOSPC);
+    EXPECT_EQ(volume_->write(node, 0, pattern_text(kBlockBytes, 1)), -ENOSPC);
+    EXPECT_LT(volume_->fs().statistics().value().available_blocks, 64U);
+    const std::string text = pattern_text(64 * kBlockBytes, 1);
+    EXPECT_EQ(volume_->write(node, 0, text, kWriteBack), static_cast<int64_t>(text.size()));
+    EXPECT_EQ(volume_->content(node), text);
+    EXPECT_EQ(volume_->check(), "");
+}
+
+TEST_F(WriteBack, GoesOnBehindABlockThatHasNoRoom) {
+    const uint64_t node = volume_->create("f");
+    const std::string old = pattern_text(8 * kBlockBytes, 1);
+    // Blocks 8 to 15 are mapped, 0 to 7 and 16 to 23 are not; so are 24 to 31, by fallocate.
+    ASSERT_EQ(volume_->write(node, 8 * kBlockBytes, old), static_cast<int64_t>(old.size()));
+    ASSERT_EQ(volume_->allocate(node, 0, 24 * kBlockBytes, 8 * kBlockBytes), 0);
+    fill_volume("filler", kWriteBack);
+
+    const std::string text = pattern_text(32 * kBlockBytes, 2);
+    EXPECT_EQ(volume_->write(node, 0, text, kWriteBack), -ENOSPC);
+    const std::string zeros(8 * kBlockBytes, '\0');
+    const auto part = [&](uint64_t block) {
+        return text.substr(block * kBlockBytes, zeros.size());
+    };
+    EXPECT_EQ(volume_->text_at(node, 0, zeros.size()), zeros);
+    EXPECT_EQ(volume_->text_at(node, 8 * kBlockBytes, zeros.size()), part(8));
+    EXPECT_EQ(volume_->text_at(node, 16 * kBlockBytes, zeros.size()), zeros);
+    EXPECT_EQ(volume_->text_at(node, 24 * kBlockBytes, zeros.size()), part(24));
+    EXPECT_EQ(volume_->check(), "");
+}
+
+TEST_F(WriteBack, WaitsForMemory) {
+    const uint64_t node = volume_->create("f");
+    const std::string text = pattern_text(kMiB, 1);
+    uint64_t failures = 0;
+    for (uint64_t number = 1; number <= 12; ++number) {
+        // Nothing in memory, so that much has to be allocated.
+        volume_->remount(0);
+        (void)volume_->lookup("f");
+        fuse::AllocationWatch watch;
+        watch.fail_allocation(number);
+        EXPECT_EQ(volume_->write(node, (number - 1) * kMiB, text, kWriteBack),
+                  static_cast<int64_t>(kMiB));
+        failures += watch.failed_allocations();
+    }
+    EXPECT_GT(failures, 0U);
+    // For ever it does not wait.
+    volume_->remount(0);
+    (void)volume_->lookup("f");
+    fuse::AllocationWatch watch;
+    watch.fail_allocations_from(1);
+    EXPECT_EQ(volume_->write(node, 0, text, kWriteBack), -ENOMEM);
+    watch.stop_failing();
+    EXPECT_EQ(volume_->write(node, 0, text, kWriteBack), static_cast<int64_t>(kMiB));
+}
+
+TEST_F(WriteBack, WritesWhatADeviceTakes) {
+    const uint64_t node = volume_->create("f");
+    const std::string old = pattern_text(3 * kMiB, 1);
+    ASSERT_EQ(volume_->write(node, 0, old), static_cast<int64_t>(old.size()));
+    const std::string text = pattern_text(3 * kMiB, 2);
+    device_->fail_write(1);
+    EXPECT_EQ(volume_->write(node, 0, text, kWriteBack), -EIO);
+    EXPECT_EQ(volume_->text_at(node, 0, kBlockBytes), old.substr(0, kBlockBytes));
+    EXPECT_EQ(volume_->text_at(node, kBlockBytes, text.size()), text.substr(kBlockBytes));
+}
+
+// Files come and go on a volume that is nearly full. What fsync has said to be there is there, also after
+// a crash.
+class WriteBackModel : public testing::TestWithParam<uint64_t> {};
+
+TEST_P(WriteBackModel, KeepsWhatFsyncHasPromised) {
+    std::mt19937_64 random(GetParam());
+    DataVolume volume(std::make_unique<test::CrashDevice>(16 * kMiB));
+    auto host = std::make_unique<test::WriteBackHost>(volume.fs(), GetParam());
+    std::map<std::string, uint64_t> files;
+    std::map<std::string, std::string> promised;
+    uint64_t number = 0;
+    uint64_t refused = 0;
+    uint64_t kept = 0;
+    for (int step = 0; step < 1500; ++step) {
+        if (files.empty() || random() % 4 == 0) {
+            const std::string name = "f" + std::to_string(number++);
+            Result<vfs::Attributes> made = volume.fs().create(
+                {}, vfs::kRootNode, vfs::Name(name.data(), name.size()), 0644, 0, 0);
+            if (made.ok()) {
+                files[name] = made->node;
+                continue;
+            }
+            ASSERT_EQ(made.error(), Error::enospc);
+        }
+        auto file = std::next(files.begin(), static_cast<long>(random() % files.size()));
+        const auto& [name, node] = *file;
+        const uint64_t choice = random() % 16;
+        if (choice < 9) {
+            promised.erase(name);
+            host->write(node, random() % (300 * kBlockBytes),
+                        pattern_text(1 + random() % (100 * kBlockBytes), random()));
+        } else if (choice < 11) {
+            host->write_back(node, 1);
+        } else if (choice < 15) {
+            const Result<void> synced = host->fsync(node);
+            if (synced.ok()) {
+                ASSERT_EQ(volume.content(node), host->content(node)) << name << ", step " << step;
+                promised[name] = host->content(node);
+                ++kept;
+            } else {
+                ASSERT_EQ(synced.error(), Error::enospc);
+                ++refused;
+                // As a program would: it gives the file up.
+                host->drop(node);
+                ASSERT_TRUE(volume.fs().unlink(vfs::kRootNode, {name.data(), name.size()}).ok());
+                volume.fs().forget(node, 1);
+                files.erase(file);
+            }
+        } else if (files.size() > 3) {
+            promised.erase(name);
+            host->drop(node);
+            ASSERT_TRUE(volume.fs().unlink(vfs::kRootNode, {name.data(), name.size()}).ok());
+            volume.fs().forget(node, 1);
+            files.erase(file);
+        }
+    }
+    EXPECT_EQ(host->short_answers(), 0U);
+    EXPECT_GT(refused, 0U);
+    EXPECT_GT(kept, 100U);
+    host.reset();
+    volume.crash();
+    for (const auto& [name, content] : promised) {
+        EXPECT_EQ(volume.content(volume.lookup(name)), content) << name;
+    }
+    EXPECT_EQ(volume.check(), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, WriteBackModel, testing::Range<uint64_t>(1, 5));
+
+// Who waits for readers holds no lock that they could want: a reader that has blocks mapped maps more,
+// while another thread, which needs room, waits for it.
+TEST_F(WriteBack, ReadersMapWhileOthersWaitForThem) {
+    const uint64_t read = volume_->create("read");
+    ASSERT_EQ(volume_->write(read, 0, pattern_text(kMiB, 1)), static_cast<int64_t>(kMiB));
+    const uint64_t gone = volume_->create("gone");
+    ASSERT_EQ(volume_->write(gone, 0, pattern_text(4 * kMiB, 1)), static_cast<int64_t>(4 * kMiB));
+    fill_volume("filler", 0);
+    // An extended attribute needs nodes while it has the file's state locked.
+    const std::string value(60'000, 'x');
+    const auto set = [&](const std::string& name) {
+        return volume_->fs().set_xattr(
+            read, vfs::Name(name.data(), name.size()),
+            ByteSpan(reinterpret_cast<const unsigned char*>(value.data()), value.size()), 0);
+    };
+    for (int i = 0; set("user." + std::to_string(i)).ok(); ++i) {
+        ASSERT_LT(i, 1000);
+    }
+
+    auto first = std::make_unique<vfs::ReadMapping>();
+    auto second = std::make_unique<vfs::ReadMapping>();
+    ASSERT_TRUE(volume_->fs().map_read(read, 0, kBlockBytes, *first).ok());
+    // The room that there will be when the reader leaves.
+    ASSERT_EQ(volume_->truncate(gone, 0), 0);
+    Result<void> added;
+    std::thread writer([&] { added = set("user.late"); });
+    for (int i = 0; i < 50; ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        ASSERT_TRUE(volume_->fs().map_read(read, kBlockBytes, kBlockBytes, *second).ok());
+        volume_->fs().release_read(*second);
+    }
+    volume_->fs().release_read(*first);
+    writer.join();
+    EXPECT_TRUE(added.ok()) << errno_value(added.error());
+}
+
+}  // namespace
+}  // namespace tiffin::tiffinfs
