@@ -39,17 +39,6 @@ int run_fusermount(const std::string& mount_point, UnmountMode mode) {
     return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : EBUSY;
 }
 
-void write_setting(const std::string& path, uint32_t value) {
-    int file = open(path.c_str(), O_WRONLY | O_CLOEXEC);
-    if (file < 0) {
-        return;
-    }
-    std::string text = std::to_string(value);
-    // Only an improvement: nothing depends on it.
-    [[maybe_unused]] ssize_t written = write(file, text.data(), text.size());
-    close(file);
-}
-
 }  // namespace
 
 std::optional<MountEntry> find_mount(const std::string& mount_point) {
@@ -126,14 +115,26 @@ int unmount(const std::string& mount_point, UnmountMode mode) {
     return umount2(mount_point.c_str(), flags) == 0 ? 0 : errno;
 }
 
+bool write_setting(const std::string& path, uint64_t value) {
+    int file = open(path.c_str(), O_WRONLY | O_CLOEXEC);
+    if (file < 0) {
+        return false;
+    }
+    std::string text = std::to_string(value);
+    const ssize_t written = write(file, text.data(), text.size());
+    close(file);
+    return written == static_cast<ssize_t>(text.size());
+}
+
 void tune_mount(const std::string& mount_point) {
     std::optional<MountEntry> entry = find_mount(mount_point);
     if (!entry.has_value() || entry->type != "fuse") {
         return;
     }
     std::string folder = "/sys/class/bdi/" + entry->device_number + "/";
-    write_setting(folder + "read_ahead_kb", kReadAheadKib);
-    write_setting(folder + "max_ratio", kMaxDirtyPercent);
+    // Only improvements: nothing depends on them.
+    (void)write_setting(folder + "read_ahead_kb", kReadAheadKib);
+    (void)write_setting(folder + "max_ratio", kMaxDirtyPercent);
 }
 
 }  // namespace tiffin::fuse

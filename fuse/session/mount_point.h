@@ -31,6 +31,9 @@ enum class UnmountMode : uint8_t {
 // errno value.
 int unmount(const std::string& mount_point, UnmountMode mode);
 
+// Writes a number to a file in /sys. False where that is not permitted, or the kernel has no such file.
+bool write_setting(const std::string& path, uint64_t value);
+
 // Sets how far the kernel reads ahead and how much dirty data it keeps for the mount. Does nothing
 // where that is not permitted.
 void tune_mount(const std::string& mount_point);

@@ -181,9 +181,12 @@ void write(fuse_req_t handle, fuse_ino_t node, const char* data, size_t size, of
             return request.fail(cleared.error());
         }
     }
-    if (file->writepage != 0 && written.value() < size) {
-        // The kernel ignores short counts of what it writes back.
-        return request.fail(Error::eio);
+    if (file->writepage != 0) {
+        session.dirty_limit().written_back(request.file_system(), size);
+        if (written.value() < size) {
+            // The kernel ignores short counts of what it writes back.
+            return request.fail(Error::eio);
+        }
     }
     request.written(written.value());
 }

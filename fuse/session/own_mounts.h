@@ -30,6 +30,9 @@ class OwnMounts {
     // Call right after mounting. `connection` is the session's descriptor of /dev/fuse.
     void remember(int connection, const std::string& mount_point);
 
+    // As in /proc/self/mountinfo.
+    const std::string& own_device_number() const { return device_number_; }
+
     // Whether the kernel still talks to the session: as long as it does, the number is the session's.
     bool is_connected() const;
 

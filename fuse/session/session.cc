@@ -86,6 +86,7 @@ std::optional<Problem> Session::attach() {
         session_,
         RequestLoopOptions{options_.max_threads, options_.busy_poll_us, options_.io_uring});
     mounts_.remember(fuse_session_fd(session_), options_.mount_point);
+    dirty_limit_.start(mounts_.own_device_number());
     latency_.start(options_.cpu_latency_us, [this] { return request_count(); });
     if (!page_flusher_.start(session_)) {
         return Problem{"cannot start a thread: raise the limit of processes", Error::eagain};

@@ -23,6 +23,7 @@
 #include "fuse/host/problem.h"
 #include "fuse/host/processor_latency.h"
 #include "fuse/host/wake_cost.h"
+#include "fuse/session/dirty_limit.h"
 #include "fuse/session/own_mounts.h"
 #include "fuse/session/page_flusher.h"
 #include "fuse/session/request_loop.h"
@@ -128,6 +129,7 @@ class Session {
     }
 
     PageFlusher& page_flusher() { return page_flusher_; }
+    DirtyLimit& dirty_limit() { return dirty_limit_; }
     // The file system's, for commands that come side by side.
     Result<void> remount(bool read_only);
     // Lets the kernel forget what it knows of a node's attributes (not of its content).
@@ -149,6 +151,7 @@ class Session {
     uint64_t start_ns_;
     Statistics statistics_;
     PageFlusher page_flusher_;
+    DirtyLimit dirty_limit_;
     host::Mutex remount_lock_{host::LockClass::session};
 
     struct fuse_session* session_ = nullptr;
