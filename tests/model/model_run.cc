@@ -36,6 +36,12 @@ bool equivalent(OperationKind kind, const Outcome& a, const Outcome& b) {
            (kind == OperationKind::rename && either(-EISDIR) && either(-ENOTEMPTY));
 }
 
+// Whether the subject had too little space. What was refused has changed nothing, so it can be done again.
+bool lacks_space(OperationKind kind, const Outcome& got, const Outcome& expected) {
+    return (got.answer == -ENOSPC && expected.answer != -ENOSPC) ||
+           (kind == OperationKind::write && got.answer >= 0 && got.answer < expected.answer);
+}
+
 std::string join(const std::vector<std::string>& lines) {
     std::string text;
     for (const std::string& line : lines) {
@@ -95,7 +101,15 @@ void ModelRun::step() {
     Operation operation = generator_.next();
     last_kind_ = operation.kind;
     Outcome expected = model_player_->play(operation);
+    if (operation.kind == OperationKind::append) {
+        // A part of it could not be appended again.
+        subject_.make_room();
+    }
     Outcome got = subject_player_->play(operation);
+    while (lacks_space(operation.kind, got, expected) && subject_.make_room()) {
+        ++refused_;
+        got = subject_player_->play(operation);
+    }
     ++done_;
     history_.push_back(std::to_string(done_) + ": " + operation.text() + " = " +
                        suite::answer_text(got.answer));

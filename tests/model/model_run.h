@@ -25,6 +25,8 @@ class ModelRun {
 
     // Runs this many operations. Returns what went wrong, with what led to it; empty when nothing did.
     std::string run(uint64_t operations);
+    // Operations that were refused for want of space, and done when there was some.
+    uint64_t refused() const { return refused_; }
 
   private:
     // Both sides play the next operation; throws when they answer differently.
@@ -43,6 +45,7 @@ class ModelRun {
     const uint64_t seed_;
     Generator generator_;
     uint64_t done_ = 0;
+    uint64_t refused_ = 0;
     std::unique_ptr<testing::MemoryFileSystem> model_;
     suite::CoreUnderTest model_fs_;
     std::unique_ptr<Player> subject_player_;

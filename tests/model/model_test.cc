@@ -28,6 +28,18 @@ TEST_P(ModelTest, AgreesWithTheModel) {
 
 INSTANTIATE_TEST_SUITE_P(Seed, ModelTest, ::testing::Range<uint64_t>(1, 13));
 
+class FullModelTest : public ::testing::TestWithParam<uint64_t> {};
+
+TEST_P(FullModelTest, AgreesWithTheModelOnAFullVolume) {
+    std::unique_ptr<Subject> subject = make_full_core_subject();
+    ModelRun run(*subject, GetParam());
+    std::string failure = run.run(test::test_size(6000, 1000));
+    EXPECT_EQ(failure, "") << failure;
+    EXPECT_GT(run.refused(), 10U);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seed, FullModelTest, ::testing::Range<uint64_t>(1, 5));
+
 struct Arguments {
     uint64_t seed = 0;
     uint64_t operations = 10000;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 #include "tests/model/subject.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "tests/suite/case.h"
@@ -15,9 +16,10 @@ namespace {
 
 constexpr uint64_t kVolumeBytes = 256ULL << 20;
 
-class CoreSubject final : public Subject {
+class CoreSubject : public Subject {
   public:
-    CoreSubject() : volume_(kVolumeBytes), fs_(suite::core_target().features) {
+    explicit CoreSubject(uint64_t volume_bytes = kVolumeBytes)
+        : volume_(volume_bytes), fs_(suite::core_target().features) {
         fs_.attach(volume_.file_system());
     }
 
@@ -52,8 +54,74 @@ class CoreSubject final : public Subject {
         fs_.attach(volume_.file_system());
     }
 
+  protected:
     suite::CoreVolume volume_;
+
+  private:
     suite::CoreUnderTest fs_;
+};
+
+// A file without a name has all the space, but what it gives back when an operation finds none. It is gone
+// with each mount.
+class FullCoreSubject final : public CoreSubject {
+  public:
+    FullCoreSubject() : CoreSubject(kSmallVolumeBytes) { fill(); }
+
+    bool make_room() override {
+        if (filler_bytes_ == 0) {
+            return false;
+        }
+        // Every time a little more, since operations differ in what they need.
+        room_bytes_ *= 2;
+        filler_bytes_ -= std::min(filler_bytes_, room_bytes_);
+        vfs::AttributeChange change;
+        change.valid = vfs::AttributeChange::size_bit;
+        change.size_bytes = filler_bytes_;
+        if (!volume_.file_system().set_attributes({}, filler_, change).ok()) {
+            throw std::runtime_error("the filler cannot be truncated on a full volume");
+        }
+        return true;
+    }
+
+    void synchronize() override {
+        CoreSubject::synchronize();
+        extend();
+    }
+    void remount() override {
+        CoreSubject::remount();
+        fill();
+    }
+    void crash(test::CrashOutcome outcome, uint64_t seed) override {
+        CoreSubject::crash(outcome, seed);
+        fill();
+    }
+
+  private:
+    static constexpr uint64_t kSmallVolumeBytes = 64ULL << 20;
+    static constexpr uint64_t kRoomBytes = 1U << 20;
+
+    void fill() {
+        filler_bytes_ = 0;
+        Result<vfs::Attributes> made =
+            volume_.file_system().make_temporary({}, vfs::kRootNode, 0600);
+        if (made.ok()) {
+            filler_ = made->node;
+            extend();
+        }
+    }
+
+    void extend() {
+        room_bytes_ = kRoomBytes;
+        for (uint64_t step : {uint64_t{1} << 20, uint64_t{1} << 16, uint64_t{1} << 12}) {
+            while (volume_.file_system().allocate(filler_, 0, filler_bytes_, step).ok()) {
+                filler_bytes_ += step;
+            }
+        }
+    }
+
+    vfs::NodeId filler_ = 0;
+    uint64_t filler_bytes_ = 0;
+    uint64_t room_bytes_ = kRoomBytes;
 };
 
 class DirectorySubject final : public Subject {
@@ -81,6 +149,8 @@ class DirectorySubject final : public Subject {
 };
 
 }  // namespace
+
+std::unique_ptr<Subject> make_full_core_subject() { return std::make_unique<FullCoreSubject>(); }
 
 std::unique_ptr<Subject> make_core_subject() { return std::make_unique<CoreSubject>(); }
 

@@ -27,12 +27,16 @@ class Subject {
     virtual void synchronize() = 0;
     // Unmounts, checks, mounts.
     virtual void remount() = 0;
+    // Frees some space, where none was left; false when that cannot be the reason.
+    virtual bool make_room() { return false; }
     // Loses its power, is checked, and mounted again.
     virtual void crash(test::CrashOutcome outcome, uint64_t seed) = 0;
 };
 
 // A tiffinfs in this process.
 std::unique_ptr<Subject> make_core_subject();
+// The same on a volume that is filled again and again until nothing goes in.
+std::unique_ptr<Subject> make_full_core_subject();
 // A directory of a mounted file system, to test the test.
 std::unique_ptr<Subject> make_directory_subject(const std::string& directory);
 

@@ -139,7 +139,7 @@ Result<void> check_space(const SpaceRequest& request, Object& object, uint64_t f
         if (available >= kept && needed <= available - kept) {
             return {};
         }
-        if (!volume.make_room(attempt, SpacePriority::normal, MappedReaders::wait)) {
+        if (!volume.make_room(attempt, SpacePriority::normal, RoomWait::others)) {
             return Error::enospc;
         }
     }

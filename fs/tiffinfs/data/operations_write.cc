@@ -65,8 +65,7 @@ bool try_again(Volume& volume, uint32_t flags, Error error, MemoryPatience& pati
         return false;
     }
     if (progress.room_attempts_left-- == 1 ||
-        !volume.make_room(progress.room_attempt++, new_block_priority(flags),
-                          MappedReaders::wait)) {
+        !volume.make_room(progress.room_attempt++, new_block_priority(flags), RoomWait::others)) {
         progress.room = RoomPolicy::as_it_is;
     }
     return true;

@@ -92,7 +92,7 @@ Result<void> Transaction::begin(SpacePriority priority, TransactionSize size, Ro
             return reserved.error();
         } else if (room == RoomPolicy::as_it_is) {
             return Error::enospc;
-        } else if (!volume_.make_room(space_attempt++, priority, MappedReaders::leave)) {
+        } else if (!volume_.make_room(space_attempt++, priority, RoomWait::nobody)) {
             // Other open transactions may hold what those who free space need: it comes back with
             // their end, which a checkpoint waits for.
             if (priority != SpacePriority::privileged || space_attempt >= kMaximumSpaceAttempts ||

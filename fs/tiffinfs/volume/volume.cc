@@ -116,18 +116,18 @@ Result<void> Volume::commit(uint64_t ticket) {
     return {};
 }
 
-bool Volume::make_room(uint32_t attempt, SpacePriority priority, MappedReaders readers) {
+bool Volume::make_room(uint32_t attempt, SpacePriority priority, RoomWait wait) {
     if (read_only() || is_shut_down()) {
         return false;
     }
-    const bool made = try_to_make_room(attempt, priority, readers == MappedReaders::wait);
+    const bool made = try_to_make_room(attempt, priority, wait);
     if (!made) {
         note_space_refusal();
     }
     return made;
 }
 
-bool Volume::try_to_make_room(uint32_t attempt, SpacePriority priority, bool wait_for_readers) {
+bool Volume::try_to_make_room(uint32_t attempt, SpacePriority priority, RoomWait wait) {
     // What came free since the caller met an error helps, too.
     const uint64_t free_before = allocator_.free_blocks();
     const uint64_t kept = allocator_.kept_blocks(priority);
@@ -138,7 +138,7 @@ bool Volume::try_to_make_room(uint32_t attempt, SpacePriority priority, bool wai
             if (!sync().ok()) {
                 return false;
             }
-            allocator_.release_data_frees(journal_.durable_ticket(), wait_for_readers);
+            allocator_.release_data_frees(journal_.durable_ticket(), wait == RoomWait::others);
             if (allocator_.free_blocks() > too_few_blocks) {
                 return true;
             }
@@ -149,19 +149,20 @@ bool Volume::try_to_make_room(uint32_t attempt, SpacePriority priority, bool wai
             if (allocator_.deferred_blocks() > 0 && (!checkpoint().ok() || !checkpoint().ok())) {
                 return false;
             }
-            allocator_.release_data_frees(journal_.durable_ticket(), wait_for_readers);
+            allocator_.release_data_frees(journal_.durable_ticket(), wait == RoomWait::others);
             if (allocator_.free_blocks() > too_few_blocks) {
                 return true;
             }
             [[fallthrough]];
         case 2:
             // Deleted files that are still being taken apart; what was may have come to its end just now.
-            if (priority != SpacePriority::privileged && reclaimer_ != nullptr) {
+            if (wait == RoomWait::others && priority != SpacePriority::privileged &&
+                reclaimer_ != nullptr) {
                 reclaimer_->reclaim_now();
             }
             if (allocator_.deferred_blocks() > 0 && sync().ok() && checkpoint().ok() &&
                 checkpoint().ok()) {
-                allocator_.release_data_frees(journal_.durable_ticket(), wait_for_readers);
+                allocator_.release_data_frees(journal_.durable_ticket(), wait == RoomWait::others);
             }
             return allocator_.free_blocks() > too_few_blocks;
         default:

@@ -37,16 +37,16 @@ struct VolumeOptions {
     ErrorsPolicy errors = ErrorsPolicy::remount_read_only;
 };
 
-// What becomes of readers that have mapped freed blocks, which cannot be used again before they leave.
-// They can only be waited for by a thread that holds no lock that mapping needs: a reader may take such
-// a lock while it has other blocks mapped (vfs::FileSystem::map_read).
-enum class MappedReaders : uint8_t { wait, leave };
+// Whether making room may wait for others: for readers that have freed blocks mapped, and for the thread
+// that deletes. Both may need the state of any object, readers while they have other blocks mapped
+// (vfs::FileSystem::map_read). So a thread that holds one waits for nobody.
+enum class RoomWait : uint8_t { others, nobody };
 
 // Work that a volume calls for but files know how to do.
 class SpaceReclaimer {
   public:
     // Has everything deleted that waits to be deleted, by another thread, and waits for it while it moves on. Called
-    // without a transaction open, possibly with object locks held, before enospc is final. What it has freed counts
+    // without a transaction open or an object's state locked, before enospc is final. What it has freed counts
     // among Allocator::deferred_blocks().
     virtual void reclaim_now() = 0;
 
@@ -105,13 +105,13 @@ class Volume final : private DamageListener {
     // Frees what can be freed without deleting anything: commits, lets readers leave, checkpoints.
     // Returns true when a retry of a failed allocation is worth while; the caller gives `attempt`
     // 0, 1, 2... and stops when it returns false. Privileged callers do not wait for deletions (they
-    // are those who delete). Not inside a transaction or read epoch. To wait for `readers`, the caller
+    // are those who delete). Not inside a transaction or read epoch. With RoomWait::others the caller
     // may hold object.data of a file without an intent, but no other lock of an object.
-    bool make_room(uint32_t attempt, SpacePriority priority, MappedReaders readers);
+    bool make_room(uint32_t attempt, SpacePriority priority, RoomWait wait);
 
     // Runs `operation`, which returns a Result, again as long as it fails for want of space and making
     // room helps. `operation` changes nothing when it fails, or goes on where it stopped; before it
-    // returns it has let go of all locks, so that readers can be waited for.
+    // returns it has let go of all locks, so that others can be waited for.
     template <typename Operation>
     auto with_room(SpacePriority priority, Operation operation) -> decltype(operation()) {
         for (uint32_t attempt = 0;; ++attempt) {
@@ -120,7 +120,7 @@ class Volume final : private DamageListener {
             // enospc also says that a directory or a file is full.
             if (result.ok() || result.error() != Error::enospc ||
                 space_refusals_.load(std::memory_order_relaxed) == seen ||
-                !make_room(attempt, priority, MappedReaders::wait)) [[likely]] {
+                !make_room(attempt, priority, RoomWait::others)) [[likely]] {
                 return result;
             }
         }
@@ -206,7 +206,7 @@ class Volume final : private DamageListener {
     // find too little space.
     bool must_checkpoint() const;
     bool memory_is_full() const;
-    bool try_to_make_room(uint32_t attempt, SpacePriority priority, bool wait_for_readers);
+    bool try_to_make_room(uint32_t attempt, SpacePriority priority, RoomWait wait);
     void wake_maintenance();
     // Starts its thread unless it runs.
     Result<void> start_maintenance();

@@ -385,9 +385,9 @@ TEST(MakeRoom, CountsWhatHasComeFreeMeanwhile) {
     tiffinfs::Allocator& allocator = volume->allocator();
     for (const SpacePriority priority :
          {SpacePriority::normal, SpacePriority::overwriting, SpacePriority::privileged}) {
-        EXPECT_TRUE(volume->make_room(0, priority, tiffinfs::MappedReaders::wait));
-        EXPECT_FALSE(volume->make_room(
-            3, priority, tiffinfs::MappedReaders::wait));  // it does not go on for ever
+        EXPECT_TRUE(volume->make_room(0, priority, tiffinfs::RoomWait::others));
+        EXPECT_FALSE(volume->make_room(3, priority,
+                                       tiffinfs::RoomWait::others));  // it does not go on for ever
         std::vector<tiffinfs::BlockRange> ranges;
         while (true) {
             const Result<tiffinfs::BlockRange> range = allocator.allocate(0, kMiB, priority);
@@ -397,11 +397,11 @@ TEST(MakeRoom, CountsWhatHasComeFreeMeanwhile) {
             ranges.push_back(range.value());
         }
         volume->pool().drain();
-        EXPECT_FALSE(volume->make_room(0, priority, tiffinfs::MappedReaders::wait));
+        EXPECT_FALSE(volume->make_room(0, priority, tiffinfs::RoomWait::others));
         for (const tiffinfs::BlockRange& range : ranges) {
             allocator.cancel(range);
         }
-        EXPECT_TRUE(volume->make_room(2, priority, tiffinfs::MappedReaders::wait));
+        EXPECT_TRUE(volume->make_room(2, priority, tiffinfs::RoomWait::others));
     }
     tiffinfs::Volume::destroy(volume);
 }
