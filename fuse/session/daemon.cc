@@ -7,6 +7,7 @@
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -33,8 +34,11 @@
 namespace tiffin::fuse {
 namespace {
 
-constexpr char kWorks = '+';
-constexpr char kFailed = '-';
+// What is said between the server and the other process, each with a text behind it.
+constexpr char kMounted = '?';  // by the server: does the mount work?
+constexpr char kWorks = '+';    // by both
+constexpr char kFailed = '-';   // by both
+constexpr size_t kMaxMessageBytes = 65536;
 
 // Returns whether all of it was written.
 bool write_all(int file, const char* data, size_t size) {
@@ -52,18 +56,38 @@ bool write_all(int file, const char* data, size_t size) {
     return true;
 }
 
-std::string read_all(int file) {
-    std::string text;
-    std::array<char, 512> buffer{};
+// Returns whether the other end can still hear it.
+bool send_message(int socket, char kind, const std::string& text = "") {
+    const std::string message = (kind + text).substr(0, kMaxMessageBytes);
+    ssize_t sent = 0;
+    do {
+        sent = send(socket, message.data(), message.size(), MSG_NOSIGNAL);
+    } while (sent < 0 && errno == EINTR);
+    return sent == static_cast<ssize_t>(message.size());
+}
+
+// Empty when the other end is gone.
+std::string receive_message(int socket) {
+    std::string message(kMaxMessageBytes, '\0');
+    ssize_t length = 0;
+    do {
+        length = recv(socket, message.data(), message.size(), 0);
+    } while (length < 0 && errno == EINTR);
+    message.resize(length < 0 ? 0 : static_cast<size_t>(length));
+    return message;
+}
+
+// The other process: asks when it is told to, and returns the server's last word; empty when it died before.
+std::string answer_server(int socket, const std::function<std::optional<Problem>()>& ask) {
     while (true) {
-        ssize_t length = read(file, buffer.data(), buffer.size());
-        if (length < 0 && errno == EINTR) {
-            continue;
+        std::string message = receive_message(socket);
+        if (message.empty() || message.front() != kMounted) {
+            return message;
         }
-        if (length <= 0) {
-            return text;
-        }
-        text.append(buffer.data(), static_cast<size_t>(length));
+        const std::optional<Problem> problem = ask();
+        // A server that is gone is noticed next.
+        (void)send_message(socket, problem.has_value() ? kFailed : kWorks,
+                           problem.has_value() ? problem->text : "");
     }
 }
 
@@ -138,72 +162,97 @@ sigset_t ending_signals() {
 }  // namespace
 
 Readiness::~Readiness() {
-    if (pipe_ >= 0) {
-        close(pipe_);
+    close(socket_);
+    if (asker_ > 0) {
+        while (waitpid(asker_, nullptr, 0) < 0 && errno == EINTR) {
+        }
     }
 }
 
 bool Readiness::report(char state, const std::string& text) {
     std::lock_guard lock(mutex_);
-    if (pipe_ < 0) {
+    if (is_said_) {
         return true;
     }
-    std::string message = state + text;
-    if (state == kWorks) {
+    is_said_ = true;
+    if (state == kWorks && place_ == Place::background) {
         // Before the starter returns: its terminal may go away with it. Not earlier: until now a
         // signal to the starter's process group is meant for this process too.
         setsid();
         detach_from_terminal();
     }
-    bool is_heard = write_all(pipe_, message.data(), message.size());
-    close(pipe_);
-    pipe_ = -1;
+    bool is_heard = send_message(socket_, state, text) || place_ == Place::foreground;
+    shutdown(socket_, SHUT_RDWR);
     return is_heard;
 }
 
 bool Readiness::is_awaited() {
     std::lock_guard lock(mutex_);
-    pollfd source{pipe_, 0, 0};
-    return pipe_ < 0 || poll(&source, 1, 0) <= 0;
+    pollfd source{socket_, 0, 0};
+    return place_ == Place::foreground || is_said_ || poll(&source, 1, 0) <= 0;
+}
+
+std::optional<Problem> Readiness::ask() {
+    const std::string answer =
+        send_message(socket_, kMounted) ? receive_message(socket_) : std::string();
+    if (answer.empty() || answer.front() == kWorks) {
+        return std::nullopt;
+    }
+    return Problem{answer.substr(1), Error::eio};
 }
 
 bool Readiness::succeed() { return report(kWorks, ""); }
 
 void Readiness::fail(const Problem& problem) { report(kFailed, problem.text); }
 
-std::optional<Problem> run_in_background(const std::function<int(Readiness&)>& serve) {
+namespace {
+
+// Two connected ends; neither is a standard descriptor that the starter has closed.
+std::optional<Problem> connect_processes(int (&ends)[2]) {
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
+        return Problem{"cannot make a pair of sockets: " + system_error_text(errno), Error::eio};
+    }
+    for (int& end : ends) {
+        if (end < kFirstOther) {
+            end = fcntl(end, F_DUPFD_CLOEXEC, kFirstOther);
+        }
+        if (end < 0) {
+            return Problem{"cannot make a pair of sockets: " + system_error_text(errno),
+                           Error::eio};
+        }
+    }
+    fflush(nullptr);  // before a fork
+    return std::nullopt;
+}
+
+Problem no_process(int error) {
+    return Problem{"cannot start a process: " + system_error_text(error), Error::eagain};
+}
+
+}  // namespace
+
+std::optional<Problem> run_in_background(const std::function<int(Readiness&)>& serve,
+                                         const std::function<std::optional<Problem>()>& ask) {
     int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) {
-        return Problem{"cannot make a pipe: " + system_error_text(errno), Error::eio};
+    if (std::optional<Problem> problem = connect_processes(ends)) {
+        return problem;
     }
-    // Standard descriptors that the starter has closed are not for the pipe.
-    int report_end = fcntl(ends[1], F_DUPFD_CLOEXEC, kFirstOther);
-    close(ends[1]);
-    if (report_end < 0) {
-        close(ends[0]);
-        return Problem{"cannot make a pipe: too many files are open", Error::eio};
-    }
-    fflush(nullptr);
     pid_t child = fork();
     if (child < 0) {
-        int error = errno;
-        close(ends[0]);
-        close(report_end);
-        return Problem{"cannot start a process: " + system_error_text(error), Error::eagain};
+        return no_process(errno);
     }
     if (child == 0) {
-        close(ends[0]);
-        close_others_than(report_end);
+        close_others_than(ends[1]);
         fill_standard_descriptors();
         int status = EXIT_FAILURE;
         {
-            Readiness readiness(report_end);
+            Readiness readiness(ends[1], Readiness::Place::background);
             status = serve(readiness);
         }
         exit(status);
     }
-    close(report_end);
-    std::string report = read_all(ends[0]);
+    close(ends[1]);
+    const std::string report = answer_server(ends[0], ask);
     close(ends[0]);
     if (report.empty()) {
         return Problem{"the process of the file system " + how_it_ended(child) +
@@ -216,6 +265,45 @@ std::optional<Problem> run_in_background(const std::function<int(Readiness&)>& s
     return Problem{report.substr(1), Error::eio};
 }
 
+std::optional<Problem> run_in_foreground(
+    const std::function<std::optional<Problem>(Readiness&)>& serve,
+    const std::function<std::optional<Problem>()>& ask) {
+    int ends[2];
+    if (std::optional<Problem> problem = connect_processes(ends)) {
+        return problem;
+    }
+    pid_t child = fork();
+    if (child < 0) {
+        return no_process(errno);
+    }
+    if (child == 0) {
+        close_others_than(ends[0]);
+        (void)answer_server(ends[0], ask);
+        _exit(EXIT_SUCCESS);
+    }
+    close(ends[0]);
+    Readiness readiness(ends[1], Readiness::Place::foreground, child);
+    return serve(readiness);
+}
+
+void ignore_meaningless_signals() {
+    const auto ignore = [](int number) {
+        struct sigaction current {};
+        if (sigaction(number, nullptr, &current) == 0 && current.sa_handler == SIG_DFL) {
+            signal(number, SIG_IGN);
+        }
+    };
+    for (int number : {SIGPIPE, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGPWR,
+                       SIGSTKFLT, SIGXCPU, SIGXFSZ}) {
+        ignore(number);
+    }
+    for (int number = SIGRTMIN; number <= SIGRTMAX; number++) {
+        ignore(number);
+    }
+    // Where the starter ignores it, nobody can wait for a child.
+    signal(SIGCHLD, SIG_DFL);
+}
+
 void harden_process() {
     // While memory is short the kernel writes to this mount to free some: this process must not wait
     // for that itself. And it must not be the one that is killed.
@@ -225,7 +313,6 @@ void harden_process() {
         write_all(file, "-900", 4);
         close(file);
     }
-    signal(SIGPIPE, SIG_IGN);
 }
 
 // ---- Logging -----------------------------------------------------------------------------------

@@ -3,6 +3,9 @@
 // went, logging, ending on signals.
 #pragma once
 
+#include <sys/types.h>
+
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -15,38 +18,63 @@
 
 namespace tiffin::fuse {
 
-// Tells the process that waits for the daemon whether it works. Any thread; the first word counts.
+// A process that serves a mount must not use that mount itself: a thread that waits for the process' own answer
+// cannot be killed, and keeps the kernel from noticing that nobody is left to answer. So another process asks
+// whether the mount works: the one that waits for it. This is the server's end of the connection between the two.
+// Any thread; the first word of success or failure counts.
 class Readiness {
   public:
-    // Of a process in the foreground: nobody waits.
-    Readiness() = default;
-    // Writes to a pipe, which it closes.
-    explicit Readiness(int pipe) : pipe_(pipe) {}
+    enum class Place : uint8_t {
+        background,  // the other process is the starter, and waits
+        foreground,  // the other process is a child that only asks
+    };
+
+    // Takes the socket, of type SOCK_SEQPACKET. `asker`: the child, in the foreground; it is waited for.
+    explicit Readiness(int socket, Place place, pid_t asker = 0)
+        : socket_(socket), place_(place), asker_(asker) {}
     ~Readiness();
     Readiness(const Readiness&) = delete;
     Readiness& operator=(const Readiness&) = delete;
 
     // Whether somebody waits, or the process is in the foreground.
     bool is_awaited();
-    // The daemon works: also lets go of the terminal, into a session of its own. Returns false when
-    // nobody waits any more.
+    // Has the other process ask the mount, and waits until it has; not from a thread that answers requests.
+    // Returns why the mount is of no use, if so. When there is nobody to ask, that is no reason.
+    std::optional<Problem> ask();
+    // The daemon works: in the background also lets go of the terminal, into a session of its own. Returns false
+    // when nobody waits any more.
     bool succeed();
     void fail(const Problem& problem);
 
   private:
     bool report(char state, const std::string& text);
 
-    std::mutex mutex_;
-    int pipe_ = -1;
+    std::mutex mutex_;  // not held while ask() waits
+    const int socket_;
+    const Place place_;
+    const pid_t asker_;
+    bool is_said_ = false;
 };
 
-// Runs `serve` in a new process in the background and waits until it reports: nothing on success. Only the starter
-// returns. The new process keeps no descriptors of its starter but the standard ones. Call before any thread is
+// Serves in a new process in the background, and returns once that has reported: nothing on success. `ask` is called
+// in this process when the mount is there, and returns why it does not work. The new process keeps no descriptors
+// of its starter but the standard ones. Call before any thread is started.
+std::optional<Problem> run_in_background(const std::function<int(Readiness&)>& serve,
+                                         const std::function<std::optional<Problem>()>& ask);
+
+// Serves in this process; `ask` is called in a child. Returns what `serve` returns. Call before any thread is
 // started.
-std::optional<Problem> run_in_background(const std::function<int(Readiness&)>& serve);
+std::optional<Problem> run_in_foreground(
+    const std::function<std::optional<Problem>(Readiness&)>& serve,
+    const std::function<std::optional<Problem>()>& ask);
 
 // What a process needs that other processes' memory depends on; as far as it is permitted.
 void harden_process();
+
+// Ignores the signals that end a process by default without saying that it shall end: what comes by mistake, from a
+// timer or from a limit that the starter has set. (A limit of file sizes, SIGXFSZ, is then an error of the write.)
+// Signals that have a handler keep it. Programs started later inherit this.
+void ignore_meaningless_signals();
 
 // Appends lines to a file, with time and level.
 class FileLogSink final : public LogSink {

@@ -18,6 +18,17 @@
 namespace tiffin::fuse {
 namespace {
 
+// Also waits for the child to end.
+int exit_status_of(pid_t child) {
+    int status = 0;
+    while (waitpid(child, &status, 0) < 0) {
+        if (errno != EINTR) {
+            return errno;
+        }
+    }
+    return WIFEXITED(status) ? WEXITSTATUS(status) : EINTR;
+}
+
 int run_fusermount(const std::string& mount_point, UnmountMode mode) {
     std::string program = "fusermount3";
     std::string unmount_flag = mode == UnmountMode::when_idle ? "-uq" : "-uzq";
@@ -30,13 +41,7 @@ int run_fusermount(const std::string& mount_point, UnmountMode mode) {
     if (error != 0) {
         return error;
     }
-    int status = 0;
-    while (waitpid(child, &status, 0) < 0) {
-        if (errno != EINTR) {
-            return errno;
-        }
-    }
-    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : EBUSY;
+    return exit_status_of(child) == 0 ? 0 : EBUSY;
 }
 
 }  // namespace
@@ -105,6 +110,22 @@ bool is_inside(const std::string& path, const std::string& mount_point) {
     return (std::string(resolved) + "/").starts_with(directory + "/");
 }
 
+int call_apart(const std::function<int()>& call) {
+    // Shares the memory, which may be large: a copy of its tables would take long. This thread goes on
+    // when the child has ended.
+    const pid_t child = vfork();
+    if (child == 0) {
+        if (close_range(0, UINT_MAX, 0) != 0) {
+            // Before Linux 5.9. Numbers are given from below, and this process has far fewer.
+            for (int file = 0; file < 65536; file++) {
+                close(file);
+            }
+        }
+        _exit(call());
+    }
+    return child < 0 ? errno : exit_status_of(child);
+}
+
 int unmount(const std::string& mount_point, UnmountMode mode) {
     if (geteuid() != 0) {
         return run_fusermount(mount_point, mode);
@@ -112,7 +133,7 @@ int unmount(const std::string& mount_point, UnmountMode mode) {
     int flags = UMOUNT_NOFOLLOW;
     flags |= mode != UnmountMode::when_idle ? MNT_DETACH : 0;
     flags |= mode == UnmountMode::abort ? MNT_FORCE : 0;
-    return umount2(mount_point.c_str(), flags) == 0 ? 0 : errno;
+    return call_apart([&] { return umount2(mount_point.c_str(), flags) == 0 ? 0 : errno; });
 }
 
 bool write_setting(const std::string& path, uint64_t value) {

@@ -2,6 +2,7 @@
 // Mount points, from outside: what is mounted where, whether one can be used, and taking mounts away.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -27,8 +28,14 @@ enum class UnmountMode : uint8_t {
     abort,      // the same, and requests under way fail (for root; for others it only detaches)
 };
 
-// Unmounts what is topmost there, through fusermount3 when this process is not root. Returns 0 or an
-// errno value.
+// Calls `call` in a process of its own without any descriptors, and waits for it: for what asks or waits for a file
+// system that this process may serve itself. A thread that waits for an answer of its own process could not be
+// killed, and would keep the descriptors that the answer is awaited on. `call` shares this process' memory: it makes
+// system calls, allocates nothing, and returns 0 or an errno value. Returns that, or why there is no process.
+int call_apart(const std::function<int()>& call);
+
+// Unmounts what is topmost there, through fusermount3 when this process is not root, and never in this process.
+// Returns 0 or an errno value.
 int unmount(const std::string& mount_point, UnmountMode mode);
 
 // Writes a number to a file in /sys. False where that is not permitted, or the kernel has no such file.

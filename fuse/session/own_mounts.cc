@@ -89,16 +89,19 @@ OwnMounts::Outcome OwnMounts::unmount() const {
 int OwnMounts::sync() const {
     int error = ENOENT;
     for (const std::string& path : find().visible) {
-        int file = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        if (file < 0) {
-            error = errno;
-            continue;
-        }
-        bool is_own = device_number(file, "", AT_EMPTY_PATH) == device_number_;
-        error = is_own && syncfs(file) != 0 ? errno : 0;
-        close(file);
-        if (is_own) {
-            return error;
+        error = call_apart([&] {
+            const int file = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+            if (file < 0) {
+                return errno;
+            }
+            // It may be another file system's place by now. (A number is too short to be allocated.)
+            if (device_number_of(file) != device_number_) {
+                return ESTALE;
+            }
+            return syncfs(file) == 0 ? 0 : errno;
+        });
+        if (error == 0) {
+            break;
         }
     }
     return error;

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // mount.tiffin for MemoryFileSystem: what is true of it is true of the host alone. Its capacity is
-// the option cache=, 1 GiB without one. With --fs mute it does not answer statfs; with --fs patient every
-// fsync waits until a directory has been made for it.
+// the option cache=, 1 GiB without one. With --fs mute it fails statfs; with --fs patient every fsync waits until a
+// directory has been made for it; with --fs stuck statfs is never answered, with --fs unwritable no write, and the file
+// in TIFFIN_TEST_STUCK is made when one waits.
+#include <fcntl.h>
 #include <unistd.h>
+
+#include <cstdlib>
 
 #include "fs/vfs/host.h"
 #include "fuse/tools/common/mount_program.h"
@@ -63,11 +67,53 @@ Result<tiffin::vfs::FileSystem*> mount_patient(tiffin::vfs::BlockDevice* /*devic
     return new PatientFileSystem(memory_options_for(options));
 }
 
+void wait_for_ever() {
+    if (const char* path = getenv("TIFFIN_TEST_STUCK"); path != nullptr) {
+        close(open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+    }
+    tiffin::host::Semaphore never;
+    never.wait();
+}
+
+class StuckFileSystem : public MemoryFileSystem {
+  public:
+    using MemoryFileSystem::MemoryFileSystem;
+
+    Result<tiffin::vfs::FileSystemStatistics> statistics() override {
+        wait_for_ever();
+        return MemoryFileSystem::statistics();
+    }
+};
+
+Result<tiffin::vfs::FileSystem*> mount_stuck(tiffin::vfs::BlockDevice* /*device*/,
+                                             const FileSystemOptions& options) {
+    return new StuckFileSystem(memory_options_for(options));
+}
+
+class UnwritableFileSystem : public MemoryFileSystem {
+  public:
+    using MemoryFileSystem::MemoryFileSystem;
+
+    Result<size_t> write(tiffin::vfs::NodeId node, tiffin::vfs::Handle handle,
+                         uint64_t offset_bytes, tiffin::Span<const tiffin::vfs::IoVector> buffers,
+                         uint32_t flags) override {
+        wait_for_ever();
+        return MemoryFileSystem::write(node, handle, offset_bytes, buffers, flags);
+    }
+};
+
+Result<tiffin::vfs::FileSystem*> mount_unwritable(tiffin::vfs::BlockDevice* /*device*/,
+                                                  const FileSystemOptions& options) {
+    return new UnwritableFileSystem(memory_options_for(options));
+}
+
 void destroy(tiffin::vfs::FileSystem* file_system) { delete file_system; }
 
 constexpr FileSystemType kTypes[] = {{"memory", false, nullptr, mount_memory, destroy},
                                      {"patient", false, nullptr, mount_patient, destroy},
-                                     {"mute", false, nullptr, mount_mute, destroy}};
+                                     {"mute", false, nullptr, mount_mute, destroy},
+                                     {"stuck", false, nullptr, mount_stuck, destroy},
+                                     {"unwritable", false, nullptr, mount_unwritable, destroy}};
 
 }  // namespace
 

@@ -122,6 +122,18 @@ class Volume {
     vfs::FileSystem* file_system_ = nullptr;
 };
 
+// Whether the mount works; not in the process that serves it.
+std::optional<Problem> ask_mount(const std::string& mount_point) {
+    // Also waits until the kernel has taken the answer to its greeting, before which it would
+    // overwrite settings of the mount.
+    struct statfs ignored {};
+    if (statfs(mount_point.c_str(), &ignored) != 0) {
+        return Problem{"the mount does not answer: " + system_error_text(errno)};
+    }
+    tune_mount(mount_point);
+    return std::nullopt;
+}
+
 // What speaks against mounting, after a start that may have taken long.
 std::optional<Problem> reason_to_give_up(Readiness& readiness) {
     if (int number = SignalWatcher::pending_signal()) {
@@ -139,22 +151,16 @@ std::optional<Problem> reason_to_give_up(Readiness& readiness) {
 // mount is of no use to anybody, sends this process a signal to end it.
 class Announcer {
   public:
-    Announcer(std::string mount_point, Readiness& readiness)
-        : thread_([this, mount_point = std::move(mount_point), &readiness] {
+    explicit Announcer(Readiness& readiness)
+        : thread_([this, &readiness] {
               if (!greeted_.get_future().get()) {
                   return;
               }
-              // Also waits until the kernel has taken the answer to its greeting, before which it
-              // would overwrite settings of the mount.
-              struct statfs ignored {};
-              if (statfs(mount_point.c_str(), &ignored) != 0) {
-                  problem_ = {"the mount does not answer: " + system_error_text(errno)};
+              problem_ = readiness.ask();
+              if (problem_.has_value()) {
                   readiness.fail(*problem_);
-              } else {
-                  tune_mount(mount_point);
-                  if (!readiness.succeed()) {
-                      problem_ = {kNobodyWaits, Error::eintr};
-                  }
+              } else if (!readiness.succeed()) {
+                  problem_ = {kNobodyWaits, Error::eintr};
               }
               if (problem_.has_value()) {
                   kill(getpid(), SIGTERM);
@@ -166,8 +172,8 @@ class Announcer {
 
     void greeted() { say(true); }
 
-    // Once nothing is served any more: why that was, when it was for what the starter was told or for
-    // nobody to tell.
+    // Once nothing is served any more, and the kernel knows it: why that was, when it was for what the
+    // starter was told or for nobody to tell.
     std::optional<Problem> finish() {
         say(false);
         if (thread_.joinable()) {
@@ -227,7 +233,7 @@ std::string facts(const MountTask& task) {
 
 std::optional<Problem> serve_session(const MountTask& task, Volume& volume, SignalWatcher& signals,
                                      Readiness& readiness) {
-    Announcer announcer(task.mount_point, readiness);
+    Announcer announcer(readiness);
     SessionOptions options;
     options.mount_point = task.mount_point;
     options.source = task.source;
@@ -258,6 +264,8 @@ std::optional<Problem> serve_session(const MountTask& task, Volume& volume, Sign
     }
     problem = running.run();
     signals.stop();
+    // Ends the connection: whoever asks at this moment gets an error instead of waiting for ever.
+    session.value().reset();
     return problem.has_value() ? problem : announcer.finish();
 }
 
@@ -279,6 +287,7 @@ std::optional<Problem> serve_logged(const MountTask& task, SignalWatcher& signal
 }
 
 std::optional<Problem> serve(const MountTask& task, Readiness& readiness) {
+    ignore_meaningless_signals();
     wait_when_out_of_memory();
     SignalWatcher signals;
     std::unique_ptr<LogSink> target;
@@ -312,13 +321,16 @@ std::optional<Problem> serve(const MountTask& task, Readiness& readiness) {
 }  // namespace
 
 std::optional<Problem> serve_mount(const MountTask& task) {
+    const auto ask = [&task] { return ask_mount(task.mount_point); };
     if (task.foreground) {
-        Readiness nobody_waits;
-        return serve(task, nobody_waits);
+        return run_in_foreground([&task](Readiness& readiness) { return serve(task, readiness); },
+                                 ask);
     }
-    return run_in_background([&task](Readiness& readiness) {
-        return serve(task, readiness).has_value() ? EXIT_FAILURE : EXIT_SUCCESS;
-    });
+    return run_in_background(
+        [&task](Readiness& readiness) {
+            return serve(task, readiness).has_value() ? EXIT_FAILURE : EXIT_SUCCESS;
+        },
+        ask);
 }
 
 }  // namespace tiffin::fuse

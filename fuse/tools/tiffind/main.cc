@@ -16,6 +16,7 @@
 #include "fuse/host/log_sink.h"
 #include "fuse/host/processor_latency.h"
 #include "fuse/host/wake_cost.h"
+#include "fuse/session/daemon.h"
 #include "fuse/tools/common/tool.h"
 #include "rdma_blk/server/administration.h"
 #include "rdma_blk/server/keeper.h"
@@ -203,7 +204,7 @@ int run(int argc, char** argv) {
     }
     StderrLogSink log("tiffind", std::getenv("JOURNAL_STREAM") == nullptr);
     set_log_sink(&log);
-    (void)std::signal(SIGPIPE, SIG_IGN);
+    ignore_meaningless_signals();
     const int status = serve_as(arguments, configuration, {argv, argv + argc});
     set_log_sink(nullptr);
     return status;
