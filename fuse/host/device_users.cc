@@ -40,7 +40,7 @@ bool identify(const std::string& path, Identity& identity) {
 
 std::string find_mount_point(const std::string& path) {
     for (const MountEntry& entry : read_mounts()) {
-        if (entry.type == "fuse" && has_source(entry, path)) {
+        if (is_fuse(entry) && has_source(entry, path)) {
             return entry.mount_point;
         }
     }

@@ -47,6 +47,10 @@ std::optional<MountEntry> parse_mount(const std::string& line) {
 
 }  // namespace
 
+bool is_fuse(const MountEntry& entry) {
+    return entry.type == "fuse" || entry.type.starts_with("fuse.");
+}
+
 std::vector<MountEntry> read_mounts() {
     std::vector<MountEntry> mounts;
     std::ifstream file("/proc/self/mountinfo");

@@ -13,10 +13,13 @@ struct MountEntry {
     std::string root;  // which directory of the file system is seen there: "/" for all of it
     std::string mount_point;
     std::string options;  // of this mount, separated by commas: "rw,nosuid,noatime"
-    std::string type;     // "fuse", "ext4"...
+    std::string type;     // "fuse.tiffin", "ext4"...
     std::string source;
     std::string super_options;  // of the file system: "rw,sync,user_id=0"
 };
+
+// Whether it is a mount through FUSE, of any program: "fuse", or "fuse.NAME".
+bool is_fuse(const MountEntry& entry);
 
 // All mounts of this process's name space, in mount order; empty when /proc is not there.
 std::vector<MountEntry> read_mounts();

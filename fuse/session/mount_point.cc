@@ -149,7 +149,7 @@ bool write_setting(const std::string& path, uint64_t value) {
 
 void tune_mount(const std::string& mount_point) {
     std::optional<MountEntry> entry = find_mount(mount_point);
-    if (!entry.has_value() || entry->type != "fuse") {
+    if (!entry.has_value() || !is_fuse(*entry)) {
         return;
     }
     std::string folder = "/sys/class/bdi/" + entry->device_number + "/";

@@ -90,6 +90,11 @@ std::optional<Problem> set_source(std::string_view value, MountOptions& options)
     return std::nullopt;
 }
 
+std::optional<Problem> set_subtype(std::string_view value, MountOptions& options) {
+    options.subtype = value;
+    return std::nullopt;
+}
+
 std::optional<Problem> set_log(std::string_view value, MountOptions& options) {
     if (value.empty()) {
         return Problem{"the mount option log wants the path of a file"};
@@ -199,6 +204,8 @@ constexpr Setting kSettings[] = {
      "microseconds within which idle processors wake up while requests come, 0 to 10000 (0: they "
      "do not sleep)"},
     {"fsname", set_source, "NAME", "what df and /proc/mounts show instead of the device"},
+    {"subtype", set_subtype, "NAME",
+     "the type is fuse.NAME instead of fuse.tiffin; plain fuse without a name"},
     {"log", set_log, "PATH", "append messages to this file instead of the system's log"},
 };
 

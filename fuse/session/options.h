@@ -14,6 +14,9 @@
 
 namespace tiffin::fuse {
 
+// The type of mounts is fuse.tiffin unless they ask for another one: by it mount(8) finds their helper.
+inline constexpr const char* kSubtype = "tiffin";
+
 struct MountOptions {
     FileSystemOptions file_system;
 
@@ -39,6 +42,7 @@ struct MountOptions {
     std::optional<uint32_t> busy_poll_us;    // absent: default_busy_poll_us()
     std::optional<uint32_t> cpu_latency_us;  // absent: the kernel is asked for nothing
     std::string source;                      // fsname=: what /proc/mounts shows; empty: the device
+    std::string subtype = kSubtype;          // subtype=: the mount's type is fuse.NAME; empty: fuse
     std::string log_path;                    // log=: empty: the system's log
 };
 

@@ -48,7 +48,7 @@ OwnMounts::Places OwnMounts::find() const {
         return places;
     }
     for (const MountEntry& entry : read_mounts()) {
-        if (entry.device_number != device_number_ || entry.type != "fuse") {
+        if (entry.device_number != device_number_ || !is_fuse(entry)) {
             continue;
         }
         if (device_number_at(entry.mount_point) == device_number_) {

@@ -56,6 +56,7 @@ constexpr FixedOption kFixedOptions[] = {
     {"cpu_latency_us",
      [](const Options& a, const Options& b) { return a.cpu_latency_us == b.cpu_latency_us; }},
     {"fsname", [](const Options& a, const Options& b) { return a.source == b.source; }},
+    {"subtype", [](const Options& a, const Options& b) { return a.subtype == b.subtype; }},
     {"log", [](const Options& a, const Options& b) { return a.log_path == b.log_path; }},
 };
 

@@ -23,7 +23,7 @@ is_mounted && fail "a mount that failed left something behind"
 mount_it -o noatime,nodev,x-comment=1,_netdev,nofail,defaults
 [[ $(stat -f -c %T "$mount_point") == fuseblk || $(stat -f -c %T "$mount_point") == fuse ]] ||
     fail "not a FUSE mount"
-[[ $(df -T "$mount_point" | awk 'NR == 2 { print $2 }') == fuse ]] || fail "df -T does not say fuse"
+[[ $(df -T "$mount_point" | awk 'NR == 2 { print $2 }') == fuse.tiffin ]] || fail "df -T does not say fuse.tiffin"
 [[ $(df "$mount_point" | awk 'NR == 2 { print $1 }') == none ]] || fail "df does not show the device"
 echo content >"$mount_point/file"
 [[ $(<"$mount_point/file") == content ]] || fail "what was written is not there"

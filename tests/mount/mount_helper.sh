@@ -124,10 +124,31 @@ echo more >>"$mount_point/file"
 umount "$mount_point"
 # Without a line there: what the kernel says of the mount.
 mkdir "$work/elsewhere"
-mount -t fuse.tiffin -o strictatime,commit=1 "$image" "$work/elsewhere"
+plain=$work/plain
+cp --sparse=always "$image" "$plain"
+mount -t fuse.tiffin -o strictatime,commit=1 "$plain" "$work/elsewhere"
+[[ $(findmnt --noheadings --output FSTYPE "$work/elsewhere") == fuse.tiffin ]] || fail "findmnt shows another type"
+findmnt -t fuse.tiffin "$work/elsewhere" >/dev/null || fail "findmnt -t fuse.tiffin does not find it"
+[[ $(df --output=fstype "$work/elsewhere" | tail -n 1) == fuse.tiffin ]] || fail "df shows another type"
+for named in "$work/elsewhere" "$plain" "$plain $work/elsewhere"; do
+    for type in "" "-t fuse.tiffin"; do
+        # shellcheck disable=SC2086  # words
+        mount $type -o remount,ro $named || fail "mount $type -o remount,ro $named"
+        has_options "$work/elsewhere" ro rw
+        # shellcheck disable=SC2086
+        mount $type -o remount,rw $named || fail "mount $type -o remount,rw $named"
+        has_options "$work/elsewhere" rw ro
+    done
+done
+umount "$work/elsewhere"
+# Mounted by its program, with another type.
+"$bin/mount.tiffin" -o subtype= "$image" "$work/elsewhere"
+[[ $(findmnt --noheadings --output FSTYPE "$work/elsewhere") == fuse ]] || fail "subtype= does not give plain fuse"
 mount -t fuse.tiffin -o remount,ro "$work/elsewhere"
 has_options "$work/elsewhere" ro rw
-umount "$work/elsewhere"
+kill "$("$bin/tiffin" status "$work/elsewhere" | sed -n 's/^process: //p')"
+elsewhere_is_free() { ! mountpoint -q "$work/elsewhere"; }
+wait_until elsewhere_is_free
 
 say "another program's mount"
 python3 "$repository/tests/mount/lib/other_fuse.py" "$work/elsewhere" &

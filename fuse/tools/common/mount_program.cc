@@ -157,6 +157,9 @@ OrProblem<MountTask> make_task(const CommandLine& line, const FileSystemType& ty
         return for_kernel.problem();
     }
     task.kernel_options = for_kernel.value();
+    if (!options.subtype.empty()) {
+        task.kernel_options.push_back("subtype=" + options.subtype);
+    }
     OrProblem<std::string> mount_point = check_mount_point(line.mount_point);
     if (!mount_point.ok()) {
         return mount_point.problem();

@@ -78,7 +78,7 @@ std::optional<Problem> remount(const std::string& mount_point, const MountOption
         return Problem{"cannot use " + mount_point + ": " + system_error_text(errno)};
     }
     std::optional<MountEntry> entry = find_mount(resolved);
-    if (!entry.has_value() || entry->type != "fuse") {
+    if (!entry.has_value() || !is_fuse(*entry)) {
         return Problem{"no Tiffin file system is mounted on " + mount_point};
     }
     if (geteuid() != 0) {

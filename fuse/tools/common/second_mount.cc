@@ -45,7 +45,7 @@ class MountedRoot {
 
 // Anybody who may use FUSE chooses what the table shows as the source; who mounted is the kernel's word.
 bool may_show(const MountEntry& entry, const std::string& device_path) {
-    return entry.type == "fuse" && entry.root == "/" &&
+    return is_fuse(entry) && entry.root == "/" &&
            has_mount_option(entry.super_options, "user_id=0") && has_source(entry, device_path);
 }
 

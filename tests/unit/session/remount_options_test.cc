@@ -14,7 +14,7 @@ const MountEntry kShown{.device_number = "0:50",
                         .root = "/",
                         .mount_point = "/mnt",
                         .options = "rw,nodev,relatime",
-                        .type = "fuse",
+                        .type = "fuse.tiffin",
                         .source = "/srv/image",
                         .super_options = "rw,user_id=0,group_id=0,default_permissions,allow_other"};
 
