@@ -13,6 +13,7 @@
 #include <climits>
 #include <cstdlib>
 
+#include "fuse/session/options.h"
 #include "fuse/session/tuning.h"
 
 namespace tiffin::fuse {
@@ -56,6 +57,37 @@ std::optional<MountEntry> find_mount(const std::string& mount_point) {
     return found;
 }
 
+std::optional<Problem> take_dead_mounts_away(const std::string& path) {
+    while (true) {
+        // A mount of somebody else may come between: what is taken away is what was looked at.
+        const int root = open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+        if (root < 0) {
+            return std::nullopt;  // and the check of the mount point says why
+        }
+        const std::string held = "/proc/self/fd/" + std::to_string(root);
+        struct statfs ignored {};
+        char resolved[PATH_MAX];
+        std::optional<MountEntry> entry;
+        if (fstatfs(root, &ignored) != 0 && errno == ENOTCONN &&
+            realpath(held.c_str(), resolved) != nullptr) {
+            entry = find_mount(resolved);
+        }
+        if (!entry.has_value() || entry->type != std::string("fuse.") + kSubtype) {
+            close(root);
+            return std::nullopt;
+        }
+        const int error = geteuid() != 0 ? unmount(resolved, UnmountMode::detach)
+                          : umount2(held.c_str(), MNT_DETACH) == 0 ? 0
+                                                                   : errno;
+        close(root);
+        if (error != 0) {
+            return Problem{"the file system that was mounted on " + path +
+                               " has died, and cannot be unmounted: " + system_error_text(error),
+                           Error::ebusy};
+        }
+    }
+}
+
 OrProblem<std::string> check_mount_point(const std::string& path) {
     struct stat status {};
     struct statfs ignored {};
@@ -68,7 +100,9 @@ OrProblem<std::string> check_mount_point(const std::string& path) {
         }
         if (error == ENOTCONN) {
             return Problem{"the file system that was mounted on " + path +
-                               " has died: unmount it first (umount " + path + ")",
+                               " has died, and was not mounted by this program: unmount it first "
+                               "(umount " +
+                               path + ")",
                            Error::ebusy};
         }
         return Problem{"cannot use the mount point " + path + ": " + system_error_text(error),

@@ -14,6 +14,10 @@ namespace tiffin::fuse {
 // The topmost mount at `mount_point` (absolute, without symbolic links).
 std::optional<MountEntry> find_mount(const std::string& mount_point);
 
+// Detaches from `path` the mounts of type fuse.tiffin whose process has died: the kernel answers ENOTCONN for them,
+// for good. Others stay, also dead ones. Returns why one cannot be taken away.
+std::optional<Problem> take_dead_mounts_away(const std::string& path);
+
 // Checks that `path` can become a mount point, and returns it as an absolute path without symbolic
 // links. Refuses what is missing, no directory, already a mount point (other than of an
 // automounter), or left behind by a process that died.

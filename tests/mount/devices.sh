@@ -7,7 +7,7 @@
 set -euo pipefail
 # shellcheck source=tests/mount/lib/device.sh
 source "$(dirname "$0")/lib/device.sh"
-need_programs losetup setpriv sha256sum
+need_programs losetup setpriv sha256sum mkfs.ext4
 
 image=$work/image
 second=$work/second
@@ -56,6 +56,15 @@ says "holds nothing" 1 "$bin/tiffin" info mem:1G
 says "is too small" 32 "$bin/mount.tiffin" mem:1M "$mount_point"
 truncate -s 32M "$image"
 says "there is no tiffin file system" 32 "$bin/mount.tiffin" "$image" "$mount_point"
+# Whatever it is, nobody is told to make a file system there.
+mkfs.ext4 -q "$work/ext4" 16M
+head -c 32M /dev/urandom >"$work/junk"
+for other in "$image" "$work/ext4" "$work/junk"; do
+    output=$("$bin/mount.tiffin" "$other" "$mount_point" 2>&1) && fail "$other was mounted"
+    [[ $output != *mkfs* ]] || fail "it advises to destroy $other: $output"
+done
+says "it holds a file system (ext4)" 32 "$bin/mount.tiffin" "$work/ext4" "$mount_point"
+says "nor another that is known" 32 "$bin/mount.tiffin" "$work/junk" "$mount_point"
 says "no tiffinfs is here" 1 "$bin/tiffin" info "$image"
 says "the mount point is missing" 1 "$bin/mount.tiffin" "$image"
 says "unknown mount option" 1 "$bin/mount.tiffin" "$image" "$mount_point" -o color

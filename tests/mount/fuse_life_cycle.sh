@@ -95,6 +95,15 @@ for signal in TERM INT HUP; do
     wait_until has_ended "$process"
     is_mounted && fail "SIG$signal left the mount behind"
 done
+# What means nothing to a mount does nothing.
+mount_it
+process=$(server)
+for signal in PIPE USR1 USR2 ALRM VTALRM PROF IO PWR STKFLT XCPU XFSZ RTMIN RTMAX; do
+    kill -s "$signal" "$process"
+    stat -f "$mount_point" >/dev/null || fail "SIG$signal has ended the server"
+done
+[[ $(server) == "$process" ]] || fail "the server is another one"
+unmount_it
 # With a file in use: the mount goes away and the process ends all the same.
 mount_it -o log="$work/log"
 exec 9>"$mount_point/open"
@@ -135,13 +144,26 @@ fi
 # ---- A server that dies --------------------------------------------------------------------------
 mount_it
 process=$(server)
+exec 9<"$mount_point"
 kill -s KILL "$process"
 wait_until has_ended "$process"
 stat -f "$mount_point" >/dev/null 2>&1 && fail "a dead mount answers"
-expect_failure "has died" "$mount_program" none "$mount_point"
-take_away
+# It is replaced, also where it is in use.
 mount_it
+exec 9<&-
+echo content >"$mount_point/file"
+[[ $(grep -cF " $mount_point fuse" /proc/self/mounts) == 1 ]] || fail "the dead mount is still there"
+# One that lives stays.
+expect_failure "is in use" "$mount_program" none "$mount_point"
+[[ $(<"$mount_point/file") == content ]] || fail "a mount in use was replaced"
 unmount_it
+# So does a dead one of which nobody can tell whose it is.
+mount_it -o subtype=
+process=$(server)
+kill -s KILL "$process"
+wait_until has_ended "$process"
+expect_failure "unmount it first" "$mount_program" none "$mount_point"
+take_away
 
 # ---- The foreground ------------------------------------------------------------------------------
 "$mount_program" -f none "$mount_point" 2>"$work/foreground" &

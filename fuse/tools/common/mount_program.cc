@@ -139,7 +139,13 @@ std::string joined(const std::vector<std::string>& texts) {
     return all;
 }
 
-OrProblem<MountTask> make_task(const CommandLine& line, const FileSystemType& type) {
+// As mount(8) asks for with -f.
+bool is_pretended(const CommandLine& line, const std::string& program) {
+    return line.foreground && is_called_by_mount(program);
+}
+
+OrProblem<MountTask> make_task(const CommandLine& line, const std::string& program,
+                               const FileSystemType& type) {
     bool is_root = geteuid() == 0;
     const MountOptions& options = line.options;
     MountTask task;
@@ -159,6 +165,11 @@ OrProblem<MountTask> make_task(const CommandLine& line, const FileSystemType& ty
     task.kernel_options = for_kernel.value();
     if (!options.subtype.empty()) {
         task.kernel_options.push_back("subtype=" + options.subtype);
+    }
+    if (!is_pretended(line, program)) {
+        if (std::optional<Problem> problem = take_dead_mounts_away(line.mount_point)) {
+            return *problem;
+        }
     }
     OrProblem<std::string> mount_point = check_mount_point(line.mount_point);
     if (!mount_point.ok()) {
@@ -213,11 +224,11 @@ std::optional<Problem> run(const CommandLine& line, const std::string& program,
     if (line.options.remount) {
         return remount(line.mount_point, line.options, joined(line.option_texts));
     }
-    OrProblem<MountTask> task = make_task(line, type);
+    OrProblem<MountTask> task = make_task(line, program, type);
     if (!task.ok()) {
         return task.problem();
     }
-    if (line.foreground && is_called_by_mount(program)) {
+    if (is_pretended(line, program)) {
         return std::nullopt;
     }
     task->program = program;

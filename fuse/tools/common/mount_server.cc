@@ -21,6 +21,7 @@
 #include "fuse/session/libfuse_log.h"
 #include "fuse/session/mount_point.h"
 #include "fuse/session/session.h"
+#include "fuse/tools/common/known_contents.h"
 
 namespace tiffin::fuse {
 namespace {
@@ -42,12 +43,32 @@ OrProblem<std::unique_ptr<vfs::BlockDevice>> open_device_of(const MountTask& tas
     return device;
 }
 
-Problem explain_mount_error(const MountTask& task, Error error, const std::string& complaint) {
+// Never advises to make one: whatever is there may be dear to somebody.
+Problem no_file_system(const MountTask& task, vfs::BlockDevice* device) {
+    std::string text =
+        "there is no " + std::string(task.type->name) + " file system on " + task.device;
+    if (device == nullptr) {
+        return {text, Error::einval};
+    }
+    auto address = parse_device_address(task.device);
+    const bool is_file = address.ok() && address->kind == DeviceAddress::Kind::file;
+    auto found = find_known_contents(*device, is_file ? address->path : "");
+    if (!found.ok()) {
+        text += "; " + found.problem().text;
+    } else if (found->has_value()) {
+        text += ": it holds " + **found;
+    } else {
+        text += ", nor another that is known; if there was one, fsck.tiffin -n " + task.device +
+                " says more";
+    }
+    return {text, Error::einval};
+}
+
+Problem explain_mount_error(const MountTask& task, Error error, const std::string& complaint,
+                            vfs::BlockDevice* device) {
     switch (error) {
         case Error::einval:
-            return {"there is no " + std::string(task.type->name) + " file system on " +
-                        task.device + ": make one with mkfs.tiffin " + task.device,
-                    error};
+            return no_file_system(task, device);
         case Error::eopnotsupp:
             return {task.device + " was made by a newer version that this one does not understand",
                     error};
@@ -95,7 +116,7 @@ class Volume {
         }
         Result<vfs::FileSystem*> mounted = type_->mount(device_.get(), task.options.file_system);
         if (!mounted.ok()) {
-            return explain_mount_error(task, mounted.error(), log.complaint());
+            return explain_mount_error(task, mounted.error(), log.complaint(), device_.get());
         }
         file_system_ = mounted.value();
         return std::nullopt;

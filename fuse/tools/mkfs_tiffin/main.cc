@@ -17,8 +17,8 @@
 #include "fuse/host/file_device.h"
 #include "fuse/host/memory_device.h"
 #include "fuse/host/size_text.h"
+#include "fuse/tools/common/known_contents.h"
 #include "fuse/tools/common/tool.h"
-#include "fuse/tools/mkfs_tiffin/known_contents.h"
 #include "fuse/tools/mkfs_tiffin/uuid.h"
 
 namespace tiffin::fuse {
@@ -196,8 +196,8 @@ std::optional<Problem> refuse_to_overwrite(const Target& target, const Arguments
         return found.problem();
     }
     if (found->has_value()) {
-        return Problem{
-            fmt::format("{} holds {}: use -f to overwrite it", arguments.device, **found)};
+        return Problem{fmt::format("{} holds {}; nothing was written (see -f in mkfs.tiffin(8))",
+                                   arguments.device, **found)};
     }
     return std::nullopt;
 }

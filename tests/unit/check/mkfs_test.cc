@@ -33,7 +33,7 @@ TEST_F(Tools, MkfsRefusesWhatItWouldDestroy) {
     make();
     const Outcome again = run("mkfs.tiffin", image_);
     EXPECT_EQ(again.status, 1);
-    expect_contains(again, "holds tiffinfs: use -f to overwrite it");
+    expect_contains(again, "holds tiffinfs; nothing was written");
     EXPECT_EQ(run("mkfs.tiffin", "-f -q " + image_).status, 0);
 }
 
@@ -110,7 +110,7 @@ TEST_P(MkfsOver, IsRefused) {
     }
     const Outcome refused = run("mkfs.tiffin", image_);
     EXPECT_EQ(refused.status, 1);
-    expect_contains(refused, "(" + GetParam().type + "): use -f to overwrite it");
+    expect_contains(refused, "(" + GetParam().type + "); nothing was written");
     EXPECT_EQ(run("mkfs.tiffin", "-f -q " + image_).status, 0);
     EXPECT_EQ(run("fsck.tiffin", "-n " + image_).status, 0);
 }
@@ -124,7 +124,7 @@ TEST_F(Tools, MkfsSeesZfsAtTheEnd) {
     }
     const Outcome refused = run("mkfs.tiffin", image_);
     EXPECT_EQ(refused.status, 1);
-    expect_contains(refused, "(zfs_member): use -f to overwrite it");
+    expect_contains(refused, "(zfs_member); nothing was written");
 }
 
 // Somebody has to look before any of them is lost.

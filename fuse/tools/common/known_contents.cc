@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-#include "fuse/tools/mkfs_tiffin/known_contents.h"
+#include "fuse/tools/common/known_contents.h"
 
 #include <blkid/blkid.h>
 #include <fmt/format.h>
