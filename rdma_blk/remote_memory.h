@@ -77,7 +77,8 @@ struct Operation {
     const vfs::IoVector* buffers = nullptr;
     size_t buffer_count = 0;
     // flush: what was changed since the last flush, at most Limits::flush_range_count. A server whose
-    // CPU sees no writes (rc, shm) learns it from here. None: the whole address space.
+    // CPU sees no writes (rc, shm) learns it from here. None: the whole address space. Of the control space
+    // wire::kDurableWordsBytes, from where the words begin, become as durable as flushed data, and nothing else.
     const ByteRange* ranges = nullptr;
     size_t range_count = 0;
     uint64_t compare = 0;  // compare_swap
@@ -181,6 +182,9 @@ struct ConnectionInfo {
     // The lease came with content that an earlier writer may not have flushed. It is counted as a change of this
     // session's: only a flush of all the data covers it. Never changes after the lease was granted.
     bool inherits_unflushed = false;
+    // The server has kept the content, and not what a flush of the control space was to make durable: it is of an earlier
+    // version that could not.
+    bool words_unknown = false;
 };
 
 // Counters since the opening; each is exact, together they are no snapshot.

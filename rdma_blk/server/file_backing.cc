@@ -228,6 +228,9 @@ void FileBacking::run() {
 }
 
 Result<void> FileBacking::flush(const FlushJob& job) {
+    if (job.request.space == static_cast<uint8_t>(AddressSpace::control)) {
+        return volume_->save_words();
+    }
     failed_ = false;
     Result<void> result;
     if (job.ranges.empty()) {

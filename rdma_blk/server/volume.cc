@@ -189,6 +189,7 @@ wire::SessionOpened Volume::describe(const VolumeSession& session, uint32_t inca
     opened.lease_timeout_ms = options_.lease_timeout_ms;
     opened.slot_count = static_cast<uint16_t>(session.place().record->slot_count);
     opened.flags = options_.offers_rc ? wire::session_flag::offers_rc : 0;
+    opened.flags |= state_.words_are_known ? 0 : wire::session_flag::words_unknown;
     opened.durability = header_->durability;
     opened.atomics_executor = header_->atomics_executor;
     return opened;

@@ -137,6 +137,9 @@ class Volume {
     bool close_session(const std::shared_ptr<VolumeSession>& session,
                        const std::shared_ptr<SessionPath>& path, bool all_flushed = false);
 
+    // The durable words, as they are now, go to the state file if they are not there yet. Waits for the disk.
+    // Errors: those of the state file.
+    Result<void> save_words();
     // Larger only. Errors: einval, enomem, efbig, those of the state file.
     Result<void> resize(uint64_t data_bytes);
     // From now on nothing is opened; all are told. The memory stays until the volume is destroyed.

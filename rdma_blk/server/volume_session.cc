@@ -157,8 +157,7 @@ void VolumeSession::start_flush(const std::shared_ptr<SessionPath>& path,
         }
         job.ranges.push_back(range.value());
     }
-    const bool is_data = request.space == static_cast<uint8_t>(AddressSpace::data);
-    if (place_.flusher != nullptr && is_data) {
+    if (place_.flusher != nullptr) {
         place_.flusher->start(std::move(job));
         return;
     }

@@ -106,10 +106,15 @@ Result<void> Volume::make_memory(bool is_new, BackingStore* backing) {
         TRY(backing->read_all(memory_.data, state_.data_bytes));
     }
     lease().is_flushed = 1;
+    if (backing != nullptr && !state_.words.empty()) {
+        std::memcpy(memory_.control + layout_.words_offset, state_.words.data(),
+                    state_.words.size());
+    }
     if (!is_new) {
         state_.content_incarnation++;
         if (backing == nullptr) {
             state_.empty_since_incarnation = state_.content_incarnation;
+            state_.words_are_known = true;  // they are as empty as the rest
         }
         TRY(directory_.save(state_));
     }
@@ -193,6 +198,20 @@ Result<void> Volume::recover_sessions(uint64_t now_ns) {
             store_release(record.state, static_cast<uint32_t>(wire::SessionState::fenced));
         }
     }
+    return {};
+}
+
+Result<void> Volume::save_words() {
+    MutexLock lock(mutex_);
+    const unsigned char* words = memory_.control + layout_.words_offset;
+    VolumeState next = state_;
+    next.words.assign(words, words + wire::kDurableWordsBytes);
+    next.words_are_known = true;
+    if (state_.words_are_known && next.words == state_.words) {
+        return {};
+    }
+    TRY(directory_.save(next));
+    state_ = next;
     return {};
 }
 

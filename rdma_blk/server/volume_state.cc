@@ -14,6 +14,7 @@
 #include <map>
 
 #include "fs/vfs/host.h"
+#include "rdma_blk/wire/control_area.h"
 #include "rdma_blk/wire/hexadecimal.h"
 
 namespace tiffin::rdma_blk {
@@ -52,6 +53,9 @@ std::string to_text(const VolumeState& state) {
     text += number_line("epoch", state.epoch);
     text += number_line("content_incarnation", state.content_incarnation);
     text += number_line("empty_since_incarnation", state.empty_since_incarnation);
+    if (state.words_are_known) {
+        text += "words " + to_hexadecimal(ByteSpan(state.words.data(), state.words.size())) + "\n";
+    }
     return text + checksum_line(text);
 }
 
@@ -95,6 +99,15 @@ Result<VolumeState> from_text(const std::string& text) {
         !find_number(lines, "content_incarnation", state.content_incarnation) ||
         !find_number(lines, "empty_since_incarnation", state.empty_since_incarnation)) {
         return Error::euclean;
+    }
+    const auto words = lines.find("words");
+    state.words_are_known = words != lines.end();
+    if (state.words_are_known && !words->second.empty()) {
+        state.words.resize(wire::kDurableWordsBytes);
+        if (!from_hexadecimal(words->second,
+                              MutableByteSpan(state.words.data(), state.words.size()))) {
+            return Error::euclean;
+        }
     }
     return state;
 }

@@ -24,6 +24,11 @@ struct VolumeState {
     uint64_t epoch = 0;
     uint64_t content_incarnation = 1;
     uint64_t empty_since_incarnation = 1;
+    // The first kDurableWordsBytes of the words, as last flushed; empty: nothing was, all are zero. Only with a
+    // backing: without one they go with the memory.
+    std::vector<unsigned char> words;
+    // False: the file is of a version that did not keep them, and they were not flushed since.
+    bool words_are_known = true;
 };
 
 // 1 to 63 of a-z A-Z 0-9 . _ -, not beginning with a dot (it is a file's name).

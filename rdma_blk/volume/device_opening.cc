@@ -179,7 +179,9 @@ Result<std::vector<StripeFinding>> RemoteBlockDevice::find_stripe(std::string& p
         finding.name = server->name.c_str();
         std::memcpy(finding.member.server_uuid, memory.geometry().server_uuid, 16);
         std::memcpy(finding.member.volume_uuid, memory.geometry().volume_uuid, 16);
-        finding.member.empty_since_incarnation = memory.connection().empty_since_incarnation;
+        const ConnectionInfo connection = memory.connection();
+        finding.member.empty_since_incarnation = connection.empty_since_incarnation;
+        finding.words_unknown = connection.words_unknown;
         Result<uint64_t> offset_bytes = find_words(memory, page);
         Result<void> found = offset_bytes.ok()
                                  ? access_control(memory, OperationKind::read, offset_bytes.value(),
@@ -234,14 +236,25 @@ Result<void> RemoteBlockDevice::write_stripe(const std::vector<StripeFinding>& f
     return {};
 }
 
-// A server keeps the data on its disk, but the control space in memory alone. A new volume is not one that
-// was read back.
-bool RemoteBlockDevice::has_forgotten_stripe() const {
-    return servers_.size() > 1 &&
-           std::any_of(servers_.begin(), servers_.end(), [](const auto& server) {
-               return server->memory->geometry().durability == Durability::power &&
-                      server->memory->connection().content_incarnation > 1;
-           });
+// As durable as the content will be, and before there is any.
+Result<void> RemoteBlockDevice::flush_stripe(std::string& problem) {
+    for (auto& server : servers_) {
+        if (server->memory->geometry().durability != Durability::power) {
+            continue;
+        }
+        Operation flush;
+        flush.kind = OperationKind::flush;
+        flush.space = AddressSpace::control;
+        server->memory->submit(flush);
+        server->memory->wait(flush);
+        if (flush.outcome != Outcome::executed) {
+            problem = "the server " + server->name +
+                      " cannot store the description of the volume (" + error_text(flush.error) +
+                      "): see its log";
+            return flush.error;
+        }
+    }
+    return {};
 }
 
 Result<void> RemoteBlockDevice::check_stripe(bool may_write, std::string& problem) {
@@ -250,22 +263,20 @@ Result<void> RemoteBlockDevice::check_stripe(bool may_write, std::string& proble
         return findings.error();
     }
     const Span<const StripeFinding> all(findings->data(), findings->size());
-    const Result<StripeVerdict> verdict = judge_stripe(all, options_.stripe_bytes, problem);
+    const Result<StripeVerdict> verdict =
+        judge_stripe(all, options_.stripe_bytes, may_write, problem);
     if (!verdict.ok()) {
         return verdict.error();
     }
-    if (!verdict.value().is_known && options_.stripe_bytes == 0 && has_forgotten_stripe()) {
-        problem =
-            "the servers were started anew, and none knows how the volume is striped: name them in "
-            "the order "
-            "of its making, with the stripe=SIZE it was made with (256K unless one was given)";
-        return Error::einval;
-    }
     stripe_ = StripeMap(static_cast<uint32_t>(servers_.size()), verdict.value().stripe_bytes);
-    if (may_write && !verdict.value().complete) {
-        return write_stripe(findings.value(), problem);
+    if (!may_write) {
+        return {};
     }
-    return {};
+    if (!verdict.value().complete) {
+        TRY(write_stripe(findings.value(), problem));
+    }
+    // Of a complete one, too: the flush of an earlier opening may have been cut off. Costs no write then.
+    return flush_stripe(problem);
 }
 
 Result<void> RemoteBlockDevice::set_geometry(std::string& problem) {

@@ -107,7 +107,7 @@ class RemoteBlockDevice final : public vfs::BlockDevice {
     Result<std::vector<StripeFinding>> find_stripe(std::string& problem);
     Result<void> write_stripe(const std::vector<StripeFinding>& findings, std::string& problem);
     Result<void> check_stripe(bool may_write, std::string& problem);
-    bool has_forgotten_stripe() const;
+    Result<void> flush_stripe(std::string& problem);
     Result<void> set_geometry(std::string& problem);
     Result<void> start(std::string& problem);
 

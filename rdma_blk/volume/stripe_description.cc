@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "fs/vfs/host.h"
+#include "rdma_blk/wire/hexadecimal.h"
 
 namespace tiffin::rdma_blk {
 namespace {
@@ -25,9 +26,29 @@ bool is_same(const StripeMember& one, const StripeMember& other) {
            std::memcmp(one.volume_uuid, other.volume_uuid, 16) == 0;
 }
 
+// How the volume was made: by the names that were given, as far as they are known.
+std::string layout_text(Span<const StripeFinding> findings, const StripeDescription& description) {
+    std::string text;
+    for (uint16_t i = 0; i < description.server_count; ++i) {
+        const StripeMember& member = description.members[i];
+        const StripeFinding* known = nullptr;
+        for (const StripeFinding& finding : findings) {
+            known = is_same(finding.member, member) ? &finding : known;
+        }
+        text += i == 0 ? "; it consists of " : ", ";
+        text += known != nullptr ? known->name
+                                 : "the server of the volume with UUID " +
+                                       to_hexadecimal(ByteSpan(member.volume_uuid, 16));
+    }
+    text += description.server_count > 1 ? ", in this order, with stripe=" : ", alone";
+    return text + (description.server_count > 1 ? std::to_string(description.stripe_bytes) : "");
+}
+
 // What is wrong with a formed description itself, whatever the other servers say.
-Result<void> check_formed(const StripeFinding& finding, uint32_t index, size_t server_count,
-                          uint64_t stripe_bytes, std::string& problem) {
+Result<void> check_formed(Span<const StripeFinding> findings, uint32_t index, uint64_t stripe_bytes,
+                          std::string& problem) {
+    const StripeFinding& finding = findings[index];
+    const size_t server_count = findings.size();
     const StripeDescription& description = finding.description;
     if (description.version != kStripeVersion) {
         problem = std::string("the volume on ") + finding.name + " was made by a newer version";
@@ -45,18 +66,20 @@ Result<void> check_formed(const StripeFinding& finding, uint32_t index, size_t s
                   std::to_string(description.server_count) + ", and " +
                   std::to_string(server_count) +
                   (server_count == 1 ? " server is" : " servers are") +
-                  " given: name all of them, in their order";
+                  " given: name all of them, in their order" + layout_text(findings, description);
         return Error::einval;
     }
     if (description.server_index != index) {
         problem = std::string(finding.name) + " is server " +
                   std::to_string(description.server_index + 1) + " of the volume, not server " +
-                  std::to_string(index + 1) + ": name the servers in their order";
+                  std::to_string(index + 1) + ": name the servers in their order" +
+                  layout_text(findings, description);
         return Error::einval;
     }
     if (stripe_bytes != 0 && server_count > 1 && description.stripe_bytes != stripe_bytes) {
         problem = "the volume was made with stripe=" + std::to_string(description.stripe_bytes) +
-                  ", not " + std::to_string(stripe_bytes) + ": leave stripe= out";
+                  ", not " + std::to_string(stripe_bytes) + ": leave stripe= out" +
+                  layout_text(findings, description);
         return Error::einval;
     }
     return {};
@@ -70,7 +93,8 @@ Result<void> check_members(Span<const StripeFinding> findings, const StripeFindi
         if (!is_same(findings[i].member, expected)) {
             problem = std::string("the volume on ") + findings[i].name +
                       " does not belong to the one on " + formed.name +
-                      ": it is another server, or the volume was made anew";
+                      ": it is another server, or the volume was made anew" +
+                      layout_text(findings, formed.description);
             return Error::einval;
         }
         if (!is_formed(findings[i].description) &&
@@ -89,10 +113,35 @@ Result<void> check_members(Span<const StripeFinding> findings, const StripeFindi
     return {};
 }
 
+// Content may be there, and none of the servers says how it is striped.
+Result<void> check_unknown(Span<const StripeFinding> findings, uint64_t stripe_bytes,
+                           bool may_write, std::string& problem) {
+    const StripeFinding* unknown = nullptr;
+    for (const StripeFinding& finding : findings) {
+        unknown = finding.words_unknown ? &finding : unknown;
+    }
+    if (unknown == nullptr || findings.size() == 1 || (!may_write && stripe_bytes != 0)) {
+        return {};
+    }
+    problem = std::string("the volume on ") + unknown->name +
+              " is from a version of tiffind that did not keep on disk how it is striped";
+    if (may_write) {
+        problem +=
+            ", so it can only be read: mount it with -o ro and stripe=SIZE, copy what it has to a "
+            "new volume";
+        return Error::erofs;
+    }
+    problem +=
+        ": name the servers in the order of its making, with the stripe=SIZE it was made with "
+        "(256K "
+        "unless one was given)";
+    return Error::einval;
+}
+
 }  // namespace
 
 Result<StripeVerdict> judge_stripe(Span<const StripeFinding> findings, uint64_t stripe_bytes,
-                                   std::string& problem) {
+                                   bool may_write, std::string& problem) {
     TIFFIN_ASSERT(!findings.empty() && findings.size() <= kMaxServers);
     for (size_t i = 0; i < findings.size(); ++i) {
         for (size_t k = 0; k < i; ++k) {
@@ -111,8 +160,7 @@ Result<StripeVerdict> judge_stripe(Span<const StripeFinding> findings, uint64_t 
             verdict.complete = false;
             continue;
         }
-        TRY(check_formed(findings[i], static_cast<uint32_t>(i), findings.size(), stripe_bytes,
-                         problem));
+        TRY(check_formed(findings, static_cast<uint32_t>(i), stripe_bytes, problem));
     }
     for (size_t i = 0; i < findings.size(); ++i) {
         if (!is_formed(findings[i].description)) {
@@ -121,6 +169,9 @@ Result<StripeVerdict> judge_stripe(Span<const StripeFinding> findings, uint64_t 
         TRY(check_members(findings, findings[i], problem));
         verdict.stripe_bytes = findings[i].description.stripe_bytes;
         verdict.is_known = true;
+    }
+    if (!verdict.is_known) {
+        TRY(check_unknown(findings, stripe_bytes, may_write, problem));
     }
     return verdict;
 }

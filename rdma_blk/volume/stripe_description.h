@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// What each server of a volume knows about the others: written into the first page of the words of its
-// control space when the volume is first opened for writing, and compared at every opening. So a server
-// that is missing, foreign, or named in another order is found before anything is read or written.
+// What each server of a volume knows about the others: written into the durable words of its control space
+// when the volume is first opened for writing, and compared at every opening. So a server that is missing,
+// foreign, or named in another order is found before anything is read or written. It is as lasting as the
+// content: on disk with a server that has a backing, else in memory.
 // docs/remote-format.md has the table.
 //
 // It is written in two steps: to all servers as `forming`, then as `formed`. While none is formed there
@@ -15,6 +16,7 @@
 #include "fs/vfs/result.h"
 #include "fs/vfs/span.h"
 #include "rdma_blk/volume/stripe_map.h"
+#include "rdma_blk/wire/control_area.h"
 
 namespace tiffin::rdma_blk {
 
@@ -43,13 +45,14 @@ struct StripeDescription {
     StripeMember members[kMaxServers];
     uint8_t reserved[1024 - 40 - kMaxServers * sizeof(StripeMember)];
 };
-static_assert(sizeof(StripeDescription) == 1024);
+static_assert(sizeof(StripeDescription) == wire::kDurableWordsBytes);
 
 // One server as it was found: who it is, and what it has.
 struct StripeFinding {
     const char* name = "";  // for messages
     StripeMember member = {};
     StripeDescription description = {};
+    bool words_unknown = false;  // ConnectionInfo's
 };
 
 // What the servers, in the order of the address, are.
@@ -59,11 +62,13 @@ struct StripeVerdict {
     bool is_known = false;  // a server had the description
 };
 
-// `stripe_bytes` is what was asked for; 0: what is there, else the default. Errors, with `problem` set to
-// a line for people: einval (not the servers of one volume in their order, or another unit), eio (a
-// server has lost its content, or its description is damaged), eopnotsupp (a newer version).
+// `stripe_bytes` is what was asked for; 0: what is there, else the default. When no server knows how several were
+// striped that may have content (words_unknown), the unit has to be given, and the volume can only be read: nothing
+// shows that unit and order are right. Errors, with `problem` set to a line for people, which says how the volume is
+// striped: einval (not the servers of one volume in their order, or another unit), erofs (as above), eio (a server has
+// lost its content, or its description is damaged), eopnotsupp (a newer version).
 Result<StripeVerdict> judge_stripe(Span<const StripeFinding> findings, uint64_t stripe_bytes,
-                                   std::string& problem);
+                                   bool may_write, std::string& problem);
 
 // The description of server `index`, with its checksum, as `forming`.
 void make_stripe_description(Span<const StripeFinding> findings, uint32_t index,

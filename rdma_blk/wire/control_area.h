@@ -27,6 +27,8 @@ inline constexpr uint32_t kControlVersion = 1;
 inline constexpr uint32_t kControlPageBytes = 4096;
 inline constexpr uint64_t kLeaseOffset = kControlPageBytes;
 inline constexpr uint32_t kMaxSessions = 4096;
+// The first words: a flush of the control space makes them durable on a server with a backing.
+inline constexpr uint32_t kDurableWordsBytes = 1024;
 
 struct ControlHeader {
     uint64_t magic;

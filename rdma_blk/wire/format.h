@@ -165,7 +165,10 @@ inline constexpr uint16_t resumed = 1;    // the slots were kept: outcomes follo
 inline constexpr uint16_t read_only = 2;  // the volume cannot be written
 inline constexpr uint16_t offers_rc = 4;  // a path_join with PathTransport::rc will be heard
 inline constexpr uint16_t inherits_unflushed = 8;  // with the lease: see lease_flag
-inline constexpr uint16_t all = resumed | read_only | offers_rc | inherits_unflushed;
+// A server of an earlier version kept the content and not the durable words: nobody knows what they were.
+inline constexpr uint16_t words_unknown = 16;
+inline constexpr uint16_t all =
+    resumed | read_only | offers_rc | inherits_unflushed | words_unknown;
 }  // namespace session_flag
 
 // Behind it: outstanding_count times a byte, the Outcome of each entry of the SessionOpen: not_executed

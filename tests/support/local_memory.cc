@@ -18,6 +18,7 @@ using rdma_blk::OperationKind;
 using rdma_blk::Outcome;
 
 constexpr size_t kQuicklyComparedBytes = 8 << 20;
+constexpr ptrdiff_t kWordsOffset = 8192;
 
 // Set while completions run: they may not call the memory.
 thread_local bool t_in_completion = false;
@@ -56,6 +57,7 @@ LocalServer::LocalServer(uint64_t data_bytes, uint32_t server_number)
 void LocalServer::make_control() {
     const rdma_blk::wire::ControlLayout layout =
         MUST(rdma_blk::wire::make_control_layout(4, 16, 16, 8192));
+    TIFFIN_ASSERT(layout.words_offset == kWordsOffset);
     geometry.control_bytes = layout.control_bytes;
     control.assign(layout.control_bytes, 0);
     rdma_blk::wire::ControlHeader header{};
@@ -86,6 +88,17 @@ void LocalServer::lose_power() {
         empty_since_incarnation = content_incarnation;
     }
     make_control();
+    if (geometry.durability == rdma_blk::Durability::power && forgets_words) {
+        words_unknown = true;
+    } else if (geometry.durability == rdma_blk::Durability::power && !durable_words.empty()) {
+        std::copy(durable_words.begin(), durable_words.end(), control.begin() + kWordsOffset);
+    }
+}
+
+void LocalServer::flush_words() {
+    const auto words = control.begin() + kWordsOffset;
+    durable_words.assign(words, words + rdma_blk::wire::kDurableWordsBytes);
+    words_unknown = false;
 }
 
 LocalMemory::LocalMemory(LocalServer& server, const Options& options,
@@ -123,6 +136,7 @@ rdma_blk::ConnectionInfo LocalMemory::connection() const {
     info.content_incarnation = server_.content_incarnation;
     info.empty_since_incarnation = server_.empty_since_incarnation;
     info.inherits_unflushed = inherits_unflushed_;
+    info.words_unknown = server_.words_unknown;
     return info;
 }
 
@@ -196,7 +210,9 @@ void LocalMemory::submit(Operation& first) {
         ++counts_.operations;
         counts_.reads += operation->kind == OperationKind::read ? 1 : 0;
         counts_.writes += operation->kind == OperationKind::write ? 1 : 0;
-        counts_.flushes += operation->kind == OperationKind::flush ? 1 : 0;
+        counts_.flushes +=
+            operation->kind == OperationKind::flush && operation->space == AddressSpace::data ? 1
+                                                                                              : 0;
     }
     counts_.largest_batch = std::max(counts_.largest_batch, batch);
     counts_.deepest = std::max<uint64_t>(counts_.deepest, pending_.size());
@@ -431,7 +447,9 @@ LocalMemory::Fault LocalMemory::execute(Operation& operation) {
         return {Outcome::not_executed, Error::erofs, false};
     }
     if (operation.kind == OperationKind::flush) {
-        if (operation.range_count == 0 && operation.space == AddressSpace::data) {
+        if (operation.space == AddressSpace::control) {
+            server_.flush_words();
+        } else if (operation.range_count == 0) {
             server_.durable = server_.data;
         }
         for (size_t i = 0; i < operation.range_count; ++i) {

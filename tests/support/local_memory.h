@@ -25,11 +25,15 @@ struct LocalServer {
 
     // As after the loss of power: what was flushed, new control words.
     void lose_power();
+    void flush_words();
 
     rdma_blk::Geometry geometry;
     std::vector<unsigned char> data;
     std::vector<unsigned char> durable;
     std::vector<unsigned char> control;
+    std::vector<unsigned char> durable_words;
+    bool forgets_words = false;  // as versions did that kept the content only
+    bool words_unknown = false;
     uint64_t content_incarnation = 1;
     uint64_t empty_since_incarnation = 1;
     const void* writer = nullptr;                // the session with the lease

@@ -148,6 +148,7 @@ ConnectionInfo TcpMemory::present_info() const {
     info.content_incarnation = facts_.content_incarnation;
     info.empty_since_incarnation = facts_.empty_since_incarnation;
     info.inherits_unflushed = facts_.inherits_unflushed;
+    info.words_unknown = (session_flags_ & wire::session_flag::words_unknown) != 0;
     return info;
 }
 

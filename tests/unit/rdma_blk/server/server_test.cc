@@ -362,6 +362,38 @@ TEST_F(ServerTest, ARestartWithKeptMemoryResumesAndOneWithoutSaysSo) {
     EXPECT_GT(lost->refused().empty_since_incarnation, again->opened().content_incarnation);
 }
 
+TEST_F(ServerTest, FlushedWordsComeBackWithABackingOnly) {
+    for (const std::string backing : {"", "/backing"}) {
+        start(backing.empty() ? "" : folder_ + backing);
+        auto client = open(1);
+        // Beyond what is durable, too.
+        const uint64_t words = wire::kLeaseOffset + wire::kControlPageBytes;
+        const auto write = [&](uint64_t offset, const std::string& text) {
+            wire::Request request = client->make_request(OperationKind::write, offset,
+                                                         static_cast<uint32_t>(text.size()));
+            request.space = static_cast<uint8_t>(AddressSpace::control);
+            return client->call(request, text).outcome;
+        };
+        EXPECT_EQ(write(words + wire::kDurableWordsBytes - 4, "kept"), kExecuted);
+        EXPECT_EQ(write(words + wire::kDurableWordsBytes, "lost"), kExecuted);
+        wire::Request flush = client->make_request(OperationKind::flush, 0, 0);
+        flush.space = static_cast<uint8_t>(AddressSpace::control);
+        EXPECT_EQ(client->call(flush).outcome, kExecuted);
+        EXPECT_EQ(write(words, "not flushed"), kExecuted);
+        client.reset();
+        keeper_.keeps = false;
+        restart();
+        const unsigned char* control = volume().memory().control + words;
+        EXPECT_EQ(std::memcmp(control + wire::kDurableWordsBytes - 4, "kept", 4) == 0,
+                  !backing.empty());
+        EXPECT_EQ(control[0], 0);
+        EXPECT_EQ(control[wire::kDurableWordsBytes], 0);
+        std::string problem;
+        ASSERT_TRUE(server_->delete_volume("volume", problem).ok()) << problem;
+        server_.reset();
+    }
+}
+
 TEST_F(ServerTest, AFlushedBackingComesBackWithoutMemory) {
     start(folder_ + "/backing");
     auto client = open(1);

@@ -575,21 +575,29 @@ TEST(RemoteBlockDevice, ReadsFirstAndWritesLater) {
 
 // Disks keep the data, not the control space: a guess of the unit would read the wrong places.
 TEST(RemoteBlockDevice, AForgottenStripeIsNotGuessed) {
-    TestVolume volume(2, 4 * kMiB, Durability::power);
-    {
-        auto device = volume.open({.write = true, .stripe_bytes = 65536});
-        ASSERT_NE(device, nullptr);
-        ASSERT_TRUE(write_bytes(*device, 0, pattern(kMiB, 7)).ok());
-        ASSERT_TRUE(device->flush().ok());
+    for (const bool forgets : {false, true}) {
+        TestVolume volume(2, 4 * kMiB, Durability::power);
+        {
+            auto device = volume.open({.write = true, .stripe_bytes = 65536});
+            ASSERT_NE(device, nullptr);
+            ASSERT_TRUE(write_bytes(*device, 0, pattern(kMiB, 7)).ok());
+            ASSERT_TRUE(device->flush().ok());
+        }
+        for (auto& server : volume.servers) {
+            server->forgets_words = forgets;
+            server->lose_power();
+        }
+        auto device = volume.open({.write = false});
+        EXPECT_EQ(device == nullptr, forgets) << volume.problem;
+        if (forgets) {
+            EXPECT_NE(volume.problem.find("stripe=SIZE"), std::string::npos) << volume.problem;
+            EXPECT_EQ(volume.open({.write = true, .stripe_bytes = 65536}), nullptr);
+            device = volume.open({.write = false, .stripe_bytes = 65536});
+            ASSERT_NE(device, nullptr);
+            EXPECT_EQ(device->start_writing().error(), Error::erofs);
+        }
+        EXPECT_EQ(read_bytes(*device, 0, kMiB), pattern(kMiB, 7));
     }
-    for (auto& server : volume.servers) {
-        server->lose_power();
-    }
-    EXPECT_EQ(volume.open(), nullptr);
-    EXPECT_NE(volume.problem.find("stripe=SIZE"), std::string::npos) << volume.problem;
-    auto device = volume.open({.write = true, .stripe_bytes = 65536});
-    ASSERT_NE(device, nullptr);
-    EXPECT_EQ(read_bytes(*device, 0, kMiB), pattern(kMiB, 7));
 }
 
 TEST(RemoteBlockDevice, MappedMemoryIsHandedOut) {

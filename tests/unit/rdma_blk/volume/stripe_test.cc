@@ -80,6 +80,8 @@ TEST(Stripe, AServerThatLostItsContentIsRefused) {
 TEST(Stripe, AServerWithADiskMayLoseItsWords) {
     TestVolume volume(2, 1 << 20, Durability::power);
     ASSERT_NE(volume.open({.write = true, .stripe_bytes = 4096}), nullptr);
+    volume.servers[0]->forgets_words = true;
+    volume.servers[1]->forgets_words = true;
     volume.servers[1]->lose_power();
     auto device = volume.open();
     ASSERT_NE(device, nullptr) << volume.problem;
@@ -128,6 +130,39 @@ TEST(Stripe, AnOpeningThatWasCutOffIsCompleted) {
         ASSERT_NE(device, nullptr) << writes << ": " << volume.problem;
         EXPECT_EQ(device->stripe().stripe_bytes(), writes < 4 ? 4096U : 8192U);
     }
+}
+
+TEST(Stripe, RefusalsNameTheLayout) {
+    TestVolume volume(2, 1 << 20);
+    ASSERT_NE(volume.open({.write = true, .stripe_bytes = 8192}), nullptr);
+    volume.order = {1, 0};
+    EXPECT_EQ(volume.open(), nullptr);
+    EXPECT_NE(
+        volume.problem.find("it consists of server0, server1, in this order, with stripe=8192"),
+        std::string::npos)
+        << volume.problem;
+    volume.order = {0};
+    EXPECT_EQ(volume.open(), nullptr);
+    EXPECT_NE(volume.problem.find("it consists of server0, the server of the volume with UUID "),
+              std::string::npos)
+        << volume.problem;
+}
+
+TEST(Stripe, WhatNobodyKnowsIsOnlyRead) {
+    StripeFinding findings[2];
+    findings[0].name = "one";
+    findings[1].name = "two";
+    findings[1].member.server_uuid[0] = 1;
+    findings[1].words_unknown = true;
+    const Span<const StripeFinding> both(findings, 2);
+    std::string problem;
+    EXPECT_EQ(judge_stripe(both, 0, false, problem).error(), Error::einval);
+    EXPECT_EQ(judge_stripe(both, 8192, true, problem).error(), Error::erofs);
+    EXPECT_NE(problem.find("the volume on two"), std::string::npos) << problem;
+    EXPECT_EQ(judge_stripe(both, 8192, false, problem).value().stripe_bytes, 8192U);
+    EXPECT_TRUE(judge_stripe(Span<const StripeFinding>(findings + 1, 1), 0, true, problem).ok());
+    findings[1].words_unknown = false;  // new volumes
+    EXPECT_TRUE(judge_stripe(both, 0, true, problem).ok());
 }
 
 TEST(Stripe, ADamagedDescriptionIsRefused) {
