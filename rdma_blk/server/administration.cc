@@ -83,7 +83,7 @@ Json info(Server& server, const Json& request) {
             return answer;
         }
     }
-    return failure("there is no volume " + name);
+    return failure(server.absence_of(name));
 }
 
 Json status(Server& server) {
@@ -109,6 +109,9 @@ Json answer_request(Server& server, const Json& request) {
         for (const VolumeInfo& volume : server.list_volumes()) {
             volumes.push_back(describe(volume));
         }
+        for (const auto& [name, problem_of_it] : server.failed_volumes()) {
+            volumes.push_back({{"name", name}, {"problem", problem_of_it}});
+        }
         return {{"ok", true}, {"volumes", volumes}};
     }
     if (command == "info") {
@@ -118,8 +121,10 @@ Json answer_request(Server& server, const Json& request) {
         return status(server);
     }
     if (command == "delete") {
-        return server.delete_volume(text_of(request, "name"), problem).ok() ? Json{{"ok", true}}
-                                                                            : failure(problem);
+        const bool force = request.value("force", Json()) == true;
+        return server.delete_volume(text_of(request, "name"), force, problem).ok()
+                   ? Json{{"ok", true}}
+                   : failure(problem);
     }
     if (command == "resize") {
         const auto resized = server.resize_volume(text_of(request, "name"),

@@ -2,9 +2,9 @@
 // Administration over a Unix socket, for whoever may open it: a line of JSON asks, a line answers.
 //
 //   {"command": "create", "name": N, "size_bytes": S, "words_bytes": W, "backing": PATH}   -> "key": 64 digits
-//   {"command": "delete", "name": N}
+//   {"command": "delete", "name": N, "force": true}    without "force" not while it is in use, or could not be brought up
 //   {"command": "resize", "name": N, "size_bytes": S}
-//   {"command": "list"}                -> "volumes": [...]
+//   {"command": "list"}                -> "volumes": [...]; of one that is not served "name" and "problem" only
 //   {"command": "info", "name": N}     -> "volume": {...}, and with "with_key": true the "key"
 //   {"command": "status"}              -> counters of the server
 //

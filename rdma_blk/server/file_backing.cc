@@ -17,10 +17,6 @@ namespace {
 
 constexpr uint64_t kPageBytes = 4096;
 
-bool is_zero(const unsigned char* bytes, size_t size) {
-    return bytes[0] == 0 && std::memcmp(bytes, bytes + 1, size - 1) == 0;
-}
-
 UniqueDescriptor open_direct(const std::string& path, int extra_flags) {
     const int flags = O_RDWR | O_CLOEXEC | extra_flags;
     UniqueDescriptor file(::open(path.c_str(), flags | O_DIRECT, 0600));
@@ -73,6 +69,7 @@ Result<std::shared_ptr<FileBacking>> FileBacking::open(const std::string& path, 
     backing->file_ = open_direct(path, seems_disk ? O_EXCL : 0);
     if (!backing->file_.valid() && errno == ENOENT && is_new) {
         backing->file_ = make_file(path);
+        backing->new_path_ = backing->file_.valid() ? path : "";
     }
     struct stat status {};
     if (!backing->file_.valid() || fstat(backing->file_.get(), &status) != 0) {
@@ -99,6 +96,7 @@ Result<std::shared_ptr<FileBacking>> FileBacking::open(const std::string& path, 
         const Result<void> provided = backing->provide(size_bytes);
         if (!provided.ok()) {
             problem = path + ": has no room for the volume";
+            backing->discard_new_file();
             return provided.error();
         }
     } else {
@@ -128,6 +126,12 @@ FileBacking::~FileBacking() {
         io_destroy(context_);
     }
     std::free(buffers_);
+}
+
+void FileBacking::discard_new_file() {
+    if (!new_path_.empty()) {
+        (void)unlink(new_path_.c_str());
+    }
 }
 
 Result<uint64_t> FileBacking::present_bytes() const {
@@ -170,14 +174,8 @@ Result<void> FileBacking::read_all(unsigned char* memory, uint64_t size_bytes) {
         if (count <= 0 || static_cast<uint64_t>(count) % 512 != 0) {
             return Error::eio;
         }
-        // Pages of zeros need no memory before somebody writes them.
         const auto bytes = static_cast<size_t>(count);
-        for (size_t page = 0; page < bytes; page += kPageBytes) {
-            const size_t part = std::min<size_t>(kPageBytes, bytes - page);
-            if (!is_zero(buffers_ + page, part)) {
-                std::memcpy(memory + offset + page, buffers_ + page, part);
-            }
-        }
+        std::memcpy(memory + offset, buffers_, bytes);
         offset += bytes;
     }
     return {};

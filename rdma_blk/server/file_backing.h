@@ -24,6 +24,8 @@ class FileBacking final : public BackingStore, public Flusher {
                                                      bool is_new, std::string& problem);
     ~FileBacking() override;
 
+    // Removes a file that open() has made: there will be no volume after all.
+    void discard_new_file();
     // For resizing. Errors: enospc, eio.
     Result<void> provide(uint64_t size_bytes);
     // The volume must live until stop(). Errors: those of the system.
@@ -47,6 +49,7 @@ class FileBacking final : public BackingStore, public Flusher {
     Result<void> reap(size_t least);
 
     UniqueDescriptor file_;
+    std::string new_path_;  // of a file that open() has made
     bool is_disk_ = false;
     uint32_t write_unit_bytes_ = 512;
     Volume* volume_ = nullptr;

@@ -4,11 +4,16 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
+#include <cstdlib>
 #include <new>
 
 namespace tiffin::rdma_blk {
@@ -24,8 +29,19 @@ constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
     return (value + unit - 1) / unit * unit;
 }
 
+constexpr uint64_t kSmallPageBytes = 4096;
+
 Error memory_error() {
-    return errno == EPERM ? Error::eperm : errno == EINVAL ? Error::einval : Error::enomem;
+    switch (errno) {
+        case EPERM:
+            return Error::eperm;
+        case EINVAL:
+            return Error::einval;
+        case EFBIG:
+            return Error::efbig;
+        default:
+            return Error::enomem;
+    }
 }
 
 UniqueDescriptor make_memfd(const std::string& name, uint64_t size_bytes, unsigned extra_flags) {
@@ -51,7 +67,7 @@ Result<std::unique_ptr<MemoryRegion>> MemoryRegion::create(const std::string& na
         UniqueDescriptor memfd = make_memfd(name, size_bytes, MFD_HUGETLB | kMemfdHuge2MiB);
         // Huge pages that do not exist are noticed at the latest when they are allocated.
         if (memfd.valid() && fallocate(memfd.get(), 0, 0, static_cast<off_t>(size_bytes)) == 0) {
-            auto region = adopt(std::move(memfd), size_bytes, options);
+            auto region = map_whole(std::move(memfd), size_bytes, options, true);
             if (region.ok()) {
                 return region;
             }
@@ -64,12 +80,19 @@ Result<std::unique_ptr<MemoryRegion>> MemoryRegion::create(const std::string& na
     if (!memfd.valid()) {
         return memory_error();
     }
-    return adopt(std::move(memfd), size_bytes, options);
+    return map_whole(std::move(memfd), size_bytes, options, true);
 }
 
 Result<std::unique_ptr<MemoryRegion>> MemoryRegion::adopt(UniqueDescriptor memfd,
                                                           uint64_t size_bytes,
                                                           const MemoryOptions& options) {
+    return map_whole(std::move(memfd), size_bytes, options, false);
+}
+
+Result<std::unique_ptr<MemoryRegion>> MemoryRegion::map_whole(UniqueDescriptor memfd,
+                                                              uint64_t size_bytes,
+                                                              const MemoryOptions& options,
+                                                              bool is_new) {
     struct stat status {};
     if (fstat(memfd.get(), &status) != 0 || size_bytes == 0 ||
         static_cast<uint64_t>(status.st_size) < size_bytes) {
@@ -88,6 +111,10 @@ Result<std::unique_ptr<MemoryRegion>> MemoryRegion::adopt(UniqueDescriptor memfd
     region->memfd_ = std::move(memfd);
     region->size_bytes_ = size_bytes;
     TRY(region->map(options));
+    if (is_new) {
+        TRY(region->populate(0, size_bytes));
+    }
+    TRY(region->lock_from(0));
     return region;
 }
 
@@ -123,7 +150,37 @@ Result<void> MemoryRegion::map(const MemoryOptions& options) {
     // Memory of volumes in a core dump would be as large as the volumes, and is nobody's business.
     (void)madvise(address_, size_bytes_, MADV_DONTDUMP);
     lock_ = options.lock;
-    return lock_from(0);
+    return {};
+}
+
+// What does not fit ends whoever touches it: the kernel kills a process of a control group that has no memory left.
+// So a child touches each page first, and locks what is to be locked, and offers itself as the one to be killed. What it
+// has touched stays. Only system calls there: other threads of this process may have held any lock.
+Result<void> MemoryRegion::populate(uint64_t offset_bytes, uint64_t end_bytes) const {
+    const pid_t parent = getpid();
+    const pid_t child = fork();
+    if (child < 0) {
+        return Error::enomem;
+    }
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        const int score = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+        if (getppid() != parent || score < 0 || write(score, "1000", 4) != 4) {
+            _exit(EXIT_FAILURE);
+        }
+        for (uint64_t page = offset_bytes; page < end_bytes; page += kSmallPageBytes) {
+            __atomic_fetch_or(address_ + page, 0, __ATOMIC_RELAXED);
+        }
+        if (lock_ != Wish::no) {  // an error is lock_from()'s
+            (void)mlock(address_ + offset_bytes, end_bytes - offset_bytes);
+        }
+        _exit(EXIT_SUCCESS);
+    }
+    int status = 0;
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+    return WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SUCCESS ? Result<void>()
+                                                                    : Error::enomem;
 }
 
 Result<void> MemoryRegion::lock_from(uint64_t offset_bytes) {
@@ -175,11 +232,18 @@ Result<void> MemoryRegion::grow(uint64_t size_bytes) {
     }
     (void)madvise(address_ + from, size_bytes - from, MADV_DONTDUMP);
     size_bytes_ = size_bytes;
-    const Result<void> locked = lock_from(from);
-    if (!locked.ok()) {
-        size_bytes_ = old_size_bytes;  // so that the next attempt is one
+    Result<void> grown = populate(old_size_bytes, size_bytes);
+    if (grown.ok()) {
+        grown = lock_from(from);
     }
-    return locked;
+    if (!grown.ok()) {
+        size_bytes_ = old_size_bytes;  // so that the next attempt is one
+        (void)munlock(address_ + old_size_bytes, size_bytes - old_size_bytes);
+        (void)fallocate(memfd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                        static_cast<off_t>(old_size_bytes),
+                        static_cast<off_t>(size_bytes - old_size_bytes));
+    }
+    return grown;
 }
 
 }  // namespace tiffin::rdma_blk

@@ -16,13 +16,14 @@ enum class Wish : uint8_t { no, try_it, require };
 
 struct MemoryOptions {
     Wish huge_pages = Wish::no;  // 2 MiB; only for sizes that are a multiple of that
-    Wish lock = Wish::no;        // never swapped, and allocated at once
+    Wish lock = Wish::no;        // never swapped
 };
 
 class MemoryRegion {
   public:
-    // New memory, all zero, sealed against shrinking (and other seals). `name` is for /proc. Errors: enomem, eperm (a
-    // requirement that cannot be met), eio.
+    // New memory, all zero, sealed against shrinking (and other seals); all of it is allocated. `name` is for /proc.
+    // Errors: enomem (it does not fit into the machine or the control group), eperm (a requirement that cannot be met),
+    // efbig (the limit of file sizes).
     static Result<std::unique_ptr<MemoryRegion>> create(const std::string& name,
                                                         uint64_t size_bytes,
                                                         const MemoryOptions& options);
@@ -42,13 +43,18 @@ class MemoryRegion {
     bool has_huge_pages() const { return has_huge_pages_; }
     bool is_locked() const { return is_locked_; }
 
-    // Makes it larger; the address stays, the new part is zero. Errors: enomem, efbig (beyond the address
+    // Makes it larger; the address stays, the new part is zero and allocated. Errors: enomem, efbig (beyond the address
     // space that was reserved), einval (smaller; not a multiple of its huge pages), eperm (cannot be locked).
     Result<void> grow(uint64_t size_bytes);
 
   private:
     MemoryRegion() = default;
+    static Result<std::unique_ptr<MemoryRegion>> map_whole(UniqueDescriptor memfd,
+                                                           uint64_t size_bytes,
+                                                           const MemoryOptions& options,
+                                                           bool is_new);
     Result<void> map(const MemoryOptions& options);
+    Result<void> populate(uint64_t offset_bytes, uint64_t end_bytes) const;
     Result<void> lock_from(uint64_t offset_bytes);
 
     UniqueDescriptor memfd_;

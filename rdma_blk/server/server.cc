@@ -99,6 +99,12 @@ Result<void> Server::start(std::string& problem) {
         prepared = directory_.remove_leftovers();
         if (prepared.ok()) {
             prepared = directory_.server_uuid(server_uuid_);
+            if (!prepared.ok() && prepared.error() == Error::euclean) {
+                problem = directory_.path() +
+                          "/server-uuid is damaged: put it back from a backup; with another UUID "
+                          "striped volumes refuse this server";
+                return prepared;
+            }
         }
     }
     if (!prepared.ok()) {
@@ -110,7 +116,15 @@ Result<void> Server::start(std::string& problem) {
     has_rdma_ = verbs::devices().exist(why);
     log(host::LogLevel::info, has_rdma_ ? "transport rc is offered" : "no transport rc: " + why);
     TRY(open_listeners(problem));
-    TRY(load_volumes(problem));
+    {
+        MutexLock lock(administration_mutex_);
+        const Result<void> loaded = load_volumes();
+        if (!loaded.ok()) {
+            problem = directory_.path() +
+                      ": cannot be listed: " + std::strerror(errno_value(loaded.error()));
+            return loaded;
+        }
+    }
     create_configured(configuration);
     const Result<void> started = start_threads();
     if (!started.ok()) {
@@ -121,21 +135,41 @@ Result<void> Server::start(std::string& problem) {
     return {};
 }
 
-Result<void> Server::load_volumes(std::string& problem) {
-    MutexLock lock(administration_mutex_);
+Result<void> Server::load_volumes() {
     for (const std::string& name : TRY(directory_.list())) {
+        if (find_volume(name.c_str()) != nullptr) {
+            continue;
+        }
         const Result<VolumeState> state = directory_.load(name);
-        Result<void> started =
+        std::string problem;
+        const Result<void> started =
             state.ok() ? start_volume(state.value(), false, problem) : Result<void>(state.error());
         if (!started.ok()) {
-            if (problem.empty()) {
-                problem = "volume " + name +
-                          ": cannot be brought up: " + std::strerror(errno_value(started.error()));
+            problem = problem.empty() ? load_problem(name, started.error()) : problem;
+            log(host::LogLevel::error, problem + "; it is not served, the other volumes are");
+        }
+        {
+            ExclusiveLock lock(volumes_mutex_);
+            failed_volumes_.erase(name);
+            if (!started.ok()) {
+                failed_volumes_[name] = problem;
             }
-            return started;
+        }
+        if (started.ok()) {
+            open_local_socket(name);
         }
     }
     return {};
+}
+
+std::string Server::load_problem(const std::string& name, Error error) const {
+    const std::string file = directory_.path() + "/" + name + ".volume";
+    if (error == Error::euclean) {
+        return "volume " + name + ": " + file +
+               " is damaged, or is not what the memory is of: put it back from a backup";
+    }
+    return "volume " + name + ": cannot be brought up from " + file + ": " +
+           std::strerror(errno_value(error));
 }
 
 Result<void> Server::start_volume(const VolumeState& state, bool is_new, std::string& problem) {
@@ -145,16 +179,12 @@ Result<void> Server::start_volume(const VolumeState& state, bool is_new, std::st
         if (!backing.ok()) {
             problem = "volume " + state.name + ": backing " + problem;
             if (!is_new) {
-                problem += "; bring it back as it was, or give the volume up by removing " +
-                           directory_.path() + "/" + state.name + ".volume";
+                problem += "; bring it back as it was, and send SIGHUP (its key and sizes are in " +
+                           directory_.path() + "/" + state.name + ".volume)";
             }
             return backing.error();
         }
         served.backing = backing.release_value();
-    }
-    if (is_new) {
-        // After its backing was made: from now on a backing that is not there is a lost one.
-        TRY(directory_.save(state));
     }
     KeptMemory kept = is_new ? KeptMemory() : keeper_.find(state.name);
     auto volume =
@@ -163,6 +193,14 @@ Result<void> Server::start_volume(const VolumeState& state, bool is_new, std::st
     if (!volume.ok()) {
         if (volume.error() == Error::eperm) {
             problem = "volume " + state.name + kCannotBeRequired;
+        } else if (volume.error() == Error::enomem) {
+            problem = "volume " + state.name + ": its " + std::to_string(state.data_bytes >> 20) +
+                      " MiB do not fit into the memory that this machine, or the control group of "
+                      "tiffind, has left";
+            problem += is_new ? "" : ": make room, and send SIGHUP";
+        }
+        if (is_new && served.backing) {
+            served.backing->discard_new_file();
         }
         return volume.error();
     }
@@ -256,7 +294,7 @@ void Server::stop() {
         volumes = volumes_;
     }
     for (auto& [name, served] : volumes) {
-        served.volume->stop(wire::NoticeReason::stopping);
+        served.volume->stop();
     }
     if (acceptor_) {
         acceptor_->stop();

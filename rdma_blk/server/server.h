@@ -42,7 +42,8 @@ class Server final : public ConnectionHost {
     Server(const Configuration& configuration, MemoryKeeper& keeper);
     ~Server();
 
-    // Brings up all volumes and starts to listen. After an error `problem` has one line for people.
+    // Brings up all volumes that can be, and starts to listen. One that cannot is logged, and listed with its problem; the
+    // others are served all the same. After an error `problem` has one line for people.
     Result<void> start(std::string& problem);
     // Tells sessions and ends all threads. The memory stays with the keeper.
     void stop();
@@ -56,11 +57,17 @@ class Server final : public ConnectionHost {
         uint64_t words_bytes = 4096;
         std::string backing;
     };
-    // Errors: eexist, einval, enospc (memory_limit), enomem, those of files. `problem` says more.
+    // Errors: eexist, einval, enospc (memory_limit), enomem, those of files. `problem` says more; nothing is left behind.
     Result<Secret<kVolumeKeyBytes>> create_volume(const NewVolume& wanted, std::string& problem);
-    Result<void> delete_volume(const std::string& name, std::string& problem);
+    // Errors: enoent; ebusy (`problem` says who uses it, or why it is not served), not with `force`, which ends its sessions
+    // first; those of files.
+    Result<void> delete_volume(const std::string& name, bool force, std::string& problem);
     Result<void> resize_volume(const std::string& name, uint64_t size_bytes, std::string& problem);
     std::vector<VolumeInfo> list_volumes() const;
+    // Those that are there and could not be brought up, and why. SIGHUP tries again.
+    std::map<std::string, std::string> failed_volumes() const;
+    // Why a volume cannot be found, for people.
+    std::string absence_of(const std::string& name) const;
     // Volumes of a configuration that was read again, and limits; what needs a restart is said in the log.
     void reload(const Configuration& configuration);
 
@@ -82,7 +89,11 @@ class Server final : public ConnectionHost {
         std::shared_ptr<Volume> volume;
     };
 
-    Result<void> load_volumes(std::string& problem);
+    // Those that have a state file and are not served yet.
+    Result<void> load_volumes() REQUIRES(administration_mutex_);
+    // Why a volume that has a state file is not served; empty: it is, or there is none.
+    std::string failure_of(const std::string& name) const;
+    std::string load_problem(const std::string& name, Error error) const;
     Result<void> start_volume(const VolumeState& state, bool is_new, std::string& problem);
     Result<void> open_listeners(std::string& problem);
     Result<void> start_threads();
@@ -121,6 +132,8 @@ class Server final : public ConnectionHost {
     std::map<std::string, uint64_t> local_sockets_ GUARDED_BY(administration_mutex_);
     mutable host::SharedMutex volumes_mutex_{host::LockClass::leaf};
     std::map<std::string, Served> volumes_ GUARDED_BY(volumes_mutex_);
+    // What could not be brought up, and why.
+    std::map<std::string, std::string> failed_volumes_ GUARDED_BY(volumes_mutex_);
 
     WorkThread work_;
     std::unique_ptr<IoThread> acceptor_;

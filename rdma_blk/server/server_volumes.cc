@@ -32,6 +32,14 @@ Result<Secret<kVolumeKeyBytes>> Server::create_volume(const NewVolume& wanted,
         problem = "there is a volume " + wanted.name + " already";
         return Error::eexist;
     }
+    // One that cannot be brought up has a key and perhaps a backing that must not be given up by this.
+    if (const auto earlier = directory_.load(wanted.name);
+        earlier.ok() || earlier.error() != Error::enoent) {
+        const std::string why = failure_of(wanted.name);
+        problem = "there is a volume " + wanted.name + " already, which is not served" +
+                  (why.empty() ? "" : ": " + why);
+        return Error::eexist;
+    }
     if (memory_bytes() + wanted.size_bytes > memory_limit_bytes()) {
         problem = "memory_limit (" + std::to_string(memory_limit_bytes()) + " bytes) has " +
                   std::to_string(memory_bytes()) + " in use already";
@@ -67,21 +75,38 @@ Result<Secret<kVolumeKeyBytes>> Server::create_volume(const NewVolume& wanted,
     return state.key;
 }
 
-Result<void> Server::delete_volume(const std::string& name, std::string& problem) {
+Result<void> Server::delete_volume(const std::string& name, bool force, std::string& problem) {
     MutexLock lock(administration_mutex_);
+    const std::string failure = failure_of(name);
     Served served;
     {
-        ExclusiveLock volumes_lock(volumes_mutex_);
+        SharedLock volumes_lock(volumes_mutex_);
         const auto found = volumes_.find(name);
-        if (found == volumes_.end()) {
-            problem = "there is no volume " + name;
-            return Error::enoent;
+        if (found != volumes_.end()) {
+            served = found->second;
         }
-        served = std::move(found->second);
-        volumes_.erase(found);
+    }
+    if (!served.volume && failure.empty()) {
+        problem = "there is no volume " + name;
+        return Error::enoent;
+    }
+    if (!served.volume && !force) {
+        problem = failure;
+        return Error::ebusy;
+    }
+    if (served.volume) {
+        const std::string users = served.volume->end_for_good(force, host::monotonic_ns());
+        if (!users.empty()) {
+            problem = "volume " + name + " is in use by " + users + ": unmount it there first";
+            return Error::ebusy;
+        }
+    }
+    {
+        ExclusiveLock volumes_lock(volumes_mutex_);
+        volumes_.erase(name);
+        failed_volumes_.erase(name);
     }
     close_local_socket(name);
-    served.volume->stop(wire::NoticeReason::deleted);
     if (served.backing) {
         served.backing->stop();
     }
@@ -103,7 +128,7 @@ Result<void> Server::resize_volume(const std::string& name, uint64_t size_bytes,
         SharedLock volumes_lock(volumes_mutex_);
         const auto found = volumes_.find(name);
         if (found == volumes_.end()) {
-            problem = "there is no volume " + name;
+            problem = absence_of(name);
             return Error::enoent;
         }
         served = found->second;
@@ -146,6 +171,22 @@ std::vector<VolumeInfo> Server::list_volumes() const {
     return list;
 }
 
+std::map<std::string, std::string> Server::failed_volumes() const {
+    SharedLock lock(volumes_mutex_);
+    return failed_volumes_;
+}
+
+std::string Server::failure_of(const std::string& name) const {
+    SharedLock lock(volumes_mutex_);
+    const auto found = failed_volumes_.find(name);
+    return found == failed_volumes_.end() ? "" : found->second;
+}
+
+std::string Server::absence_of(const std::string& name) const {
+    const std::string why = failure_of(name);
+    return why.empty() ? "there is no volume " + name : why;
+}
+
 uint64_t Server::memory_bytes() const {
     uint64_t total = 0;
     SharedLock lock(volumes_mutex_);
@@ -157,7 +198,7 @@ uint64_t Server::memory_bytes() const {
 
 void Server::create_configured(const Configuration& configuration) {
     for (const auto& [name, wanted] : configuration.volumes) {
-        if (find_volume(name.c_str()) != nullptr) {
+        if (find_volume(name.c_str()) != nullptr || !failure_of(name).empty()) {
             continue;
         }
         std::string problem;
@@ -185,6 +226,15 @@ void Server::reload(const Configuration& configuration) {
                       "probe_interval_ms, shm_fencing, huge_pages and lock_memory until a restart");
         }
         configuration_ = reloaded_configuration(configuration_, configuration);
+    }
+    {
+        MutexLock lock(administration_mutex_);
+        const Result<void> loaded = load_volumes();  // what could not be brought up before
+        if (!loaded.ok()) {
+            host::log(
+                host::LogLevel::error,
+                (directory_.path() + ": cannot be listed: " + describe(loaded.error())).c_str());
+        }
     }
     create_configured(configuration);  // under the new limits
 }

@@ -68,7 +68,7 @@ class Volume {
   public:
     // Brings a volume up from its state. With kept memory it goes on where it was; without, its content is
     // that of the backing store, or empty, and the incarnations in the state say so before this returns.
-    // `is_new`: the state was made just now, nothing was lost. `backing` (nullptr: none) and `flusher`
+    // `is_new`: the state is saved for the first time, nothing was lost. `backing` (nullptr: none) and `flusher`
     // outlive the volume. Errors: those of memory and state; euclean (kept memory of another volume).
     static Result<std::unique_ptr<Volume>> start(const StateDirectory& directory,
                                                  const VolumeState& state, bool is_new,
@@ -143,7 +143,10 @@ class Volume {
     // Larger only. Errors: einval, enomem, efbig, those of the state file.
     Result<void> resize(uint64_t data_bytes);
     // From now on nothing is opened; all are told. The memory stays until the volume is destroyed.
-    void stop(wire::NoticeReason reason);
+    void stop();
+    // The same before the volume is deleted: sessions end at once. When it is in use and not `force`, nothing is done, and
+    // the users are returned, for people.
+    std::string end_for_good(bool force, uint64_t now_ns);
     // Every probe_interval_ms: shows that the server lives, and looks for heartbeats that clients write
     // one-sidedly. A time without ticks is one in which the server did not listen: nobody's silence.
     void tick(uint64_t now_ns);
@@ -192,6 +195,7 @@ class Volume {
         EXCLUDES(mutex_, rc_mutex_);
     SessionPointer find(uint64_t session_id) const REQUIRES(mutex_);
     SessionPointer find_holder() const REQUIRES(mutex_);
+    std::string users(uint64_t now_ns) const REQUIRES(mutex_);
     wire::SessionRecord* record_at(uint32_t index) const;
     wire::LeaseRecord& lease() const;
 

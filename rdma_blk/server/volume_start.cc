@@ -3,6 +3,7 @@
 #include <cstring>
 #include <new>
 
+#include "rdma_blk/server/printable.h"
 #include "rdma_blk/server/volume.h"
 #include "rdma_blk/wire/hexadecimal.h"
 #include "rdma_blk/wire/store_release.h"
@@ -116,9 +117,9 @@ Result<void> Volume::make_memory(bool is_new, BackingStore* backing) {
             state_.empty_since_incarnation = state_.content_incarnation;
             state_.words_are_known = true;  // they are as empty as the rest
         }
-        TRY(directory_.save(state_));
     }
-    return {};
+    // Of a new volume, too: once it has all that it needs.
+    return directory_.save(state_);
 }
 
 // The fixed fields may have changed since (a larger volume); the counters of a new one start here.
@@ -241,20 +242,55 @@ Result<void> Volume::resize(uint64_t data_bytes) {
     return {};
 }
 
-void Volume::stop(wire::NoticeReason reason) {
+void Volume::stop() {
     MutexLock lock(mutex_);
     stopping_ = true;
     wire::Notice notice{};
     notice.epoch = state_.epoch;
     notice.data_bytes = state_.data_bytes;
-    notice.reason = static_cast<uint8_t>(reason);
+    notice.reason = static_cast<uint8_t>(wire::NoticeReason::stopping);
     for (const auto& [id, session] : sessions_) {
-        if (reason == wire::NoticeReason::deleted) {
-            session->fence(notice);
-        } else {
-            session->notify(notice);
+        session->notify(notice);
+    }
+}
+
+// Who has a connection, and a writer that has none now and may come back.
+std::string Volume::users(uint64_t now_ns) const {
+    const SessionPointer holder = find_holder();
+    std::string text;
+    for (const auto& [id, session] : sessions_) {
+        const bool is_holder = session == holder;
+        const bool may_come_back = is_holder && session->silence_ns(now_ns) <
+                                                    uint64_t{options_.lease_timeout_ms} * 1'000'000;
+        if (session->is_fenced() || (!session->has_paths() && !may_come_back)) {
+            continue;
+        }
+        const std::string name = is_holder ? printable(lease().holder_text, wire::kHolderTextBytes)
+                                           : session->holder_text();
+        text += text.empty() ? "" : "; ";
+        text += name.empty() ? "somebody who gave no name" : name;
+        text += is_holder ? " (writes)" : " (reads)";
+    }
+    return text;
+}
+
+std::string Volume::end_for_good(bool force, uint64_t now_ns) {
+    MutexLock lock(mutex_);
+    if (!force) {
+        const std::string present = users(now_ns);
+        if (!present.empty()) {
+            return present;
         }
     }
+    stopping_ = true;
+    wire::Notice notice{};
+    notice.epoch = state_.epoch;
+    notice.data_bytes = state_.data_bytes;
+    notice.reason = static_cast<uint8_t>(wire::NoticeReason::deleted);
+    for (const auto& [id, session] : sessions_) {
+        session->fence(notice);
+    }
+    return {};
 }
 
 void Volume::tick(uint64_t now_ns) {

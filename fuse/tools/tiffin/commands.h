@@ -28,6 +28,7 @@ struct VolumeArguments {
     std::string backing;   // a file or disk; empty: none
     std::string key_file;  // create, info: where the key goes; empty: create prints it
     bool json = false;
+    bool force = false;  // delete: also when it is in use
 };
 
 std::optional<Problem> volume_create(const VolumeArguments& arguments);

@@ -143,8 +143,13 @@ std::optional<Problem> volume_list(const VolumeArguments& arguments) {
         return std::nullopt;
     }
     for (const Json& volume : volumes) {
-        fmt::print("{}\t{}\t{}\n", volume.value("name", ""),
-                   volume.value("data_bytes", uint64_t{0}), volume.value("holder", ""));
+        if (volume.contains("problem")) {
+            fmt::print("{}\tnot served: {}\n", volume.value("name", ""),
+                       volume.value("problem", ""));
+        } else {
+            fmt::print("{}\t{}\t{}\n", volume.value("name", ""),
+                       volume.value("data_bytes", uint64_t{0}), volume.value("holder", ""));
+        }
     }
     return std::nullopt;
 }
@@ -162,7 +167,8 @@ std::optional<Problem> volume_resize(const VolumeArguments& arguments) {
 
 std::optional<Problem> volume_delete(const VolumeArguments& arguments) {
     const OrProblem<Json> answer =
-        ask(arguments.socket, {{"command", "delete"}, {"name", arguments.name}});
+        ask(arguments.socket,
+            {{"command", "delete"}, {"name", arguments.name}, {"force", arguments.force}});
     return answer.ok() ? std::nullopt : std::optional<Problem>(answer.problem());
 }
 

@@ -16,6 +16,7 @@ admin=$work/run/admin.sock
 server_log=$work/tiffind.log
 metrics=""  # where they are served
 settings=()  # further lines of the configuration
+server_prefix=()  # a program that runs tiffind by exec
 
 # A port that nobody listens on; another program may take it before tiffind does, which then is tried again.
 free_port() {
@@ -47,7 +48,7 @@ start_server() {
     for _ in 1 2 3; do
         [[ -n $port ]] || port=$(free_port)
         write_configuration
-        "$bin/tiffind" --config "$work/tiffind.toml" >>"$server_log" 2>&1 &
+        "${server_prefix[@]}" "$bin/tiffind" --config "$work/tiffind.toml" >>"$server_log" 2>&1 &
         keeper=$!
         local i
         for ((i = 0; i < 400; i++)); do

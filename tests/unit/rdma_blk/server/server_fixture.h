@@ -63,7 +63,7 @@ class ServerFixture : public ::testing::Test {
         server_ = std::make_unique<Server>(configuration_, keeper_);
         std::string problem;
         ASSERT_TRUE(server_->start(problem).ok()) << problem;
-        if (server_->find_volume("volume") == nullptr) {
+        if (server_->find_volume("volume") == nullptr && server_->failed_volumes().empty()) {
             auto key = server_->create_volume({"volume", kVolumeBytes, 4096, backing}, problem);
             ASSERT_TRUE(key.ok()) << problem;
             key_ = key.value();

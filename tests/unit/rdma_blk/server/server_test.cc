@@ -124,7 +124,7 @@ TEST_F(ServerTest, AVolumeThatTakesANameInTheMiddleOfAHandshakeIsNotOpened) {
     const auto proof = handshake.read_server_hello(parsed_hello.value());
     ASSERT_TRUE(proof.ok());
     std::string problem;
-    ASSERT_TRUE(server_->delete_volume("volume", problem).ok());
+    ASSERT_TRUE(server_->delete_volume("volume", true, problem).ok());
     ASSERT_TRUE(server_->create_volume({"volume", kVolumeBytes, 4096, ""}, problem).ok());
     ASSERT_TRUE(client.finish_handshake(handshake, proof.value()).ok());
     EXPECT_FALSE(client.open(SessionMode::write));
@@ -389,7 +389,7 @@ TEST_F(ServerTest, FlushedWordsComeBackWithABackingOnly) {
         EXPECT_EQ(control[0], 0);
         EXPECT_EQ(control[wire::kDurableWordsBytes], 0);
         std::string problem;
-        ASSERT_TRUE(server_->delete_volume("volume", problem).ok()) << problem;
+        ASSERT_TRUE(server_->delete_volume("volume", true, problem).ok()) << problem;
         server_.reset();
     }
 }
@@ -429,13 +429,22 @@ TEST_F(ServerTest, AFlushedBackingComesBackWithoutMemory) {
 TEST_F(ServerTest, ABackingThatIsMissingOrSmallerIsNotReplacedByZeros) {
     const std::string backing = folder_ + "/backing";
     start(backing);
+    std::string unused;
+    ASSERT_TRUE(server_->create_volume({"other", kVolumeBytes, 4096, ""}, unused).ok()) << unused;
     server_.reset();
     keeper_.keeps = false;
     const auto start_again = [&] {
         std::string problem;
         Server server(configuration_, keeper_);
-        EXPECT_FALSE(server.start(problem).ok());
-        return problem;
+        EXPECT_TRUE(server.start(problem).ok()) << problem;
+        EXPECT_EQ(server.find_volume("volume"), nullptr);
+        EXPECT_NE(server.find_volume("other"), nullptr);
+        EXPECT_EQ(server.list_volumes().size(), 1U);
+        // It is there, and must not be taken for missing.
+        EXPECT_EQ(server.create_volume({"volume", kVolumeBytes, 4096, ""}, problem).error(),
+                  Error::eexist);
+        EXPECT_EQ(server.delete_volume("volume", false, problem).error(), Error::ebusy);
+        return server.failed_volumes()["volume"];
     };
     std::filesystem::resize_file(backing, kVolumeBytes - 4096);
     std::string problem = start_again();
@@ -446,9 +455,13 @@ TEST_F(ServerTest, ABackingThatIsMissingOrSmallerIsNotReplacedByZeros) {
     std::filesystem::remove(backing);
     problem = start_again();
     EXPECT_NE(problem.find(backing + ": cannot be opened"), std::string::npos) << problem;
-    EXPECT_NE(problem.find("removing " + folder_ + "/state/volume.volume"), std::string::npos)
-        << problem;
+    EXPECT_NE(problem.find("bring it back as it was"), std::string::npos) << problem;
+    EXPECT_NE(problem.find(folder_ + "/state/volume.volume"), std::string::npos) << problem;
     EXPECT_FALSE(std::filesystem::exists(backing));
+    start();
+    ASSERT_EQ(server_->find_volume("volume"), nullptr);
+    ASSERT_TRUE(server_->delete_volume("volume", true, problem).ok()) << problem;
+    EXPECT_TRUE(server_->failed_volumes().empty());
 }
 
 TEST_F(ServerTest, TwoVolumesCannotShareABackingAndLinksAreFollowed) {
@@ -459,7 +472,7 @@ TEST_F(ServerTest, TwoVolumesCannotShareABackingAndLinksAreFollowed) {
     std::string problem;
     EXPECT_EQ(server_->create_volume({"other", 65536, 4096, link}, problem).error(), Error::ebusy);
     EXPECT_NE(problem.find(link + ": is another volume's backing"), std::string::npos) << problem;
-    ASSERT_TRUE(server_->delete_volume("volume", problem).ok()) << problem;
+    ASSERT_TRUE(server_->delete_volume("volume", true, problem).ok()) << problem;
     EXPECT_TRUE(server_->create_volume({"other", 65536, 4096, link}, problem).ok()) << problem;
 }
 
@@ -533,11 +546,11 @@ TEST_F(ServerTest, VolumesComeAndGo) {
     ASSERT_TRUE(server_->resize_volume("volume", kVolumeBytes * 2, problem).ok()) << problem;
     EXPECT_EQ(client->write(kVolumeBytes, "new part").outcome, kExecuted);
     EXPECT_EQ(client->last_notice(), static_cast<int>(wire::NoticeReason::resized));
-    ASSERT_TRUE(server_->delete_volume("volume", problem).ok()) << problem;
+    ASSERT_TRUE(server_->delete_volume("volume", true, problem).ok()) << problem;
     EXPECT_FALSE(client->receive().ok());
     EXPECT_EQ(client->last_notice(), static_cast<int>(wire::NoticeReason::deleted));
     EXPECT_TRUE(server_->list_volumes().empty());
-    EXPECT_EQ(server_->delete_volume("volume", problem).error(), Error::enoent);
+    EXPECT_EQ(server_->delete_volume("volume", true, problem).error(), Error::enoent);
 }
 
 }  // namespace

@@ -410,7 +410,7 @@ TEST_F(ShmMemoryTest, UnflushedContentOfADiskIsMissed) {
 TEST_F(ShmMemoryTest, ADeletedVolumeEndsTheSession) {
     open(client_);
     std::string problem;
-    ASSERT_TRUE(server_->delete_volume("volume", problem).ok()) << problem;
+    ASSERT_TRUE(server_->delete_volume("volume", true, problem).ok()) << problem;
     for (int i = 0; i < 1000 && client_.recorder.last() == ConnectionState::ready; i++) {
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
@@ -467,7 +467,7 @@ TEST_F(ShmMemoryTest, SocketsComeAndGoWithTheirVolumes) {
     std::string problem;
     ASSERT_TRUE(server_->create_volume({"other", kVolumeBytes, 4096, ""}, problem).ok()) << problem;
     EXPECT_TRUE(std::filesystem::exists(path));
-    ASSERT_TRUE(server_->delete_volume("other", problem).ok()) << problem;
+    ASSERT_TRUE(server_->delete_volume("other", true, problem).ok()) << problem;
     EXPECT_FALSE(std::filesystem::exists(path));
     EXPECT_TRUE(std::filesystem::exists(folder_ + "/run/volume.volume.sock"));
     server_->stop();
