@@ -148,6 +148,16 @@ Result<void> Connection::on_session_message(uint64_t now_ns) {
             return is_attached ? on_probe() : Error::eproto;
         case wire::MessageType::lease_request:
             return is_attached ? on_lease_request(now_ns) : Error::eproto;
+        case wire::MessageType::notice: {
+            const wire::Notice notice =
+                TRY(wire::parse_notice(reader_->header(), reader_->fixed_part()));
+            if (!is_attached ||
+                notice.reason != static_cast<uint8_t>(wire::NoticeReason::stopping)) {
+                return Error::eproto;
+            }
+            session_->leave_memory();
+            return {};
+        }
         case wire::MessageType::session_close: {
             if (!is_attached) {
                 return Error::eproto;

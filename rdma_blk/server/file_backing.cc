@@ -232,16 +232,25 @@ Result<void> FileBacking::flush(const FlushJob& job) {
     failed_ = false;
     Result<void> result;
     if (job.ranges.empty()) {
-        result = write_range(*job.session, 0, job.session->access().data_bytes);
+        result = write_range(job.session.get(), 0, job.session->access().data_bytes);
     }
     for (const wire::FlushRange& range : job.ranges) {
         if (result.ok() && range.length_bytes > 0) {
             const uint64_t begin = range.offset_bytes / kPageBytes * kPageBytes;
             const uint64_t end = (range.offset_bytes + range.length_bytes + kPageBytes - 1) /
                                  kPageBytes * kPageBytes;
-            result = write_range(*job.session, begin, end);
+            result = write_range(job.session.get(), begin, end);
         }
     }
+    return finish_writing(result);
+}
+
+Result<void> FileBacking::flush_all(uint64_t size_bytes) {
+    failed_ = false;
+    return finish_writing(write_range(nullptr, 0, size_bytes));
+}
+
+Result<void> FileBacking::finish_writing(Result<void> result) {
     // All buffers come back, whatever happened.
     const Result<void> reaped = reap(kBufferCount - free_count_);
     if (!result.ok() && result.error() == Error::estale) {
@@ -255,7 +264,7 @@ Result<void> FileBacking::flush(const FlushJob& job) {
     return {};
 }
 
-Result<void> FileBacking::write_range(VolumeSession& session, uint64_t begin, uint64_t end) {
+Result<void> FileBacking::write_range(VolumeSession* session, uint64_t begin, uint64_t end) {
     for (uint64_t offset = begin; offset < end;) {
         if (free_count_ == 0) {
             TRY(reap(1));
@@ -263,7 +272,10 @@ Result<void> FileBacking::write_range(VolumeSession& session, uint64_t begin, ui
         const size_t number = free_[--free_count_];
         const size_t piece = std::min<uint64_t>(kBufferBytes, end - offset);
         unsigned char* buffer = buffers_ + number * kBufferBytes;
-        if (!session.copy_stable(buffer, volume_->memory().data + offset, piece)) {
+        const unsigned char* source = volume_->memory().data + offset;
+        if (session == nullptr) {
+            std::memcpy(buffer, source, piece);
+        } else if (!session->copy_stable(buffer, source, piece)) {
             free_[free_count_++] = number;
             return Error::estale;
         }

@@ -32,6 +32,8 @@ class FileBacking final : public BackingStore, public Flusher {
     Result<void> start_thread(Volume& volume);
     // Does what is queued, and ends.
     void stop();
+    // After stop(): all of the memory, which nobody changes. Errors: eio.
+    Result<void> flush_all(uint64_t size_bytes);
 
     uint32_t write_unit_bytes() const override { return write_unit_bytes_; }
     Result<void> read_all(unsigned char* memory, uint64_t size_bytes) override;
@@ -45,7 +47,9 @@ class FileBacking final : public BackingStore, public Flusher {
     Result<uint64_t> present_bytes() const;
     void run();
     Result<void> flush(const FlushJob& job);
-    Result<void> write_range(VolumeSession& session, uint64_t begin, uint64_t end);
+    Result<void> finish_writing(Result<void> result);
+    // `session`: nothing of it is applied while it is copied; nullptr: nobody changes the memory.
+    Result<void> write_range(VolumeSession* session, uint64_t begin, uint64_t end);
     Result<void> reap(size_t least);
 
     UniqueDescriptor file_;

@@ -270,7 +270,7 @@ void Keeper::take_signal(int signal) {
         is_done_ = child_ <= 0;
     }
     if (child_ > 0) {
-        kill(child_, SIGTERM);
+        kill(child_, is_stopping_ ? SIGTERM : kStopWithKeptMemory);
     }
 }
 

@@ -4,6 +4,7 @@
 // that child.
 #pragma once
 
+#include <csignal>
 #include <functional>
 #include <memory>
 #include <string>
@@ -12,6 +13,9 @@
 #include "rdma_blk/server/server.h"
 
 namespace tiffin::rdma_blk {
+
+// What ends a server whose memory is kept; SIGTERM ends one for good.
+inline constexpr int kStopWithKeptMemory = SIGUSR1;
 
 // Runs `worker` in a child process until it ends on purpose; returns the status to exit with. SIGTERM and SIGINT
 // end both, SIGHUP goes to the child; when the keeper dies, the child gets SIGTERM. The child's first start

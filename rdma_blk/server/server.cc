@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <set>
 
 #include "rdma_blk/server/file_backing.h"
 
@@ -16,6 +17,7 @@ namespace tiffin::rdma_blk {
 namespace {
 
 constexpr int kBacklog = 256;
+constexpr uint64_t kLeaveMemoryNs = 5'000'000'000;  // for processes to answer
 constexpr char kCannotBeRequired[] =
     ": its memory cannot be what huge_pages or lock_memory = \"require\" says: there are too few "
     "free "
@@ -282,7 +284,7 @@ Result<void> Server::start_threads() {
     return acceptor_->start("tiffind-accept");
 }
 
-void Server::stop() {
+void Server::stop(bool flushes) {
     if (!started_) {
         return;
     }
@@ -296,6 +298,18 @@ void Server::stop() {
     for (auto& [name, served] : volumes) {
         served.volume->stop();
     }
+    // While there are threads to hear what processes with mapped memory answer.
+    std::set<std::string> changed;
+    const uint64_t deadline_ns = host::monotonic_ns() + kLeaveMemoryNs;
+    for (auto& [name, served] : volumes) {
+        while (flushes && served.backing && served.volume->may_be_changed_by_processes()) {
+            if (host::monotonic_ns() >= deadline_ns) {
+                changed.insert(name);
+                break;
+            }
+            usleep(1000);
+        }
+    }
     if (acceptor_) {
         acceptor_->stop();
     }
@@ -306,7 +320,33 @@ void Server::stop() {
     for (auto& [name, served] : volumes) {
         if (served.backing) {
             served.backing->stop();
+            if (flushes) {
+                flush_stopped(served, changed.count(name) != 0);
+            }
         }
+    }
+}
+
+void Server::flush_stopped(const Served& served, bool is_still_changed) {
+    if (!served.volume->needs_last_flush()) {
+        return;
+    }
+    const std::string name = "volume " + served.volume->name() + ": ";
+    log(host::LogLevel::info, name + "what is not flushed goes to its backing");
+    Result<void> flushed = served.backing->flush_all(served.volume->info(0).data_bytes);
+    if (flushed.ok() && is_still_changed) {
+        log(host::LogLevel::warning,
+            name +
+                "a process that has its memory mapped does not answer: what it writes from now "
+                "on, and has not flushed, is lost");
+        return;
+    }
+    if (flushed.ok()) {
+        flushed = served.volume->note_last_flush();
+    }
+    if (!flushed.ok()) {
+        log(host::LogLevel::error,
+            name + "what was not flushed is lost: " + std::strerror(errno_value(flushed.error())));
     }
 }
 

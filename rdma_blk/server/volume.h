@@ -144,7 +144,13 @@ class Volume {
     Result<void> resize(uint64_t data_bytes);
     // From now on nothing is opened; all are told. The memory stays until the volume is destroyed.
     void stop();
-    // The same before the volume is deleted: sessions end at once. When it is in use and not `force`, nothing is done, and
+    // Whether a process of this host may change the memory without a request. After stop() it leaves that, if it lives.
+    bool may_be_changed_by_processes() const;
+    // After stop(), when nothing serves the volume any more: whether the memory may be ahead of the backing, and, when that
+    // has been mended, what the next start shall know. Errors: those of the state file.
+    bool needs_last_flush() const;
+    Result<void> note_last_flush();
+    // The same as stop() before the volume is deleted: sessions end at once. When it is in use and not `force`, nothing is done, and
     // the users are returned, for people.
     std::string end_for_good(bool force, uint64_t now_ns);
     // Every probe_interval_ms: shows that the server lives, and looks for heartbeats that clients write

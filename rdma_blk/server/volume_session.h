@@ -76,6 +76,8 @@ class VolumeSession : public std::enable_shared_from_this<VolumeSession> {
     // Whether somebody waits for an answer of the session: the other side should be heard of, then.
     bool is_busy() const { return busy_count_.load(std::memory_order_relaxed) != 0; }
     void path_lost(const SessionPath& path);
+    // Its process has said that it changes the memory by requests only from now on.
+    void leave_memory() { has_left_memory_.store(true); }
     void heard(uint64_t now_ns) { last_heard_ns_.store(now_ns, std::memory_order_relaxed); }
     uint64_t last_heard_ns() const { return last_heard_ns_.load(std::memory_order_relaxed); }
     uint64_t silence_ns(uint64_t now_ns) const {
@@ -90,8 +92,15 @@ class VolumeSession : public std::enable_shared_from_this<VolumeSession> {
     void set_holder_text(const char* text) { holder_text_ = text; }
     const std::string& holder_text() const { return holder_text_; }
     // Whose process can write to the data without this server (shm); nullptr: nobody's.
-    void set_process(std::shared_ptr<PeerProcess> process) { process_ = std::move(process); }
+    void set_process(std::shared_ptr<PeerProcess> process) {
+        process_ = std::move(process);
+        has_left_memory_.store(false);
+    }
     const std::shared_ptr<PeerProcess>& process() const { return process_; }
+    // Whether that process may change the memory at this moment.
+    bool may_change_memory() const {
+        return process_ && !has_left_memory_.load() && !process_->is_gone();
+    }
     void set_access(const SessionAccess& access);
     SessionAccess access() const;
     // After the process ended; before any connection comes.
@@ -167,6 +176,7 @@ class VolumeSession : public std::enable_shared_from_this<VolumeSession> {
     std::shared_ptr<SessionPath> waits_for_idle_ GUARDED_BY(mutex_);
     bool closed_ GUARDED_BY(mutex_) = false;
     std::atomic<bool> fenced_{false};
+    std::atomic<bool> has_left_memory_{false};
     std::atomic<uint64_t> last_heard_ns_{0};
     std::atomic<uint32_t> busy_count_{0};
 };

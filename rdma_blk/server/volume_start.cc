@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // How a volume comes up, with the memory that it had or without; and what is done with it as a whole.
+#include <algorithm>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "rdma_blk/server/printable.h"
 #include "rdma_blk/server/volume.h"
@@ -42,6 +44,9 @@ Result<void> Volume::bring_up(KeptMemory kept, bool is_new, const unsigned char 
                               BackingStore* backing, uint64_t now_ns) {
     MutexLock lock(mutex_);
     was_memory_kept_ = TRY(adopt_memory(kept));
+    if (was_memory_kept_ && std::exchange(state_.is_flushed, false)) {
+        TRY(directory_.save(state_));
+    }
     if (!was_memory_kept_) {
         TRY(make_memory(is_new, backing));
     }
@@ -111,7 +116,7 @@ Result<void> Volume::make_memory(bool is_new, BackingStore* backing) {
         std::memcpy(memory_.control + layout_.words_offset, state_.words.data(),
                     state_.words.size());
     }
-    if (!is_new) {
+    if (!is_new && !std::exchange(state_.is_flushed, false)) {
         state_.content_incarnation++;
         if (backing == nullptr) {
             state_.empty_since_incarnation = state_.content_incarnation;
@@ -252,6 +257,26 @@ void Volume::stop() {
     for (const auto& [id, session] : sessions_) {
         session->notify(notice);
     }
+}
+
+bool Volume::may_be_changed_by_processes() const {
+    MutexLock lock(mutex_);
+    return std::any_of(sessions_.begin(), sessions_.end(),
+                       [](const auto& each) { return each.second->may_change_memory(); });
+}
+
+bool Volume::needs_last_flush() const {
+    MutexLock lock(mutex_);
+    return may_be_unflushed();
+}
+
+Result<void> Volume::note_last_flush() {
+    MutexLock lock(mutex_);
+    VolumeState next = state_;
+    next.is_flushed = true;
+    TRY(directory_.save(next));
+    state_ = next;
+    return {};
 }
 
 // Who has a connection, and a writer that has none now and may come back.

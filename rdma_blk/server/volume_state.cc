@@ -53,6 +53,7 @@ std::string to_text(const VolumeState& state) {
     text += number_line("epoch", state.epoch);
     text += number_line("content_incarnation", state.content_incarnation);
     text += number_line("empty_since_incarnation", state.empty_since_incarnation);
+    text += state.is_flushed ? "is_flushed 1\n" : "";
     if (state.words_are_known) {
         text += "words " + to_hexadecimal(ByteSpan(state.words.data(), state.words.size())) + "\n";
     }
@@ -100,6 +101,7 @@ Result<VolumeState> from_text(const std::string& text) {
         !find_number(lines, "empty_since_incarnation", state.empty_since_incarnation)) {
         return Error::euclean;
     }
+    state.is_flushed = lines.count("is_flushed") != 0;
     const auto words = lines.find("words");
     state.words_are_known = words != lines.end();
     if (state.words_are_known && !words->second.empty()) {

@@ -24,6 +24,8 @@ struct VolumeState {
     uint64_t epoch = 0;
     uint64_t content_incarnation = 1;
     uint64_t empty_since_incarnation = 1;
+    // The server has stopped after it had flushed all: the next start finds in the backing what was in the memory.
+    bool is_flushed = false;
     // The first kDurableWordsBytes of the words, as last flushed; empty: nothing was, all are zero. Only with a
     // backing: without one they go with the memory.
     std::vector<unsigned char> words;

@@ -106,7 +106,7 @@ int serve(const Arguments& arguments, const Configuration& configuration,
           rdma_blk::MemoryKeeper& keeper) {
     sigset_t signals;
     sigemptyset(&signals);
-    for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
+    for (const int signal : {SIGTERM, SIGINT, SIGHUP, rdma_blk::kStopWithKeptMemory}) {
         sigaddset(&signals, signal);
     }
     pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // in all threads, so that sigwait() gets them
@@ -149,7 +149,7 @@ int serve(const Arguments& arguments, const Configuration& configuration,
     latency.stop();
     metrics.reset();
     administration.stop();
-    server.stop();
+    server.stop(signal != rdma_blk::kStopWithKeptMemory);
     return EXIT_SUCCESS;
 }
 

@@ -114,6 +114,7 @@ bool TcpMemory::send_control(wire::MessageType type, const T& message, ByteSpan 
 template bool TcpMemory::send_control(wire::MessageType, const wire::LeaseRequest&, ByteSpan);
 template bool TcpMemory::send_control(wire::MessageType, const wire::SessionClose&, ByteSpan);
 template bool TcpMemory::send_control(wire::MessageType, const wire::Probe&, ByteSpan);
+template bool TcpMemory::send_control(wire::MessageType, const wire::Notice&, ByteSpan);
 template bool TcpMemory::send_control(wire::MessageType, const wire::PathJoin&, ByteSpan);
 
 // ---- Receiving ------------------------------------------------------------------------------------------
@@ -333,7 +334,14 @@ Result<void> TcpMemory::handle_notice() {
     const auto notice = TRY(wire::parse_notice(reader.header(), reader.fixed_part()));
     switch (static_cast<wire::NoticeReason>(notice.reason)) {
         case wire::NoticeReason::stopping:
-            break;  // the connection ends soon, and another server process may follow
+            // The connection ends soon, and another server process may follow. What that shall have must not change any more
+            // without this server's knowing.
+            if (extension_.one_sided != nullptr &&
+                extension_.one_sided->transport() == wire::PathTransport::shm) {
+                extension_.one_sided->stop();
+                send_control(wire::MessageType::notice, notice);
+            }
+            break;
         case wire::NoticeReason::fenced:
             end_session(ConnectionState::fenced, Error::estale);
             break;

@@ -426,6 +426,26 @@ TEST_F(ServerTest, AFlushedBackingComesBackWithoutMemory) {
     EXPECT_EQ(all.outcome, kExecuted);
 }
 
+TEST_F(ServerTest, AStopForGoodFlushesFirst) {
+    start(folder_ + "/backing");
+    auto client = open(1);
+    EXPECT_EQ(client->write(1 << 20, "not flushed").outcome, kExecuted);
+    keeper_.keeps = false;
+    server_->stop(true);
+    restart();
+    auto resumed = connect(1);
+    EXPECT_FALSE(resumed->resume(*client));
+    // Nothing was lost: whoever wrote it goes on.
+    EXPECT_EQ(resumed->refused().reason, static_cast<uint8_t>(RefusalReason::no_session));
+    EXPECT_EQ(resumed->refused().content_incarnation, client->opened().content_incarnation);
+    auto again = open(2);
+    EXPECT_EQ(again->read(1 << 20, 11), "not flushed");
+    // The next start says so if it was killed.
+    EXPECT_EQ(again->write(1 << 20, "lost").outcome, kExecuted);
+    restart();
+    EXPECT_EQ(open(3)->opened().content_incarnation, client->opened().content_incarnation + 1);
+}
+
 TEST_F(ServerTest, ABackingThatIsMissingOrSmallerIsNotReplacedByZeros) {
     const std::string backing = folder_ + "/backing";
     start(backing);

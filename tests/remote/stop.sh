@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT OR GPL-2.0-only
+# An orderly stop (SIGTERM) of a server with a backing under a mounted file system that writes and does not sync:
+# after the next start the mount goes on, and all that was acknowledged is there.
+#
+# usage: stop.sh [tcp|shm|sdr]
+# shellcheck disable=SC2119  # the options of mount_device are not this script's
+set -euo pipefail
+# shellcheck source=tests/mount/lib/device.sh
+source "$(dirname "$0")/../mount/lib/device.sh"
+# shellcheck source=tests/remote/lib/server.sh
+source "$(dirname "$0")/lib/server.sh"
+need_programs pgrep sha256sum
+
+start_server
+use_device "$(make_volume durable 128M --backing "$work/backing")"
+mount_device
+
+# Past the page cache: each file is acknowledged by the server, and none is synced.
+write_files() {
+    local number
+    for ((number = 1; number <= 80; number++)); do
+        dd if=/dev/urandom of="$work/part" bs=4096 count=$((RANDOM % 16 + 1)) status=none
+        dd if="$work/part" of="$mount_point/$1-$((number % 20))" bs=64K oflag=direct status=none || return 1
+        sed -i "/  $1-$((number % 20))\$/d" "$work/sums"
+        echo "$(sha256sum <"$work/part" | cut -d' ' -f1)  $1-$((number % 20))" >>"$work/sums"
+        echo "$number" >"$work/written"
+    done
+}
+has_written() { [[ -s $work/written && $(<"$work/written") -ge $1 ]]; }
+# What the server calls its content.
+said_content() { "$bin/tiffin" volume info durable --socket "$admin" | sed -n 's/^content incarnation: *//p'; }
+check_files() {
+    echo 3 2>/dev/null >/proc/sys/vm/drop_caches || true
+    (cd "$mount_point" && sha256sum --check --quiet "$work/sums") || fail "content differs $1"
+}
+: >"$work/sums"
+
+say "stopped while nobody writes"
+write_files idle
+stop_server
+start_server
+check_files "after a stop"
+
+for round in 1 2; do
+    say "stopped in the middle of writing, $round"
+    rm -f "$work/written"
+    write_files "busy-$round" &
+    writer=$!
+    wait_until has_written $((15 * round))
+    stop_server
+    start_server
+    wait "$writer" || fail "the writer saw an error: $(tail -n 3 "$log")"
+    check_files "after stop $round"
+done
+! grep "does not answer" "$server_log" || fail "a client was not heard"
+sync -f "$mount_point"
+unmount_device
+check_device "after stops"
+mount_device
+check_files "after mounting again"
+
+say "killed afterwards: what was lost is not called kept"
+! grep -q "is_flushed" "$work/state/durable.volume" || fail "the state says that all is flushed"
+content_before=$(said_content)
+dd if=/dev/urandom of="$mount_point/lost" bs=64K count=20 oflag=direct status=none
+kill_server
+start_server
+[[ $(said_content) -gt $content_before ]] || fail "the content is said to be what it was"
+! sync "$mount_point/lost" 2>/dev/null || fail "what was lost is said to be synced"
+grep -q "has lost what was written to it and not flushed" "$log" || fail "the log does not say what was lost"
+take_away -l
+wait_until has_ended "$server"
+server=""
+echo "passed"
