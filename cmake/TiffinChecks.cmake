@@ -14,31 +14,36 @@ tiffin_check_test(format 300 scripts/format --check)
 tiffin_check_test(shell 300 scripts/check-shell)
 tiffin_check_test(manuals 300 scripts/check-manuals "${PROJECT_BINARY_DIR}/bin")
 
-# The long ones belong to the release build only, and run only as `ctest -C full`.
+# The long ones belong to the release build only, and run only as `ctest -C ci`, those that repeat less, and as
+# `ctest -C full`, all.
 if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT TIFFIN_SANITIZE)
-    # tiffin_full_check(NAME TIMEOUT_SECONDS command...)
-    function(tiffin_full_check name timeout_seconds)
-        add_test(NAME ${name} COMMAND ${ARGN} CONFIGURATIONS full
+    # tiffin_long_check(NAME TIERS TIMEOUT_SECONDS command...)
+    function(tiffin_long_check name tiers timeout_seconds)
+        add_test(NAME ${name} COMMAND ${ARGN} CONFIGURATIONS ${tiers}
                  WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
         set_tests_properties(${name} PROPERTIES LABELS full TIMEOUT ${timeout_seconds})
     endfunction()
 
     # These use all processors, and have tests among them that go by time: last and one by one.
-    tiffin_full_check(preset_asan 2400 scripts/check-preset asan)
-    tiffin_full_check(preset_tsan 2400 scripts/check-preset tsan)
-    tiffin_full_check(libfuzzer 1200 scripts/fuzz --runs 50000)  # in the build of preset_asan
-    set_tests_properties(preset_asan preset_tsan libfuzzer PROPERTIES RUN_SERIAL ON)
+    tiffin_long_check(preset_asan_short ci 2400 scripts/check-preset --short asan)
+    tiffin_long_check(preset_tsan_short ci 2400 scripts/check-preset --short tsan)
+    tiffin_long_check(preset_asan full 2400 scripts/check-preset asan)
+    tiffin_long_check(preset_tsan full 2400 scripts/check-preset tsan)
+    # In the build of preset_asan.
+    tiffin_long_check(libfuzzer full 1200 scripts/fuzz --runs 50000)
+    set_tests_properties(preset_asan preset_tsan preset_asan_short preset_tsan_short libfuzzer
+                         PROPERTIES RUN_SERIAL ON)
     set_tests_properties(libfuzzer PROPERTIES COST -5)
     # Before them, and after the tests of this build, a virtual machine, which leaves a part of the processors idle, and
     # beside it what has no time of its own and takes just that part: CTest runs first what has a higher cost. Emulated:
     # most of the time of the first goes into building the module, the rest into booting.
-    tiffin_full_check(vm.core_in_kernel 900 tests/vm/run)
-    tiffin_full_check(vm.rdma 3200 tests/vm/rdma "${PROJECT_BINARY_DIR}")
+    tiffin_long_check(vm.core_in_kernel "ci;full" 900 tests/vm/run)
+    tiffin_long_check(vm.rdma full 3200 tests/vm/rdma "${PROJECT_BINARY_DIR}")
     set_tests_properties(vm.rdma PROPERTIES COST -1 RESOURCE_LOCK virtual_machine)
     if(NOT TIFFIN_RDMA OR NOT ibverbs_FOUND)
         set_tests_properties(vm.rdma PROPERTIES DISABLED ON)  # and CTest says so
     endif()
     set_tests_properties(vm.core_in_kernel PROPERTIES COST -4 RESOURCE_LOCK virtual_machine)
-    tiffin_full_check(lint 2400 nice -n 19 scripts/lint)
+    tiffin_long_check(lint "ci;full" 2400 nice -n 19 scripts/lint)
     set_tests_properties(lint PROPERTIES COST -2)
 endif()

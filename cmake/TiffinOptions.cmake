@@ -43,9 +43,11 @@ option(TIFFIN_PRECOMPILE "Precompile headers" ${precompile_by_default})
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
     # Without the sloppiness it passes by what is compiled with a precompiled header. It goes by the
-    # compiler's own list of headers: otherwise what it does not know is preprocessed once more.
+    # compiler's own list of headers: otherwise what it does not know is preprocessed once more. Clones share what was
+    # compiled: paths are taken as relative. (The debug information may then name another clone's folder.)
     set(CMAKE_CXX_COMPILER_LAUNCHER
-        "${CMAKE_COMMAND}" -E env CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_DEPEND=1 "${CCACHE_PROGRAM}")
+        "${CMAKE_COMMAND}" -E env CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_DEPEND=1 CCACHE_NOHASHDIR=1
+        "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" "${CCACHE_PROGRAM}")
 endif()
 
 # Warnings are separate from the rest, since the freestanding build wants them and nothing else.

@@ -15,13 +15,13 @@ need_programs python3 cmp
 remount() {
     unmount_device
     check_device "$1"
-    mount_device
+    mount_device ""
 }
 
 say "cp until the volume is full"
 for size in 5000 700000 3000000; do
     use_device "$address" 64M
-    mount_device
+    mount_device ""
     head -c 57000000 /dev/zero >"$mount_point/fill"
     sync -d "$mount_point/fill"
     head -c "$size" /dev/urandom >"$work/source"
@@ -41,7 +41,7 @@ done
 
 say "errors of fsync, close, syncfs and msync"
 use_device "$address" 64M
-mount_device
+mount_device ""
 python3 "$(dirname "$0")/filling_volume.py" errors "$mount_point" || fail "errors"
 remount "errors"
 
@@ -64,7 +64,7 @@ unmount_device
 
 say "programs on a volume that fills and empties, seed $seed"
 use_device "$address" 64M
-mount_device
+mount_device ""
 python3 "$(dirname "$0")/filling_volume.py" programs "$mount_point" "$work/expected" "$seed" ||
     fail "programs, seed $seed"
 remount "programs"
