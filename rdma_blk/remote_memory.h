@@ -223,10 +223,13 @@ inline constexpr uint32_t kDefaultBusyPollUs = 50;
 // How to open a region; the address and the choice of transport come with the transport's own open
 // function. All are copied.
 struct OpenOptions {
-    enum class Mode : uint8_t { read = 0, write = 1 };
+    // read_steady: what nobody changes meanwhile. Refused (ebusy) while somebody has the lease; while the session has a
+    // connection nobody gets the lease but by force, and then, or when somebody has written while it had none, it is fenced.
+    // With start_writing() it becomes a writer like any other.
+    enum class Mode : uint8_t { read = 0, write = 1, read_steady = 2 };
 
     Mode mode = Mode::read;
-    bool force = false;  // mode write: take the lease from whoever holds it, and fence that one
+    bool force = false;  // not mode read: fence who stands in the way
     // Seal requests and answers, not only what sets sessions up; what sdr's packets say of themselves stays in clear. tcp and
     // sdr do; rc is not taken, or refuses (einval); shm has no network.
     bool encrypt = false;
@@ -245,6 +248,8 @@ struct OpenOptions {
 // Who has the write lease that was asked for; what that one gave as OpenOptions::holder_text.
 struct Holder {
     char text[64] = {};  // terminated; control characters were replaced
+    bool reads =
+        false;  // it has no lease, and reads what nobody may change (OpenOptions::Mode::read_steady)
 };
 
 // What a session tells its owner about itself.

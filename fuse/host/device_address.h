@@ -43,7 +43,7 @@ OrProblem<DeviceAddress> parse_device_address(std::string_view text);
 std::optional<Problem> refuse_memory(std::string_view address);
 
 // Opens the device for this process alone (read_only: for readers alone); see MemoryDevice, FileDevice
-// and RemoteBlockDevice, which one writer and any readers may have open at once. The problem's text names the device
+// and RemoteBlockDevice. One writer, or any number of readers. The problem's text names the device
 // and says what to do.
 //
 // Unmounting returns before the process that served the mount has closed the device, which takes

@@ -73,38 +73,46 @@ struct Session {
     rdma_blk::OpenOptions options;
 };
 
-Result<std::unique_ptr<rdma_blk::RemoteMemory>> open_session(const rdma_blk::RemoteAddress& server,
-                                                             rdma_blk::OpenOptions options,
-                                                             const VolumeKey& key,
-                                                             rdma_blk::ConnectionListener* listener,
-                                                             std::string& problem) {
+Result<std::unique_ptr<rdma_blk::RemoteMemory>> open_session(
+    const rdma_blk::RemoteAddress& server, rdma_blk::OpenOptions options, const VolumeKey& key,
+    rdma_blk::ConnectionListener* listener, rdma_blk::Holder& holder, std::string& problem) {
     std::memcpy(options.key, key.bytes, sizeof options.key);
-    rdma_blk::Holder holder;
     auto memory = rdma_blk::open_remote_memory(server, options, listener, holder, problem);
     explicit_bzero(options.key, sizeof options.key);
-    if (!memory.ok() && problem.find(server.host) == std::string::npos) {
+    if (!memory.ok() && memory.error() == Error::ebusy &&
+        options.mode == rdma_blk::OpenOptions::Mode::read_steady) {
+        problem = std::string("the volume ") + options.volume_name + " on " + server_name(server) +
+                  " is being written by " +
+                  (holder.text[0] != '\0' ? holder.text : "somebody else") +
+                  ": unmount it there; it can have one writer, or any number of readers";
+    } else if (!memory.ok() && problem.find(server.host) == std::string::npos) {
         problem = server_name(server) + ": " + problem;
     }
     return memory;
 }
 
 rdma_blk::ServerToOpen make_server(const rdma_blk::RemoteAddress& server, const VolumeKey& key,
-                                   std::shared_ptr<const Session> session) {
+                                   std::shared_ptr<const Session> session,
+                                   rdma_blk::Holder& holder) {
     return {server_name(server),
-            [server, key, session = std::move(session)](
+            [server, key, session = std::move(session), &holder](
                 rdma_blk::ConnectionListener& listener,
                 std::string& problem) -> Result<std::unique_ptr<rdma_blk::RemoteMemory>> {
-                return open_session(server, session->options, key, &listener, problem);
+                return open_session(server, session->options, key, &listener, holder, problem);
             }};
 }
 
 OrProblem<std::unique_ptr<rdma_blk::RemoteBlockDevice>> open_once(
     const RemoteVolumeAddress& address, const RemoteOpenMode& mode,
     const std::vector<VolumeKey>& keys, rdma_blk::Holder& holder) {
-    const auto session = std::make_shared<const Session>(address);
+    const auto session = std::make_shared<Session>(address);
+    if (mode.read_only) {
+        session->options.mode = rdma_blk::OpenOptions::Mode::read_steady;
+        session->options.force = mode.force;
+    }
     std::vector<rdma_blk::ServerToOpen> servers;
     for (size_t i = 0; i < address.servers.size(); ++i) {
-        servers.push_back(make_server(address.servers[i], keys[i], session));
+        servers.push_back(make_server(address.servers[i], keys[i], session, holder));
     }
     rdma_blk::RemoteDeviceOptions device_options;
     device_options.name = address.volume;
@@ -176,8 +184,9 @@ OrProblem<std::unique_ptr<rdma_blk::RemoteMemory>> open_remote_session(
         mode.read_only ? rdma_blk::OpenOptions::Mode::read : rdma_blk::OpenOptions::Mode::write;
     session.options.force = mode.force;
     std::string problem;
-    auto memory =
-        open_session(address.servers[0], session.options, keys.value()[0], nullptr, problem);
+    rdma_blk::Holder holder;
+    auto memory = open_session(address.servers[0], session.options, keys.value()[0], nullptr,
+                               holder, problem);
     if (!memory.ok()) {
         return Problem{problem, memory.error()};
     }

@@ -50,9 +50,12 @@ Volume::OpenAnswer Volume::refuse(wire::RefusalReason reason, uint64_t now_ns) {
     answer.refused.content_incarnation = state_.content_incarnation;
     answer.refused.empty_since_incarnation = state_.empty_since_incarnation;
     const SessionPointer holder = find_holder();
-    if (reason == wire::RefusalReason::held && holder) {
-        answer.refused.held_for_ms = to_ms(holder->silence_ns(now_ns));
-        std::memcpy(answer.refused.holder_text, lease().holder_text, wire::kHolderTextBytes);
+    const SessionPointer obstacle = holder ? holder : find_reader(nullptr);
+    if (reason == wire::RefusalReason::held && obstacle) {
+        answer.refused.held_for_ms = to_ms(obstacle->silence_ns(now_ns));
+        std::memcpy(answer.refused.holder_text,
+                    holder ? lease().holder_text : obstacle->place().record->holder_text,
+                    wire::kHolderTextBytes);
     }
     return answer;
 }
@@ -76,25 +79,29 @@ Volume::OpenAnswer Volume::open_new(const wire::SessionOpen& open,
             break;
         }
     }
-    const bool wants_lease = open.mode == static_cast<uint8_t>(wire::SessionMode::write);
+    const auto mode = static_cast<wire::SessionMode>(open.mode);
+    const bool wants_lease = mode == wire::SessionMode::write;
+    const bool reads_steadily = mode == wire::SessionMode::read_steady;
     const bool force = (open.flags & wire::open_flag::force) != 0;
     // Before the lease: nobody is ended for a session that there is no room for.
     uint32_t index = 0;
     if (!find_place(index, now_ns)) {
         return refuse(wire::RefusalReason::no_room, now_ns);
     }
-    if (wants_lease) {
-        OpenAnswer wait;
-        switch (may_take_lease(nullptr, asking, force, now_ns, wait.ending)) {
-            case LeaseTurn::yes:
-                break;
-            case LeaseTurn::held:
-                return refuse(wire::RefusalReason::held, now_ns);
-            case LeaseTurn::cannot_be_granted:
-                return refuse(wire::RefusalReason::no_room, now_ns);
-            case LeaseTurn::when_process_is_gone:
-                return wait;
-        }
+    OpenAnswer wait;
+    switch (may_open(mode, asking, force, now_ns, wait.ending)) {
+        case LeaseTurn::yes:
+            break;
+        case LeaseTurn::held:
+        case LeaseTurn::held_by_reader:
+            return refuse(wire::RefusalReason::held, now_ns);
+        case LeaseTurn::cannot_be_granted:
+            return refuse(wire::RefusalReason::no_room, now_ns);
+        case LeaseTurn::when_process_is_gone:
+            return wait;
+    }
+    if (reads_steadily && find_holder() && !end_lease().ok()) {
+        return refuse(wire::RefusalReason::no_room, now_ns);
     }
     uint64_t session_id = 0;
     while (session_id == 0 || sessions_.count(session_id) != 0) {
@@ -111,9 +118,12 @@ Volume::OpenAnswer Volume::open_new(const wire::SessionOpen& open,
     record.epoch = 0;
     record.incarnation = 0;
     record.slot_count = std::min<uint32_t>(open.slot_count, layout_.slot_count);
-    session->set_holder_text(printable(open.holder_text, wire::kHolderTextBytes - 1).c_str());
+    const std::string holder_text = printable(open.holder_text, wire::kHolderTextBytes - 1);
+    session->set_holder_text(holder_text.c_str());
+    std::memcpy(record.holder_text, holder_text.data(), holder_text.size());
+    record.reads_steadily = reads_steadily ? 1 : 0;
     sessions_[session_id] = session;
-    const bool inherits_unflushed = wants_lease && may_be_unflushed();
+    const bool inherits_unflushed = (wants_lease || reads_steadily) && may_be_unflushed();
     if (wants_lease && !grant_lease(*session, open.holder_text).ok()) {
         (void)session->close(nullptr, nullptr);
         free_record(session);

@@ -182,17 +182,28 @@ class Volume {
     OpenAnswer refuse(wire::RefusalReason reason, uint64_t now_ns) REQUIRES(mutex_);
     wire::SessionOpened describe(const VolumeSession& session, uint32_t incarnation) const
         REQUIRES(mutex_);
-    enum class LeaseTurn : uint8_t { yes, held, cannot_be_granted, when_process_is_gone };
+    enum class LeaseTurn : uint8_t {
+        yes,
+        held,
+        held_by_reader,
+        cannot_be_granted,
+        when_process_is_gone
+    };
     void forgive_own_pause(uint64_t now_ns) REQUIRES(mutex_);
     LeaseTurn may_take_lease(const VolumeSession* asker, const PeerProcess* asking, bool force,
                              uint64_t now_ns, std::shared_ptr<PeerProcess>& ending)
         REQUIRES(mutex_);
+    LeaseTurn may_open(wire::SessionMode mode, const PeerProcess* asking, bool force,
+                       uint64_t now_ns, std::shared_ptr<PeerProcess>& ending) REQUIRES(mutex_);
+    SessionPointer find_reader(const VolumeSession* asker) const REQUIRES(mutex_);
+    Result<void> end_lease() REQUIRES(mutex_);
     Result<void> grant_lease(VolumeSession& session, const char* holder_text) REQUIRES(mutex_);
     bool may_hold_memory(const VolumeSession& session,
                          const std::shared_ptr<PeerProcess>& process) const REQUIRES(mutex_);
     Result<void> find_process_again(VolumeSession& session) const;
     bool may_be_unflushed() const REQUIRES(mutex_);
     void fence(VolumeSession& session) REQUIRES(mutex_);
+    void fence_readers(const VolumeSession& writer) REQUIRES(mutex_);
     void clear_lease() REQUIRES(mutex_);
     bool find_place(uint32_t& index, uint64_t now_ns) REQUIRES(mutex_);
     void free_record(const SessionPointer& session) REQUIRES(mutex_);

@@ -61,9 +61,35 @@ Volume::LeaseTurn Volume::may_take_lease(const VolumeSession* asker, const PeerP
     return LeaseTurn::when_process_is_gone;
 }
 
-// The order matters: an epoch is durable before the old holder is told, and the old holder is shut out before
-// the new one is let in.
-Result<void> Volume::grant_lease(VolumeSession& session, const char* holder_text) {
+// Who has a connection. One that has none is fenced by grant_lease(), and learns that when it comes back.
+Volume::SessionPointer Volume::find_reader(const VolumeSession* asker) const {
+    for (const auto& [id, session] : sessions_) {
+        if (session.get() != asker && session->reads_steadily() && session->has_paths()) {
+            return session;
+        }
+    }
+    return nullptr;
+}
+
+Volume::LeaseTurn Volume::may_open(wire::SessionMode mode, const PeerProcess* asking, bool force,
+                                   uint64_t now_ns, std::shared_ptr<PeerProcess>& ending) {
+    switch (mode) {
+        case wire::SessionMode::read:
+            return LeaseTurn::yes;
+        case wire::SessionMode::write:
+            if (!force && find_reader(nullptr) != nullptr) {
+                return LeaseTurn::held_by_reader;
+            }
+            break;
+        case wire::SessionMode::read_steady:
+            break;
+    }
+    return may_take_lease(nullptr, asking, force, now_ns, ending);
+}
+
+// The order matters: an epoch is durable before the holder is told, and the holder is shut out before anybody
+// else is let in. What it has left unflushed stays unflushed.
+Result<void> Volume::end_lease() {
     VolumeState next = state_;
     next.epoch++;
     const Result<void> saved = directory_.save(next);
@@ -75,20 +101,31 @@ Result<void> Volume::grant_lease(VolumeSession& session, const char* holder_text
     }
     state_.epoch = next.epoch;
     if (const SessionPointer holder = find_holder()) {
+        host::log(host::LogLevel::warning,
+                  ("volume " + name_ + ": the lease of \"" +
+                   printable(lease().holder_text, wire::kHolderTextBytes) + "\" is taken over")
+                      .c_str());
         fence(*holder);
     }
-    wire::LeaseRecord& record = lease();
-    store_release(record.epoch, uint64_t{0});
-    store_release(record.is_flushed, uint32_t{0});
+    clear_lease();
     store_release(header_->epoch, next.epoch);
+    return {};
+}
+
+Result<void> Volume::grant_lease(VolumeSession& session, const char* holder_text) {
+    TRY(end_lease());
+    fence_readers(session);
+    wire::LeaseRecord& record = lease();
+    store_release(record.is_flushed, uint32_t{0});
     record.session_id = session.id();
     std::memcpy(record.client_uuid, session.place().client_uuid, 16);
     record.granted_realtime_ns = host::realtime_ns();
     const std::string text = printable(holder_text, wire::kHolderTextBytes - 1);
     std::memset(record.holder_text, 0, sizeof(record.holder_text));
     std::memcpy(record.holder_text, text.data(), text.size());
-    session.place().record->epoch = next.epoch;
-    store_release(record.epoch, next.epoch);
+    session.place().record->reads_steadily = 0;
+    session.place().record->epoch = state_.epoch;
+    store_release(record.epoch, state_.epoch);
     for (const auto& [id, each] : sessions_) {
         update_access(*each);
     }
@@ -109,9 +146,18 @@ void Volume::fence(VolumeSession& session) {
     session.fence(notice);
     store_release(session.place().record->state, static_cast<uint32_t>(wire::SessionState::fenced));
     count(counters_.fences);
-    const std::string holder = printable(lease().holder_text, wire::kHolderTextBytes);
-    host::log(host::LogLevel::warning,
-              ("volume " + name_ + ": the lease of \"" + holder + "\" is taken over").c_str());
+}
+
+void Volume::fence_readers(const VolumeSession& writer) {
+    for (const auto& [id, session] : sessions_) {
+        if (session.get() != &writer && session->reads_steadily()) {
+            host::log(host::LogLevel::warning,
+                      ("volume " + name_ + ": \"" + session->holder_text() +
+                       "\" reads it no more, as it gets a writer")
+                          .c_str());
+            fence(*session);
+        }
+    }
 }
 
 void Volume::clear_lease() {
@@ -149,9 +195,17 @@ Volume::LeaseAnswer Volume::request_lease(const std::shared_ptr<VolumeSession>& 
     // Also when it waits: should the process not end in time, this is what the caller says.
     std::memcpy(reply.holder_text, lease().holder_text, wire::kHolderTextBytes);
     const bool force = (flags & wire::open_flag::force) != 0;
-    switch (may_take_lease(session.get(), asking, force, now_ns, answer.ending)) {
+    const SessionPointer reader = force ? nullptr : find_reader(session.get());
+    switch (reader ? LeaseTurn::held_by_reader
+                   : may_take_lease(session.get(), asking, force, now_ns, answer.ending)) {
         case LeaseTurn::yes:
             break;
+        case LeaseTurn::held_by_reader:
+            reply.flags = wire::lease_flag::held_by_reader;
+            std::memset(reply.holder_text, 0, sizeof(reply.holder_text));
+            std::memcpy(reply.holder_text, reader->place().record->holder_text,
+                        wire::kHolderTextBytes - 1);
+            return refused(wire::RefusalReason::held);
         case LeaseTurn::held:
             answer.ending.reset();
             return refused(wire::RefusalReason::held);

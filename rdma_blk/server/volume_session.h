@@ -87,8 +87,10 @@ class VolumeSession : public std::enable_shared_from_this<VolumeSession> {
 
     // ---- From the volume, which serialises these ----
 
-    // What a second writer is told when this session takes the lease after its opening. Empty after a
-    // restart of the process.
+    // Whether nobody may change what it reads.
+    bool reads_steadily() const { return place_.record->reads_steadily != 0 && !is_fenced(); }
+
+    // What those are told that it stands in the way of.
     void set_holder_text(const char* text) { holder_text_ = text; }
     const std::string& holder_text() const { return holder_text_; }
     // Whose process can write to the data without this server (shm); nullptr: nobody's.

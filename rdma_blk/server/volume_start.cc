@@ -193,6 +193,7 @@ Result<void> Volume::recover_sessions(uint64_t now_ns) {
         const SessionPointer session =
             TRY(make_session(index, record.session_id, record.client_uuid));
         session->recover();
+        session->set_holder_text(printable(record.holder_text, wire::kHolderTextBytes).c_str());
         session->heard(now_ns);
         TRY(find_process_again(*session));
         sessions_[record.session_id] = session;

@@ -21,7 +21,7 @@ wire::SessionOpen make_session_open(const OpenOptions& options, const SessionFac
     open.slot_count = options.slot_count;
     open.outstanding_count = static_cast<uint16_t>(entry_count);
     const bool writes = facts.is_writer || options.mode == OpenOptions::Mode::write;
-    open.mode = static_cast<uint8_t>(writes ? wire::SessionMode::write : wire::SessionMode::read);
+    open.mode = static_cast<uint8_t>(writes ? OpenOptions::Mode::write : options.mode);
     // Only the first opening takes the lease by force: who was fenced must not fence back.
     open.flags = options.force && facts.incarnation == 0 ? wire::open_flag::force : 0;
     std::strncpy(open.holder_text, options.holder_text, sizeof(open.holder_text) - 1);

@@ -143,7 +143,7 @@ Result<void> RemoteBlockDevice::take_leases(bool force, Holder& holder, std::str
         }
         if (taken.error() == Error::ebusy) {
             problem = "the volume " + options_.name + " on " + server->name +
-                      " is being written by " +
+                      (holder.reads ? " is being read by " : " is being written by ") +
                       (holder.text[0] != '\0' ? holder.text : "somebody else") +
                       ": unmount it there, or take it away with mount.tiffin --force";
         } else if (taken.error() == Error::erofs) {

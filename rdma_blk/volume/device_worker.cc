@@ -12,10 +12,11 @@ bool is_final(ConnectionState state) {
            state == ConnectionState::closed;
 }
 
-const char* reason(ConnectionState state) {
+const char* reason(ConnectionState state, bool is_reader) {
     switch (state) {
         case ConnectionState::fenced:
-            return "somebody else has taken the volume";
+            return is_reader ? "somebody writes the volume now, or has written it meanwhile"
+                             : "somebody else has taken the volume";
         case ConnectionState::memory_lost:
             return "the server has lost what was written to it and not flushed";
         default:
@@ -163,7 +164,8 @@ void RemoteBlockDevice::report_connections() {
         const char* name = options_.name.c_str();
         if (is_final(state)) {
             log_line(host::LogLevel::error, "volume ", name, ", server ", server->name.c_str(),
-                     ": ", reason(state), "; everything fails with EIO from now on");
+                     ": ", reason(state, geometry_.read_only),
+                     "; everything fails with EIO from now on");
         } else if (state == ConnectionState::reconnecting) {
             log_line(host::LogLevel::warning, "volume ", name, ", server ", server->name.c_str(),
                      ": the connection is lost; trying again");

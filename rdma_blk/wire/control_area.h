@@ -88,7 +88,9 @@ struct SessionRecord {
     // server that starts again finds the process by both, as numbers are used again.
     uint32_t process_id;
     uint64_t process_start_ticks;  // since the machine's start, as in /proc/PID/stat
-    uint8_t padding[kControlPageBytes - 56];
+    uint32_t reads_steadily;       // 1: SessionMode::read_steady, and has not got the lease since
+    char holder_text[kHolderTextBytes];
+    uint8_t padding[kControlPageBytes - 124];
 };
 static_assert(sizeof(SessionRecord) == kControlPageBytes);
 

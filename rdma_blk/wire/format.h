@@ -127,7 +127,13 @@ static_assert(sizeof(ClientProof) == 48);
 
 // ---- Sessions and paths -------------------------------------------------------------------------------
 
-enum class SessionMode : uint8_t { read = 0, write = 1 };
+enum class SessionMode : uint8_t {
+    read = 0,
+    write = 1,
+    // Reads what nobody changes meanwhile: not opened while somebody has the lease, and while it has a connection nobody
+    // gets the lease but by force, which fences it.
+    read_steady = 2,
+};
 
 namespace open_flag {
 inline constexpr uint8_t force = 1;  // take the lease from its holder
@@ -392,7 +398,9 @@ static_assert(sizeof(LeaseRequest) == 16);
 namespace lease_flag {
 // Earlier writers may have left content that no flush has covered: it is the new writer's to flush.
 inline constexpr uint8_t inherits_unflushed = 1;
-inline constexpr uint8_t all = inherits_unflushed;
+inline constexpr uint8_t held_by_reader =
+    2;  // refused: holder_text is that of a session that reads steadily
+inline constexpr uint8_t all = inherits_unflushed | held_by_reader;
 }  // namespace lease_flag
 
 struct LeaseReply {

@@ -170,7 +170,8 @@ Result<ClientProof> parse_client_proof(const MessageHeader& header, ByteSpan fix
 Result<SessionOpen> parse_session_open(const MessageHeader& header, ByteSpan fixed) {
     const SessionOpen open = TRY(fixed_part<SessionOpen>(MessageType::session_open, header, fixed));
     const bool is_new = open.session_id == 0;
-    if (open.mode > 1 || (open.flags & ~open_flag::all) != 0 || open.slot_count == 0 ||
+    if (open.mode > static_cast<uint8_t>(SessionMode::read_steady) ||
+        (open.flags & ~open_flag::all) != 0 || open.slot_count == 0 ||
         open.slot_count > kMaxSlots || open.outstanding_count > open.slot_count ||
         payload_bytes(header) != open.outstanding_count * sizeof(OutstandingEntry) ||
         !ends(open.holder_text) || open.incarnation == 0 || !is_counter(open.epoch) ||

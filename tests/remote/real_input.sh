@@ -9,6 +9,7 @@ source "$(dirname "$0")/../mount/lib/device.sh"
 # shellcheck source=tests/remote/lib/server.sh
 source "$(dirname "$0")/lib/server.sh"
 
+settings=('probe_interval_ms = 100' 'lease_timeout_s = 5')  # a killed daemon's volume is free soon
 start_server
 options=(--small)
 [[ ${2:-} != --whole ]] || options=()

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "rdma_blk/transport/shm/unit_copy.h"
+#include "rdma_blk/wire/control_area.h"
 
 namespace tiffin::rdma_blk {
 namespace {
@@ -15,6 +16,12 @@ constexpr uint64_t kJoinTimeoutNs = 10'000'000'000;
 
 bool is_late(const Operation& operation) {
     return operation.deadline_ns != 0 && operation.deadline_ns <= host::monotonic_ns();
+}
+
+// Of the volume, as the server has stored it before it lets a writer in.
+uint64_t present_epoch(const MappedMemory& control) {
+    const auto* header = reinterpret_cast<const wire::ControlHeader*>(control.data());
+    return __atomic_load_n(&header->epoch, __ATOMIC_ACQUIRE);
 }
 
 }  // namespace
@@ -31,6 +38,7 @@ Result<std::unique_ptr<RemoteMemory>> ShmMemory::open(const RemoteAddress& addre
     if (!memory) {
         return Error::enomem;
     }
+    memory->reads_steadily_ = options.mode == OpenOptions::Mode::read_steady;
     StreamExtension extension;
     extension.socket_path = socket_path;
     extension.one_sided = memory.get();
@@ -63,6 +71,7 @@ Result<void> ShmMemory::joined(ByteSpan parameters, ReceivedDescriptors& descrip
     gate_.close();
     TRY(data_.map(std::move(descriptors.descriptors[0]), given.data_bytes, given.is_writable != 0));
     TRY(control_.map(std::move(descriptors.descriptors[1]), given.control_bytes, false));
+    steady_epoch_ = reads_steadily_ && given.is_writable == 0 ? present_epoch(control_) : kNoEpoch;
     if (data_bytes > given.data_bytes) {  // the notice came before the answer; see resized()
         [[maybe_unused]] const auto grown = data_.grow(data_bytes);
     }
@@ -122,6 +131,11 @@ bool ShmMemory::find_length(const Operation& operation, const MappedMemory& memo
            length_bytes <= mapped_bytes - operation.offset_bytes;
 }
 
+bool ShmMemory::is_steady() const {
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    return steady_epoch_ == kNoEpoch || present_epoch(control_) == steady_epoch_;
+}
+
 bool ShmMemory::read(DirectGate::Place& place, const Operation& operation) {
     const MappedMemory& memory = operation.space == AddressSpace::data ? data_ : control_;
     uint64_t length_bytes = 0;
@@ -135,6 +149,9 @@ bool ShmMemory::read(DirectGate::Place& place, const Operation& operation) {
             std::memcpy(buffer.data, source, buffer.size_bytes);
             source += buffer.size_bytes;
         }
+    }
+    if (!is_steady()) {
+        return false;  // the server refuses it
     }
     DirectGate::add(place.bytes_read, length_bytes);
     return true;

@@ -66,6 +66,8 @@ class ShmMemory final : public RemoteMemory, private OneSidedPath {
     bool read(DirectGate::Place& place, const Operation& operation);
     bool write(DirectGate::Place& place, const Operation& operation);
     bool change_word(DirectGate::Place& place, Operation& operation);
+    // Whether what was read so far is what nobody has changed: a writer that comes by force has another epoch first.
+    bool is_steady() const;
     bool find_length(const Operation& operation, const MappedMemory& memory,
                      uint64_t& length_bytes) const;
     void submit_batch(Operation& first);
@@ -75,6 +77,10 @@ class ShmMemory final : public RemoteMemory, private OneSidedPath {
     // Changed while the gate is closed only, but for what direct_address() looks at.
     MappedMemory data_;
     MappedMemory control_;
+    bool reads_steadily_ = false;
+    // Of the volume when it was mapped to be read steadily; kNoEpoch: it was not.
+    static constexpr uint64_t kNoEpoch = UINT64_MAX;
+    uint64_t steady_epoch_ = kNoEpoch;
 };
 
 }  // namespace tiffin::rdma_blk

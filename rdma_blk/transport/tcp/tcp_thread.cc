@@ -338,6 +338,11 @@ Result<void> TcpMemory::adopt(const wire::SessionOpened& opened) {
         end_session(ConnectionState::fenced, Error::estale);
         return {};
     }
+    if (!is_first && !is_resumed && options_.mode == OpenOptions::Mode::read_steady &&
+        !facts_.is_writer && opened.epoch != facts_.epoch) {
+        end_session(ConnectionState::fenced, Error::estale);
+        return {};
+    }
     if (opened.transfer_bytes < limits_.transfer_bytes ||
         opened.data_bytes < geometry_.data_bytes) {
         end_session(ConnectionState::closed, Error::enodev);

@@ -186,6 +186,7 @@ Result<void> TcpMemory::start_writing(bool force, Holder& holder) {
     switch (static_cast<wire::RefusalReason>(lease_.reply.reason)) {
         case wire::RefusalReason::held:
             set_holder(holder, lease_.reply.holder_text);
+            holder.reads = (lease_.reply.flags & wire::lease_flag::held_by_reader) != 0;
             return Error::ebusy;
         case wire::RefusalReason::read_only:
             return Error::erofs;

@@ -49,6 +49,70 @@ TEST_F(VolumeTest, ASecondWriterIsToldTheHolderUntilTheLeaseIsGivenBack) {
     EXPECT_EQ(second.opened.epoch, first.opened.epoch + 1);
 }
 
+TEST_F(VolumeTest, OneWriterOrAnyNumberOfSteadyReaders) {
+    start(true);
+    Client writer = client(1);
+    Client reader = client(2);
+    Client other = client(3);
+    ASSERT_EQ(open(writer, SessionMode::write).kind, Kind::opened);
+    auto answer = open(reader, SessionMode::read_steady);
+    ASSERT_EQ(answer.kind, Kind::refused);
+    EXPECT_EQ(answer.refused.reason, static_cast<uint8_t>(RefusalReason::held));
+    EXPECT_STREQ(answer.refused.holder_text, "client 1");
+    EXPECT_TRUE(volume_->close_session(writer.session, writer.path));
+    ASSERT_EQ(open(reader, SessionMode::read_steady).kind, Kind::opened);
+    ASSERT_EQ(open(other, SessionMode::read_steady).kind, Kind::opened);
+    EXPECT_TRUE(volume_->close_session(other.session, other.path));
+    answer = open(writer, SessionMode::write);
+    ASSERT_EQ(answer.kind, Kind::refused);
+    EXPECT_STREQ(answer.refused.holder_text, "client 2");
+    // A process that goes on with the memory knows it, and its name, too.
+    restart(true);
+    ASSERT_EQ(resume(reader, {}).kind, Kind::opened);
+    ASSERT_EQ(open(other, SessionMode::read).kind, Kind::opened);
+    const auto reply = volume_->request_lease(other.session, 0, now_ns_).reply;
+    EXPECT_EQ(reply.reason, static_cast<uint8_t>(RefusalReason::held));
+    EXPECT_EQ(reply.flags, wire::lease_flag::held_by_reader);
+    EXPECT_STREQ(reply.holder_text, "client 2");
+    EXPECT_FALSE(volume_->end_for_good(false, now_ns_).empty());
+    // By itself the reader becomes the writer.
+    EXPECT_EQ(volume_->request_lease(reader.session, 0, now_ns_).reply.reason, 0);
+    EXPECT_EQ(open(writer, SessionMode::read_steady).kind, Kind::refused);
+}
+
+TEST_F(VolumeTest, AReaderIsFencedBeforeAWriterByForceAndWhenItHasNoConnection) {
+    for (const bool force : {true, false}) {
+        volume_.reset();
+        start(true);
+        Client reader = client(1);
+        Client writer = client(2);
+        ASSERT_EQ(open(reader, SessionMode::read_steady).kind, Kind::opened);
+        if (!force) {
+            reader.session->path_lost(*reader.path);
+        }
+        ASSERT_EQ(open(writer, SessionMode::write, force).kind, Kind::opened);
+        EXPECT_EQ(reader.path->ended, force);
+        const auto read = request(reader, OperationKind::read, 0, 1);
+        EXPECT_EQ(reader.session->handle_request(reader.path, read, ByteSpan()).error(),
+                  Error::estale);
+        const auto resumed = resume(reader, {});
+        ASSERT_EQ(resumed.kind, Kind::refused);
+        EXPECT_EQ(resumed.refused.reason, static_cast<uint8_t>(RefusalReason::fenced));
+    }
+}
+
+TEST_F(VolumeTest, ASteadyReaderEndsTheLeaseOfASilentWriter) {
+    start(true);
+    Client writer = client(1);
+    Client reader = client(2);
+    ASSERT_EQ(open(writer, SessionMode::write).kind, Kind::opened);
+    now_ns_ += 60 * kSecondNs;
+    ASSERT_EQ(open(reader, SessionMode::read_steady).kind, Kind::opened);
+    EXPECT_TRUE(writer.path->ended);
+    EXPECT_EQ(reader.opened.epoch, writer.opened.epoch + 1);
+    EXPECT_EQ(resume(writer, {}).refused.reason, static_cast<uint8_t>(RefusalReason::fenced));
+}
+
 TEST_F(VolumeTest, ASilentHolderLosesTheLeaseAndIsFencedForGood) {
     start(true);
     Client first = client(1);
