@@ -54,7 +54,7 @@ write_busily() {
         mkdir -p "$mount_point/$((number % 7))" &&
             head -c $((RANDOM * 3)) /dev/urandom >"$mount_point/$((number % 7))/$((number % 100))" &&
             { [[ $((number % 10)) -ne 0 ]] || sync -f "$mount_point"; } || return 1
-        [[ $((number % 3)) -ne 0 ]] || rm -rf "$mount_point/$(((number + 3) % 7))"
+        [[ $((number % 3)) -ne 0 ]] || rm -rf "${mount_point:?}/$(((number + 3) % 7))"
     done
 }
 set -m

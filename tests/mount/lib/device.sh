@@ -175,7 +175,9 @@ check_device() {
         status=0
         "$bin/fsck.tiffin" -n -f --data "$device" >"$work/fsck" 2>&1 || status=$?
         # A remote volume is that of a killed writer until this has been silent for some time.
-        [[ $status -eq 8 && $device == tiffin:* ]] && grep -q "is being written by" "$work/fsck" || break
+        if [[ $status -ne 8 || $device != tiffin:* ]] || ! grep -q "is being written by" "$work/fsck"; then
+            break
+        fi
         sleep 0.1
     done
     [[ $status -eq 0 ]] || fail "fsck.tiffin -n, $1, ended with $status: $(<"$work/fsck")"
