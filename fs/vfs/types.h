@@ -121,7 +121,11 @@ struct AttributeChange {
         change_time_bit = 1U << 6,  // writeback hosts pass the time they have shown already
         access_now_bit = 1U << 7,   // set the time to now
         modification_now_bit = 1U << 8,
-        kill_privileges_bit = 1U << 9,  // clear set-user-id, set-group-id and file capabilities
+        // Clear set-user-id, set-group-id (if the group may execute) and file capabilities.
+        kill_privileges_bit = 1U << 9,
+        // With the former: set-group-id also where the group may not execute. What a host says of callers that are
+        // not in the file's group; directories keep the bit.
+        kill_set_group_id_bit = 1U << 10,
     };
     uint32_t valid = 0;
     uint32_t mode = 0;  // permission bits only

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "fuse/session/open_files.h"
 #include "fuse/session/operations.h"
@@ -234,30 +235,68 @@ void copy_range(fuse_req_t handle, fuse_ino_t source, off_t source_offset,
     request.written(copied.value());
 }
 
-void answer_seek(Request& request, vfs::NodeId node, uint64_t offset, vfs::SeekTarget target) {
-    Result<uint64_t> found = request.file_system().seek(node, offset, target);
-    if (found.ok()) {
-        request.offset(found.value());
+// Looks for data or a hole. The kernel asks without having written its dirty pages. They cannot make a hole of what is
+// data here, but data of a hole, or behind the end: so nothing but the hole that would be the answer is written back,
+// and the clean pages of the file's data stay in the cache.
+struct Seek {
+    Request request;
+    vfs::NodeId node;
+    uint64_t start;
+    vfs::SeekTarget target;
+    // The kernel holds nothing of this part any more.
+    uint64_t flushed_begin = 0;
+    uint64_t flushed_end = 0;
+    int rounds = 0;
+};
+
+constexpr uint64_t kToTheEnd = UINT64_MAX;
+// So often is a hole found to be filled by what was written back. Then all that follows is.
+constexpr int kMaxSeekRounds = 8;
+
+// The hole that the answer rests on: its start, and its end or kToTheEnd. Empty when it rests on none.
+std::pair<uint64_t, uint64_t> hole_of(vfs::FileSystem& file_system, const Seek& seek,
+                                      const Result<uint64_t>& found) {
+    if (!found.ok()) {
+        return {seek.start, found.error() == Error::enxio ? kToTheEnd : seek.start};
+    }
+    if (seek.target == vfs::SeekTarget::data) {
+        return {seek.start, found.value()};
+    }
+    const Result<uint64_t> end = file_system.seek(seek.node, found.value(), vfs::SeekTarget::data);
+    return {found.value(), end.ok() ? end.value() : kToTheEnd};
+}
+
+void continue_seek(const std::shared_ptr<Seek>& seek) {
+    vfs::FileSystem& file_system = seek->request.file_system();
+    const Result<uint64_t> found = file_system.seek(seek->node, seek->start, seek->target);
+    const auto [begin, end] = hole_of(file_system, *seek, found);
+    const bool is_flushed = seek->flushed_begin <= begin && begin < seek->flushed_end;
+    if (begin < end && !is_flushed) {
+        seek->rounds++;
+        seek->flushed_begin = begin;
+        seek->flushed_end = seek->rounds < kMaxSeekRounds ? end : kToTheEnd;
+        const uint64_t length = seek->flushed_end == kToTheEnd ? 0 : seek->flushed_end - begin;
+        seek->request.session().page_flusher().flush(seek->node, begin, length,
+                                                     [seek] { continue_seek(seek); });
+    } else if (found.ok()) {
+        seek->request.offset(found.value());
     } else if (found.error() == Error::enxio) {
         // "Nothing there" is an answer, not a failure.
-        request.say_missing(found.error());
+        seek->request.say_missing(found.error());
     } else {
-        request.fail(found.error());
+        seek->request.fail(found.error());
     }
 }
 
 void seek(fuse_req_t handle, fuse_ino_t node, off_t offset, int whence, fuse_file_info* /*file*/) {
-    // Shared, since the answer comes from another thread.
-    auto request = std::make_shared<Request>(handle, Operation::seek);
     if (whence != SEEK_DATA && whence != SEEK_HOLE) {
-        return request->fail(Error::einval);
+        return Request(handle, Operation::seek).fail(Error::einval);
     }
-    vfs::SeekTarget target = whence == SEEK_DATA ? vfs::SeekTarget::data : vfs::SeekTarget::hole;
-    auto start = static_cast<uint64_t>(offset);
-    // Only what the file system has seen can be told from holes.
-    request->session().page_flusher().flush(node, start, 0, [request, node, start, target] {
-        answer_seek(*request, node, start, target);
-    });
+    const vfs::SeekTarget target =
+        whence == SEEK_DATA ? vfs::SeekTarget::data : vfs::SeekTarget::hole;
+    // Shared, since the answer may come from the flusher's thread.
+    continue_seek(std::make_shared<Seek>(Request(handle, Operation::seek), node,
+                                         static_cast<uint64_t>(offset), target));
 }
 
 }  // namespace

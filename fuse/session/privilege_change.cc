@@ -17,8 +17,8 @@ void add_group_rule(const Request& request, const vfs::Attributes& attributes, C
         request.caller_is_in_group(attributes.group_id)) {
         return;
     }
-    change.valid |= Change::kill_privileges_bit | Change::mode_bit;
-    change.mode = attributes.mode & vfs::mode::permission_mask & ~vfs::mode::set_group_id;
+    // Not the mode that is right now: somebody else may change it before this takes effect.
+    change.valid |= Change::kill_privileges_bit | Change::kill_set_group_id_bit;
 }
 
 // Whether privileges of a file with this mode go by the change.
@@ -26,7 +26,7 @@ bool would_clear(uint32_t mode, const Change& change) {
     constexpr uint32_t group_bits = vfs::mode::set_group_id | vfs::mode::group_execute;
     return !vfs::mode::is_directory(mode) &&
            ((mode & vfs::mode::set_user_id) != 0 || (mode & group_bits) == group_bits ||
-            (change.valid & Change::mode_bit) != 0);
+            (change.valid & Change::kill_set_group_id_bit) != 0);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 # cannot be taken away, the image can be mounted again without doing anything first, and what was synchronised is there.
 #
 # usage: kill_at_steps.sh IMAGE_ADDRESS SIGNAL_AT_STEP_LIBRARY [SEED]
+# shellcheck disable=SC2119  # the options of mount_device are not this script's
 set -euo pipefail
 [[ $(id -u) -eq 0 ]] || { echo "not run: umount takes root" && exit 0; }
 # shellcheck source=tests/mount/lib/device.sh
@@ -37,19 +38,18 @@ live() {
     STEP_OF=$of STEP_SIGNAL=$signal STEP_AT=$at STEP_COUNT=$work/steps LD_PRELOAD=$library \
         "$bin/mount.tiffin" "$device" "$mount_point" -o "log=$log" >"$work/said" 2>&1 || true
     known=$(processes)
-    # Without the preloaded library the mount point is written to by nobody's step.
-    if is_mounted && answers && echo "$name" 2>/dev/null >"$mount_point/$name" && sync "$mount_point/$name" 2>/dev/null; then
+    # One that was given up ends meanwhile: then the file lies in the directory below.
+    if is_mounted && answers && echo "$name" 2>/dev/null >"$mount_point/$name" && sync "$mount_point/$name" 2>/dev/null &&
+        [[ $(stat --format %d "$mount_point/$name" 2>/dev/null) != "$(stat --format %d "$work")" ]]; then
         names+=("$name")
     fi
     if [[ $how == umount ]]; then
         umount "$mount_point" 2>/dev/null || true
+        # One that was in use for a moment, or mounted only now.
+        ! is_mounted || ! answers || umount "$mount_point" || fail "step $at: the mount lives and cannot be unmounted"
     else
         # shellcheck disable=SC2086  # numbers
         kill -TERM $known 2>/dev/null || true
-    fi
-    # One that was given up, or that nobody told to end.
-    if is_mounted && answers; then
-        umount "$mount_point" || fail "$how at step $at: the mount lives and cannot be unmounted"
     fi
     # shellcheck disable=SC2086
     let_all_end $known
@@ -60,7 +60,7 @@ check() {
     mount_device
     local name
     for name in "${names[@]}"; do
-        [[ $(<"$mount_point/$name") == "$name" ]] || fail "$1: what was synchronised is lost: $name"
+        [[ $(cat "$mount_point/$name" 2>&1) == "$name" ]] || fail "$1: what was synchronised is lost: $name"
     done
     unmount_device
     ! is_mounted || fail "$1: a second mount is there"

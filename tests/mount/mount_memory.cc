@@ -2,7 +2,8 @@
 // mount.tiffin for MemoryFileSystem: what is true of it is true of the host alone. Its capacity is
 // the option cache=, 1 GiB without one. With --fs mute it fails statfs; with --fs patient every fsync waits until a
 // directory has been made for it; with --fs stuck statfs is never answered, with --fs unwritable no write, and the file
-// in TIFFIN_TEST_STUCK is made when one waits.
+// in TIFFIN_TEST_STUCK is made when one waits. With --fs changing each write changes the mode before, as another program
+// could at that moment.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -107,12 +108,33 @@ Result<tiffin::vfs::FileSystem*> mount_unwritable(tiffin::vfs::BlockDevice* /*de
     return new UnwritableFileSystem(memory_options_for(options));
 }
 
+class ChangingFileSystem : public MemoryFileSystem {
+  public:
+    using MemoryFileSystem::MemoryFileSystem;
+
+    Result<size_t> write(tiffin::vfs::NodeId node, tiffin::vfs::Handle handle,
+                         uint64_t offset_bytes, tiffin::Span<const tiffin::vfs::IoVector> buffers,
+                         uint32_t flags) override {
+        tiffin::vfs::AttributeChange change;
+        change.valid = tiffin::vfs::AttributeChange::mode_bit;
+        change.mode = tiffin::vfs::mode::set_group_id | 0640;
+        TRY(set_attributes({}, node, change));
+        return MemoryFileSystem::write(node, handle, offset_bytes, buffers, flags);
+    }
+};
+
+Result<tiffin::vfs::FileSystem*> mount_changing(tiffin::vfs::BlockDevice* /*device*/,
+                                                const FileSystemOptions& options) {
+    return new ChangingFileSystem(memory_options_for(options));
+}
+
 void destroy(tiffin::vfs::FileSystem* file_system) { delete file_system; }
 
 constexpr FileSystemType kTypes[] = {{"memory", false, nullptr, mount_memory, destroy},
                                      {"patient", false, nullptr, mount_patient, destroy},
                                      {"mute", false, nullptr, mount_mute, destroy},
                                      {"stuck", false, nullptr, mount_stuck, destroy},
+                                     {"changing", false, nullptr, mount_changing, destroy},
                                      {"unwritable", false, nullptr, mount_unwritable, destroy}};
 
 }  // namespace

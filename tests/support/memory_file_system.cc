@@ -277,8 +277,9 @@ Result<vfs::Attributes> MemoryFileSystem::set_attributes(const vfs::Caller& /*ca
     constexpr uint32_t kNow = Change::access_now_bit | Change::modification_now_bit;
     constexpr uint32_t kTimesOfWrites = Change::modification_time_bit | Change::change_time_bit;
     bool sent_back = change.valid == kTimesOfWrites;
-    bool touch_only = (node->attributes.flags & vfs::file_flag::immutable) == 0 &&
-                      (change.valid & ~(kNow | Change::kill_privileges_bit)) == 0;
+    bool touch_only =
+        (node->attributes.flags & vfs::file_flag::immutable) == 0 &&
+        (change.valid & ~(kNow | Change::kill_privileges_bit | Change::kill_set_group_id_bit)) == 0;
     if (!sent_back && !touch_only) {
         TRY(check_changeable(*node));
     }
@@ -301,6 +302,9 @@ Result<vfs::Attributes> MemoryFileSystem::set_attributes(const vfs::Caller& /*ca
     if (has(Change::kill_privileges_bit) ||
         (owner_changed && !vfs::mode::is_directory(attributes.mode))) {
         kill_privileges(*node);
+        if (has(Change::kill_set_group_id_bit)) {
+            attributes.mode &= ~vfs::mode::set_group_id;
+        }
     }
     if (has(Change::mode_bit)) {
         attributes.mode =

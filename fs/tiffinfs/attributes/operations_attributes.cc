@@ -106,6 +106,9 @@ void AttributeChanger::change_inode(InodeValue& inode) {
     }
     if (has(Change::kill_privileges_bit) || (has(kOwnerBits) && !has(Change::mode_bit))) {
         inode.mode = without_privileges(inode.mode);
+        if (has(Change::kill_set_group_id_bit) && !vfs::mode::is_directory(inode.mode)) {
+            inode.mode &= ~vfs::mode::set_group_id;
+        }
     }
     if (has(Change::access_time_bit)) {
         inode.access_time = to_disk(change_.access_time);
