@@ -82,17 +82,18 @@ class Fsck {
         return open_device(options_.device, {.read_only = !repair_});
     }
 
-    // A volume that is marked clean is believed, unless somebody wants to know better.
+    // Only the check at boot (-p) believes the mark of a clean volume: the device may have changed what
+    // was written since, so whoever asks for a check, or for repairs, gets one.
     bool must_look(vfs::BlockDevice& device) {
-        if (options_.force || options_.verify_data || options_.mode == RepairMode::no || !repair_) {
+        if (options_.force || options_.verify_data || options_.mode != RepairMode::safe) {
             return true;
         }
         tiffinfs::Superblock superblock{};
         if (!check::is_marked_clean(device, superblock)) {
             return true;
         }
-        fmt::print("{}: clean, {} objects, {}/{} blocks\n", options_.device, superblock.node_count,
-                   superblock.used_blocks, superblock.total_blocks);
+        fmt::print("{}: marked clean, {} objects, {}/{} blocks; not checked\n", options_.device,
+                   superblock.node_count, superblock.used_blocks, superblock.total_blocks);
         return false;
     }
 

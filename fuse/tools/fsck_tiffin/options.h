@@ -19,7 +19,7 @@ enum class RepairMode : uint8_t {
 
 struct FsckOptions {
     RepairMode mode = RepairMode::ask;
-    bool force = false;                      // -f: look at volumes that are marked clean
+    bool force = false;                      // -f: with -p, look at volumes that are marked clean
     bool verbose = false;                    // -v
     bool verify_data = false;                // --data
     bool show_progress = false;              // -C

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "fs/tiffinfs/format.h"
+#include "fuse/check/check.h"
 #include "tests/unit/check/tools_support.h"
 
 namespace tiffin::check {
@@ -94,7 +95,7 @@ TEST_F(Tools, FsckReplaysTheJournal) {
     EXPECT_EQ(replayed.status, 0) << replayed.output;
     const Outcome clean = run("fsck.tiffin", "-p " + image_);
     EXPECT_EQ(clean.status, 0);
-    expect_contains(clean, "clean, 2 objects");
+    expect_contains(clean, "marked clean, 2 objects");
     with_volume([](test::TestVolume& volume) {
         EXPECT_EQ(volume.read("/file").value_or(""), "content");
         ASSERT_TRUE(volume.unmount().ok());
@@ -114,6 +115,23 @@ TEST_F(Tools, FsckReportsProgressToPrograms) {
     EXPECT_EQ(phase, 1);
     EXPECT_EQ(total, 1000);
     EXPECT_EQ(device, image_);
+}
+
+// The mark says how the volume was left, not what the device has done to it since.
+TEST_F(Tools, FsckRepairsDamageThoughTheVolumeIsMarkedClean) {
+    make();
+    tiffinfs::Superblock superblock{};
+    {
+        auto device = fuse::open_device(image_, {});
+        ASSERT_TRUE(device.ok()) << device.problem().text;
+        ASSERT_TRUE(is_marked_clean(**device, superblock));
+    }
+    damage(superblock.root_block * tiffinfs::kBlockBytes + 100);
+    EXPECT_EQ(run("fsck.tiffin", "-n " + image_).status, 4);
+    const Outcome repaired = run("fsck.tiffin", "-y " + image_);
+    EXPECT_EQ(repaired.status, 1) << repaired.output;
+    expect_contains(repaired, "[node-invalid] (to be repaired)");
+    EXPECT_EQ(run("fsck.tiffin", "-n " + image_).status, 0);
 }
 
 }  // namespace
