@@ -172,8 +172,11 @@ Result<void> FileDevice::discard(uint64_t offset_bytes, uint64_t length_bytes) {
 
 Error FileDevice::failed(const char* what, uint64_t offset_bytes, int error_number) {
     if (logged_errors_.fetch_add(1, std::memory_order_relaxed) < kMaxLoggedErrors) {
-        const std::string text = path_ + ": " + what + " at byte " + std::to_string(offset_bytes) +
-                                 " failed: " + system_error_text(error_number);
+        std::string text = path_ + ": " + what + " at byte " + std::to_string(offset_bytes) +
+                           " failed: " + system_error_text(error_number);
+        if (error_number == ENOSPC || error_number == EDQUOT) {
+            text += " (of the file system that holds the image: make room there)";
+        }
         host::log(host::LogLevel::error, text.c_str());
     }
     return Error::eio;

@@ -111,9 +111,11 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     for (size_t i = 0; i < count; i++) {
         name_member(findings[i].member, i);
         findings[i].description = bytes.take<StripeDescription>();
+        findings[i].words_unknown = bytes.byte() % 4 == 0;
     }
+    const bool may_write = bytes.byte() % 2 != 0;
     std::string problem;
-    auto verdict = judge_stripe(Span<const StripeFinding>(findings, count), 0, problem);
+    auto verdict = judge_stripe(Span<const StripeFinding>(findings, count), 0, may_write, problem);
     if (verdict.ok()) {
         TIFFIN_ASSERT(is_stripe_size(verdict->stripe_bytes));
     } else {

@@ -57,7 +57,7 @@ live() {
 
 # check WHEN: everything is there; a dead mount is in nobody's way.
 check() {
-    mount_device
+    mount_device ""
     local name
     for name in "${names[@]}"; do
         [[ $(cat "$mount_point/$name" 2>&1) == "$name" ]] || fail "$1: what was synchronised is lost: $name"

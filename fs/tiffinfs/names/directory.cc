@@ -124,6 +124,36 @@ Result<void> stage_entry_removal(Transaction& transaction, uint64_t directory, u
     return transaction.erase(make_key(directory, Kind::entry, offset));
 }
 
+namespace {
+
+class AnyKey final : public TreeVisitor {
+  public:
+    bool visit(Key /*key*/, ByteSpan /*value*/) override {
+        found_ = true;
+        return false;
+    }
+    bool found() const { return found_; }
+
+  private:
+    bool found_ = false;
+};
+
+}  // namespace
+
+Result<void> check_empty(Volume& volume, uint64_t directory, uint64_t size_bytes) {
+    if (size_bytes != 0) {
+        return Error::enotempty;
+    }
+    AnyKey any;
+    TRY(volume.tree().scan(make_key(directory, Kind::entry, 0),
+                           next_key(make_key(directory, Kind::entry, kKeyOffsetMask)), any));
+    if (any.found()) {
+        return volume.report_damage("a directory has entries, but its inode says that it has none",
+                                    directory, 0);
+    }
+    return {};
+}
+
 Result<void> EntryBatch::fill(Volume& volume, uint64_t directory, uint64_t offset) {
     used_ = 0;
     count_ = 0;

@@ -94,6 +94,11 @@ Result<EntryPlace> find_entry(Volume& volume, uint64_t directory, vfs::Name name
 Result<EntryPlace> find_entry(Volume& volume, uint64_t directory, vfs::Name name, uint64_t hash,
                               bool for_insertion);
 
+// That a directory, whose inode says `size_bytes`, has no entries: removing it deletes all of its keys. So
+// the tree is asked as well. The caller holds the directory's state lock. Errors: enotempty; euclean when
+// the two disagree; eio, enomem.
+Result<void> check_empty(Volume& volume, uint64_t directory, uint64_t size_bytes);
+
 // Stages the entry `name` -> `node` at `offset`.
 Result<void> stage_entry(Transaction& transaction, uint64_t directory, uint64_t offset,
                          uint64_t node, uint32_t type_mode, vfs::Name name);

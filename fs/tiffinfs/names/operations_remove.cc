@@ -83,10 +83,8 @@ Result<void> Remover::check(const Object& child) {
         return wants_directory_ ? Error::enotdir : Error::eisdir;
     }
     TRY(check_removable(child));
-    if (wants_directory_ && child.inode.size_bytes != 0) {
-        return Error::enotempty;
-    }
-    return {};
+    return wants_directory_ ? check_empty(volume_, child.node, child.inode.size_bytes)
+                            : Result<void>();
 }
 
 Result<void> Remover::commit(Object& child) {

@@ -243,10 +243,9 @@ Result<void> Renamer::check_types(const Object& source, const Object* target) {
     if (!source.is_directory() && target->is_directory()) {
         return Error::eisdir;
     }
-    if (target->is_directory() && target->inode.size_bytes != 0) {
-        return Error::enotempty;
-    }
-    return {};
+    return target->is_directory()
+               ? check_empty(file_system_.volume(), target->node, target->inode.size_bytes)
+               : Result<void>();
 }
 
 // ---- Changing ----------------------------------------------------------------------------------

@@ -72,8 +72,11 @@ TEST(DamagedNames, CountsThatAreTooSmall) {
     volume.crash();
     EXPECT_EQ(code(volume.fs().unlink(directory, "file")), 0);
     EXPECT_EQ(code(volume.fs().remove_directory(directory, "sub")), kDamaged);
-    // It counts as empty: the count decides.
-    EXPECT_EQ(code(volume.fs().remove_directory(kRoot, "directory")), 0);
+    // It counts as empty, but the tree has an entry, which is not to be lost.
+    EXPECT_EQ(code(volume.fs().remove_directory(kRoot, "directory")), kDamaged);
+    volume.make_directory(kRoot, "other");
+    EXPECT_EQ(code(volume.fs().rename(kRoot, "other", kRoot, "directory", 0)), kDamaged);
+    EXPECT_NE(volume.lookup(directory, "sub"), 0U);
 }
 
 TEST(DamagedNames, AFileWithoutLinksThatHasAName) {

@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT OR GPL-2.0-only
+# A sparse image on a file system that fills up: what could not be stored is not called durable, the log says where room
+# is missing, and what was synchronised before is there once there is room.
+#
+# usage: full_backing.sh
+# shellcheck disable=SC2119  # the options of mount_device are not this script's
+set -euo pipefail
+[[ $(id -u) -eq 0 ]] || { echo "not run: it mounts a tmpfs, which takes root" && exit 0; }
+# shellcheck source=tests/mount/lib/device.sh
+source "$(dirname "$0")/lib/device.sh"
+
+backing=$work/backing
+mkdir "$backing"
+mount -t tmpfs -o size=16M none "$backing"
+trap 'take_away -l 2>/dev/null || true; umount -l "$backing" 2>/dev/null || true; clean_up' EXIT
+use_device "file:$backing/image" 128M
+own_image=""
+
+mount_device
+head -c 1000000 /dev/urandom >"$work/content"
+cp "$work/content" "$mount_point/before"
+sync "$mount_point/before"
+# Nothing is left for what comes.
+head -c 100M /dev/zero >"$backing/filler" 2>/dev/null && fail "the tmpfs is not full"
+durable=()
+for ((i = 0; i < 40; i++)); do
+    # A create may succeed in memory; then it is fsync that tells.
+    if echo "$i" 2>/dev/null >"$mount_point/file-$i" && sync "$mount_point/file-$i" 2>/dev/null &&
+        cp "$work/content" "$mount_point/large-$i" 2>/dev/null && sync "$mount_point/large-$i" 2>/dev/null; then
+        durable+=("$i")
+    fi
+done
+[[ ${#durable[@]} -lt 40 ]] || fail "everything was durable on a full file system"
+grep -q "make room there" "$log" ||
+    fail "the log does not say that room is missing"
+# Only creates, without an fsync: syncing the directory tells.
+touch "$mount_point/only-created" 2>/dev/null && sync "$mount_point" 2>/dev/null && fail "a create is called durable"
+unmount_device
+
+rm "$backing/filler"
+mount_device
+cmp "$work/content" "$mount_point/before" || fail "what was synchronised before is damaged"
+for i in "${durable[@]}"; do
+    [[ $(cat "$mount_point/file-$i") == "$i" ]] || fail "file-$i was durable, and is lost"
+    cmp "$work/content" "$mount_point/large-$i" || fail "large-$i was durable, and is damaged"
+done
+unmount_device
+# That errors were met stays noted until the checker has looked; nothing else may be wrong.
+"$bin/fsck.tiffin" -f -y "$device" >"$work/fsck" 2>&1 || [[ $? -eq 1 ]] || fail "fsck.tiffin -f -y: $(<"$work/fsck")"
+[[ $(grep "harmless:\|damage:" "$work/fsck") == *errors-flag* && $(grep -c "harmless:\|damage:" "$work/fsck") -eq 1 ]] ||
+    fail "the checker finds more than the note of the errors: $(<"$work/fsck")"
+check_device "after its backing was full"
+echo "passed"
