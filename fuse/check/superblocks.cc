@@ -144,8 +144,10 @@ std::string find_impossible_field(const Superblock& superblock, uint64_t device_
         return fmt::format("features {:#x} are not known to this program", unknown);
     }
     if (s.total_blocks > device_bytes / kBlockBytes) {
-        return fmt::format("the volume has {} blocks, the device only {}: it has been cut off",
-                           s.total_blocks, device_bytes / kBlockBytes);
+        return fmt::format(
+            "the volume has {} bytes, the device only {}: it has been cut off; lengthen an image "
+            "again (truncate -s {}), and fsck finds out what is gone",
+            s.total_blocks * kBlockBytes, device_bytes, s.total_blocks * kBlockBytes);
     }
     Result<tiffinfs::Layout> layout = tiffinfs::Layout::from(s);
     if (!layout.ok() || s.journal_first_block != tiffinfs::kJournalFirstBlock ||

@@ -56,7 +56,8 @@ class Transaction {
     Result<void> begin(SpacePriority priority, TransactionSize size = {},
                        RoomPolicy room = RoomPolicy::make);
 
-    // Staging. Errors: enomem; euclean when the size promised to begin() is exceeded.
+    // Staging. Errors: enomem; enospc when more is staged than begin() was told, and the journal has no room
+    // for that.
     Result<void> put(Key key, ByteSpan value, ByteSpan more_value = {});
     template <typename T>
     Result<void> put_value(Key key, const T& value) {
