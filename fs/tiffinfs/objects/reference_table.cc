@@ -73,6 +73,13 @@ Result<void> ReferenceTable::add(uint64_t node) {
             return Error::enomem;
         }
     }
+    // Here and not in drop(), which a kernel calls because memory is short. Growing again needs as many
+    // additions as there are nodes, so that the table does not swing.
+    if (capacity_ > kMinimumCapacity && size_ < capacity_ / 4) {
+        const uint32_t smaller = capacity_ / 2;
+        // Without memory for the smaller table the larger one serves on.
+        (void)resize(smaller < kMinimumCapacity ? kMinimumCapacity : smaller);
+    }
     slots_[find(node)] = Slot{node, 1};
     ++size_;
     return {};
@@ -92,11 +99,8 @@ bool ReferenceTable::drop(uint64_t node, uint64_t count) {
         return false;
     }
     erase(index);
-    // Growing again needs more than a third of additions first, so that the table does not swing.
-    if (capacity_ > kMinimumCapacity && size_ < capacity_ / 2) {
-        const uint32_t smaller = capacity_ - capacity_ / 4;
-        // Without memory for the smaller table the larger one serves on.
-        (void)resize(smaller < kMinimumCapacity ? kMinimumCapacity : smaller);
+    if (size_ == 0 && capacity_ > kMinimumCapacity) {
+        clear();
     }
     return true;
 }

@@ -23,7 +23,8 @@ class ReferenceTable {
     // One reference more. `node` is not 0. Errors: enomem; then nothing changed.
     Result<void> add(uint64_t node);
     // `count` references less, at most all there are (a host that drops more than it holds does no
-    // harm). Returns true when the node had references and has none now. Never fails.
+    // harm). Returns true when the node had references and has none now. Never fails, allocates nothing:
+    // the memory of nodes that are forgotten is given back by add(), and by the last of them.
     bool drop(uint64_t node, uint64_t count);
     uint64_t count(uint64_t node) const;
     // Forgets everything and frees the memory.

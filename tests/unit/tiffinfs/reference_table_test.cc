@@ -7,6 +7,8 @@
 #include <map>
 #include <random>
 
+#include "fuse/host/allocation_hooks.h"
+
 namespace tiffin::tiffinfs {
 namespace {
 
@@ -55,6 +57,29 @@ TEST(ReferenceTable, ShrinksWhenNodesAreForgotten) {
         ASSERT_EQ(table.count(node), 0U);
     }
     EXPECT_LE(table.capacity(), 64U);
+}
+
+// A kernel forgets because memory is short.
+TEST(ReferenceTable, ForgettingAllocatesNothing) {
+    ReferenceTable table;
+    for (uint64_t node = 1; node <= 10'000; ++node) {
+        ASSERT_TRUE(table.add(node).ok());
+    }
+    {
+        fuse::AllocationWatch watch;
+        for (uint64_t node = 11; node <= 10'000; ++node) {
+            ASSERT_TRUE(table.drop(node, 1));
+        }
+        EXPECT_EQ(watch.allocations(), 0U);
+    }
+    EXPECT_GT(table.capacity(), 10'000U);
+    for (uint64_t node = 20'000; node < 20'020; ++node) {
+        ASSERT_TRUE(table.add(node).ok());
+    }
+    EXPECT_LE(table.capacity(), 128U);
+    for (uint64_t node = 1; node <= 10; ++node) {
+        EXPECT_EQ(table.count(node), 1U);
+    }
 }
 
 // Whichever way nodes are split among tables, searches in one of them stay short: on average seven slots
