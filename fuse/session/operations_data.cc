@@ -159,11 +159,15 @@ void write(fuse_req_t handle, fuse_ino_t node, const char* data, size_t size, of
            fuse_file_info* file) {
     Request request(handle, Operation::write);
     Session& session = request.session();
+    // The kernel counts a page that was refused as clean. Nobody shall go on reading what is not stored, and take it
+    // for stored when it has been told of the error once (as a database does that opens its log again).
+    const auto refuse_page = [&](Error error) {
+        session.page_flusher().flush(node, static_cast<uint64_t>(offset), size, nullptr);
+        request.fail(error);
+    };
     if (file->writepage != 0 && session.guards_immutable_files() &&
         !may_write_cached(request.file_system(), node)) {
-        // Nobody shall go on reading what was refused.
-        session.page_flusher().flush(node, static_cast<uint64_t>(offset), size, nullptr);
-        return request.fail(Error::eperm);
+        return refuse_page(Error::eperm);
     }
     // Writers only read from their buffers.
     const vfs::IoVector piece{const_cast<char*>(data), size};
@@ -175,7 +179,7 @@ void write(fuse_req_t handle, fuse_ino_t node, const char* data, size_t size, of
     Result<size_t> written = request.file_system().write(
         node, file->fh, static_cast<uint64_t>(offset), Span<const vfs::IoVector>(&piece, 1), flags);
     if (!written.ok()) {
-        return request.fail(written.error());
+        return file->writepage != 0 ? refuse_page(written.error()) : request.fail(written.error());
     }
     if (privileges) {
         if (Result<void> cleared = privileges->clear(); !cleared.ok()) {
@@ -186,7 +190,7 @@ void write(fuse_req_t handle, fuse_ino_t node, const char* data, size_t size, of
         session.dirty_limit().written_back(request.file_system(), size);
         if (written.value() < size) {
             // The kernel ignores short counts of what it writes back.
-            return request.fail(Error::eio);
+            return refuse_page(Error::eio);
         }
     }
     request.written(written.value());
@@ -295,8 +299,8 @@ void seek(fuse_req_t handle, fuse_ino_t node, off_t offset, int whence, fuse_fil
     const vfs::SeekTarget target =
         whence == SEEK_DATA ? vfs::SeekTarget::data : vfs::SeekTarget::hole;
     // Shared, since the answer may come from the flusher's thread.
-    continue_seek(std::make_shared<Seek>(Request(handle, Operation::seek), node,
-                                         static_cast<uint64_t>(offset), target));
+    continue_seek(std::shared_ptr<Seek>(
+        new Seek{Request(handle, Operation::seek), node, static_cast<uint64_t>(offset), target}));
 }
 
 }  // namespace

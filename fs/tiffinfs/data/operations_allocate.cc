@@ -80,6 +80,9 @@ Result<void> TiffinFileSystem::allocate(vfs::NodeId node, uint32_t mode, uint64_
     ObjectPin pin = TRY(objects_.get(node));
     Object& object = *pin;
     DataScratchLease scratch = TRY(data_scratch_.take());
+    const bool shifts = operation == vfs::allocate_flag::collapse_range ||
+                        operation == vfs::allocate_flag::insert_range;
+    bool begun = false;  // the shift: it is not to be made again, but finished
     Result<void> done = volume_->with_room(SpacePriority::normal, [&]() -> Result<void> {
         MutexLock data_lock(object.data);
         {
@@ -87,9 +90,17 @@ Result<void> TiffinFileSystem::allocate(vfs::NodeId node, uint32_t mode, uint64_
             TRY(check_allowed(object, operation == 0));
         }
         TRY(settle(*this, object, *scratch));
+        if (begun) {
+            return {};
+        }
         SpaceRequest request{*this, *scratch, offset_bytes, length_bytes,
                              (mode & vfs::allocate_flag::keep_size) != 0};
-        return run(operation, request, object);
+        Result<void> result = run(operation, request, object);
+        if (!result.ok() && shifts) {
+            BiasedSharedLock lock(object.state, node);
+            begun = (object.inode.inode_flags & inode_flag::has_intent) != 0;
+        }
+        return result;
     });
     TRY(done);
     return finish(object, object.last_ticket.load(std::memory_order_acquire));

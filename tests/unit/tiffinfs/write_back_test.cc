@@ -200,6 +200,45 @@ TEST_P(WriteBackModel, KeepsWhatFsyncHasPromised) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, WriteBackModel, testing::Range<uint64_t>(1, 5));
 
+// What is run again when there is room must not be made twice: on a full volume, with readers that keep
+// freed blocks from being used, a shift is finished and not made again.
+TEST_F(WriteBack, ShiftsOnAFullVolumeHappenOnce) {
+    constexpr uint64_t kPieces = 600;
+    const uint64_t node = volume_->create("f");
+    std::string text;
+    for (uint64_t i = 0; i < kPieces; ++i) {
+        // Every block an extent of its own, so that a shift takes many steps.
+        const std::string block = pattern_text(kBlockBytes, i);
+        ASSERT_EQ(volume_->write(node, i * kBlockBytes, block), static_cast<int64_t>(kBlockBytes));
+        (void)volume_->create("between" + std::to_string(i));
+        ASSERT_EQ(volume_->write(volume_->lookup("between" + std::to_string(i)), 0,
+                                 pattern_text(kBlockBytes, i)),
+                  static_cast<int64_t>(kBlockBytes));
+        text += block;
+    }
+    fill_volume("filler", kWriteBack);
+    auto mapping = std::make_unique<vfs::ReadMapping>();
+    for (uint64_t round = 0; round < 30; ++round) {
+        const bool inserts = round % 2 == 0;
+        ASSERT_TRUE(volume_->fs().map_read(node, 0, kBlockBytes, *mapping).ok());
+        std::thread reader([&] {
+            std::this_thread::sleep_for(std::chrono::milliseconds(2));
+            volume_->fs().release_read(*mapping);
+        });
+        const int64_t answer = volume_->allocate(
+            node, inserts ? vfs::allocate_flag::insert_range : vfs::allocate_flag::collapse_range,
+            kBlockBytes, kBlockBytes);
+        reader.join();
+        ASSERT_TRUE(answer == 0 || answer == -ENOSPC) << answer;
+        if (answer == 0 && inserts) {
+            text.insert(kBlockBytes, std::string(kBlockBytes, '\0'));
+        } else if (answer == 0) {
+            text.erase(kBlockBytes, kBlockBytes);
+        }
+        ASSERT_EQ(volume_->content(node), text) << "round " << round << ", answer " << answer;
+    }
+}
+
 // Who waits for readers holds no lock that they could want: a reader that has blocks mapped maps more,
 // while another thread, which needs room, waits for it.
 TEST_F(WriteBack, ReadersMapWhileOthersWaitForThem) {
