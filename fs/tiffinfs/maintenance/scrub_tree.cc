@@ -5,6 +5,7 @@
 #include "fs/base/text.h"
 #include "fs/tiffinfs/maintenance/scrub.h"
 #include "fs/tiffinfs/tree/node.h"
+#include "fs/tiffinfs/volume/choose_generation.h"
 #include "fs/tiffinfs/volume/volume.h"
 
 namespace tiffin::tiffinfs {
@@ -42,11 +43,8 @@ Result<void> Scrub::check_tree() {
 
 bool Scrub::read_node(const InnerEntry& entry, uint8_t level, unsigned char* page) {
     count_bytes(kBlockBytes);
-    const char* reason = "it cannot be read";
-    bool inside = entry.child_block < volume_.superblock().total_blocks;
-    if (inside && volume_.device().read(entry.child_block * kBlockBytes, page, kBlockBytes).ok() &&
-        check_page(page, volume_.superblock().volume_nonce, entry.child_block,
-                   entry.child_generation, level, volume_.superblock().total_blocks, reason)) {
+    const char* reason = nullptr;
+    if (read_tree_node(volume_.device(), volume_.superblock(), entry, level, page, reason)) {
         return true;
     }
     log_line(host::LogLevel::error, "scrub: tree node at block ", entry.child_block, ", level ",

@@ -7,6 +7,7 @@
 // become too many for memory, a checkpoint is made in the middle, between two frames.
 #include "fs/base/allocate.h"
 #include "fs/base/text.h"
+#include "fs/tiffinfs/volume/choose_generation.h"
 #include "fs/tiffinfs/volume/superblock.h"
 #include "fs/tiffinfs/volume/transaction_workspace.h"
 #include "fs/tiffinfs/volume/volume.h"
@@ -51,21 +52,6 @@ Result<void> check_features(const Superblock& superblock, bool read_only) {
     return {};
 }
 
-Result<bool> root_is_readable(vfs::BlockDevice& device, const Superblock& superblock) {
-    void* page = host::allocate_pages(kBlockBytes);
-    if (page == nullptr) {
-        return Error::enomem;
-    }
-    const char* reason = nullptr;
-    bool readable =
-        device.read(superblock.root_block * kBlockBytes, page, kBlockBytes).ok() &&
-        check_page(static_cast<unsigned char*>(page), superblock.volume_nonce,
-                   superblock.root_block, superblock.root_generation,
-                   static_cast<uint8_t>(superblock.root_level), superblock.total_blocks, reason);
-    host::release_pages(page, kBlockBytes);
-    return readable;
-}
-
 }  // namespace
 
 Result<void> Volume::start() {
@@ -86,16 +72,18 @@ Result<void> Volume::start() {
     if ((device_.geometry().read_only || options_.no_recovery) && !options_.read_only) {
         return Error::erofs;
     }
-    const Superblock* chosen = nullptr;
-    for (uint32_t i = 0; i < set.count && chosen == nullptr; ++i) {
-        TRY(check_features(set.found[i], options_.read_only));
-        if (TRY(root_is_readable(device_, set.found[i]))) {
-            chosen = &set.found[i];
-        }
-    }
-    if (chosen == nullptr) {
-        log_line(host::LogLevel::error, "the root of the tree is damaged");
-        return Error::euclean;
+    TRY(check_features(set.found[0], options_.read_only));
+    // Without recovery no other generation shows the same state.
+    const GenerationChoice choice = TRY(choose_generation(device_, set, !options_.no_recovery));
+    Superblock* const chosen = &set.found[choice.index];
+    TRY(check_features(*chosen, options_.read_only));
+    if (choice.damaged) {
+        options_.read_only = true;
+        errors_seen_.store(true, std::memory_order_relaxed);
+        log_line(host::LogLevel::error,
+                 "the tree is damaged in all generations that the volume has: it is read-only, and "
+                 "nothing is written to "
+                 "it, so that a repair finds all there is; unmount it and run fsck.tiffin");
     }
     if (chosen->generation != set.found[0].generation) {
         log_line(host::LogLevel::warning, "generation ", set.found[0].generation,
@@ -112,9 +100,9 @@ Result<void> Volume::start() {
     if (generation % 2 == chosen->generation % 2) {
         ++generation;
     }
-    if (set.damaged > 0 || chosen != &set.found[0]) {
+    if (set.damaged > 0 || choice.index != 0) {
         // Bitmaps of a lost generation may be about, so whatever it says it was not left cleanly.
-        set.found[chosen - set.found].state &= ~superblock_state::clean;
+        chosen->state &= ~superblock_state::clean;
     }
     return start_from(*chosen, generation);
 }

@@ -19,7 +19,8 @@ using test::TestVolume;
 using tiffinfs::Kind;
 using tiffinfs::make_key;
 
-// Damages the leaf with the inodes of files that have tiny contents.
+// Damages the leaf with the inodes of files that have tiny contents. In a volume that is settled both generations
+// have that leaf; else a mount would go back to the older one.
 void damage_leaf_of(CrashDevice& device, const std::string& path) {
     ImageEditor editor(device);
     const uint64_t block = editor.leaf_block(make_key(editor.node_of(path), Kind::inode, 0));
@@ -61,7 +62,7 @@ void expect_marked(CrashDevice& device) {
 
 TEST(MountDamage, DamagedLeafMakesTheVolumeReadOnly) {
     CrashDevice device(kDeviceBytes);
-    make_populated(device, 500);
+    make_settled(device, 500);
     damage_leaf_of(device, "/many/file-250");
     TestVolume volume(device);
     ASSERT_TRUE(volume.mount().ok());
@@ -76,7 +77,7 @@ TEST(MountDamage, DamagedLeafMakesTheVolumeReadOnly) {
 
 TEST(MountDamage, DamagedLeafIsNoReasonToStopWhenAskedToContinue) {
     CrashDevice device(kDeviceBytes);
-    make_populated(device, 500);
+    make_settled(device, 500);
     damage_leaf_of(device, "/many/file-250");
     TestVolume volume(device);
     tiffinfs::MountOptions options = TestVolume::quiet_options();
@@ -92,7 +93,7 @@ TEST(MountDamage, DamagedLeafIsNoReasonToStopWhenAskedToContinue) {
 // A read-only mount writes nothing, not even a mark.
 TEST(MountDamage, ReadOnlyMountLeavesNoMark) {
     CrashDevice device(kDeviceBytes);
-    make_populated(device, 500);
+    make_settled(device, 500);
     damage_leaf_of(device, "/many/file-250");
     const uint64_t generation = ImageEditor(device).superblock().generation;
     TestVolume volume(device);
@@ -111,7 +112,7 @@ TEST(MountDamage, ReadOnlyMountLeavesNoMark) {
 // different places. Nobody must wait for them to agree.
 TEST(MountDamage, MisplacedKeyIsDamageAndNoReasonToHang) {
     CrashDevice device(kDeviceBytes);
-    make_populated(device, 500);
+    make_settled(device, 500);
     ImageEditor editor(device);
     const uint64_t node = editor.node_of("/many/file-100");
     const uint64_t far_node = editor.node_of("/many/file-400");

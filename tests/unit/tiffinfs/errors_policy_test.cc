@@ -25,6 +25,8 @@ class ErrorsPolicyTest : public testing::TestWithParam<ErrorsPolicy> {
         for (int i = 0; i < 300; ++i) {
             volume.create("file " + std::to_string(i));
         }
+        // So that the older generation has that leaf, too: else a mount would go back to it.
+        volume.remount();
         volume.unmount();
         crash_device.flip_bit(second_leaf(crash_device) * kBlockBytes + kBlockBytes - 100, 3);
         device_ = crash_device.after_crash(test::CrashOutcome::keep_completed, 0);
