@@ -303,7 +303,7 @@ std::string Volume::users(uint64_t now_ns) const {
 std::string Volume::end_for_good(bool force, uint64_t now_ns) {
     MutexLock lock(mutex_);
     if (!force) {
-        const std::string present = users(now_ns);
+        std::string present = users(now_ns);
         if (!present.empty()) {
             return present;
         }
