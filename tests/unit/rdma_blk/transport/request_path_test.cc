@@ -241,7 +241,8 @@ TEST_F(BufferReturnTest, AfterItsDeadlineOnlyWithThePath) {
 TEST_F(BufferReturnTest, AtTheEndOfTheSessionOnlyWithThePath) {
     path_->set_silent(true);
     write_on_path(0);
-    EXPECT_EQ(path_->held(), 1U);
+    // Another thread may be the one that takes what was submitted to the path.
+    ASSERT_TRUE(comes_true([this] { return path_->held() == 1; }));
     client_.close();
     expect_given_back();
 }
