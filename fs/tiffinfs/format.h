@@ -49,7 +49,10 @@ inline constexpr size_t kLabelBytes = 64;
 // incompat ones none.
 inline constexpr uint64_t kKnownCompatFeatures = 0;
 inline constexpr uint64_t kKnownReadOnlyCompatFeatures = 0;
-inline constexpr uint64_t kKnownIncompatFeatures = 0;
+namespace incompat_feature {
+inline constexpr uint64_t lost_extents = 1;  // extent_flag::lost may be met
+}  // namespace incompat_feature
+inline constexpr uint64_t kKnownIncompatFeatures = incompat_feature::lost_extents;
 
 namespace superblock_state {
 inline constexpr uint32_t clean = 1;   // unmounted: the journal is empty
@@ -265,6 +268,9 @@ inline constexpr uint32_t kEntrySlotBits = 8;
 namespace extent_flag {
 inline constexpr uint32_t unwritten = 1;  // reads as zeros; carries no checksums
 inline constexpr uint32_t shared = 2;     // reserved for snapshots and reflink
+// Written by a repair only: what was here is gone, and reading gives EIO until it is written over, cut off
+// or punched out. Has no place on the device (physical_block is 0) and no checksums.
+inline constexpr uint32_t lost = 4;
 }  // namespace extent_flag
 
 struct ExtentValue {
@@ -272,12 +278,13 @@ struct ExtentValue {
     uint64_t birth_generation;
     uint32_t block_count;
     uint32_t flags;  // extent_flag
-    // Unless unwritten, block_count checksums (uint32_t) follow.
+    // Unless unwritten or lost, block_count checksums (uint32_t) follow.
 };
 static_assert(sizeof(ExtentValue) == 24);
 
 inline constexpr uint32_t kWrittenExtentMaximumBlocks = 256;     // 1 MiB: 1048 bytes with checksums
 inline constexpr uint32_t kUnwrittenExtentMaximumBlocks = 8192;  // half a group
+inline constexpr uint32_t kLostExtentMaximumBlocks = 1U << 31;
 static_assert(sizeof(ExtentValue) + sizeof(uint32_t) * kWrittenExtentMaximumBlocks <=
               kMaximumValueBytes);
 

@@ -16,6 +16,7 @@
 #include "fuse/check/journal_replay.h"
 #include "fuse/check/key_space.h"
 #include "fuse/check/links.h"
+#include "fuse/check/lost_content.h"
 #include "fuse/check/objects.h"
 #include "fuse/check/rebuild.h"
 #include "fuse/check/repairs.h"
@@ -208,6 +209,7 @@ class Checker {
             if (key.kind() == tiffinfs::Kind::inode) {
                 ++state.old_inodes;
             } else if (tiffinfs::parse_extent(key, value, context_.layout.total_blocks, extent) &&
+                       !extent.lost() &&
                        !context_.layout.touches_fixed_blocks(extent.physical_block,
                                                              extent.block_count)) {
                 state.old_blocks->mark({extent.physical_block, extent.block_count});
@@ -231,14 +233,17 @@ class Checker {
     // One pass: objects, shared blocks, links.
     Result<void> scan(State& state, Repairs& repairs) {
         state.objects = std::make_unique<Objects>(context_.layout);
-        TRY(scan_objects(context_, state.keys, state.nodes, *state.objects, repairs));
+        TRY(scan_objects(context_, state.keys, state.nodes, state.walk.missing, *state.objects,
+                         repairs));
         if (context_.cancelled()) {
             return {};
         }
-        TRY(resolve_shared_blocks(context_, state.keys, state.nodes, *state.objects, repairs));
+        TRY(resolve_shared_blocks(context_, state.keys, state.nodes, state.walk.missing,
+                                  *state.objects, repairs));
         const uint64_t next_node = std::max({state.base.next_node, state.objects->greatest_node + 1,
                                              state.journal.greatest_node + 1});
-        check_links(context_, *state.objects, next_node, repairs);
+        check_links(context_, state.keys, *state.objects, next_node, repairs);
+        report_lost_content(context_, state.keys, *state.objects, repairs);
         return {};
     }
 
@@ -325,11 +330,12 @@ class Checker {
         }
     }
 
-    // Damaged file data does not count: no further check could do anything about it.
+    // Damaged and lost file data do not count: no further check could do anything about them.
     bool problems_are_left() const {
         const Report& report = context_.report();
-        return report.not_repaired >
-               report.count(Code::data_unreadable) + report.count(Code::data_checksum);
+        return report.not_repaired > report.count(Code::data_unreadable) +
+                                         report.count(Code::data_checksum) +
+                                         report.count(Code::content_lost);
     }
 
     Context& context_;

@@ -49,6 +49,8 @@ class Context {
     // part of the tree, the end of the journal), and may not be given up. That state must not be written
     // then, whatever else is to be repaired.
     bool must_not_write() const { return must_not_write_; }
+    // Nothing is to be written, as with must_not_write(), because a repair was declined.
+    void withhold() { must_not_write_ = must_not_write_ || !trial_; }
     // One class of findings is not repaired after all.
     void take_back(Code code);
     // Nothing is written after all, so that nothing has been repaired.

@@ -31,7 +31,7 @@ class DataCheck {
         MappedExtent extent;
         if (key.node == tiffinfs::kVolumeNode ||
             !tiffinfs::parse_extent(key, value, context_.layout.total_blocks, extent) ||
-            extent.unwritten()) {
+            !extent.has_checksums()) {
             return !context_.cancelled();
         }
         const double total = static_cast<double>(context_.superblock.used_blocks) + 1;

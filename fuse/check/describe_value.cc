@@ -121,7 +121,10 @@ Json describe_extent(ByteSpan value) {
     json["block_count"] = extent.block_count;
     json["birth_generation"] = extent.birth_generation;
     json["unwritten"] = (extent.flags & tiffinfs::extent_flag::unwritten) != 0;
-    if ((extent.flags & ~tiffinfs::extent_flag::unwritten) != 0) {
+    if ((extent.flags & tiffinfs::extent_flag::lost) != 0) {
+        json["lost"] = true;
+    }
+    if ((extent.flags & ~(tiffinfs::extent_flag::unwritten | tiffinfs::extent_flag::lost)) != 0) {
         json["flags"] = extent.flags;
     }
     const ByteSpan checksums = value.subspan(sizeof extent);

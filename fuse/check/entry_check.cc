@@ -118,10 +118,15 @@ void EntryCheck::check_hash(Key key, ByteSpan value, std::string_view name) {
 }
 
 void EntryCheck::end() {
-    if (state_.is_directory() && state_.inode.size_bytes != count_ &&
-        state_.context.found(
-            Code::directory_entries, state_.where,
-            fmt::format("it counts {} entries and has {}", state_.inode.size_bytes, count_))) {
+    const uint64_t counted = state_.inode.size_bytes;
+    if (!state_.is_directory() || counted == count_) {
+        return;
+    }
+    if (counted > count_ && !state_.is_being_deleted()) {
+        state_.objects.lost_names.push_back({state_.node, state_.inode, count_});
+    } else if (state_.context.found(
+                   Code::directory_entries, state_.where,
+                   fmt::format("it counts {} entries and has {}", counted, count_))) {
         state_.corrected_inode().size_bytes = count_;
     }
 }

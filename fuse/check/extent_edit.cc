@@ -19,12 +19,12 @@ std::vector<unsigned char> slice_extent(const MappedExtent& extent, uint64_t fir
                   end_block <= extent.file_block + extent.block_count);
     const uint64_t skipped = first_block - extent.file_block;
     const auto count = static_cast<uint32_t>(end_block - first_block);
-    const ExtentValue value{extent.physical_block + skipped, extent.birth_generation, count,
+    const ExtentValue value{extent.physical_of(first_block), extent.birth_generation, count,
                             extent.flags};
-    const bool unwritten = (extent.flags & tiffinfs::extent_flag::unwritten) != 0;
-    std::vector<unsigned char> bytes(sizeof value + (unwritten ? 0 : count * sizeof(uint32_t)));
+    std::vector<unsigned char> bytes(sizeof value +
+                                     (extent.has_checksums() ? count * sizeof(uint32_t) : 0));
     std::memcpy(bytes.data(), &value, sizeof value);
-    if (!unwritten) {
+    if (extent.has_checksums()) {
         std::memcpy(bytes.data() + sizeof value, extent.checksums + skipped * sizeof(uint32_t),
                     count * sizeof(uint32_t));
     }
@@ -35,7 +35,7 @@ namespace {
 
 // Where the extent that ends at or behind `block` begins at the earliest: none is longer than this.
 tiffinfs::Key earliest_neighbour(uint64_t node, uint64_t block) {
-    constexpr uint64_t kLongest = tiffinfs::kUnwrittenExtentMaximumBlocks;
+    constexpr uint64_t kLongest = tiffinfs::kLostExtentMaximumBlocks;
     return make_key(node, Kind::extent, block > kLongest ? block - kLongest : 0);
 }
 

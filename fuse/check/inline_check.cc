@@ -2,6 +2,7 @@
 // Content that lives in the tree: small files, and the targets of symbolic links.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 
@@ -17,6 +18,7 @@ using tiffinfs::make_key;
 void InlineCheck::begin() {
     has_inline_ = false;
     inline_bytes_ = 0;
+    has_chunks_ = false;
     symlink_chunks_ = 0;
     symlink_bytes_ = 0;
     symlink_whole_ = true;
@@ -31,6 +33,7 @@ void InlineCheck::visit_inline(Key key, ByteSpan value) {
 }
 
 void InlineCheck::visit_symlink(Key key, ByteSpan value) {
+    has_chunks_ = true;
     // Chunks are numbered without gaps, and only the last one may be short.
     if (key.offset() != symlink_chunks_ || symlink_short_ || value.empty() ||
         value.size() > tiffinfs::kSymlinkChunkBytes) {
@@ -78,7 +81,15 @@ void InlineCheck::end_regular(bool has_extents) {
             if (has_inline_) {
                 state_.repairs.erase(key);
             }
+            if (!has_extents) {
+                state_.missing.add_content_of(state_.node);
+            }
         }
+        return;
+    }
+    if (!has_inline_ && inode.size_bytes != 0 && inode.allocated_blocks == 0 &&
+        !state_.is_being_deleted() && state_.missing.contains(key)) {
+        state_.objects.lost_content.push_back({state_.node, inode, 0, {{0, 1}}});
         return;
     }
     if (inline_bytes_ > inode.size_bytes &&
@@ -87,6 +98,7 @@ void InlineCheck::end_regular(bool has_extents) {
                                          inode.size_bytes))) {
         if (inline_bytes_ > tiffinfs::kInlineDataMaximumBytes) {
             state_.repairs.erase(key);
+            state_.missing.add(key, tiffinfs::next_key(key));
         } else {
             state_.corrected_inode().size_bytes = inline_bytes_;
         }
@@ -99,27 +111,22 @@ void InlineCheck::end_symlink() {
         !symlink_has_nul_) {
         return;
     }
-    if (!state_.context.found(
+    if (!has_chunks_ && size != 0 && size <= vfs::kSymlinkMaxBytes) {
+        state_.objects.marked_content.push_back({state_.node, 0});
+        return;
+    }
+    if (state_.context.found(
             Code::symlink_invalid, state_.where,
             fmt::format("its target of {} bytes is not stored as it should be", size))) {
-        return;
+        lose_symlink();
+        state_.corrected_inode().size_bytes = std::clamp<uint64_t>(size, 1, vfs::kSymlinkMaxBytes);
     }
-    const Key first = make_key(state_.node, Kind::symlink, 0);
-    const Key end = make_key(state_.node, Kind::orphan, 0);
-    if (symlink_bytes_ != 0 && symlink_bytes_ <= vfs::kSymlinkMaxBytes && !symlink_has_nul_) {
-        // What is left of it, up to the first gap.
-        state_.repairs.erase_range(make_key(state_.node, Kind::symlink, symlink_chunks_), end);
-        state_.corrected_inode().size_bytes = symlink_bytes_;
-        return;
-    }
-    static constexpr std::string_view kLost = "(target lost)";
-    state_.repairs.erase_range(first, end);
-    state_.repairs.later([first](KeySpace& keys) -> Result<void> {
-        keys.put(first,
-                 ByteSpan(reinterpret_cast<const unsigned char*>(kLost.data()), kLost.size()));
-        return {};
-    });
-    state_.corrected_inode().size_bytes = kLost.size();
+}
+
+// A target without chunks is one that is lost: reading it fails.
+void InlineCheck::lose_symlink() {
+    state_.repairs.erase_range(make_key(state_.node, Kind::symlink, 0),
+                               make_key(state_.node, Kind::orphan, 0));
 }
 
 }  // namespace tiffin::check

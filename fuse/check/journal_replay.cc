@@ -33,7 +33,8 @@ const char* find_record_problem(const RecordIterator::Record& record, uint64_t t
                        ? nullptr
                        : "an impossible extent";
         case RecordType::write_extent:
-            return tiffinfs::parse_extent(record.key, record.value, total_blocks, extent)
+            return tiffinfs::parse_extent(record.key, record.value, total_blocks, extent) &&
+                           !extent.lost()
                        ? nullptr
                        : "an impossible extent";
         case RecordType::unmap: {
@@ -73,9 +74,10 @@ class Replay {
             if (!payload.ok()) {
                 stop(Code::journal_damaged,
                      payload.error() == Error::euclean
-                         ? fmt::format("frame {} is damaged; frames behind it are whole, so it was "
-                                       "acknowledged",
-                                       reader_.position().sequence)
+                         ? fmt::format(
+                               "frame {} is damaged, and {} whole frames behind it cannot be "
+                               "replayed without it: their changes were acknowledged",
+                               reader_.position().sequence, reader_.cut_off_frames())
                          : std::string("the device cannot read it"));
                 break;
             }

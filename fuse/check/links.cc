@@ -41,8 +41,10 @@ void change_inode(Repairs& repairs, uint64_t node, Change change) {
 
 class LinkCheck {
   public:
-    LinkCheck(Context& context, Objects& objects, uint64_t next_node, Repairs& repairs)
+    LinkCheck(Context& context, KeySpace& keys, Objects& objects, uint64_t next_node,
+              Repairs& repairs)
         : context_(context),
+          keys_(keys),
           objects_(objects),
           repairs_(repairs),
           removed_(objects.links.size()),
@@ -67,7 +69,14 @@ class LinkCheck {
 
   private:
     std::string link_where(const Link& link) const {
-        return fmt::format("{}, entry at {:#x}", node_text(link.parent), link.offset());
+        KeyValue found;
+        const Result<bool> exists = keys_.get(link.key(), found);
+        const bool has_name =
+            exists.ok() && exists.value() && found.value.size() > sizeof(tiffinfs::EntryValue);
+        return fmt::format(
+            "{}, entry {}", path_text(keys_, objects_, link.parent),
+            has_name ? name_text(as_text(found.bytes()).substr(sizeof(tiffinfs::EntryValue)))
+                     : fmt::format("at {:#x}", link.offset()));
     }
 
     void check_root() {
@@ -324,6 +333,7 @@ class LinkCheck {
     }
 
     Context& context_;
+    KeySpace& keys_;
     Objects& objects_;
     Repairs& repairs_;
     std::vector<bool> removed_;  // names that do not count
@@ -333,10 +343,11 @@ class LinkCheck {
 
 }  // namespace
 
-void check_links(Context& context, Objects& objects, uint64_t next_node, Repairs& repairs) {
+void check_links(Context& context, KeySpace& keys, Objects& objects, uint64_t next_node,
+                 Repairs& repairs) {
     context.progress(Phase::links, 0);
     objects.sort_links();
-    LinkCheck(context, objects, next_node, repairs).run();
+    LinkCheck(context, keys, objects, next_node, repairs).run();
     context.progress(Phase::links, 1);
 }
 

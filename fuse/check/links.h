@@ -17,7 +17,8 @@ inline constexpr std::string_view kLostAndFound = "lost+found";
 
 // Sorts the links of `objects`, checks them, and stages repairs. Unreachable objects are moved to
 // /lost+found, which is made with an id from `next_node` on when it is needed.
-void check_links(Context& context, Objects& objects, uint64_t next_node, Repairs& repairs);
+void check_links(Context& context, KeySpace& keys, Objects& objects, uint64_t next_node,
+                 Repairs& repairs);
 
 // A path of the object, or "node 17" when it has none. After check_links().
 std::string path_text(KeySpace& keys, Objects& objects, uint64_t node);

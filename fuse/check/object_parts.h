@@ -12,6 +12,7 @@
 #include "fs/tiffinfs/format.h"
 #include "fs/tiffinfs/volume/extents.h"
 #include "fuse/check/context.h"
+#include "fuse/check/missing_keys.h"
 #include "fuse/check/objects.h"
 #include "fuse/check/repairs.h"
 #include "fuse/check/space_map.h"
@@ -24,6 +25,7 @@ struct ScanState {
     const SpaceMap& nodes;
     Objects& objects;
     Repairs& repairs;
+    MissingKeys& missing;
 
     // The object that is being looked at.
     uint64_t node = 0;
@@ -66,18 +68,24 @@ class ExtentCheck {
     void begin();
     void visit(tiffinfs::Key key, ByteSpan value);
     void end();
-    uint64_t end_block() const { return end_block_; }
-    uint64_t allocated_blocks() const { return allocated_blocks_; }
+    // Instead of end(): the size that a new inode gets. Where the file ended is not known, so its last
+    // block is lost; all lost blocks are marked.
+    void end_without_inode(tiffinfs::InodeValue& inode);
     bool any() const { return any_; }
 
   private:
     bool check_overlap(const tiffinfs::MappedExtent& extent);
     void mark_blocks(const tiffinfs::MappedExtent& extent);
     void check_end(const tiffinfs::MappedExtent& extent);
+    void look_at_gap(uint64_t first_block, uint64_t end_block);
+    void check_count();
 
     ScanState& state_;
     uint64_t end_block_ = 0;  // of the extents so far
     uint64_t allocated_blocks_ = 0;
+    uint64_t marked_blocks_ = 0;    // in lost extents
+    std::vector<FileBlocks> lost_;  // gaps where keys are missing
+    bool is_changed_ = false;       // a repair of the map is staged: the next pass sees the result
     bool any_ = false;
 };
 
@@ -117,10 +125,13 @@ class InlineCheck {
     void visit_inline(tiffinfs::Key key, ByteSpan value);
     void visit_symlink(tiffinfs::Key key, ByteSpan value);
     void end(bool has_extents);
+    void lose_symlink();
     bool has_inline() const { return has_inline_; }
-    bool has_symlink() const { return symlink_chunks_ != 0; }
+    bool has_symlink() const { return has_chunks_; }
     uint64_t inline_bytes() const { return inline_bytes_; }
     uint64_t symlink_bytes() const { return symlink_bytes_; }
+    // The target certainly ends where its chunks end.
+    bool symlink_is_whole() const { return symlink_whole_ && symlink_short_ && !symlink_has_nul_; }
 
   private:
     void end_regular(bool has_extents);
@@ -129,6 +140,7 @@ class InlineCheck {
     ScanState& state_;
     bool has_inline_ = false;
     uint64_t inline_bytes_ = 0;
+    bool has_chunks_ = false;  // of a target, whatever they hold
     uint64_t symlink_chunks_ = 0;
     uint64_t symlink_bytes_ = 0;
     bool symlink_whole_ = true;

@@ -23,9 +23,9 @@ namespace {
 
 class ObjectScan {
   public:
-    ObjectScan(Context& context, const SpaceMap& nodes, Objects& objects, Repairs& repairs,
-               double expected_objects)
-        : state_{context, nodes, objects, repairs, 0, false, {}, {}},
+    ObjectScan(Context& context, const SpaceMap& nodes, MissingKeys& missing, Objects& objects,
+               Repairs& repairs, double expected_objects)
+        : state_{context, nodes, objects, repairs, missing, 0, false, {}, {}},
           entries_(state_),
           extents_(state_),
           xattrs_(state_),
@@ -220,6 +220,7 @@ class ObjectScan {
             return;
         }
         fill_lost_inode(inode);
+        state_.objects.new_inodes.push_back(state_.node);
         state_.repairs.inode(state_.node, inode) = inode;
         add_object(inode);
     }
@@ -237,7 +238,7 @@ class ObjectScan {
         return 0;
     }
 
-    void fill_lost_inode(InodeValue& inode) const {
+    void fill_lost_inode(InodeValue& inode) {
         const int64_t now_ns = host::realtime_ns();
         const tiffinfs::DiskTime now{now_ns / 1000000000,
                                      static_cast<uint32_t>(now_ns % 1000000000), 0};
@@ -251,9 +252,12 @@ class ObjectScan {
             inode.parent = vfs::kRootNode;
         } else if (vfs::mode::is_symlink(inode.mode)) {
             inode.size_bytes = inline_.symlink_bytes();
+            if (!inline_.symlink_is_whole()) {
+                inline_.lose_symlink();
+                inode.size_bytes = std::max<uint64_t>(inode.size_bytes, 1);
+            }
         } else if (extents_.any()) {
-            inode.size_bytes = extents_.end_block() * tiffinfs::kBlockBytes;
-            inode.allocated_blocks = extents_.allocated_blocks();
+            extents_.end_without_inode(inode);
         } else {
             inode.size_bytes = inline_.inline_bytes();
             inode.inode_flags |= tiffinfs::inode_flag::inline_data;
@@ -304,10 +308,10 @@ uint32_t Objects::links_end(const ObjectInfo& object) const {
     return end;
 }
 
-Result<void> scan_objects(Context& context, KeySpace& keys, const SpaceMap& nodes, Objects& objects,
-                          Repairs& repairs) {
+Result<void> scan_objects(Context& context, KeySpace& keys, const SpaceMap& nodes,
+                          MissingKeys& missing, Objects& objects, Repairs& repairs) {
     const double expected = static_cast<double>(context.superblock.node_count) + 1;
-    ObjectScan scan(context, nodes, objects, repairs, expected);
+    ObjectScan scan(context, nodes, missing, objects, repairs, expected);
     TRY(keys.scan([&](Key key, ByteSpan value) { return scan.visit(key, value); }));
     scan.finish();
     return {};

@@ -13,6 +13,7 @@
 #include "fs/vfs/types.h"
 #include "fuse/check/context.h"
 #include "fuse/check/key_space.h"
+#include "fuse/check/missing_keys.h"
 #include "fuse/check/repairs.h"
 #include "fuse/check/space_map.h"
 
@@ -46,6 +47,33 @@ struct Link {
     }
 };
 
+// Blocks [first, end) of a file.
+struct FileBlocks {
+    uint64_t first = 0;
+    uint64_t end = 0;
+};
+
+// A file that has less than its inode counts, or whose keys are missing.
+struct LostContent {
+    uint64_t node = 0;
+    tiffinfs::InodeValue inode{};
+    uint64_t mapped_blocks = 0;
+    std::vector<FileBlocks> blocks;  // where it is; empty: not known
+};
+
+// A directory with fewer names than it counts.
+struct LostNames {
+    uint64_t node = 0;
+    tiffinfs::InodeValue inode{};
+    uint64_t entries = 0;
+};
+
+// What an earlier repair has marked as lost: blocks of a file, or the target of a symbolic link.
+struct MarkedContent {
+    uint64_t node = 0;
+    uint64_t blocks = 0;
+};
+
 struct Objects {
     explicit Objects(const tiffinfs::Layout& layout) : data_blocks(layout) {}
 
@@ -55,6 +83,11 @@ struct Objects {
     std::unordered_set<uint64_t> intents;
     SpaceMap data_blocks;                         // what extents claim
     std::vector<tiffinfs::BlockRange> conflicts;  // blocks with two owners
+    std::vector<LostContent> lost_content;
+    std::vector<LostNames> lost_names;
+    std::vector<MarkedContent> marked_content;
+    std::vector<uint64_t> new_inodes;  // nodes whose inode a repair makes
+    bool has_lost_extents = false;
     uint64_t greatest_node = 0;
     Statistics statistics;  // the counts of inodes, directories, entries, extents, keys
 
@@ -64,10 +97,10 @@ struct Objects {
     uint32_t links_end(const ObjectInfo& object) const;
 };
 
-// Scans `keys`, reports what is wrong, and stages what repairs it. `nodes` are the blocks of the tree.
-// Errors: eio (a part of the tree has become unreadable).
-Result<void> scan_objects(Context& context, KeySpace& keys, const SpaceMap& nodes, Objects& objects,
-                          Repairs& repairs);
+// Scans `keys`, reports what is wrong, and stages what repairs it. `nodes` are the blocks of the tree;
+// `missing` gets what repairs remove. Errors: eio (a part of the tree has become unreadable).
+Result<void> scan_objects(Context& context, KeySpace& keys, const SpaceMap& nodes,
+                          MissingKeys& missing, Objects& objects, Repairs& repairs);
 
 std::string node_text(uint64_t node);
 

@@ -275,6 +275,10 @@ class Rebuild {
         next.journal_sequence = input_.journal_end.sequence + 1;
         host::random_bytes(&next.journal_previous_checksum, sizeof next.journal_previous_checksum);
         next.written_ns = host::realtime_ns();
+        next.incompat_features &= ~tiffinfs::incompat_feature::lost_extents;
+        if (input_.objects.has_lost_extents) {
+            next.incompat_features |= tiffinfs::incompat_feature::lost_extents;
+        }
         layout_.timelines.store(next);
         for (uint64_t generation = generation_; generation <= generation_ + 1; ++generation) {
             next.generation = generation;

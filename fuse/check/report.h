@@ -39,6 +39,7 @@ enum class Code : uint8_t {
     // ---- Inodes
     root_missing,   // there is no root directory
     inode_missing,  // keys of an object that has no inode
+    inode_new,      // the path of an object whose inode a repair makes
     inode_invalid,  // impossible mode, times, flags or numbers
     inode_extra,    // keys that an object of this type cannot have
     // ---- Names
@@ -48,7 +49,8 @@ enum class Code : uint8_t {
     entry_target,       // the entry's object does not exist
     entry_type,         // the entry's type is not that of its object
     directory_links,    // a directory with more than one name, or in a circle
-    directory_entries,  // the number of entries is wrong
+    directory_entries,  // a directory has more entries than it counts
+    entries_missing,    // a directory has fewer entries than it counts: names are gone
     directory_parent,   // the parent pointer is wrong
     link_count,         // differs from the number of names
     unreachable,        // no path from the root leads to it
@@ -62,7 +64,9 @@ enum class Code : uint8_t {
     extent_overlap,     // two extents of a file cover the same range
     extent_beyond_end,  // blocks that no part of the file needs
     extent_shared,      // two owners of the same blocks
-    allocated_blocks,   // the count of allocated blocks is wrong
+    allocated_blocks,   // a file has more blocks than it counts
+    content_missing,    // a file has less than it counts, or keys of it are gone
+    content_lost,       // a repair has marked content as lost
     data_unreadable,    // the device cannot read file data
     data_checksum,      // file data is not what was written
     // ---- Space

@@ -57,7 +57,7 @@ void sort_and_join(std::vector<BlockRange>& ranges) {
 }
 
 bool data_matches(Context& context, const MappedExtent& extent, BlockRange range) {
-    if (extent.unwritten()) {
+    if (!extent.has_checksums()) {
         return false;
     }
     Block block;
@@ -99,7 +99,7 @@ void add_claims(Context& context, const std::vector<BlockRange>& conflicts, uint
 }
 
 // Gives up the parts of a claim that better ones have taken.
-void lose(Context& context, Repairs& repairs, const Claim& claim,
+void lose(Context& context, Repairs& repairs, MissingKeys& missing, const Claim& claim,
           const std::vector<BlockRange>& taken) {
     for (const BlockRange& range : taken) {
         const uint64_t first = claim.file_block + (range.first_block - claim.range.first_block);
@@ -115,25 +115,16 @@ void lose(Context& context, Repairs& repairs, const Claim& claim,
         repairs.later([node = claim.node, first, end, total_blocks](KeySpace& keys) {
             return unmap_range(keys, total_blocks, node, first, end);
         });
-        // The count of blocks follows; the next pass would only say what is known now.
-        repairs.later([node = claim.node, count = end - first](KeySpace& keys) -> Result<void> {
-            const Key key = tiffinfs::make_key(node, Kind::inode, 0);
-            KeyValue found;
-            tiffinfs::InodeValue inode;
-            if (TRY(keys.get(key, found)) && found.value.size() == sizeof inode) {
-                __builtin_memcpy(&inode, found.value.data(), sizeof inode);
-                inode.allocated_blocks -= std::min(inode.allocated_blocks, count);
-                keys.put_value(key, inode);
-            }
-            return {};
-        });
+        // The next pass marks them as lost.
+        missing.add(tiffinfs::make_key(claim.node, Kind::extent, first),
+                    tiffinfs::make_key(claim.node, Kind::extent, end));
     }
 }
 
 }  // namespace
 
 Result<void> resolve_shared_blocks(Context& context, KeySpace& keys, const SpaceMap& nodes,
-                                   Objects& objects, Repairs& repairs) {
+                                   MissingKeys& missing, Objects& objects, Repairs& repairs) {
     if (objects.conflicts.empty()) {
         return {};
     }
@@ -143,6 +134,7 @@ Result<void> resolve_shared_blocks(Context& context, KeySpace& keys, const Space
         MappedExtent extent;
         if (key.node != tiffinfs::kVolumeNode &&
             tiffinfs::parse_extent(key, value, context.layout.total_blocks, extent) &&
+            !extent.lost() &&
             !context.layout.touches_fixed_blocks(extent.physical_block, extent.block_count)) {
             add_claims(context, objects.conflicts, key.node, extent, claims);
         }
@@ -155,7 +147,7 @@ Result<void> resolve_shared_blocks(Context& context, KeySpace& keys, const Space
         nodes.find_marked(claim.range, lost);
         taken.mark(claim.range, &lost);
         sort_and_join(lost);
-        lose(context, repairs, claim, lost);
+        lose(context, repairs, missing, claim, lost);
     }
     return {};
 }

@@ -14,6 +14,6 @@ namespace tiffin::check {
 // first, then the extent whose checksums match, then the younger one), reports the others, and stages
 // that they lose them. Errors: eio.
 Result<void> resolve_shared_blocks(Context& context, KeySpace& keys, const SpaceMap& nodes,
-                                   Objects& objects, Repairs& repairs);
+                                   MissingKeys& missing, Objects& objects, Repairs& repairs);
 
 }  // namespace tiffin::check

@@ -80,6 +80,7 @@ class Walker {
 
     bool cut(Code code, const std::string& where, std::string_view reason, const NodeRef& node) {
         result_.damaged = true;
+        result_.missing.add(node.lower, node.upper);
         (void)context_.found(code, where,
                              fmt::format("{}; it should hold the keys from {} to {}", reason,
                                          key_text(node.lower), key_text(node.upper)));
@@ -96,6 +97,7 @@ class Walker {
             const Key upper = i + 1 < header.count ? entry_at(page, i + 1).key : node.upper;
             if (lower < node.lower || node.upper < upper || !(lower < upper)) {
                 report_bounds(node, entry.key);
+                result_.missing.add(node.lower, node.upper);
                 salvage({entry.child_block, entry.child_generation,
                          static_cast<uint8_t>(node.level - 1), lower, upper, 0, 0});
                 continue;

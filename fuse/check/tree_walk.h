@@ -7,6 +7,7 @@
 
 #include "fuse/check/context.h"
 #include "fuse/check/key_space.h"
+#include "fuse/check/missing_keys.h"
 #include "fuse/check/space_map.h"
 
 namespace tiffin::check {
@@ -15,7 +16,8 @@ struct TreeWalk {
     std::vector<LeafRef> leaves;   // sorted, without overlaps
     std::vector<KeyValue> strays;  // keys in nodes where no search finds them
     uint64_t nodes = 0;
-    bool damaged = false;  // something was cut out, so keys may be missing
+    bool damaged = false;  // something was cut out
+    MissingKeys missing;   // what it may have held
 };
 
 // Walks the tree of `superblock` and marks its nodes in `space`. What is damaged is reported and left

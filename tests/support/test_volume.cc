@@ -253,22 +253,32 @@ Result<vfs::NodeId> TestVolume::make_temporary(std::string_view data) {
 
 // ---- Looking ------------------------------------------------------------------------------------
 
-Result<SeenTree> TestVolume::see() {
+Result<SeenTree> TestVolume::see(Unreadable unreadable) {
     SeenTree tree;
-    TRY(see_object("/", tree));
+    TRY(see_object("/", unreadable, tree));
     return tree;
 }
 
-Result<void> TestVolume::see_object(const std::string& path, SeenTree& tree) {
+Result<void> TestVolume::see_object(const std::string& path, Unreadable unreadable,
+                                    SeenTree& tree) {
     const vfs::Attributes found = TRY(attributes(path));
     SeenObject object{found.mode, found.link_count, found.size_bytes, {}, {}};
     if (vfs::mode::is_regular(found.mode)) {
-        object.content = TRY(read(path));
+        Result<std::string> content = read(path);
+        const bool shown =
+            unreadable == Unreadable::shown && !content.ok() && content.error() == Error::eio;
+        object.content = shown ? kUnreadable : TRY(std::move(content));
     } else if (vfs::mode::is_symlink(found.mode)) {
         unsigned char target[vfs::kSymlinkMaxBytes];
-        const size_t size =
-            TRY(file_system_->read_link(found.node, MutableByteSpan(target, sizeof target)));
-        object.content.assign(reinterpret_cast<char*>(target), size);
+        const Result<size_t> size =
+            file_system_->read_link(found.node, MutableByteSpan(target, sizeof target));
+        if (size.ok()) {
+            object.content.assign(reinterpret_cast<char*>(target), size.value());
+        } else if (unreadable == Unreadable::shown && size.error() == Error::eio) {
+            object.content = kUnreadable;
+        } else {
+            return size.error();
+        }
     }
     std::string names(TRY(file_system_->list_xattr(found.node, {})), '\0');
     if (!names.empty()) {
@@ -290,7 +300,7 @@ Result<void> TestVolume::see_object(const std::string& path, SeenTree& tree) {
     tree[path] = object;
     if (vfs::mode::is_directory(found.mode)) {
         for (const std::string& name : TRY(list(path))) {
-            TRY(see_object(path == "/" ? "/" + name : path + "/" + name, tree));
+            TRY(see_object(path == "/" ? "/" + name : path + "/" + name, unreadable, tree));
         }
     }
     return {};

@@ -24,6 +24,7 @@ struct SeenObject {
 
     bool operator==(const SeenObject&) const = default;
 };
+inline constexpr const char* kUnreadable = "(EIO)";
 using SeenTree = std::map<std::string, SeenObject>;  // by path, such as "/a/b"; the root is "/"
 // What the first difference is, in words; empty when there is none.
 std::string difference(const SeenTree& a, const SeenTree& b);
@@ -75,8 +76,9 @@ class TestVolume {
     // A file without a name, with content; the reference to it is kept until unmount.
     Result<vfs::NodeId> make_temporary(std::string_view data);
 
-    // Everything there is. Fails when anything cannot be read.
-    Result<SeenTree> see();
+    // Everything there is. Fails when anything cannot be read, or shows content that gives EIO as kUnreadable.
+    enum class Unreadable : uint8_t { fails, shown };
+    Result<SeenTree> see(Unreadable unreadable = Unreadable::fails);
 
   private:
     struct Place {
@@ -84,7 +86,7 @@ class TestVolume {
         std::string name;
     };
     Result<Place> place_of(const std::string& path);
-    Result<void> see_object(const std::string& path, SeenTree& tree);
+    Result<void> see_object(const std::string& path, Unreadable unreadable, SeenTree& tree);
 
     vfs::BlockDevice& device_;
     vfs::FileSystem* file_system_ = nullptr;

@@ -13,9 +13,7 @@ class OneBlockVisitor final : public ExtentVisitor {
     OneBlockVisitor(uint64_t block, OldBlock& old) : block_(block), old_(old) {}
 
     bool visit(const MappedExtent& extent) override {
-        if (!extent.unwritten()) {
-            old_ = {true, extent.physical_of(block_), extent.checksum_of(block_)};
-        }
+        old_ = old_block(extent, block_);
         return false;
     }
 
@@ -25,6 +23,20 @@ class OneBlockVisitor final : public ExtentVisitor {
 };
 
 }  // namespace
+
+Error report_lost_block(uint64_t node, uint64_t file_block) {
+    log_line(host::LogLevel::error, "data: lost since a repair of the volume: node ", node,
+             ", offset ", file_block * kBlockBytes);
+    return Error::eio;
+}
+
+OldBlock old_block(const MappedExtent& extent, uint64_t file_block) {
+    if (extent.unwritten()) {
+        return {};
+    }
+    return {true, extent.physical_of(file_block),
+            extent.lost() ? 0 : extent.checksum_of(file_block)};
+}
 
 Error report_bad_block(uint64_t node, uint64_t file_block, uint64_t physical_block) {
     log_line(host::LogLevel::error, "data: wrong checksum: node ", node, ", offset ",
@@ -54,6 +66,9 @@ Result<BlockRange> allocate_blocks(Volume& volume, uint64_t goal_block, uint64_t
 
 Result<void> read_block(Volume& volume, uint64_t node, uint64_t file_block, const OldBlock& old,
                         unsigned char* page) {
+    if (old.physical_block == 0) [[unlikely]] {
+        return report_lost_block(node, file_block);
+    }
     TRY(volume.device().read(old.physical_block * kBlockBytes, page, kBlockBytes));
     if (data_checksum(page) != old.checksum) [[unlikely]] {
         return report_bad_block(node, file_block, old.physical_block);

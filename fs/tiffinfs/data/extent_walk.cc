@@ -102,7 +102,7 @@ void add_usage(MapUsage& usage, const MappedExtent& extent, uint64_t first_block
     uint64_t first = extent.file_block > first_block ? extent.file_block : first_block;
     uint64_t end = extent.end_block() < end_block ? extent.end_block() : end_block;
     if (first < end) {
-        usage.mapped_blocks += end - first;
+        usage.mapped_blocks += extent.lost() ? 0 : end - first;
         uint32_t bytes = static_cast<uint32_t>(sizeof(LeafSlot)) + extent.value_bytes();
         usage.extent_count += 1;
         usage.extent_bytes += bytes;

@@ -33,6 +33,8 @@ inline uint32_t data_checksum(const void* block) { return host::crc32c(0, block,
 
 // Says in the log which block of which file is damaged, and returns eio to pass on.
 Error report_bad_block(uint64_t node, uint64_t file_block, uint64_t physical_block);
+// The same of a block in an extent that a repair has marked as lost.
+Error report_lost_block(uint64_t node, uint64_t file_block);
 
 // Errors: estale (deleted), eisdir, einval (neither a regular file nor a directory), euclean (a size that
 // cannot be).
@@ -106,7 +108,9 @@ Result<void> leave_inline(TiffinFileSystem& file_system, Object& object, DataScr
 
 // ---- Single blocks (block_copy.cc) ---------------------------------------------------------------
 
-// Reads the block at `physical_block` to `page` and verifies it. Errors: eio.
+// What the block of the file, which lies in `extent`, is before it is written.
+OldBlock old_block(const MappedExtent& extent, uint64_t file_block);
+// Reads the block to `page` and verifies it. Errors: eio (also: the block is lost).
 Result<void> read_block(Volume& volume, uint64_t node, uint64_t file_block, const OldBlock& old,
                         unsigned char* page);
 // What block `file_block` of the file holds.

@@ -23,6 +23,11 @@ class MappingBuilder final : public ExtentVisitor {
         if (!add_zeros(first)) {
             return false;
         }
+        if (extent.lost()) [[unlikely]] {
+            full_ = true;
+            meets_lost_ = true;
+            return false;
+        }
         return extent.unwritten() ? add_zeros(end) : add_mapped(extent, end);
     }
 
@@ -33,6 +38,8 @@ class MappingBuilder final : public ExtentVisitor {
         }
     }
     uint64_t covered_end() const { return next_; }
+    // The mapping ends where the content is lost.
+    bool meets_lost() const { return meets_lost_; }
 
   private:
     vfs::ReadSegment* add_segment(vfs::SegmentKind kind) {
@@ -102,6 +109,7 @@ class MappingBuilder final : public ExtentVisitor {
     uint64_t end_;
     uint32_t checksum_count_ = 0;
     bool full_ = false;
+    bool meets_lost_ = false;
 };
 
 // Small files: the content, then zeros to the end of the block.
@@ -139,6 +147,9 @@ Result<void> fill_mapping(Volume& volume, const Object& object, uint64_t length_
     MappingBuilder builder(mapping, first, end);
     TRY(walk_extents(volume, object.node, first, end, scratch, builder));
     builder.finish();
+    if (builder.meets_lost() && builder.covered_end() == first) [[unlikely]] {
+        return report_lost_block(object.node, first);
+    }
     mapping.length_bytes = (builder.covered_end() - first) * kBlockBytes;
     return {};
 }

@@ -38,7 +38,7 @@ Result<void> stage_piece(Transaction& transaction, uint64_t node, const MappedEx
     ExtentValue value{extent.physical_of(first), extent.birth_generation,
                       static_cast<uint32_t>(end - first), extent.flags};
     ByteSpan checksums;
-    if (!extent.unwritten()) {
+    if (extent.has_checksums()) {
         checksums = ByteSpan(extent.checksums + (first - extent.file_block) * sizeof(uint32_t),
                              (end - first) * sizeof(uint32_t));
     }

@@ -80,7 +80,7 @@ Result<void> commit_cut(Volume& volume, Object& object, InodeValue inode,
                                      last_block.physical_block, 1, 0,
                                      Span<const uint32_t>(&last_block.checksum, 1)));
     }
-    if (counted.usage.mapped_blocks > 0) {
+    if (counted.usage.extent_count > 0) {
         TRY(transaction.unmap(object.node, first_freed, counted.counted_end - first_freed));
     }
     if (more) {

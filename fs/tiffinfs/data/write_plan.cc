@@ -2,6 +2,7 @@
 #include "fs/tiffinfs/data/write_plan.h"
 
 #include "fs/tiffinfs/data/extent_walk.h"
+#include "fs/tiffinfs/data/file_data.h"
 #include "fs/tiffinfs/volume/transaction.h"
 #include "fs/tiffinfs/volume/volume.h"
 
@@ -24,13 +25,11 @@ class PlanBuilder final : public ExtentVisitor {
             return false;
         }
         add_usage(plan_.usage, extent, first, end);
-        if (first == plan_.first_block + plan_.mapped_prefix_blocks) {
+        if (first == plan_.first_block + plan_.mapped_prefix_blocks && !extent.lost()) {
             plan_.mapped_prefix_blocks += static_cast<uint32_t>(end - first);
         }
-        if (!extent.unwritten()) {
-            remember(extent, plan_.first_block, plan_.first_old);
-            remember(extent, end_ - 1, plan_.last_old);
-        }
+        remember(extent, plan_.first_block, plan_.first_old);
+        remember(extent, end_ - 1, plan_.last_old);
         return true;
     }
 
@@ -59,7 +58,7 @@ class PlanBuilder final : public ExtentVisitor {
 
     static void remember(const MappedExtent& extent, uint64_t block, OldBlock& old) {
         if (block >= extent.file_block && block < extent.end_block()) {
-            old = {true, extent.physical_of(block), extent.checksum_of(block)};
+            old = old_block(extent, block);
         }
     }
 
@@ -76,7 +75,7 @@ void choose_goal(const Object& object, const KeyAndValue& at_or_before, uint64_t
     MappedExtent extent;
     if (at_or_before.value_bytes > 0 &&
         parse_extent(at_or_before.key, at_or_before.bytes(), total_blocks, extent) &&
-        extent.end_block() == plan.first_block) {
+        extent.end_block() == plan.first_block && !extent.lost()) {
         plan.goal_block = extent.physical_block + extent.block_count;
         plan.goal_use = GoalUse::continues;
     } else {

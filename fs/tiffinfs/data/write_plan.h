@@ -29,7 +29,7 @@ struct WriteRun {
 
 // What a range of a file's map holds.
 struct MapUsage {
-    uint64_t mapped_blocks = 0;  // unwritten ones included
+    uint64_t mapped_blocks = 0;  // unwritten ones included, lost ones not
     uint32_t extent_count = 0;   // extents that overlap the range
     uint32_t extent_bytes = 0;   // their keys and values
     uint32_t cut_bytes = 0;      // keys and values of the pieces that lie outside, at most
@@ -37,8 +37,8 @@ struct MapUsage {
 
 // A block of which only a part is written: what it holds already.
 struct OldBlock {
-    bool written = false;  // else it reads as zeros
-    uint64_t physical_block = 0;
+    bool written = false;         // else it reads as zeros
+    uint64_t physical_block = 0;  // 0: what it holds is lost
     uint32_t checksum = 0;
 };
 

@@ -261,6 +261,8 @@ class JournalReader {
     // written, rounded up to the device's write unit. After euclean: where the damaged frame should
     // be.
     JournalPosition position() const;
+    // After euclean: whole frames behind the damaged one, which cannot be replayed without it.
+    uint64_t cut_off_frames() const { return cut_off_frames_; }
     // After the end: bytes that look like a frame that was cut off (0: a clean end).
     uint64_t torn_bytes() const { return torn_bytes_; }
     // Of the superblock and of the frames so far.
@@ -290,6 +292,7 @@ class JournalReader {
     State state_ = State::reading;
     bool looks_behind_end_ = true;
     uint64_t torn_bytes_ = 0;
+    uint64_t cut_off_frames_ = 0;
 
     // A piece of the ring in memory, larger than any frame.
     unsigned char* window_ = nullptr;

@@ -187,19 +187,22 @@ Result<void> JournalReader::check_nothing_follows() {
             !fits(offset, header)) {
             continue;
         }
-        const bool forged = used_bytes(header) > budget_bytes;
-        if (!forged && !TRY(is_whole(offset, header))) {
-            budget_bytes -= used_bytes(header);
-            continue;
+        if (used_bytes(header) > budget_bytes) {
+            ++cut_off_frames_;
+            break;
         }
-        state_ = State::damaged;
-        log_line(host::LogLevel::error, "journal: frame ", next_.sequence, " at byte ",
-                 first_byte_ + position().offset_bytes, " of the device is damaged, but frame ",
-                 header.sequence, " at byte ", first_byte_ + offset,
-                 " exists: acknowledged changes cannot be replayed");
-        return Error::euclean;
+        budget_bytes -= used_bytes(header);
+        cut_off_frames_ += TRY(is_whole(offset, header)) ? 1 : 0;
     }
-    return {};
+    if (cut_off_frames_ == 0) {
+        return {};
+    }
+    state_ = State::damaged;
+    log_line(host::LogLevel::error, "journal: frame ", next_.sequence, " at byte ",
+             first_byte_ + position().offset_bytes, " of the device is damaged, but ",
+             cut_off_frames_,
+             " whole frames are behind it: acknowledged changes cannot be replayed");
+    return Error::euclean;
 }
 
 }  // namespace tiffin::tiffinfs

@@ -83,7 +83,7 @@ Key Scrub::skip_damage(Key first) {
 }
 
 void Scrub::check_extent_data(const MappedExtent& extent, Key key) {
-    if (extent.unwritten()) {
+    if (!extent.has_checksums()) {
         return;
     }
     uint64_t block = extent.file_block;

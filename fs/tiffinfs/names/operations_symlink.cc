@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // Reading symlinks. Their targets are chunks in the tree, in order.
+#include "fs/base/text.h"
 #include "fs/tiffinfs/objects/file_system.h"
 #include "fs/tiffinfs/objects/operations.h"
 
@@ -13,6 +14,7 @@ class TargetReader final : public TreeVisitor {
         : size_bytes_(size_bytes), buffer_(buffer) {}
 
     bool visit(Key key, ByteSpan value) override {
+        found_any_ = true;
         const uint64_t left = size_bytes_ - seen_;
         if (key.offset() != seen_ / kSymlinkChunkBytes ||
             value.size() != (left < kSymlinkChunkBytes ? left : kSymlinkChunkBytes)) {
@@ -28,12 +30,14 @@ class TargetReader final : public TreeVisitor {
 
     size_t copied() const { return copied_; }
     bool complete() const { return seen_ == size_bytes_; }
+    bool found_any() const { return found_any_; }
 
   private:
     uint64_t size_bytes_;
     MutableByteSpan buffer_;
     uint64_t seen_ = 0;
     size_t copied_ = 0;
+    bool found_any_ = false;
 };
 
 Result<size_t> read_target(Volume& volume, const Object& object, MutableByteSpan buffer)
@@ -45,6 +49,11 @@ Result<size_t> read_target(Volume& volume, const Object& object, MutableByteSpan
     TargetReader reader(object.inode.size_bytes, buffer);
     TRY(volume.tree().scan(make_key(object.node, Kind::symlink, 0),
                            next_key(make_key(object.node, Kind::symlink, kKeyOffsetMask)), reader));
+    if (!reader.found_any()) [[unlikely]] {
+        log_line(host::LogLevel::error, "symlink: the target is lost since a repair: node ",
+                 object.node);
+        return Error::eio;
+    }
     if (!reader.complete()) {
         return volume.report_damage("the target of a symlink is malformed", object.node, 0);
     }

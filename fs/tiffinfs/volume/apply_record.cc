@@ -36,7 +36,7 @@ Result<void> prepare_record(TransactionWorkspace& workspace, RecordType type, Ke
             }
             return tree.prepare(key, read_value<Key>(value), workspace.pins);
         case RecordType::write_extent:
-            if (!check_extent(value, workspace.context.allocator.total_blocks())) {
+            if (!check_new_extent(value, workspace.context.allocator.total_blocks())) {
                 return Error::euclean;
             }
             return prepare_extent_change(tree, workspace.context.allocator, key.node, key.offset(),

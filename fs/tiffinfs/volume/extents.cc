@@ -35,7 +35,7 @@ void put_piece(ApplyContext& context, uint64_t node, const MappedExtent& extent,
     KeyAndValue& piece = context.piece;
     __builtin_memcpy(piece.value, &value, sizeof(value));
     size_t size_bytes = sizeof(value);
-    if (!extent.unwritten()) {
+    if (extent.has_checksums()) {
         size_t checksum_bytes = (end - first) * sizeof(uint32_t);
         __builtin_memcpy(piece.value + sizeof(value),
                          extent.checksums + (first - extent.file_block) * sizeof(uint32_t),
@@ -78,7 +78,9 @@ bool clear_range(ApplyContext& context, uint64_t node, uint64_t first, uint64_t 
         }
         Overlap overlap = overlap_of(extent, first, end);
         uint64_t physical = extent.physical_of(overlap.first);
-        if (replacement != nullptr && replacement->physical_of(overlap.first) == physical) {
+        if (extent.lost()) {
+            // Has no blocks to free.
+        } else if (replacement != nullptr && replacement->physical_of(overlap.first) == physical) {
             replacement->mark_used(context.allocator, overlap.end, replacement->unmarked_end);
             replacement->unmarked_end = overlap.first;
         } else {
@@ -205,9 +207,13 @@ bool check_extent(ByteSpan value, uint64_t total_blocks) {
         return false;
     }
     __builtin_memcpy(&extent, value.data(), sizeof(extent));
-    if ((extent.flags & ~extent_flag::unwritten) != 0 || extent.block_count == 0 ||
-        extent.block_count > maximum_extent_blocks(extent.flags)) {
+    if ((extent.flags != 0 && extent.flags != extent_flag::unwritten &&
+         extent.flags != extent_flag::lost) ||
+        extent.block_count == 0 || extent.block_count > maximum_extent_blocks(extent.flags)) {
         return false;
+    }
+    if (extent.flags == extent_flag::lost) {
+        return extent.physical_block == 0 && value.size() == sizeof(extent);
     }
     bool unwritten = (extent.flags & extent_flag::unwritten) != 0;
     size_t checksum_bytes = unwritten ? 0 : extent.block_count * sizeof(uint32_t);
@@ -222,6 +228,15 @@ bool check_extent(ByteSpan value, uint64_t total_blocks) {
     uint64_t group = group_of(extent.physical_block);
     return extent.physical_block > bitmap_block(group, 1) &&
            group_of(extent.physical_block + extent.block_count - 1) == group;
+}
+
+bool check_new_extent(ByteSpan value, uint64_t total_blocks) {
+    ExtentValue extent;
+    if (!check_extent(value, total_blocks)) {
+        return false;
+    }
+    __builtin_memcpy(&extent, value.data(), sizeof(extent));
+    return (extent.flags & extent_flag::lost) == 0;
 }
 
 bool parse_extent(Key key, ByteSpan value, uint64_t total_blocks, MappedExtent& extent) {
@@ -275,8 +290,10 @@ Result<void> prepare_extent_change(Tree& tree, Allocator& allocator, uint64_t no
             break;
         }
         Overlap overlap = overlap_of(extent, first_block, end);
-        TRY(allocator.load({extent.physical_of(overlap.first), overlap.end - overlap.first}));
-        ++count;
+        if (!extent.lost()) {
+            TRY(allocator.load({extent.physical_of(overlap.first), overlap.end - overlap.first}));
+            ++count;
+        }
         below = extent.file_block;
         if (extent.end_block() > end) {
             TRY(check_nothing_mapped(tree, node, end, extent.end_block(), scratch));

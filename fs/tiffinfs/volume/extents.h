@@ -49,18 +49,24 @@ struct MappedExtent {
     uint64_t birth_generation = 0;
     uint32_t block_count = 0;
     uint32_t flags = 0;  // extent_flag
-    // Unless unwritten: the checksums, not aligned; inside the value that was parsed.
+    // With has_checksums(): not aligned; inside the value that was parsed.
     const unsigned char* checksums = nullptr;
 
     bool unwritten() const { return (flags & extent_flag::unwritten) != 0; }
+    bool lost() const { return (flags & extent_flag::lost) != 0; }
+    bool has_checksums() const {
+        return (flags & (extent_flag::unwritten | extent_flag::lost)) == 0;
+    }
     uint64_t end_block() const { return file_block + block_count; }
-    // The block that holds `block` of the file, which lies in the extent.
-    uint64_t physical_of(uint64_t block) const { return physical_block + (block - file_block); }
-    // Precondition: not unwritten.
+    // The block that holds `block` of the file, which lies in the extent; 0 in a lost one.
+    uint64_t physical_of(uint64_t block) const {
+        return lost() ? 0 : physical_block + (block - file_block);
+    }
+    // Precondition: has_checksums().
     uint32_t checksum_of(uint64_t block) const;
     uint32_t value_bytes() const {
         return static_cast<uint32_t>(sizeof(ExtentValue) +
-                                     (unwritten() ? 0 : sizeof(uint32_t) * block_count));
+                                     (has_checksums() ? sizeof(uint32_t) * block_count : 0));
     }
 };
 
@@ -97,11 +103,14 @@ bool continues_extent(const MappedExtent& previous, uint64_t file_block, const E
 // True when `value` is a well-formed extent value for a volume of `total_blocks`: its length fits its
 // flags, and its blocks lie in one group and are none of the superblocks and bitmaps.
 bool check_extent(ByteSpan value, uint64_t total_blocks);
+// The same of an extent that can be mapped anew (RecordType::write_extent): a lost one cannot.
+bool check_new_extent(ByteSpan value, uint64_t total_blocks);
 
 // The longest extent with these flags (extent_flag).
 constexpr uint32_t maximum_extent_blocks(uint32_t flags) {
-    return (flags & extent_flag::unwritten) != 0 ? kUnwrittenExtentMaximumBlocks
-                                                 : kWrittenExtentMaximumBlocks;
+    return (flags & extent_flag::lost) != 0        ? kLostExtentMaximumBlocks
+           : (flags & extent_flag::unwritten) != 0 ? kUnwrittenExtentMaximumBlocks
+                                                   : kWrittenExtentMaximumBlocks;
 }
 
 // File blocks are numbered below this; so is the end of every extent.

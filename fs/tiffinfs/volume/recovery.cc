@@ -223,7 +223,7 @@ Result<void> Volume::protect_journal_blocks(const Superblock& superblock, uint64
             if (record.type != RecordType::write_extent) {
                 continue;
             }
-            if (!check_extent(record.value, superblock.total_blocks)) {
+            if (!check_new_extent(record.value, superblock.total_blocks)) {
                 return report_damage("an impossible extent in the journal", record.key.node,
                                      record.key.offset());
             }

@@ -40,8 +40,10 @@ Bytes image_of(test::CrashDevice& device);
 // Mounts the volume, and looks at everything in it.
 test::SeenTree see(vfs::BlockDevice& device);
 
-// Repairs the volume and expects that a second check finds nothing, that it mounts, that everything in
-// it can be read, and that a third check after that finds nothing. Returns the first report.
+// Repairs the volume and expects that a second check finds only_lost_content(), that it mounts, that
+// everything in it can be read or gives EIO, and that a third check finds no more. Returns the first report.
+// Nothing but what is marked as lost for good.
+bool only_lost_content(const Report& report);
 Report repair_completely(test::CrashDevice& device);
 
 }  // namespace tiffin::check

@@ -207,6 +207,10 @@ const std::vector<Damage> kNameDamage = {
      }},
     {"EntryCount", Code::directory_entries,
      [](ImageEditor& image) {
+         image.change_inode(image.node_of("/many"), [](auto& inode) { inode.size_bytes -= 3; });
+     }},
+    {"EntriesMissing", Code::entries_missing,
+     [](ImageEditor& image) {
          image.change_inode(image.node_of("/many"), [](auto& inode) { inode.size_bytes += 3; });
      }},
     {"ParentPointer", Code::directory_parent,
@@ -375,6 +379,11 @@ const std::vector<Damage> kContentDamage = {
      [](ImageEditor& image) {
          image.change_inode(image.node_of("/directory/large"),
                             [](auto& inode) { inode.allocated_blocks = 1; });
+     }},
+    {"ContentMissing", Code::content_missing,
+     [](ImageEditor& image) {
+         image.change_inode(image.node_of("/directory/large"),
+                            [](auto& inode) { inode.allocated_blocks += 1; });
      }},
     {"BlocksOfTwoFiles", Code::extent_shared,
      [](ImageEditor& image) {

@@ -207,9 +207,14 @@ TEST(Declined, ARepairThatNeedsAnotherRunSaysSo) {
     CrashDevice device(kDeviceBytes);
     make_populated(device, 20);
     ImageEditor editor(device);
-    // Only when the blocks behind the end are freed it is seen that they are counted.
-    editor.change_inode(editor.node_of("/directory/large"),
-                        [](auto& inode) { inode.size_bytes = 10000; });
+    // Only when the extent is gone it is seen what of the file is left.
+    const Key key = editor.extent_key(editor.node_of("/directory/large"));
+    Bytes value = editor.get(key);
+    tiffinfs::ExtentValue extent;
+    __builtin_memcpy(&extent, value.data(), sizeof extent);
+    extent.flags = 8;
+    __builtin_memcpy(value.data(), &extent, sizeof extent);
+    editor.put(key, value);
     const Report first = run_check(device, {.repair = true, .maximum_passes = 1});
     EXPECT_TRUE(first.has(Code::repair_unfinished)) << text_of(first);
     EXPECT_NE(first.not_repaired, 0U) << text_of(first);

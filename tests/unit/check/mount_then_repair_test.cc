@@ -54,7 +54,7 @@ std::vector<uint64_t> new_nodes(CrashDevice& device) {
 // What a user sees after a repair, without what the mount in between has added.
 SeenTree saved(CrashDevice& device) {
     const Report repaired = run_check(device, {.repair = true});
-    EXPECT_EQ(repaired.not_repaired, 0U) << text_of(repaired);
+    EXPECT_EQ(repaired.not_repaired, repaired.count(Code::content_lost)) << text_of(repaired);
     SeenTree tree = see(device);
     tree.erase(kLater);
     tree["/"] = {};  // its times and links change with what is added

@@ -243,6 +243,8 @@ TEST(JournalDamage, ValidPrefixIsKept) {
     damage_second_frame(device);
     const Report found = run_check(device);
     EXPECT_TRUE(found.has(Code::journal_damaged)) << text_of(found);
+    EXPECT_NE(text_of(found).find("frame 2 is damaged, and 1 whole frames"), std::string::npos)
+        << text_of(found);
     const Report repaired = repair_completely(device);
     EXPECT_TRUE(repaired.has(Code::journal_damaged)) << text_of(repaired);
     const test::SeenTree after = see(device);
