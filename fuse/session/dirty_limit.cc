@@ -12,14 +12,20 @@ namespace {
 
 // Less makes writers wait for each request.
 constexpr uint64_t kLeastBytes = uint64_t{1} << 20;
-// With more than twice this left, the share that every mount gets does no harm.
-constexpr uint64_t kMostBytes = uint64_t{1} << 30;
+// With so much left, the share that every mount gets does no harm.
+constexpr uint64_t kEnoughBytes = uint64_t{2} << 30;
+// Of each halving, so that the kernel is not told every step.
+constexpr uint64_t kSteps = 4;
 
 }  // namespace
 
 uint64_t DirtyLimit::limit_bytes(uint64_t available_bytes) {
-    const uint64_t half_bytes = available_bytes / 2;
-    return half_bytes > kMostBytes ? 0 : std::max(std::bit_floor(half_bytes), kLeastBytes);
+    // A quarter stays for the tree, and for blocks that are replaced.
+    const uint64_t usable_bytes = available_bytes - available_bytes / 4;
+    const uint64_t step_bytes = std::max<uint64_t>(std::bit_floor(usable_bytes) / kSteps, 1);
+    return available_bytes > kEnoughBytes
+               ? 0
+               : std::max(usable_bytes / step_bytes * step_bytes, kLeastBytes);
 }
 
 void DirtyLimit::start(const std::string& device_number) {

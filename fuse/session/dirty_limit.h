@@ -22,7 +22,7 @@ class DirtyLimit {
     void start(const std::string& device_number);
 
     // So much was written back. Looks now and then how much space is left, and tells the kernel when
-    // that has halved or doubled. Any thread.
+    // that has changed by a step. Any thread.
     void written_back(vfs::FileSystem& file_system, uint64_t size_bytes) {
         if (unseen_bytes_.fetch_add(size_bytes, std::memory_order_relaxed) >= kLookBytes)
             [[unlikely]] {

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cstring>
 #include <utility>
 
 #include "fs/vfs/host.h"
@@ -27,46 +26,38 @@ unsigned char* zeros() {
 }
 
 // What one thread needs to answer a read; kept from request to request, so that reading allocates
-// nothing. It holds one mapping at a time, since a thread that has blocks mapped must not wait for a
-// lock, as mapping does. An answer within one mapping, as nearly all are, is sent from where the content
-// is; that of a file in many pieces is gathered in the thread's buffer.
+// nothing.
 class Reader {
   public:
     // Prepares the answer for [offset, offset + size), size at most kMaxRequestBytes. Errors:
-    // eopnotsupp (the file system has no lower data path), enomem, and those of reading. Whatever the
-    // outcome, finish() follows.
+    // eopnotsupp (the file system has no lower data path), e2big (too many pieces for this class),
+    // enomem, and those of reading. Whatever the outcome, finish() follows.
     Result<void> prepare(vfs::FileSystem& file_system, vfs::BlockDevice& device, vfs::NodeId node,
                          uint64_t offset_bytes, size_t size_bytes);
     void answer(Request& request) { request.data(pieces_.data(), piece_count_, answer_bytes_); }
     // Lets the file system use the mapped blocks again.
-    void finish(vfs::FileSystem& file_system) {
-        if (is_mapped_) {
-            is_mapped_ = false;
-            file_system.release_read(mapping_);
-        }
-    }
+    void finish(vfs::FileSystem& file_system);
 
   private:
-    static constexpr size_t kMaxDeviceSegments = vfs::ReadMapping::kMaxSegments;
+    // A segment holds at least one block, so this many mappings hold the largest request.
+    static constexpr size_t kMaxMappings =
+        (kMaxRequestBytes / vfs::kBlockBytes + 1) / vfs::ReadMapping::kMaxSegments + 1;
+    static constexpr size_t kMaxDeviceSegments = kMaxMappings * vfs::ReadMapping::kMaxSegments;
     static constexpr size_t kMaxPieces = 2 * kMaxDeviceSegments + 1;
 
     // A segment whose content is on the device and has to be verified.
     struct DeviceSegment {
+        uint32_t mapping;
         uint32_t segment;
         vfs::IoVector content;  // data is nullptr until it is known
         vfs::IoRequest request;
     };
 
-    Result<void> map(vfs::FileSystem& file_system, vfs::NodeId node, uint64_t position);
-    uint64_t mapped_end() const { return mapping_.offset_bytes + mapping_.length_bytes; }
-    Result<void> load(vfs::FileSystem& file_system, vfs::BlockDevice& device);
+    Result<void> map(vfs::FileSystem& file_system, vfs::NodeId node);
     void find_device_segments(vfs::BlockDevice& device);
     Result<void> fetch(vfs::BlockDevice& device);
     Result<void> fetch_all(vfs::BlockDevice& device);
     Result<void> verify(vfs::FileSystem& file_system);
-    Result<void> gather(vfs::FileSystem& file_system, vfs::BlockDevice& device, vfs::NodeId node);
-    void copy_mapped();
-    unsigned char* place_of(uint64_t file_offset);
     void make_pieces();
     void add_piece(uint64_t file_offset, uint64_t length, const void* content);
     void add_zeros_until(uint64_t file_offset);
@@ -75,12 +66,11 @@ class Reader {
     uint64_t start_ = 0;  // of the request
     uint64_t end_ = 0;    // of the answer: not beyond the end of the file
     uint64_t reached_ = 0;
-    unsigned char* buffer_ = nullptr;  // the thread's, where the block of start_ comes first
 
-    bool is_mapped_ = false;
-    vfs::ReadMapping mapping_;
+    size_t mapping_count_ = 0;
+    std::array<vfs::ReadMapping, kMaxMappings> mappings_;
     size_t device_segment_count_ = 0;
-    uint32_t fetch_count_ = 0;
+    uint64_t fetch_bytes_ = 0;
     std::array<DeviceSegment, kMaxDeviceSegments> device_segments_;
     size_t piece_count_ = 0;
     uint64_t answer_bytes_ = 0;
@@ -94,132 +84,90 @@ Result<void> Reader::prepare(vfs::FileSystem& file_system, vfs::BlockDevice& dev
                              vfs::NodeId node, uint64_t offset_bytes, size_t size_bytes) {
     start_ = offset_bytes;
     end_ = offset_bytes + size_bytes;
-    buffer_ = nullptr;
+    device_segment_count_ = 0;
+    fetch_bytes_ = 0;
     piece_count_ = 0;
-    TRY(map(file_system, node, round_down(start_)));
-    // The size of the first moment counts: later the file may grow or shrink.
-    end_ = std::clamp(mapping_.file_size_bytes, start_, end_);
-    if (mapping_.length_bytes > 0 && mapped_end() < end_) [[unlikely]] {
-        TRY(gather(file_system, device, node));
-    } else {
-        TRY(load(file_system, device));
-        make_pieces();
-    }
-    answer_bytes_ = end_ - start_;
-    return {};
-}
-
-Result<void> Reader::map(vfs::FileSystem& file_system, vfs::NodeId node, uint64_t position) {
-    TIFFIN_ASSERT(!is_mapped_);
-    TRY(file_system.map_read(node, position, round_up(end_) - position, mapping_));
-    is_mapped_ = true;
-    return {};
-}
-
-// Reads and verifies what is mapped.
-Result<void> Reader::load(vfs::FileSystem& file_system, vfs::BlockDevice& device) {
+    answer_bytes_ = 0;
+    TRY(map(file_system, node));
     find_device_segments(device);
     TRY(fetch(device));
-    return verify(file_system);
+    TRY(verify(file_system));
+    make_pieces();
+    return {};
 }
 
-Result<void> Reader::gather(vfs::FileSystem& file_system, vfs::BlockDevice& device,
-                            vfs::NodeId node) {
-    buffer_ = thread_buffer(round_up(end_) - round_down(start_));
-    if (buffer_ == nullptr) {
-        return Error::enomem;
-    }
-    while (true) {
-        TRY(load(file_system, device));
-        copy_mapped();
-        const uint64_t position = mapped_end();
-        if (position >= end_) {
-            break;
+Result<void> Reader::map(vfs::FileSystem& file_system, vfs::NodeId node) {
+    uint64_t position = round_down(start_);
+    while (position < end_) {
+        if (mapping_count_ == mappings_.size()) {
+            return Error::e2big;
         }
-        finish(file_system);
-        TRY(map(file_system, node, position));
-        if (mapping_.length_bytes == 0) {
+        vfs::ReadMapping& mapping = mappings_[mapping_count_];
+        TRY(file_system.map_read(node, position, round_up(end_) - position, mapping));
+        ++mapping_count_;
+        // The size of the first moment counts: later the file may grow or shrink.
+        if (mapping_count_ == 1) {
+            end_ = std::clamp(mapping.file_size_bytes, start_, end_);
+        }
+        if (mapping.length_bytes == 0) {
             end_ = std::clamp(position, start_, end_);
             break;
         }
+        position = mapping.offset_bytes + mapping.length_bytes;
     }
-    pieces_[piece_count_++] = {place_of(start_), end_ - start_};
     return {};
 }
 
-// Brings to the buffer what was not fetched to it.
-void Reader::copy_mapped() {
-    size_t next_device_segment = 0;
-    for (uint32_t s = 0; s < mapping_.segment_count; ++s) {
-        const vfs::ReadSegment& segment = mapping_.segments[s];
-        if (segment.file_offset_bytes >= end_) {
-            break;
-        }
-        const void* content = segment.memory;
-        if (segment.kind == vfs::SegmentKind::device) {
-            content = device_segments_[next_device_segment++].content.data;
-        }
-        unsigned char* place = place_of(segment.file_offset_bytes);
-        const uint64_t length =
-            std::min(segment.length_bytes, round_up(end_) - segment.file_offset_bytes);
-        if (segment.kind == vfs::SegmentKind::zeros) {
-            std::memset(place, 0, length);
-        } else if (content != place) {
-            std::memcpy(place, content, length);
-        }
-    }
-}
-
-unsigned char* Reader::place_of(uint64_t file_offset) {
-    return buffer_ + (file_offset - round_down(start_));
-}
-
 void Reader::find_device_segments(vfs::BlockDevice& device) {
-    device_segment_count_ = 0;
-    fetch_count_ = 0;
-    for (uint32_t s = 0; s < mapping_.segment_count; ++s) {
-        const vfs::ReadSegment& segment = mapping_.segments[s];
-        if (segment.kind != vfs::SegmentKind::device || segment.file_offset_bytes >= end_) {
-            continue;
+    for (uint32_t m = 0; m < mapping_count_; ++m) {
+        const vfs::ReadMapping& mapping = mappings_[m];
+        for (uint32_t s = 0; s < mapping.segment_count; ++s) {
+            const vfs::ReadSegment& segment = mapping.segments[s];
+            if (segment.kind != vfs::SegmentKind::device || segment.file_offset_bytes >= end_) {
+                continue;
+            }
+            DeviceSegment& found = device_segments_[device_segment_count_++];
+            found.mapping = m;
+            found.segment = s;
+            // Readers do not write to the device's memory.
+            found.content.data = const_cast<void*>(
+                device.direct_address(segment.device_offset_bytes, segment.length_bytes));
+            found.content.size_bytes = segment.length_bytes;
+            if (found.content.data == nullptr) {
+                fetch_bytes_ += segment.length_bytes;
+            }
         }
-        DeviceSegment& found = device_segments_[device_segment_count_++];
-        found.segment = s;
-        // Readers do not write to the device's memory.
-        found.content.data = const_cast<void*>(
-            device.direct_address(segment.device_offset_bytes, segment.length_bytes));
-        found.content.size_bytes = segment.length_bytes;
-        fetch_count_ += found.content.data == nullptr ? 1 : 0;
     }
 }
 
 Result<void> Reader::fetch(vfs::BlockDevice& device) {
-    if (fetch_count_ == 0) {
+    if (fetch_bytes_ == 0) {
         return {};
     }
-    if (buffer_ == nullptr) {
-        buffer_ = thread_buffer(round_up(end_) - round_down(start_));
-    }
-    if (buffer_ == nullptr) {
+    unsigned char* memory = thread_buffer(fetch_bytes_);
+    if (memory == nullptr) {
         return Error::enomem;
     }
+    uint32_t count = 0;
     DeviceSegment* last = nullptr;
     for (size_t i = 0; i < device_segment_count_; ++i) {
         DeviceSegment& segment = device_segments_[i];
         segment.request = {};
         if (segment.content.data == nullptr) {
-            const vfs::ReadSegment& mapped = mapping_.segments[segment.segment];
-            TIFFIN_ASSERT(mapped.file_offset_bytes + mapped.length_bytes <= round_up(end_));
-            segment.content.data = place_of(mapped.file_offset_bytes);
+            segment.content.data = memory;
+            memory += segment.content.size_bytes;
             segment.request.buffers = &segment.content;
             segment.request.buffer_count = 1;
-            segment.request.offset_bytes = mapped.device_offset_bytes;
+            segment.request.offset_bytes =
+                mappings_[segment.mapping].segments[segment.segment].device_offset_bytes;
             last = &segment;
+            ++count;
         }
     }
-    if (fetch_count_ == 1) {
+    if (count == 1) {
         return device.read(last->request.offset_bytes, &last->content, 1);
     }
-    pending_.store(fetch_count_, std::memory_order_relaxed);
+    pending_.store(count, std::memory_order_relaxed);
     return fetch_all(device);
 }
 
@@ -261,7 +209,7 @@ void Reader::completed(vfs::IoRequest& request, Result<void> result) {
 Result<void> Reader::verify(vfs::FileSystem& file_system) {
     for (size_t i = 0; i < device_segment_count_; ++i) {
         const DeviceSegment& segment = device_segments_[i];
-        TRY(file_system.verify_read(mapping_, segment.segment,
+        TRY(file_system.verify_read(mappings_[segment.mapping], segment.segment,
                                     Span<const vfs::IoVector>(&segment.content, 1)));
     }
     return {};
@@ -270,21 +218,25 @@ Result<void> Reader::verify(vfs::FileSystem& file_system) {
 void Reader::make_pieces() {
     reached_ = start_;
     size_t next_device_segment = 0;
-    for (uint32_t s = 0; s < mapping_.segment_count; ++s) {
-        const vfs::ReadSegment& segment = mapping_.segments[s];
-        if (segment.file_offset_bytes >= end_) {
-            break;
+    for (size_t m = 0; m < mapping_count_; ++m) {
+        const vfs::ReadMapping& mapping = mappings_[m];
+        for (uint32_t s = 0; s < mapping.segment_count; ++s) {
+            const vfs::ReadSegment& segment = mapping.segments[s];
+            if (segment.file_offset_bytes >= end_) {
+                break;
+            }
+            if (segment.kind == vfs::SegmentKind::device) {
+                const DeviceSegment& found = device_segments_[next_device_segment++];
+                TIFFIN_ASSERT(found.mapping == m && found.segment == s);
+                add_piece(segment.file_offset_bytes, segment.length_bytes, found.content.data);
+            } else if (segment.kind == vfs::SegmentKind::memory) {
+                add_piece(segment.file_offset_bytes, segment.length_bytes, segment.memory);
+            }
+            // Holes are what lies between.
         }
-        if (segment.kind == vfs::SegmentKind::device) {
-            const DeviceSegment& found = device_segments_[next_device_segment++];
-            TIFFIN_ASSERT(found.segment == s);
-            add_piece(segment.file_offset_bytes, segment.length_bytes, found.content.data);
-        } else if (segment.kind == vfs::SegmentKind::memory) {
-            add_piece(segment.file_offset_bytes, segment.length_bytes, segment.memory);
-        }
-        // Holes are what lies between.
     }
     add_zeros_until(end_);
+    answer_bytes_ = end_ - start_;
 }
 
 void Reader::add_piece(uint64_t file_offset, uint64_t length, const void* content) {
@@ -307,6 +259,13 @@ void Reader::add_zeros_until(uint64_t file_offset) {
         pieces_[piece_count_++] = {zeros(), file_offset - reached_};
         reached_ = file_offset;
     }
+}
+
+void Reader::finish(vfs::FileSystem& file_system) {
+    for (size_t i = 0; i < mapping_count_; ++i) {
+        file_system.release_read(mappings_[i]);
+    }
+    mapping_count_ = 0;
 }
 
 // For file systems without a lower data path.
@@ -337,8 +296,8 @@ void reply_with_data(Request request, vfs::NodeId node, vfs::Handle handle, uint
     if (device == nullptr || reader == nullptr || size_bytes > kMaxRequestBytes) {
         return reply_through_buffer(std::move(request), node, handle, offset_bytes, size_bytes);
     }
-    // Before the blocks are mapped, since it takes locks and may have to wait for a checkpoint; and
-    // before the answer, since the caller may ask for the time at once.
+    // Before the blocks are mapped, since it may have to wait for a checkpoint, which waits for
+    // mapped blocks; and before the answer, since the caller may ask for the time at once.
     if (notes_access) {
         file_system.note_read(node);
     }
@@ -350,7 +309,7 @@ void reply_with_data(Request request, vfs::NodeId node, vfs::Handle handle, uint
     if (prepared.ok()) {
         return;
     }
-    if (prepared.error() == Error::eopnotsupp) {
+    if (prepared.error() == Error::eopnotsupp || prepared.error() == Error::e2big) {
         return reply_through_buffer(std::move(request), node, handle, offset_bytes, size_bytes);
     }
     request.fail(prepared.error());

@@ -44,29 +44,18 @@ inline bool is_inline(const InodeValue& inode) {
     return (inode.inode_flags & inode_flag::inline_data) != 0;
 }
 
-// A read epoch from enter() to the end of the scope. Who holds an object's state lock may be waiting for
-// all readers to leave (Volume::make_room), so nobody waits for such a lock inside an epoch.
+// A read epoch for the scope. Nobody waits for readers to leave while holding an object's state lock
+// (Volume::with_room), so such a lock may be waited for inside an epoch.
 class ReadEpoch {
   public:
-    explicit ReadEpoch(Volume& volume) : volume_(volume) {}
-    ~ReadEpoch() {
-        if (entered_) {
-            volume_.readers().leave(token_);
-        }
-    }
+    explicit ReadEpoch(Volume& volume) : volume_(volume), token_(volume.readers().enter()) {}
+    ~ReadEpoch() { volume_.readers().leave(token_); }
     ReadEpoch(const ReadEpoch&) = delete;
     ReadEpoch& operator=(const ReadEpoch&) = delete;
 
-    // Once.
-    void enter() {
-        token_ = volume_.readers().enter();
-        entered_ = true;
-    }
-
   private:
     Volume& volume_;
-    uint32_t token_ = 0;
-    bool entered_ = false;
+    uint32_t token_;
 };
 
 // Blocks that were allocated for a transaction; given back unless it commits.

@@ -154,8 +154,7 @@ Result<void> fill_mapping(Volume& volume, const Object& object, uint64_t length_
     return {};
 }
 
-// Starts a mapping: the epoch before the look at the map, so that no block that is seen is used again,
-// but inside the lock: whoever holds the lock may be waiting for all readers to leave (make_room). With
+// Starts a mapping: the epoch before the look at the map, so that no block that is seen is used again. With
 // `touches` also says whether reading moves the access time, so that who reads takes the lock only once.
 Result<void> map_object(TiffinFileSystem& file_system, Object& object, uint64_t offset_bytes,
                         uint64_t length_bytes, KeyAndValue& scratch, vfs::ReadMapping& mapping,

@@ -58,7 +58,6 @@ Result<void> place_and_write(Volume& volume, Object& object, WritePiece& piece,
     ReadEpoch epoch(volume);
     {
         BiasedSharedLock lock(object.state, object.node);
-        epoch.enter();  // not before the lock is ours: see ReadEpoch
         TRY(check_regular(object));
         TRY(look_at_range(volume, object, block_at(piece.position_bytes),
                           blocks_for(piece.end_bytes()), true, scratch.found, plan));

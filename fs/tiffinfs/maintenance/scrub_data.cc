@@ -37,7 +37,6 @@ Result<void> Scrub::check_data() {
 Result<Key> Scrub::check_next_key(Key first) {
     // The extent is looked up inside the epoch in which its blocks are read.
     ReadEpoch epoch(volume_);
-    epoch.enter();
     Result<void> result = volume_.tree().find_first(first, kMaximumKey, *found_);
     if (!result.ok()) {
         if (result.error() == Error::enoent) {
