@@ -22,6 +22,8 @@ BiasedSharedMutex::Sharing BiasedSharedMutex::share_by_mutex(uint64_t level)
     return Sharing();
 }
 
+// By looking again and again: a shared owner that leaves its slot would need a full fence before it could see that
+// somebody is to be woken, and that is more than all that unlock_shared() does.
 void BiasedSharedMutex::wait_for_slots() {
     is_biased_.store(false, std::memory_order_seq_cst);
     race_point();

@@ -284,17 +284,12 @@ void leaf_erase(unsigned char* page, uint32_t index) {
 Key leaf_split(unsigned char* page, unsigned char* right, Key incoming, uint32_t incoming_bytes) {
     NodeHeader& header = header_of(page);
     uint32_t position = leaf_lower_bound(page, incoming);
-    uint32_t split = position == header.count
-                         ? header.count
-                         : choose_split(page, position, incoming_bytes + sizeof(LeafSlot));
-    if (split == header.count) {
-        // The new key goes to the right side alone. It is the greatest, or the only one that fits
-        // nowhere else; then the keys behind it go along.
-        split = position;
-        if (position == header.count) {
-            return incoming;
-        }
+    if (position == header.count) {
+        return incoming;  // the greatest goes to the right side alone
     }
+    // Three of the largest values fit a leaf: so there is a place where both sides have room.
+    uint32_t split = choose_split(page, position, incoming_bytes + sizeof(LeafSlot));
+    TIFFIN_ASSERT(split < header.count);
     uint32_t count = header.count;
     for (uint32_t i = split; i < count; ++i) {
         ByteSpan value = leaf_value(page, i);

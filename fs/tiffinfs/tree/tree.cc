@@ -388,7 +388,7 @@ Result<void> Tree::prepare(Key first, Key last, NodePins& pins,
 }
 
 NodesNeeded Tree::nodes_needed(uint32_t records, uint32_t contiguous_bytes) const {
-    // The tree may grow by a level meanwhile. A change copies its path and, in the worst case, splits
+    // The tree may grow by a level before the change is applied. A change copies its path and, in the worst case, splits
     // every node on it and adds a root. Neighbours share their path; here their leaves are taken to be
     // no emptier than usual, which Transaction::prepare() looks at.
     const uint32_t height = root_level() + 2U;

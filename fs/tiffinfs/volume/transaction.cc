@@ -72,6 +72,7 @@ Result<void> Transaction::begin(SpacePriority priority, TransactionSize size, Ro
         if (reserved.ok()) {
             const NodesNeeded needed =
                 volume_.tree().nodes_needed(size.scattered, size.contiguous_bytes);
+            workspace->size = size;
             workspace->splits = needed.splits;
             reserved = volume_.pool().reserve(needed.total(), priority, workspace->reservation);
             space_is_short = !reserved.ok() && reserved.error() == Error::enospc;
@@ -226,11 +227,14 @@ Result<void> Transaction::prepare() {
 }
 
 // begin() had to guess in how many nodes the changes lie: where leaves are sparse, many. Now they are
-// known, and so is what is needed at most.
+// known, and so is what is needed at most. The tree may have grown since, and have more levels to split.
 Result<void> Transaction::reserve_copies() {
     NodeReservation& reservation = workspace_->reservation;
-    const uint32_t needed =
-        workspace_->pins.count_older(volume_.tree().generation()) + workspace_->splits;
+    const TransactionSize& size = workspace_->size;
+    const uint32_t splits =
+        volume_.tree().nodes_needed(size.scattered, size.contiguous_bytes).splits;
+    const uint32_t needed = workspace_->pins.count_older(volume_.tree().generation()) +
+                            (splits > workspace_->splits ? splits : workspace_->splits);
     if (reservation.nodes < needed) {
         Result<void> reserved =
             volume_.pool().reserve(needed - reservation.nodes, workspace_->priority, reservation);

@@ -8,6 +8,7 @@
 #include "fs/tiffinfs/format.h"
 #include "fs/tiffinfs/tree/node_cache.h"
 #include "fs/tiffinfs/volume/extents.h"
+#include "fs/tiffinfs/volume/transaction.h"
 
 namespace tiffin::tiffinfs {
 
@@ -34,7 +35,8 @@ struct TransactionWorkspace {
     uint64_t journal_pending_bytes = 0;  // when this was appended
     bool prepared = false;
     SpacePriority priority = SpacePriority::normal;
-    uint32_t splits = 0;  // that its changes can need at most
+    TransactionSize size;
+    uint32_t splits = 0;  // that its changes could need at most when it began
     NodeReservation reservation;
     NodePins pins;
     FreedRanges freed;

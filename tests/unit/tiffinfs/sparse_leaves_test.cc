@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <thread>
 
 #include "tests/unit/tiffinfs/data_fixture.h"
 
@@ -65,6 +66,39 @@ TEST_F(SparseLeaves, CanBeShifted) {
     EXPECT_EQ(volume_.allocate(node_, vfs::allocate_flag::collapse_range, 0, kBlockBytes), 0);
     EXPECT_EQ(volume_.content(node_).substr(0, 2), std::string(2, '\0'));
     EXPECT_EQ(volume_.check(), "");
+}
+
+// The tree has grown by levels since a transaction began: what its changes can split then is reserved too.
+TEST(GrownTree, IsReservedForBeforeAnythingChanges) {
+    DataVolume volume(make_memory_device(256U << 20));
+    const uint64_t node = volume.create("file");
+    constexpr TransactionSize kSize{.scattered = 4};
+    Volume& core = volume.volume();
+    const auto splits = [&] { return core.tree().nodes_needed(kSize.scattered, 0).splits; };
+    const uint32_t splits_before = splits();
+    Transaction transaction(core);
+    ASSERT_TRUE(transaction.begin(SpacePriority::privileged, kSize).ok());
+    std::thread([&] {
+        const std::string value(1000, 'x');
+        // Two levels more.
+        for (uint64_t i = 0; splits() < splits_before + 2 * kSize.scattered; ++i) {
+            Transaction growing(core);
+            ASSERT_TRUE(growing.begin(SpacePriority::privileged, kSize).ok());
+            ASSERT_TRUE(growing
+                            .put(make_key(node + 1000 + i, Kind::inline_data, 0),
+                                 ByteSpan(reinterpret_cast<const unsigned char*>(value.data()),
+                                          value.size()))
+                            .ok());
+            ASSERT_TRUE(growing.prepare().ok());
+            growing.commit();
+        }
+    }).join();
+    ASSERT_TRUE(transaction.put(make_key(node, Kind::inline_data, 0), {}).ok());
+    ASSERT_TRUE(transaction.prepare().ok());
+    EXPECT_GE(core.pool().reserved_nodes(), splits());
+    transaction.commit();
+    EXPECT_EQ(core.pool().overdrawn_nodes(), 0U);
+    volume.abandon();
 }
 
 }  // namespace
