@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// Sequences of operations beside the model of tests/model: the first byte chooses the volume, with room or
+// full, and what follows the operations, with remounts and power failures in between. Whatever the bytes
+// are, both answer alike, and the checker finds nothing at the end.
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <random>
+
+#include "fs/vfs/host.h"
+#include "fuse/host/log_sink.h"
+#include "tests/fuzz/fuzz_target.h"
+#include "tests/model/model_run.h"
+
+namespace {
+
+using namespace tiffin;
+
+constexpr uint64_t kVolumeBytes = 64U << 20;
+constexpr uint64_t kOperations = 300;
+constexpr uint64_t kShortestStretch = 4;
+
+[[noreturn]] void fail(const std::string& what) {
+    std::fprintf(stderr, "%s\n", what.c_str());
+    TIFFIN_ASSERT(false);
+    std::abort();
+}
+
+}  // namespace
+
+std::vector<fuzz::Input> fuzz::seeds() {
+    std::vector<Input> inputs;
+    for (uint64_t seed = 1; seed <= 8; ++seed) {
+        std::mt19937_64 random(seed);
+        Input input(200 + random() % 1000);
+        for (unsigned char& byte : input) {
+            byte = static_cast<unsigned char>(random());
+        }
+        inputs.push_back(std::move(input));
+    }
+    return inputs;
+}
+
+void fuzz::repair(Input& /*input*/) {}
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+    fuse::CapturedLog log;  // what happens to a full volume is not worth a line
+    test::ByteChoices choices(data, size);
+    try {
+        const std::unique_ptr<model::Subject> subject = choices.below(2) == 0
+                                                            ? model::make_core_subject(kVolumeBytes)
+                                                            : model::make_full_core_subject();
+        std::string failure;
+        {
+            model::ModelRun run(*subject, choices, kShortestStretch);
+            failure = run.run(kOperations);
+        }
+        if (!failure.empty()) {
+            fail(failure);
+        }
+        subject->remount();  // with a check
+    } catch (const std::exception& exception) {
+        fail(exception.what());
+    }
+    return 0;
+}
