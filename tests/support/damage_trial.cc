@@ -23,7 +23,7 @@ using check::Finding;
 using check::Report;
 using tiffinfs::kBlockBytes;
 
-// Whether an object that reads as zeros, or is shorter, without an error must be named by fsck.
+// Whether an object that reads as zeros, or is shorter, without an error must be named by fsck, as damage.
 constexpr bool kSilentLossFails = false;
 
 constexpr uint64_t kDeviceBytes = 16U << 20;
@@ -405,12 +405,15 @@ DamageTrials::Trial::State DamageTrials::Trial::look_at(TestVolume& volume,
     return state;
 }
 
-// fsck names an object by its path or its node.
+// fsck names an object as damaged by its path or its node.
 bool DamageTrials::Trial::is_named(const std::string& path) const {
     const std::string node = "node " + std::to_string(volume_.nodes_by_path.at(path));
     const std::string quoted = '"' + path + '"';
     for (const Report* report : {&checked_, &repaired_}) {
         for (const Finding& finding : report->findings) {
+            if (kSilentLossFails && finding.severity != check::Severity::damage) {
+                continue;
+            }
             if (has_word(finding.where, node) || has_word(finding.what, node) ||
                 finding.line().find(quoted) != std::string::npos) {
                 return true;
