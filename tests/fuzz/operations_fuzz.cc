@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// Sequences of operations beside the model of tests/model: the first byte chooses the volume, with room or
-// full, and what follows the operations, with remounts and power failures in between. Whatever the bytes
-// are, both answer alike, and the checker finds nothing at the end.
+// Sequences of operations. The first byte chooses: beside the model of tests/model on a volume with room or a full
+// one, with remounts and power failures in between, or through a host with write-back on a volume that fills up
+// (tests/support/write_back_run.h). What follows chooses the operations. Whatever the bytes are, both answer alike
+// and what was promised is kept, and the checker finds nothing at the end.
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -11,12 +12,14 @@
 #include "fuse/host/log_sink.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/model/model_run.h"
+#include "tests/support/write_back_run.h"
 
 namespace {
 
 using namespace tiffin;
 
 constexpr uint64_t kVolumeBytes = 64U << 20;
+constexpr uint64_t kFillingVolumeBytes = 8U << 20;
 constexpr uint64_t kOperations = 300;
 constexpr uint64_t kShortestStretch = 4;
 
@@ -29,12 +32,13 @@ constexpr uint64_t kShortestStretch = 4;
 
 std::vector<fuzz::Input> fuzz::seeds() {
     std::vector<Input> inputs;
-    for (uint64_t seed = 1; seed <= 8; ++seed) {
+    for (uint64_t seed = 1; seed <= 9; ++seed) {
         std::mt19937_64 random(seed);
-        Input input(200 + random() % 1000);
+        Input input(200 + random() % 2000);
         for (unsigned char& byte : input) {
             byte = static_cast<unsigned char>(random());
         }
+        input[0] = static_cast<unsigned char>(seed % 3);
         inputs.push_back(std::move(input));
     }
     return inputs;
