@@ -49,10 +49,18 @@ void fuzz::repair(Input& /*input*/) {}
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     fuse::CapturedLog log;  // what happens to a full volume is not worth a line
     test::ByteChoices choices(data, size);
+    const uint64_t kind = choices.below(3);
+    if (kind == 2) {
+        const std::string failure =
+            test::run_write_back(choices, kFillingVolumeBytes, kOperations).failure;
+        if (!failure.empty()) {
+            fail(failure);
+        }
+        return 0;
+    }
     try {
-        const std::unique_ptr<model::Subject> subject = choices.below(2) == 0
-                                                            ? model::make_core_subject(kVolumeBytes)
-                                                            : model::make_full_core_subject();
+        const std::unique_ptr<model::Subject> subject =
+            kind == 0 ? model::make_core_subject(kVolumeBytes) : model::make_full_core_subject();
         std::string failure;
         {
             model::ModelRun run(*subject, choices, kShortestStretch);
