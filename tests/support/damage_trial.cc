@@ -29,6 +29,7 @@ constexpr bool kSilentLossFails = false;
 constexpr uint64_t kDeviceBytes = 16U << 20;
 constexpr uint32_t kSmallFiles = 60;
 const std::string kInBetween = "/in-between";
+const std::string kRemoved = "/reserved";
 const std::string kLostAndFound = "/lost+found";
 
 // The hash key and with it the place of every name are always the same.
@@ -209,6 +210,13 @@ class DamageTrials::Trial {
 
   private:
     enum class When : uint8_t { before_repair, after_repair };
+    // What is done in a mount, beside reading everything.
+    struct Use {
+        bool read_only = false;
+        bool goes_on = false;  // errors=continue
+        bool changes = false;
+        bool loses_power = false;
+    };
     // What became of an object.
     struct State {
         bool missing = false;
@@ -224,7 +232,7 @@ class DamageTrials::Trial {
     void change_page(unsigned char* page, uint32_t first, uint32_t bytes);
 
     // ---- Looking ----
-    std::string mount_and_read(bool read_only, bool change, When when);
+    std::string mount_and_read(const Use& use, When when);
     std::string look_at_all(TestVolume& volume, When when);
     State look_at(TestVolume& volume, const std::string& path);
     void compare_content(TestVolume& volume, vfs::NodeId node, const std::string& content,
@@ -242,6 +250,7 @@ class DamageTrials::Trial {
     std::string story_;
     bool forged_ = false;
     bool journal_damaged_ = false;
+    bool is_removed_ = false;  // kRemoved, or may be
     size_t superblocks_damaged_ = 0;
     bool all_intact_ = true;  // of what the last mount has shown
     Report checked_;
@@ -479,7 +488,7 @@ std::string DamageTrials::Trial::look_at_all(TestVolume& volume, When when) {
     all_intact_ = true;
     for (const auto& [path, object] : volume_.original) {
         const State state = look_at(volume, path);
-        if (forged_) {
+        if (forged_ || (is_removed_ && path == kRemoved)) {
             continue;  // anything may be there; it was read
         }
         if (std::string wrong = judge(path, state, when); !wrong.empty()) {
@@ -494,10 +503,13 @@ std::string DamageTrials::Trial::look_at_all(TestVolume& volume, When when) {
     return forged_ ? std::string() : look_for_others(volume);
 }
 
-std::string DamageTrials::Trial::mount_and_read(bool read_only, bool change, When when) {
+std::string DamageTrials::Trial::mount_and_read(const Use& use, When when) {
     TestVolume volume(*device_);
     tiffinfs::MountOptions options = TestVolume::quiet_options();
-    options.volume.read_only = read_only;
+    options.volume.read_only = use.read_only;
+    if (use.goes_on) {
+        options.volume.errors = tiffinfs::ErrorsPolicy::continue_running;
+    }
     if (const Result<void> mounted = volume.mount(options); !mounted.ok()) {
         ++met_.refused;
         all_intact_ = false;
@@ -505,12 +517,21 @@ std::string DamageTrials::Trial::mount_and_read(bool read_only, bool change, Whe
                                            : failure("after the repair a mount fails with error " +
                                                      std::to_string(errno_value(mounted.error())));
     }
-    std::string wrong = look_at_all(volume, when);
-    if (change) {
-        (void)volume.write(kInBetween, 0, test_content(9, 20'000)).ok();
+    if (use.changes) {
+        // What is free then is used again.
+        is_removed_ = true;
+        (void)volume.unlink(kRemoved).ok();
+        (void)volume.sync().ok();
+        (void)volume.write(kInBetween, 0, test_content(9, 400'000)).ok();
         (void)volume.sync().ok();
     }
-    (void)volume.unmount().ok();
+    std::string wrong = look_at_all(volume, when);
+    if (use.loses_power) {
+        volume.abandon();
+        device_ = device_->after_crash(CrashOutcome::keep_random_units, choices_.below(UINT32_MAX));
+    } else {
+        (void)volume.unmount().ok();
+    }
     return wrong;
 }
 
@@ -537,27 +558,18 @@ std::string DamageTrials::Trial::check_again(const std::string& when) {
 
 std::string DamageTrials::Trial::run() {
     damage();
-    switch (choices_.below(4)) {
-        case 0:
-        case 1:
-            break;
-        case 2:
-            story_ += " mount";
-            if (std::string wrong = mount_and_read(false, false, When::before_repair);
-                !wrong.empty()) {
-                return wrong;
-            }
-            break;
-        default:
-            story_ += " mount and write";
-            if (std::string wrong = mount_and_read(false, true, When::before_repair);
-                !wrong.empty()) {
-                return wrong;
-            }
-            break;
+    if (const uint64_t way = choices_.below(6); way >= 2) {
+        const Use use{
+            .goes_on = way % 2 == 1, .changes = choices_.below(2) == 1, .loses_power = way >= 4};
+        story_ += std::string(" mount") + (use.goes_on ? ", errors=continue" : "") +
+                  (use.changes ? ", change" : "") + (use.loses_power ? ", power failure" : "");
+        if (std::string wrong = mount_and_read(use, When::before_repair); !wrong.empty()) {
+            return wrong;
+        }
     }
     device_->reset_counts();
-    if (std::string wrong = mount_and_read(true, false, When::before_repair); !wrong.empty()) {
+    if (std::string wrong = mount_and_read({.read_only = true}, When::before_repair);
+        !wrong.empty()) {
         return wrong;
     }
     checked_ = check::check_file_system(*device_, {.verify_data = true});
@@ -581,7 +593,7 @@ std::string DamageTrials::Trial::run() {
     if (std::string wrong = check_again("after the repair"); !wrong.empty()) {
         return wrong;
     }
-    if (std::string wrong = mount_and_read(false, false, When::after_repair); !wrong.empty()) {
+    if (std::string wrong = mount_and_read({}, When::after_repair); !wrong.empty()) {
         return wrong;
     }
     if (!all_intact_ && !forged_ && repaired_.damage == 0) {
