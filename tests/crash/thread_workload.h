@@ -24,12 +24,12 @@ struct OwnObject {
 using OwnTree = std::map<std::string, OwnObject>;
 
 struct ThreadStep {
-    std::string text;             // for messages
-    OwnTree visible;              // after it
-    size_t changes_before = 0;    // recorded writes and flushes when it began
-    size_t changes_after = 0;     // and when it had returned
-    uint64_t began = 0;           // in the order of all threads' beginnings and ends
-    uint64_t ended = 0;           //
+    std::string text;           // for messages
+    OwnTree visible;            // after it
+    size_t changes_before = 0;  // recorded writes and flushes when it began
+    size_t changes_after = 0;   // and when it had returned
+    uint64_t began = 0;         // in the order of all threads' beginnings and ends
+    uint64_t ended = 0;
     std::vector<size_t> durable;  // by its end: for each thread, all steps up to this one
 };
 
@@ -39,7 +39,7 @@ struct RecordedThreads {
 };
 
 // `threads` threads do `steps` random operations each, in /own-N and, beside each other, in /shared. Each
-// operation is one transaction. What they do follows from `seed`, in which order does not.
+// operation becomes visible in one transaction. What they do follows from `seed`, in which order does not.
 RecordedThreads run_threads(const vfs::DeviceGeometry& geometry, uint64_t seed, uint32_t threads,
                             uint32_t steps);
 // Whether that thread may have made the path; /shared and no other path is of all.
