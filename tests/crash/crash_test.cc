@@ -10,19 +10,17 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <ostream>
+#include <functional>
 #include <string>
 
 #include "fs/tiffinfs/volume/superblock.h"
-#include "fuse/check/check.h"
 #include "fuse/host/log_sink.h"
+#include "tests/crash/recovery.h"
 #include "tests/crash/workload.h"
 #include "tests/support/test_size.h"
 
 namespace tiffin::test {
 namespace {
-
-constexpr uint64_t kDeviceBytes = 16U << 20;
 
 // TIFFIN_CRASH_WORKLOADS=N tries N random workloads instead of a few, for a long search.
 uint64_t random_workloads() {
@@ -30,88 +28,19 @@ uint64_t random_workloads() {
     return wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : 3;
 }
 
-struct Unit {
-    uint32_t write_unit_bytes;
-    bool volatile_cache;
-
-    vfs::DeviceGeometry geometry() const {
-        vfs::DeviceGeometry geometry;
-        geometry.size_bytes = kDeviceBytes;
-        geometry.write_unit_bytes = write_unit_bytes;
-        geometry.volatile_cache = volatile_cache;
-        geometry.supports_discard = true;
-        return geometry;
-    }
-    friend void PrintTo(const Unit& unit, std::ostream* out) {
-        *out << unit.write_unit_bytes << " bytes, "
-             << (unit.volatile_cache ? "volatile" : "not volatile");
-    }
-};
-
-std::string unit_name(const testing::TestParamInfo<Unit>& info) {
-    return std::to_string(info.param.write_unit_bytes) + "Bytes" +
-           (info.param.volatile_cache ? "Volatile" : "Durable");
-}
-
-std::string findings_of(const check::Report& report) {
-    std::string text;
-    for (const check::Finding& finding : report.findings) {
-        text += finding.line() + "\n";
-    }
-    return text;
-}
-
-// Mounts what is left and compares. Empty when all is well, else what is wrong.
-std::string recover(CrashDevice& device, const std::vector<Step>& steps, AllowedSteps allowed) {
-    TestVolume volume(device);
-    if (const Result<void> mounted = volume.mount(); !mounted.ok()) {
-        return "mount fails with error " + std::to_string(errno_value(mounted.error()));
-    }
-    Result<SeenTree> seen = volume.see();
-    if (!seen.ok()) {
-        return "reading fails with error " + std::to_string(errno_value(seen.error()));
-    }
-    bool matches = false;
-    for (size_t i = allowed.first; i <= allowed.last && !matches; ++i) {
-        matches = steps[i].visible == *seen;
-    }
-    if (!matches) {
+std::function<std::string(const SeenTree&)> one_of(const std::vector<Step>& steps,
+                                                   AllowedSteps allowed) {
+    return [&steps, allowed](const SeenTree& seen) -> std::string {
+        for (size_t i = allowed.first; i <= allowed.last; ++i) {
+            if (steps[i].visible == seen) {
+                return {};
+            }
+        }
         return "compared with the last durable step (" + steps[allowed.first].text +
-               "): " + difference(steps[allowed.first].visible, *seen) +
+               "): " + difference(steps[allowed.first].visible, seen) +
                "; compared with the step under way (" + steps[allowed.last].text +
-               "): " + difference(steps[allowed.last].visible, *seen);
-    }
-    if (!volume.unmount().ok()) {
-        return "unmounting fails";
-    }
-    const check::Report after = check::check_file_system(device, {.verify_data = true});
-    return after.findings.empty() ? std::string()
-                                  : "after the mount the checker finds\n" + findings_of(after);
-}
-
-// What power failures have left, to prove that the rare cases were among them.
-struct Met {
-    uint64_t journals = 0;
-    uint64_t orphans = 0;
-    uint64_t intents = 0;
-};
-
-std::string check_and_recover(CrashDevice& device, const std::vector<Step>& steps,
-                              AllowedSteps allowed, Met* met = nullptr) {
-    const check::Report before = check::check_file_system(device, {.verify_data = true});
-    if (met != nullptr) {
-        met->journals += before.count(check::Code::journal_pending);
-        met->orphans += before.statistics.orphans;
-        met->intents += before.statistics.intents;
-    }
-    // A superblock fits a write unit of any disk. Memory may tear it; then a copy can be damaged
-    // although the other one says that all is well.
-    const bool may_tear = device.geometry().write_unit_bytes < tiffinfs::kSuperblockBytes;
-    const uint64_t torn = may_tear ? before.count(check::Code::superblock_copy) : 0;
-    if (before.damage != 0 || before.harmless > torn) {
-        return "before the mount the checker finds\n" + findings_of(before);
-    }
-    return recover(device, steps, allowed);
+               "): " + difference(steps[allowed.last].visible, seen);
+    };
 }
 
 class Crash : public testing::TestWithParam<Unit> {
@@ -127,7 +56,7 @@ class Crash : public testing::TestWithParam<Unit> {
             const AllowedSteps allowed = allowed_steps(workload.steps, replay.position());
             for (const CrashOutcome outcome : kCrashOutcomes) {
                 auto device = replay.after_crash(outcome, ++seed);
-                ASSERT_EQ(check_and_recover(*device, workload.steps, allowed, &met_), "")
+                ASSERT_EQ(check_and_recover(*device, one_of(workload.steps, allowed), &met_), "")
                     << "at change " << replay.position() << " of " << replay.size() << ", outcome "
                     << static_cast<int>(outcome) << ", seed " << seed;
             }
@@ -176,14 +105,14 @@ TEST_P(Crash, WhileRecovering) {
         const AllowedSteps allowed = allowed_steps(workload.steps, replay.position());
         auto device = replay.after_crash(CrashOutcome::keep_random_units, ++seed);
         device->start_recording();
-        ASSERT_EQ(recover(*device, workload.steps, allowed), "");
+        ASSERT_EQ(recover(*device, one_of(workload.steps, allowed)), "");
         CrashReplay second(device->take_recording());
         // Which of the allowed states it is has been decided by the first mount.
         do {
             for (const CrashOutcome outcome :
                  {CrashOutcome::drop_unflushed, CrashOutcome::keep_random_units}) {
                 auto again = second.after_crash(outcome, ++seed);
-                ASSERT_EQ(check_and_recover(*again, workload.steps, allowed), "")
+                ASSERT_EQ(check_and_recover(*again, one_of(workload.steps, allowed), nullptr), "")
                     << "at change " << replay.position() << ", then at change " << second.position()
                     << " of the recovery";
             }
@@ -212,7 +141,7 @@ TEST_P(Crash, WithADamagedSuperblock) {
             for (uint32_t copy = 0; copy < 2; ++copy) {
                 if (victim >= 4 || static_cast<int>(copy) == victim % 2) {
                     const uint64_t block = tiffinfs::superblock_block(
-                        kDeviceBytes / tiffinfs::kBlockBytes, slot, copy);
+                        kCrashDeviceBytes / tiffinfs::kBlockBytes, slot, copy);
                     device->flip_bit(block * tiffinfs::kBlockBytes + 150, 1);
                 }
             }
@@ -222,7 +151,7 @@ TEST_P(Crash, WithADamagedSuperblock) {
                 continue;  // the other slot has never been written, or is just being written
             }
             slots_destroyed += victim >= 4 ? 1 : 0;
-            ASSERT_EQ(recover(*device, workload.steps, allowed), "")
+            ASSERT_EQ(recover(*device, one_of(workload.steps, allowed)), "")
                 << "at change " << replay.position() << ", victim " << victim;
         }
     } while (replay.advance());
@@ -232,7 +161,7 @@ TEST_P(Crash, WithADamagedSuperblock) {
 INSTANTIATE_TEST_SUITE_P(Units, Crash,
                          testing::Values(Unit{512, true}, Unit{512, false}, Unit{64, true},
                                          Unit{64, false}, Unit{4096, true}, Unit{4096, false}),
-                         unit_name);
+                         [](const auto& unit) { return unit.param.name(); });
 
 }  // namespace
 }  // namespace tiffin::test

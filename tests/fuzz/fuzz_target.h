@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // A fuzzer here is a file NAME_fuzz.cc that defines these two functions. It becomes two programs: fuzz_NAME,
-// which replays its seeds and a fixed number of random changes to them (replay.cc; a test, with every
+// which replays its seeds, corpus/NAME and a fixed number of random changes to them (replay.cc; a test, with every
 // compiler), and in the preset `asan` libfuzzer_NAME, which searches for as long as it is told (scripts/fuzz).
 #pragma once
 
@@ -9,7 +9,8 @@
 #include <string>
 #include <vector>
 
-// Gives `data` to a parser and checks what it accepts: TIFFIN_ASSERT() for what must hold. Returns 0.
+// Gives `data` to a parser and checks what it accepts, or takes choices from it and checks what comes of them:
+// TIFFIN_ASSERT() or std::abort() where something does not hold. Returns 0.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 namespace tiffin::fuzz {

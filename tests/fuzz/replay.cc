@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // Runs a fuzzer without a fuzzing engine, always in the same way: its seeds, then random changes to them.
 //
-// usage: fuzz_NAME [--runs N] [--seed N] [--write-corpus FOLDER] [FILE...]
+// usage: fuzz_NAME [--corpus FOLDER] [--runs N] [--seed N] [--write-corpus FOLDER] [FILE...]
 //
+//   --corpus FOLDER        takes the files in it as seeds, too
 //   --runs N               changed inputs (default 20000)
 //   --seed N               of the random numbers (default 1)
 //   --write-corpus FOLDER  only writes the seeds there, for libfuzzer_NAME
@@ -11,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <random>
@@ -108,20 +110,40 @@ int write_corpus(const std::string& folder, const std::vector<Input>& seeds) {
     return EXIT_SUCCESS;
 }
 
-int run_file(const char* path) {
+// False when it cannot be read; says so.
+bool read_input(const std::string& path, Input& input) {
     std::ifstream file(path, std::ios::binary);
+    input.assign(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
     if (!file) {
-        std::fprintf(stderr, "%s cannot be read\n", path);
-        return EXIT_FAILURE;
+        std::fprintf(stderr, "%s cannot be read\n", path.c_str());
+        return false;
     }
-    run(Input(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()));
-    return EXIT_SUCCESS;
+    return true;
+}
+
+bool read_corpus(const std::string& folder, std::vector<Input>& seeds) {
+    std::error_code error;
+    std::vector<std::string> paths;
+    for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+        paths.push_back(entry.path());
+    }
+    if (paths.empty()) {
+        std::fprintf(stderr, "%s has no files\n", folder.c_str());
+        return false;
+    }
+    std::sort(paths.begin(), paths.end());
+    for (const std::string& path : paths) {
+        if (!read_input(path, seeds.emplace_back())) {
+            return false;
+        }
+    }
+    return true;
 }
 
 }  // namespace
 
 int main(int argument_count, char** arguments) {
-    const std::vector<Input> seeds = tiffin::fuzz::seeds();
+    std::vector<Input> seeds = tiffin::fuzz::seeds();
     uint64_t runs = 20000;
     uint64_t seed = 1;
     int next = 1;
@@ -130,6 +152,12 @@ int main(int argument_count, char** arguments) {
         if (option == "--write-corpus") {
             return write_corpus(arguments[next + 1], seeds);
         }
+        if (option == "--corpus") {
+            if (!read_corpus(arguments[next + 1], seeds)) {
+                return EXIT_FAILURE;
+            }
+            continue;
+        }
         if (option != "--runs" && option != "--seed") {
             std::fprintf(stderr, "unknown: %s\n", arguments[next]);
             return EXIT_FAILURE;
@@ -137,11 +165,13 @@ int main(int argument_count, char** arguments) {
         (option == "--runs" ? runs : seed) = std::strtoull(arguments[next + 1], nullptr, 0);
     }
     if (next < argument_count) {
-        int status = EXIT_SUCCESS;
-        for (; next < argument_count; next++) {
-            status |= run_file(arguments[next]);
+        for (Input input; next < argument_count; next++) {
+            if (!read_input(arguments[next], input)) {
+                return EXIT_FAILURE;
+            }
+            run(input);
         }
-        return status;
+        return EXIT_SUCCESS;
     }
     for (const Input& input : seeds) {
         run(input);

@@ -52,10 +52,11 @@ std::string join(const std::vector<std::string>& lines) {
 
 }  // namespace
 
-ModelRun::ModelRun(Subject& subject, uint64_t seed)
+ModelRun::ModelRun(Subject& subject, test::Choices& choices, uint64_t shortest_stretch)
     : subject_(subject),
-      seed_(seed),
-      generator_(seed, subject.generator_options()),
+      choices_(choices),
+      shortest_stretch_(shortest_stretch),
+      generator_(choices, subject.generator_options()),
       model_fs_(suite::memory_target().features) {
     new_model();
     subject_player_ = std::make_unique<Player>(subject_.file_system());
@@ -80,9 +81,9 @@ void ModelRun::close_files() {
 
 std::string ModelRun::run(uint64_t operations) {
     try {
-        while (done_ < operations) {
-            uint64_t stretch = 20 + generator_.below(200);
-            for (uint64_t i = 0; i < stretch && done_ < operations; ++i) {
+        while (done_ < operations && !choices_.ended()) {
+            uint64_t stretch = shortest_stretch_ + choices_.below(10 * shortest_stretch_);
+            for (uint64_t i = 0; i < stretch && done_ < operations && !choices_.ended(); ++i) {
                 step();
             }
             something_rarer();
@@ -91,9 +92,7 @@ std::string ModelRun::run(uint64_t operations) {
         compare_trees("at the end");
         return "";
     } catch (const std::exception& exception) {
-        return "operation " + std::to_string(done_) + ": " + exception.what() + "\n" + history() +
-               "replay with: --seed " + std::to_string(seed_) + " --operations " +
-               std::to_string(operations);
+        return "operation " + std::to_string(done_) + ": " + exception.what() + "\n" + history();
     }
 }
 

@@ -20,10 +20,13 @@ namespace tiffin::model {
 
 class ModelRun {
   public:
-    ModelRun(Subject& subject, uint64_t seed);
+    // Both must live as long. Between comparisons of the trees, remounts and power failures there are
+    // `shortest_stretch` to eleven times as many operations.
+    ModelRun(Subject& subject, test::Choices& choices, uint64_t shortest_stretch = 20);
     ~ModelRun();
 
-    // Runs this many operations. Returns what went wrong, with what led to it; empty when nothing did.
+    // Runs this many operations, or until there is nothing left to choose from. Returns what went wrong, with
+    // what led to it; empty when nothing did.
     std::string run(uint64_t operations);
     // Operations that were refused for want of space, and done when there was some.
     uint64_t refused() const { return refused_; }
@@ -42,7 +45,8 @@ class ModelRun {
     std::string history() const;
 
     Subject& subject_;
-    const uint64_t seed_;
+    test::Choices& choices_;
+    const uint64_t shortest_stretch_;
     Generator generator_;
     uint64_t done_ = 0;
     uint64_t refused_ = 0;

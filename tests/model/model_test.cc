@@ -21,9 +21,11 @@ class ModelTest : public ::testing::TestWithParam<uint64_t> {};
 
 TEST_P(ModelTest, AgreesWithTheModel) {
     std::unique_ptr<Subject> subject = make_core_subject();
-    ModelRun run(*subject, GetParam());
+    test::RandomChoices choices(GetParam());
+    ModelRun run(*subject, choices);
     std::string failure = run.run(test::test_size(15000, 2000));
-    EXPECT_EQ(failure, "") << failure;
+    EXPECT_EQ(failure, "") << failure << "replay with: --seed " << GetParam()
+                           << " --operations 15000";
 }
 
 INSTANTIATE_TEST_SUITE_P(Seed, ModelTest, ::testing::Range<uint64_t>(1, 13));
@@ -32,9 +34,10 @@ class FullModelTest : public ::testing::TestWithParam<uint64_t> {};
 
 TEST_P(FullModelTest, AgreesWithTheModelOnAFullVolume) {
     std::unique_ptr<Subject> subject = make_full_core_subject();
-    ModelRun run(*subject, GetParam());
+    test::RandomChoices choices(GetParam());
+    ModelRun run(*subject, choices);
     std::string failure = run.run(test::test_size(6000, 1000));
-    EXPECT_EQ(failure, "") << failure;
+    EXPECT_EQ(failure, "") << failure << "seed " << GetParam();
     EXPECT_GT(run.refused(), 10U);
 }
 
@@ -68,7 +71,8 @@ int run_once(const Arguments& arguments) {
     std::unique_ptr<Subject> subject = arguments.directory.empty()
                                            ? make_core_subject()
                                            : make_directory_subject(arguments.directory);
-    ModelRun run(*subject, arguments.seed);
+    test::RandomChoices choices(arguments.seed);
+    ModelRun run(*subject, choices);
     std::string failure = run.run(arguments.operations);
     std::printf("seed %llu: %s\n", static_cast<unsigned long long>(arguments.seed),
                 failure.empty() ? "passed" : failure.c_str());

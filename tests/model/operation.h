@@ -3,8 +3,9 @@
 #pragma once
 
 #include <cstdint>
-#include <random>
 #include <string>
+
+#include "tests/support/choices.h"
 
 namespace tiffin::model {
 
@@ -76,14 +77,16 @@ struct GeneratorOptions {
     bool special_files = true;  // fifos, sockets, devices
 };
 
-// Chooses operations. The same seed gives the same operations everywhere.
+// Chooses operations.
 class Generator {
   public:
-    Generator(uint64_t seed, const GeneratorOptions& options) : engine_(seed), options_(options) {}
+    // `choices` must live as long.
+    Generator(test::Choices& choices, const GeneratorOptions& options)
+        : choices_(choices), options_(options) {}
 
     Operation next();
     // 0 to limit - 1.
-    uint64_t below(uint64_t limit) { return engine_() % limit; }
+    uint64_t below(uint64_t limit) { return choices_.below(limit); }
 
   private:
     OperationKind choose_kind();
@@ -94,7 +97,7 @@ class Generator {
     void fill_open(Operation& operation);
     void fill_xattr(Operation& operation);
 
-    std::mt19937_64 engine_;  // fully defined by the standard, unlike its distributions
+    test::Choices& choices_;
     GeneratorOptions options_;
 };
 

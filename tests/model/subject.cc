@@ -14,11 +14,9 @@ namespace tiffin::model {
 
 namespace {
 
-constexpr uint64_t kVolumeBytes = 256ULL << 20;
-
 class CoreSubject : public Subject {
   public:
-    explicit CoreSubject(uint64_t volume_bytes = kVolumeBytes)
+    explicit CoreSubject(uint64_t volume_bytes)
         : volume_(volume_bytes), fs_(suite::core_target().features) {
         fs_.attach(volume_.file_system());
     }
@@ -152,7 +150,9 @@ class DirectorySubject final : public Subject {
 
 std::unique_ptr<Subject> make_full_core_subject() { return std::make_unique<FullCoreSubject>(); }
 
-std::unique_ptr<Subject> make_core_subject() { return std::make_unique<CoreSubject>(); }
+std::unique_ptr<Subject> make_core_subject(uint64_t volume_bytes) {
+    return std::make_unique<CoreSubject>(volume_bytes);
+}
 
 std::unique_ptr<Subject> make_directory_subject(const std::string& directory) {
     return std::make_unique<DirectorySubject>(directory);

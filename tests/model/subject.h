@@ -33,8 +33,8 @@ class Subject {
     virtual void crash(test::CrashOutcome outcome, uint64_t seed) = 0;
 };
 
-// A tiffinfs in this process.
-std::unique_ptr<Subject> make_core_subject();
+// A tiffinfs in this process, on a device of this size.
+std::unique_ptr<Subject> make_core_subject(uint64_t volume_bytes = 256ULL << 20);
 // The same on a volume that is filled again and again until nothing goes in.
 std::unique_ptr<Subject> make_full_core_subject();
 // A directory of a mounted file system, to test the test.

@@ -29,8 +29,9 @@ using SeenTree = std::map<std::string, SeenObject>;  // by path, such as "/a/b";
 // What the first difference is, in words; empty when there is none.
 std::string difference(const SeenTree& a, const SeenTree& b);
 
-// One volume on a device that outlives it. Paths begin with '/' and have no "." and "..". One thread.
-// Every call keeps no reference to what it found.
+// One volume on a device that outlives it. Paths begin with '/' and have no "." and "..".
+// Every call keeps no reference to what it found. Several threads may call operations, each on paths that no
+// other one changes.
 class TestVolume {
   public:
     explicit TestVolume(vfs::BlockDevice& device) : device_(device) {}

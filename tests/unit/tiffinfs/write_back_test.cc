@@ -4,14 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <map>
 #include <memory>
 #include <string>
 #include <thread>
 
 #include "fuse/host/allocation_hooks.h"
 #include "tests/support/test_size.h"
-#include "tests/support/write_back_host.h"
+#include "tests/support/write_back_run.h"
 #include "tests/unit/tiffinfs/data_fixture.h"
 
 namespace tiffin::tiffinfs {
@@ -137,67 +136,12 @@ TEST_F(WriteBack, WritesWhatADeviceTakes) {
 class WriteBackModel : public testing::TestWithParam<uint64_t> {};
 
 TEST_P(WriteBackModel, KeepsWhatFsyncHasPromised) {
-    std::mt19937_64 random(GetParam());
-    DataVolume volume(std::make_unique<test::CrashDevice>(16 * kMiB));
-    auto host = std::make_unique<test::WriteBackHost>(volume.fs(), GetParam());
-    std::map<std::string, uint64_t> files;
-    std::map<std::string, std::string> promised;
-    uint64_t number = 0;
-    uint64_t refused = 0;
-    uint64_t kept = 0;
     const uint64_t steps = test::test_size(1500, 800);
-    for (uint64_t step = 0; step < steps; ++step) {
-        if (files.empty() || random() % 4 == 0) {
-            const std::string name = "f" + std::to_string(number++);
-            Result<vfs::Attributes> made = volume.fs().create(
-                {}, vfs::kRootNode, vfs::Name(name.data(), name.size()), 0644, 0, 0);
-            if (made.ok()) {
-                files[name] = made->node;
-                continue;
-            }
-            ASSERT_EQ(made.error(), Error::enospc);
-        }
-        auto file = std::next(files.begin(), static_cast<long>(random() % files.size()));
-        const auto& [name, node] = *file;
-        const uint64_t choice = random() % 16;
-        if (choice < 9) {
-            promised.erase(name);
-            host->write(node, random() % (300 * kBlockBytes),
-                        pattern_text(1 + random() % (100 * kBlockBytes), random()));
-        } else if (choice < 11) {
-            host->write_back(node, 1);
-        } else if (choice < 15) {
-            const Result<void> synced = host->fsync(node);
-            if (synced.ok()) {
-                ASSERT_EQ(volume.content(node), host->content(node)) << name << ", step " << step;
-                promised[name] = host->content(node);
-                ++kept;
-            } else {
-                ASSERT_EQ(synced.error(), Error::enospc);
-                ++refused;
-                // As a program would: it gives the file up.
-                host->drop(node);
-                ASSERT_TRUE(volume.fs().unlink(vfs::kRootNode, {name.data(), name.size()}).ok());
-                volume.fs().forget(node, 1);
-                files.erase(file);
-            }
-        } else if (files.size() > 3) {
-            promised.erase(name);
-            host->drop(node);
-            ASSERT_TRUE(volume.fs().unlink(vfs::kRootNode, {name.data(), name.size()}).ok());
-            volume.fs().forget(node, 1);
-            files.erase(file);
-        }
-    }
-    EXPECT_EQ(host->short_answers(), 0U);
-    EXPECT_GT(refused, 0U);
-    EXPECT_GT(kept, steps / 20);
-    host.reset();
-    volume.crash();
-    for (const auto& [name, content] : promised) {
-        EXPECT_EQ(volume.content(volume.lookup(name)), content) << name;
-    }
-    EXPECT_EQ(volume.check(), "");
+    test::RandomChoices choices(GetParam());
+    const test::WriteBackResult result = test::run_write_back(choices, 16 * kMiB, steps);
+    EXPECT_EQ(result.failure, "");
+    EXPECT_GT(result.refused, 0U);
+    EXPECT_GT(result.kept, steps / 20);
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, WriteBackModel, testing::Range<uint64_t>(1, 5));
