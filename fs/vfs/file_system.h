@@ -199,7 +199,14 @@ class FileSystem {
 
     // fallocate; `mode` is a set of allocate_flag. Errors: enospc, efbig, einval (alignment of
     // collapse and insert, ranges at or beyond the end), eopnotsupp (unknown mode), eperm
-    // (immutable; append-only for all but plain allocation), enodev (not a regular file).
+    // (immutable; append-only for all but plain allocation), enodev (not a regular file), eio, enomem.
+    //
+    // After an error the size is as before, and so is every byte outside of the range. Inside of it,
+    // blocks may have been allocated or, with punch_hole, freed; with punch_hole and zero_range some
+    // bytes may read as zeros already, and modification and change times have moved if any do. With
+    // plain allocation, collapse_range and insert_range content and times are as before. These two
+    // happen at once or not at all: they succeed as soon as their outcome is certain, even if a failure
+    // delays some of the work. A later access that needs that work repeats it, and answers its error.
     virtual Result<void> allocate(NodeId node, uint32_t mode, uint64_t offset_bytes,
                                   uint64_t length_bytes);
 

@@ -23,9 +23,6 @@ using check::Finding;
 using check::Report;
 using tiffinfs::kBlockBytes;
 
-// Whether an object that reads as zeros, or is shorter, without an error must be named by fsck, as damage.
-constexpr bool kSilentLossFails = false;
-
 constexpr uint64_t kDeviceBytes = 16U << 20;
 constexpr uint32_t kSmallFiles = 60;
 const std::string kInBetween = "/in-between";
@@ -423,7 +420,7 @@ bool DamageTrials::Trial::is_named(const std::string& path) const {
     const std::string quoted = '"' + path + '"';
     for (const Report* report : {&checked_, &repaired_}) {
         for (const Finding& finding : report->findings) {
-            if (kSilentLossFails && finding.severity != check::Severity::damage) {
+            if (finding.severity != check::Severity::damage) {
                 continue;
             }
             if (has_word(finding.where, node) || has_word(finding.what, node) ||
@@ -461,8 +458,7 @@ std::string DamageTrials::Trial::judge(const std::string& path, const State& sta
     met_.errors += state.error ? 1 : 0;
     if (!state.difference.empty()) {
         if (!is_named(path)) {
-            return kSilentLossFails ? failure("after the repair, and not named: " + what)
-                                    : std::string();
+            return failure("after the repair, and not named: " + what);
         }
         ++met_.named;
     }

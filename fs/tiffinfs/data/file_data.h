@@ -128,11 +128,17 @@ Result<bool> intent_blocks_reading(Volume& volume, const Object& object)
 // finish_intent() for callers that hold nothing.
 Result<void> finish_intent_unlocked(TiffinFileSystem& file_system, Object& object);
 
+// Modification and change time become now: in the transaction that changes content, so that no failure
+// comes between the two.
+void touch_content(InodeValue& inode);
+
+enum class ContentTimes : uint8_t { keep, touch };
+
 // Frees mapped blocks of [first_block, end_block), up to kStepExtents extents, in one transaction with
-// the inode's block count. Returns where it stopped: end_block when nothing is left.
+// the inode's block count and its times. Returns where it stopped: end_block when nothing is left.
 Result<uint64_t> free_blocks_step(TiffinFileSystem& file_system, Object& object,
-                                  uint64_t first_block, uint64_t end_block, DataScratch& scratch)
-    REQUIRES(object.state);
+                                  uint64_t first_block, uint64_t end_block, ContentTimes times,
+                                  DataScratch& scratch) REQUIRES(object.state);
 
 // Puts the inode in a transaction of its own.
 Result<void> commit_inode(TiffinFileSystem& file_system, Object& object, const InodeValue& inode)

@@ -95,6 +95,9 @@ Result<uint64_t> fill_step(const SpaceRequest& request, Object& object, uint64_t
     InodeValue inode = object.inode;
     subtract_blocks(inode, counted.usage.mapped_blocks);
     inode.allocated_blocks += range.block_count;
+    if (fill == Fill::holes_and_written) {
+        touch_content(inode);
+    }
     Transaction transaction(volume);
     TRY(transaction.begin(priority, extent_change_size(counted.usage, 1, 0, 1)));
     TRY(transaction.write_extent(object.node, gap.first_block, range.first_block,
@@ -145,13 +148,13 @@ Result<void> check_space(const SpaceRequest& request, Object& object, uint64_t f
     }
 }
 
-// After the map has changed: times, and the size unless it is to be kept.
+// After the map has changed: times, also where that left the content as it was, and the size unless it is
+// to be kept.
 Result<void> finish_request(const SpaceRequest& request, Object& object) REQUIRES(object.data) {
     BiasedExclusiveLock lock(object.state, object.node);
     TRY(check_regular(object));
     InodeValue inode = object.inode;
-    inode.modification_time = to_disk(Volume::now());
-    inode.change_time = inode.modification_time;
+    touch_content(inode);
     if (!request.keep_size && request.end_bytes() > inode.size_bytes) {
         inode.size_bytes = request.end_bytes();
     }
@@ -179,12 +182,16 @@ Result<bool> zero_inline(const SpaceRequest& request, Object& object, bool reser
     }
     uint64_t end = request.end_bytes() < stored_bytes ? request.end_bytes() : stored_bytes;
     __builtin_memset(scratch.inline_bytes + request.offset_bytes, 0, end - request.offset_bytes);
+    InodeValue inode = object.inode;
+    touch_content(inode);
     Transaction transaction(volume);
-    TRY(transaction.begin(SpacePriority::overwriting, {.scattered = 1}));
+    TRY(transaction.begin(SpacePriority::overwriting, {.scattered = 2}));
     TRY(transaction.put(make_key(object.node, Kind::inline_data, 0),
                         ByteSpan(scratch.inline_bytes, stored_bytes)));
+    TRY(transaction.put_value(make_key(object.node, Kind::inode, 0), inode));
     TRY(transaction.prepare());
     raise_ticket(object, transaction.commit());
+    object.inode = inode;
     return true;
 }
 
@@ -236,13 +243,17 @@ Result<void> zero_in_block(const SpaceRequest& request, Object& object, uint64_t
     MapUsage usage;
     usage.extent_bytes =
         sizeof(LeafSlot) + sizeof(ExtentValue) + sizeof(uint32_t) * kWrittenExtentMaximumBlocks;
+    InodeValue inode = object.inode;
+    touch_content(inode);
     Transaction transaction(volume);
-    TRY(transaction.begin(SpacePriority::overwriting, extent_change_size(usage, 1, 1, 0)));
+    TRY(transaction.begin(SpacePriority::overwriting, extent_change_size(usage, 1, 1, 1)));
     TRY(transaction.write_extent(object.node, block, copy.physical_block, 1, 0,
                                  Span<const uint32_t>(&copy.checksum, 1)));
+    TRY(transaction.put_value(make_key(object.node, Kind::inode, 0), inode));
     TRY(transaction.prepare());
     raise_ticket(object, transaction.commit());
     allocated.keep();
+    object.inode = inode;
     return {};
 }
 
@@ -313,7 +324,7 @@ Result<void> punch_hole(const SpaceRequest& request, Object& object) {
             BiasedExclusiveLock lock(object.state, object.node);
             TRY(check_regular(object));
             first = TRY(free_blocks_step(request.file_system, object, first, shape.end_whole,
-                                         request.scratch));
+                                         ContentTimes::touch, request.scratch));
         }
     }
     return finish_request(request, object);

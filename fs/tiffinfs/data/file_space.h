@@ -23,8 +23,11 @@ struct SpaceRequest {
     uint64_t end_bytes() const { return offset_bytes + length_bytes; }
 };
 
-// Gives every hole of the range unwritten blocks. Errors: enospc; then the file's content and size are
-// as before.
+// What fails half-way has changed no more than vfs::FileSystem::allocate() says: these work in several
+// transactions, and each that changes content changes the times too.
+
+// Gives every hole of the range unwritten blocks. Errors: enospc; then the file's content, size and times
+// are as before.
 Result<void> allocate_range(const SpaceRequest& request, Object& object) REQUIRES(object.data);
 // Makes the range read as zeros, and gives it unwritten blocks.
 Result<void> zero_range(const SpaceRequest& request, Object& object) REQUIRES(object.data);
@@ -32,7 +35,8 @@ Result<void> zero_range(const SpaceRequest& request, Object& object) REQUIRES(ob
 Result<void> punch_hole(const SpaceRequest& request, Object& object) REQUIRES(object.data);
 
 // shift_range.cc. Take the range out of the file, or put a hole in: what is behind moves. Errors: einval
-// (the range is not made of whole blocks, or does not lie before the end of the file), efbig.
+// (the range is not made of whole blocks, or does not lie before the end of the file), efbig; with the
+// object's intent flag set: the change is made, and finish_intent() has to finish it.
 Result<void> collapse_range(const SpaceRequest& request, Object& object) REQUIRES(object.data);
 Result<void> insert_range(const SpaceRequest& request, Object& object) REQUIRES(object.data);
 

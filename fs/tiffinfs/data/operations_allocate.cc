@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // fallocate and reserve: what is asked for, and whether the file permits it.
+#include "fs/base/text.h"
 #include "fs/tiffinfs/data/file_data.h"
 #include "fs/tiffinfs/data/file_space.h"
 #include "fs/tiffinfs/objects/operations.h"
@@ -82,7 +83,9 @@ Result<void> TiffinFileSystem::allocate(vfs::NodeId node, uint32_t mode, uint64_
     DataScratchLease scratch = TRY(data_scratch_.take());
     const bool shifts = operation == vfs::allocate_flag::collapse_range ||
                         operation == vfs::allocate_flag::insert_range;
-    bool begun = false;  // the shift: it is not to be made again, but finished
+    // The shift: from the transaction on that sets the size and leaves an intent, it is made. It is not to be
+    // made again then, but finished.
+    bool begun = false;
     Result<void> done = volume_->with_room(SpacePriority::normal, [&]() -> Result<void> {
         MutexLock data_lock(object.data);
         {
@@ -102,7 +105,14 @@ Result<void> TiffinFileSystem::allocate(vfs::NodeId node, uint32_t mode, uint64_
         }
         return result;
     });
-    TRY(done);
+    if (!done.ok()) {
+        if (!begun) {
+            return done;
+        }
+        // An error would say that nothing has changed. The next one who needs the map finishes it, or gets the error.
+        log_line(host::LogLevel::warning, "fallocate: node ", object.node,
+                 ": some extents are not moved yet, the next access moves them");
+    }
     return finish(object, object.last_ticket.load(std::memory_order_acquire));
 }
 

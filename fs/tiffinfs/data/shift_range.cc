@@ -16,8 +16,7 @@ bool is_whole_blocks(const SpaceRequest& request) {
 InodeValue shifted_inode(const Object& object, uint64_t size_bytes) REQUIRES(object.state) {
     InodeValue inode = object.inode;
     inode.size_bytes = size_bytes;
-    inode.modification_time = to_disk(Volume::now());
-    inode.change_time = inode.modification_time;
+    touch_content(inode);
     inode.inode_flags |= inode_flag::has_intent;
     return inode;
 }

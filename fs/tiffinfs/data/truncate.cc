@@ -157,6 +157,11 @@ Result<void> TiffinFileSystem::change_size(Object& object, const InodeValue& new
     return commit_inode(*this, object, inode);
 }
 
+void touch_content(InodeValue& inode) {
+    inode.modification_time = to_disk(Volume::now());
+    inode.change_time = inode.modification_time;
+}
+
 Result<void> commit_inode(TiffinFileSystem& file_system, Object& object, const InodeValue& inode) {
     Transaction transaction(file_system.volume());
     TRY(transaction.begin(SpacePriority::overwriting, {.scattered = 1}));
@@ -170,8 +175,8 @@ Result<void> commit_inode(TiffinFileSystem& file_system, Object& object, const I
 namespace {
 
 Result<uint64_t> free_extents(Volume& volume, Object& object, uint64_t first_block,
-                              uint64_t end_block, uint32_t maximum_extents, KeyAndValue& found)
-    REQUIRES(object.state) {
+                              uint64_t end_block, uint32_t maximum_extents, ContentTimes times,
+                              KeyAndValue& found) REQUIRES(object.state) {
     CountedRange counted =
         TRY(count_extents(volume, object.node, first_block, end_block, maximum_extents, found));
     if (counted.usage.extent_count == 0) {
@@ -179,6 +184,9 @@ Result<uint64_t> free_extents(Volume& volume, Object& object, uint64_t first_blo
     }
     InodeValue inode = object.inode;
     subtract_blocks(inode, counted.usage.mapped_blocks);
+    if (times == ContentTimes::touch) {
+        touch_content(inode);
+    }
     Transaction transaction(volume);
     TRY(transaction.begin(SpacePriority::privileged, extent_change_size(counted.usage, 0, 0, 1)));
     TRY(transaction.unmap(object.node, first_block, counted.counted_end - first_block));
@@ -192,11 +200,12 @@ Result<uint64_t> free_extents(Volume& volume, Object& object, uint64_t first_blo
 }  // namespace
 
 Result<uint64_t> free_blocks_step(TiffinFileSystem& file_system, Object& object,
-                                  uint64_t first_block, uint64_t end_block, DataScratch& scratch) {
+                                  uint64_t first_block, uint64_t end_block, ContentTimes times,
+                                  DataScratch& scratch) {
     uint32_t maximum_extents = kStepExtents;
     while (true) {
         Result<uint64_t> freed = free_extents(file_system.volume(), object, first_block, end_block,
-                                              maximum_extents, scratch.found);
+                                              maximum_extents, times, scratch.found);
         if (!try_fewer(freed, maximum_extents)) {
             return freed;
         }
@@ -262,7 +271,8 @@ Result<bool> erase_keys(Volume& volume, Object& object, Key first, Key end, uint
 Result<bool> TiffinFileSystem::free_some_data(Object& object) {
     {
         DataScratchLease scratch = TRY(data_scratch_.take());
-        uint64_t stopped_at = TRY(free_blocks_step(*this, object, 0, kMaximumFileBlocks, *scratch));
+        uint64_t stopped_at = TRY(
+            free_blocks_step(*this, object, 0, kMaximumFileBlocks, ContentTimes::keep, *scratch));
         if (stopped_at < kMaximumFileBlocks) {
             return false;
         }

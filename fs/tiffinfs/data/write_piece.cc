@@ -180,8 +180,7 @@ Result<void> stage_write_effects(TiffinFileSystem& file_system, Object& object, 
                                  uint32_t flags, InodeValue& inode, Transaction& transaction) {
     inode.size_bytes = end_bytes > inode.size_bytes ? end_bytes : inode.size_bytes;
     if ((flags & vfs::write_flag::keep_times) == 0) {
-        inode.modification_time = to_disk(Volume::now());
-        inode.change_time = inode.modification_time;
+        touch_content(inode);
     }
     if ((flags & vfs::write_flag::kill_privileges) != 0) {
         TRY(file_system.stage_kill_privileges(object, inode, transaction));

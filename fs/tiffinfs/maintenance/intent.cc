@@ -30,7 +30,8 @@ Result<void> finish_truncate(TiffinFileSystem& file_system, Object& object,
     uint64_t first = blocks_for(object.inode.size_bytes);
     first = intent.first_block > first ? intent.first_block : first;
     while (first < kMaximumFileBlocks) {
-        first = TRY(free_blocks_step(file_system, object, first, kMaximumFileBlocks, scratch));
+        first = TRY(free_blocks_step(file_system, object, first, kMaximumFileBlocks,
+                                     ContentTimes::keep, scratch));
     }
     return {};
 }
@@ -86,7 +87,8 @@ Result<void> finish_shift_down(TiffinFileSystem& file_system, Object& object, In
         // Nothing has moved yet: what lies in the range is what goes away.
         uint64_t first = intent.first_block;
         while (first < source) {
-            first = TRY(free_blocks_step(file_system, object, first, source, scratch));
+            first = TRY(
+                free_blocks_step(file_system, object, first, source, ContentTimes::keep, scratch));
         }
         intent.next_block = source;
     }
