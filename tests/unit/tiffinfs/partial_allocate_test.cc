@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "fs/vfs/host.h"
 #include "fuse/host/allocation_hooks.h"
 #include "tests/unit/tiffinfs/data_fixture.h"
 
@@ -97,6 +98,30 @@ TEST_P(PartialAllocate, KeepsItsPromise) {
         }
     }
     EXPECT_GT(failures, 3U);
+}
+
+// The kernel tells its own times, of a clock that is up to a tick ahead; what it has told does not go back. A time
+// far ahead, which a user has set, does.
+TEST(AllocateTimes, DoNotGoBackByAPartOfATick) {
+    for (const int64_t ahead_ns : {5'000'000, 2'000'000'000}) {
+        DataVolume volume(make_memory_device(16U << 20));
+        const uint64_t node = volume.create("file");
+        ASSERT_EQ(volume.write(node, 0, pattern_text(10 * kBlockBytes, 1)),
+                  static_cast<int64_t>(10 * kBlockBytes));
+        const int64_t told_ns = host::realtime_ns() + ahead_ns;
+        vfs::AttributeChange change;
+        change.valid = vfs::AttributeChange::modification_time_bit;
+        change.modification_time = {told_ns / 1'000'000'000,
+                                    static_cast<uint32_t>(told_ns % 1'000'000'000)};
+        ASSERT_TRUE(volume.fs().set_attributes({}, node, change).ok());
+        ASSERT_EQ(
+            volume.allocate(node, vfs::allocate_flag::punch_hole | vfs::allocate_flag::keep_size,
+                            100, 5 * kBlockBytes),
+            0);
+        const vfs::Timestamp after = volume.attributes(node).modification_time;
+        const bool went_back = after.seconds * 1'000'000'000 + after.nanoseconds < told_ns;
+        EXPECT_EQ(went_back, ahead_ns > 10'000'000);
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(
