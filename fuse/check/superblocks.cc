@@ -145,9 +145,9 @@ std::string find_impossible_field(const Superblock& superblock, uint64_t device_
     }
     if (s.total_blocks > device_bytes / kBlockBytes) {
         return fmt::format(
-            "the volume has {} bytes, the device only {}: it has been cut off; lengthen an image "
-            "again (truncate -s {}), and fsck finds out what is gone",
-            s.total_blocks * kBlockBytes, device_bytes, s.total_blocks * kBlockBytes);
+            "the volume has {} bytes, the device only {}: its end has been cut off; fsck.tiffin -y "
+            "lengthens an image file again and finds out what is gone",
+            s.total_blocks * kBlockBytes, device_bytes);
     }
     Result<tiffinfs::Layout> layout = tiffinfs::Layout::from(s);
     if (!layout.ok() || s.journal_first_block != tiffinfs::kJournalFirstBlock ||
@@ -170,6 +170,21 @@ std::string find_impossible_field(const Superblock& superblock, uint64_t device_
         return "impossible totals";
     }
     return {};
+}
+
+uint64_t cut_off_volume_bytes(const SuperblockCopies& copies, uint64_t device_bytes) {
+    uint64_t blocks = 0;
+    for (const SuperblockCopy& copy : copies.copies) {
+        // Any other copy that is whole is of a volume that fits.
+        if (copy.state == State::valid) {
+            return 0;
+        }
+        if (copy.state == State::impossible && copy.copy == 0 &&
+            copy.superblock.total_blocks <= tiffinfs::kMaximumBlocks) {
+            blocks = std::max<uint64_t>(blocks, copy.superblock.total_blocks);
+        }
+    }
+    return blocks > device_bytes / kBlockBytes ? blocks * kBlockBytes : 0;
 }
 
 SuperblockCopies read_superblock_copies(vfs::BlockDevice& device) {

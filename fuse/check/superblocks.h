@@ -43,6 +43,10 @@ std::string find_impossible_field(const tiffinfs::Superblock& superblock, uint64
 
 SuperblockCopies read_superblock_copies(vfs::BlockDevice& device);
 
+// The size of the volume whose end is cut off: what a superblock at the front says whose checksum is right. 0 when
+// nothing is missing.
+uint64_t cut_off_volume_bytes(const SuperblockCopies& copies, uint64_t device_bytes);
+
 // Reports what is wrong with the copies. False when there is no volume to check.
 bool check_superblocks(Context& context, const SuperblockCopies& copies);
 

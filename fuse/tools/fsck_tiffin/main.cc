@@ -4,13 +4,20 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
+#include <filesystem>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <system_error>
 
 #include "fuse/check/check.h"
+#include "fuse/check/superblocks.h"
 #include "fuse/host/device_address.h"
 #include "fuse/host/log_sink.h"
 #include "fuse/host/size_text.h"
@@ -65,6 +72,10 @@ class Fsck {
             fmt::print("{}: nobody to ask on this terminal: changing nothing, as with -n\n",
                        kProgram);
         }
+        if (std::optional<Problem> problem = lengthen(device)) {
+            print_problem(kProgram, *problem);
+            return fsck_status::operational_error;
+        }
         if (!must_look(**device)) {
             return fsck_status::clean;
         }
@@ -80,6 +91,34 @@ class Fsck {
             return *problem;
         }
         return open_device(options_.device, {.read_only = !repair_});
+    }
+
+    // An image whose end was cut off gets its size again, so that the rest can be checked. What is gone reads as
+    // zeros, which no checksum fits.
+    std::optional<Problem> lengthen(OrProblem<std::unique_ptr<vfs::BlockDevice>>& device) {
+        const uint64_t device_bytes = (*device)->geometry().size_bytes;
+        const uint64_t volume_bytes =
+            check::cut_off_volume_bytes(check::read_superblock_copies(**device), device_bytes);
+        const OrProblem<DeviceAddress> address = parse_device_address(options_.device);
+        std::error_code ignored;
+        if (volume_bytes == 0 || !repair_ || options_.mode == RepairMode::safe || !address.ok() ||
+            address->kind != DeviceAddress::Kind::file ||
+            !std::filesystem::is_regular_file(address->path, ignored)) {
+            return std::nullopt;
+        }
+        fmt::print("damage: {}: {} of {} bytes are missing at its end [superblock-fields]\n",
+                   options_.device, volume_bytes - device_bytes, volume_bytes);
+        if (options_.mode == RepairMode::ask && !ask("Lengthen the image with zeros")) {
+            return std::nullopt;
+        }
+        if (truncate(address->path.c_str(), static_cast<off_t>(volume_bytes)) != 0) {
+            return Problem{fmt::format("cannot lengthen {} to {} bytes: {}", options_.device,
+                                       volume_bytes, std::strerror(errno))};
+        }
+        lengthened_ = true;
+        device->reset();
+        device = open();
+        return device.ok() ? std::nullopt : std::optional<Problem>(device.problem());
     }
 
     // Only the check at boot (-p) believes the mark of a clean volume: the device may have changed what
@@ -117,14 +156,14 @@ class Fsck {
             case RepairMode::safe:
                 return check::code_is_safe_to_repair(code);
             case RepairMode::ask:
-                return ask(code);
+                return ask(check::code_repair(code));
         }
         return false;
     }
 
-    bool ask(check::Code code) {
+    bool ask(std::string_view question) {
         progress_.clear();
-        fmt::print("{}? [y/N] ", check::code_repair(code));
+        fmt::print("{}? [y/N] ", question);
         std::fflush(stdout);
         std::string answer;
         // At the end of the input nobody says yes any more.
@@ -189,7 +228,7 @@ class Fsck {
         return fmt::format("{} problem{}", count, count == 1 ? "" : "s");
     }
 
-    static int status_of(const check::Report& report) {
+    int status_of(const check::Report& report) const {
         if (report.cancelled) {
             return fsck_status::cancelled;
         }
@@ -199,12 +238,13 @@ class Fsck {
         if (report.not_repaired != 0) {
             return fsck_status::uncorrected;
         }
-        return report.clean() ? fsck_status::clean : fsck_status::corrected;
+        return report.clean() && !lengthened_ ? fsck_status::clean : fsck_status::corrected;
     }
 
     const FsckOptions& options_;
     FsckProgress progress_;
     bool repair_ = false;
+    bool lengthened_ = false;
     uint64_t shown_[check::kCodeCount] = {};
 };
 

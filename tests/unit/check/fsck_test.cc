@@ -53,6 +53,35 @@ TEST_F(Tools, FsckOfADeviceInUse) {
     });
 }
 
+// An image whose end is missing is lengthened where that is asked for; else nothing is changed.
+TEST_F(Tools, FsckLengthensAnImageThatWasCut) {
+    make();
+    with_volume([](test::TestVolume& volume) {
+        ASSERT_TRUE(test::populate(volume, 50).ok());
+        ASSERT_TRUE(volume.unmount().ok());
+    });
+    const auto size = files::file_size(image_);
+    files::resize_file(image_, size - 8192);
+    const std::string cut = content();
+    for (const char* options : {"-n ", "-p ", ""}) {
+        const Outcome checked = run("fsck.tiffin", options + image_);
+        EXPECT_EQ(checked.status, 8) << checked.output;
+        expect_contains(checked, "its end has been cut off");
+        EXPECT_TRUE(content() == cut);
+    }
+    const Outcome repaired = run("fsck.tiffin", "-y " + image_);
+    EXPECT_EQ(repaired.status, 1) << repaired.output;
+    expect_contains(repaired, "8192 of " + std::to_string(size) + " bytes are missing");
+    EXPECT_EQ(files::file_size(image_), size);
+    EXPECT_EQ(run("fsck.tiffin", "-f -n " + image_).status, 0);
+    // What a cut in the middle takes along is named.
+    files::resize_file(image_, 9U << 20);
+    const Outcome worse = run("fsck.tiffin", "-y --data " + image_);
+    EXPECT_TRUE(worse.status == 1 || worse.status == 4) << worse.output;
+    const Outcome after = run("fsck.tiffin", "-f -n " + image_);
+    EXPECT_TRUE(after.status == 0 || after.status == 4) << after.output;
+}
+
 TEST_F(Tools, FsckFindsAndRepairs) {
     make();
     damage((64U << 20) - 4096 + 100);  // the second copy of the newest superblock
