@@ -21,6 +21,8 @@ namespace {
 
 constexpr uint64_t kHugePageBytes = uint64_t{2} << 20;
 constexpr unsigned kMemfdHuge2MiB = 21U << 26;  // log2 of the size, as in linux/memfd.h
+// What must be left when a volume is made.
+constexpr uint64_t kSpareBytes = 8U << 20;
 // Room to grow is address space only; a process has 2^47 bytes of it.
 constexpr uint64_t kReservedAtLeast = uint64_t{1} << 36;
 constexpr uint64_t kReservedAtMost = uint64_t{1} << 44;
@@ -168,6 +170,10 @@ Result<void> MemoryRegion::populate(uint64_t offset_bytes, uint64_t end_bytes) c
         if (getppid() != parent || score < 0 || write(score, "1000", 4) != 4) {
             _exit(EXIT_FAILURE);
         }
+        // Comes free when the child is killed: else this process could need a page before it has given back what
+        // the child has touched, and would be the next one to be killed.
+        (void)mmap(nullptr, kSpareBytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
         for (uint64_t page = offset_bytes; page < end_bytes; page += kSmallPageBytes) {
             __atomic_fetch_or(address_ + page, 0, __ATOMIC_RELAXED);
         }
