@@ -12,7 +12,7 @@
 
 namespace tiffin::vfs {
 
-// What a device is; fixed while it is open, except that it may turn read-only.
+// What a device is; fixed while it is open, except that it may turn read-only and become larger.
 struct DeviceGeometry {
     uint64_t size_bytes = 0;
     // Offsets and lengths of reads and writes are multiples of this (a power of two, at most 4096).
@@ -62,8 +62,12 @@ class BlockDevice {
   public:
     virtual ~BlockDevice() = default;
 
-    // What the device is. Cheap, any thread.
+    // What the device is. Cheap, any thread; the reference stays valid, and need not see that the device has grown.
     virtual const DeviceGeometry& geometry() const = 0;
+
+    // Asks how large the device is now, so that geometry() says it from now on; never less than before. For one
+    // thread at a time. Errors: eio.
+    virtual Result<uint64_t> update_size() { return geometry().size_bytes; }
 
     // Starts a request; see IoRequest. Offsets and lengths that are no multiples of the write unit are
     // einval. Requests are not ordered among themselves: a submitter that

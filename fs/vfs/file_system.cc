@@ -145,6 +145,8 @@ Result<void> FileSystem::shutdown(ShutdownMode /*mode*/) { return Error::eopnots
 
 Result<void> FileSystem::scrub(ScrubProgress& /*progress*/) { return Error::eopnotsupp; }
 
+Result<Growth> FileSystem::grow() { return Error::eopnotsupp; }
+
 Result<void> FileSystem::describe(ByteSink& /*sink*/) { return Error::eopnotsupp; }
 
 Result<size_t> FileSystem::control(NodeId /*node*/, uint32_t /*command*/, ByteSpan /*input*/,

@@ -307,6 +307,9 @@ class FileSystem {
     // Reads and verifies a bounded part of everything stored, and moves `progress` on; the host
     // calls until it is finished. Damage is logged and counted there, and is no error of the call.
     virtual Result<void> scrub(ScrubProgress& progress);
+    // Takes into use what the device has gained since the volume was made. It is no error when that is nothing.
+    // Errors: erofs, eio, euclean (damage stands in the way), enomem, eopnotsupp.
+    virtual Result<Growth> grow();
     // What the file system says of itself, as lines "key: value" for people and tools.
     virtual Result<void> describe(ByteSink& sink);
     // Anything else. `input` and `output` sizes come from the command's number. Errors: enotty.

@@ -285,6 +285,12 @@ struct ScrubProgress {
     bool finished = false;
 };
 
+// The size of a volume before and after FileSystem::grow().
+struct Growth {
+    uint64_t from_bytes = 0;
+    uint64_t to_bytes = 0;
+};
+
 enum class ShutdownMode : uint32_t {  // as FS_IOC_SHUTDOWN
     flush_all = 0,                    // commit everything, then stop
     flush_journal = 1,

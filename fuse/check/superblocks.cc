@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "fs/tiffinfs/journal/journal.h"
+#include "fs/tiffinfs/volume/superblock.h"
 #include "fs/vfs/host.h"
 #include "fuse/check/block_io.h"
 
@@ -43,8 +44,8 @@ void read_copy(vfs::BlockDevice& device, SuperblockCopy& copy) {
 }
 
 bool same_volume(const Superblock& a, const Superblock& b) {
-    return std::memcmp(a.uuid, b.uuid, sizeof a.uuid) == 0 && a.volume_nonce == b.volume_nonce &&
-           a.total_blocks == b.total_blocks;
+    // Sizes may differ: while a volume grows, the generation before has the old one.
+    return std::memcmp(a.uuid, b.uuid, sizeof a.uuid) == 0 && a.volume_nonce == b.volume_nonce;
 }
 
 // Which volume this is. What mkfs wrote last is at the front; copies at the end may be left over
@@ -193,15 +194,15 @@ SuperblockCopies read_superblock_copies(vfs::BlockDevice& device) {
     if (device_blocks < tiffinfs::kMinimumBlocks) {
         return copies;
     }
-    uint64_t total_blocks = tiffinfs::round_total_blocks(device_blocks);
+    tiffinfs::SecondCopies ends(tiffinfs::round_total_blocks(device_blocks));
     for (uint32_t i = 0; i < 4; ++i) {
         SuperblockCopy& copy = copies.copies[i];
         copy.slot = i % 2;
         copy.copy = i / 2;
-        copy.block = tiffinfs::superblock_block(total_blocks, copy.slot, copy.copy);
+        copy.block = tiffinfs::superblock_block(ends.total_blocks(copy.slot), copy.slot, copy.copy);
         read_copy(device, copy);
         if (copy.copy == 0 && copy.state == State::valid) {
-            total_blocks = copy.superblock.total_blocks;
+            ends.note_first_copy(copy.slot, copy.superblock.total_blocks);
         }
     }
     if (const Superblock* volume = choose_volume(copies); volume != nullptr) {

@@ -265,12 +265,11 @@ OrProblem<bool> DeviceFile::find_geometry(const std::string& path, bool read_onl
             return found;
         }
     } else if (S_ISREG(status.st_mode)) {
-        geometry_.size_bytes = static_cast<uint64_t>(status.st_size);
         geometry_.write_unit_bytes = kFileWriteUnitBytes;
     } else {
         return wrong_kind(path, status.st_mode);
     }
-    geometry_.size_bytes -= geometry_.size_bytes % geometry_.write_unit_bytes;
+    geometry_.size_bytes = size_bytes().value_or(0);
     if (geometry_.size_bytes == 0) {
         return Problem{path + (read_only ? " is empty: there is nothing to read"
                                          : " is empty: give it a size first, for example with "
@@ -281,18 +280,15 @@ OrProblem<bool> DeviceFile::find_geometry(const std::string& path, bool read_onl
 }
 
 OrProblem<bool> DeviceFile::find_block_geometry(const std::string& path) {
-    uint64_t size_bytes = 0;
     int logical_bytes = 0;
     unsigned physical_bytes = 0;
     int alignment_bytes = 0;
-    if (ioctl(descriptor_, BLKGETSIZE64, &size_bytes) != 0 ||
-        ioctl(descriptor_, BLKSSZGET, &logical_bytes) != 0 ||
+    if (!size_bytes().has_value() || ioctl(descriptor_, BLKSSZGET, &logical_bytes) != 0 ||
         ioctl(descriptor_, BLKPBSZGET, &physical_bytes) != 0 ||
         ioctl(descriptor_, BLKALIGNOFF, &alignment_bytes) != 0) {
         return Problem{"cannot ask " + path + " for its size: " + system_error_text(errno),
                        static_cast<Error>(errno)};
     }
-    geometry_.size_bytes = size_bytes;
     const auto logical = static_cast<uint32_t>(logical_bytes);
     const uint32_t physical = std::min(static_cast<uint32_t>(physical_bytes), kMaxWriteUnitBytes);
     const bool use_physical =
@@ -303,6 +299,22 @@ OrProblem<bool> DeviceFile::find_block_geometry(const std::string& path) {
                        " bytes: at most 4096 are supported"};
     }
     return true;
+}
+
+std::optional<uint64_t> DeviceFile::size_bytes() const {
+    uint64_t size_bytes = 0;
+    if (is_block_device_) {
+        if (ioctl(descriptor_, BLKGETSIZE64, &size_bytes) != 0) {
+            return std::nullopt;
+        }
+    } else {
+        struct stat status {};
+        if (fstat(descriptor_, &status) != 0) {
+            return std::nullopt;
+        }
+        size_bytes = static_cast<uint64_t>(status.st_size);
+    }
+    return size_bytes - size_bytes % geometry_.write_unit_bytes;
 }
 
 // Asks for a discard that changes nothing, to see whether the answer is EOPNOTSUPP.

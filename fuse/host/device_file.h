@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "fs/vfs/block_device.h"
@@ -29,7 +30,10 @@ class DeviceFile {
     // Whether open() has made the file.
     bool created() const { return created_; }
     int descriptor() const { return descriptor_; }
+    // As it was found at the beginning.
     const vfs::DeviceGeometry& geometry() const { return geometry_; }
+    // How large it is now, in whole write units. Nothing: it does not tell.
+    std::optional<uint64_t> size_bytes() const;
 
     // Makes readers the only user. Returns 0 or an errno number; ebusy when there are others.
     int take_for_writing(const std::string& path);

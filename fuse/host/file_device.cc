@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <optional>
 #include <utility>
 
 #include "fuse/host/device_file.h"
@@ -96,9 +97,27 @@ OrProblem<std::unique_ptr<FileDevice>> FileDevice::open(const std::string& path,
 }
 
 FileDevice::FileDevice(std::string path, DeviceFile file)
-    : path_(std::move(path)), file_(std::move(file)), workers_(*this) {}
+    : path_(std::move(path)),
+      file_(std::move(file)),
+      geometries_{file_.geometry()},
+      workers_(*this) {
+    geometry_.store(&geometries_.back(), std::memory_order_release);
+}
 
 FileDevice::~FileDevice() { workers_.stop(); }
+
+Result<uint64_t> FileDevice::update_size() {
+    const std::optional<uint64_t> size_bytes = file_.size_bytes();
+    if (!size_bytes.has_value()) {
+        return failed("size", 0, errno);
+    }
+    if (*size_bytes > geometry().size_bytes) {
+        geometries_.push_back(geometry());
+        geometries_.back().size_bytes = *size_bytes;
+        geometry_.store(&geometries_.back(), std::memory_order_release);
+    }
+    return geometry().size_bytes;
+}
 
 Result<void> FileDevice::start_writing() {
     if (geometry().read_only) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <string>
 
@@ -51,7 +52,10 @@ class FileDevice final : public vfs::BlockDevice {
     // Whether open() has made the file.
     bool created() const { return file_.created(); }
 
-    const vfs::DeviceGeometry& geometry() const override { return file_.geometry(); }
+    const vfs::DeviceGeometry& geometry() const override {
+        return *geometry_.load(std::memory_order_acquire);
+    }
+    Result<uint64_t> update_size() override;
     Result<void> start_writing() override;
     void submit(vfs::IoRequest& request) override;
     using vfs::BlockDevice::read;
@@ -71,6 +75,9 @@ class FileDevice final : public vfs::BlockDevice {
 
     std::string path_;
     DeviceFile file_;
+    // The newest of those below, all of which somebody may still be reading.
+    std::atomic<const vfs::DeviceGeometry*> geometry_;
+    std::deque<vfs::DeviceGeometry> geometries_;
     std::atomic<bool> flush_failed_{false};
     std::atomic<uint32_t> logged_errors_{0};
     WorkerPool workers_;

@@ -66,4 +66,12 @@ struct RemountCommand {
 static_assert(sizeof(RemountCommand) == 8);
 inline constexpr unsigned long kRemountCommand = _IOW(kControlType, 4, RemountCommand);
 
+// Out: see vfs::Growth.
+struct GrowCommand {
+    uint64_t from_bytes = 0;
+    uint64_t to_bytes = 0;
+};
+static_assert(sizeof(GrowCommand) == 16);
+inline constexpr unsigned long kGrowCommand = _IOR(kControlType, 5, GrowCommand);
+
 }  // namespace tiffin::fuse

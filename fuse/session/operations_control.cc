@@ -288,6 +288,17 @@ void scrub(Control& control) {
     control.answer(command);
 }
 
+void grow(Control& control) {
+    if (!control.by_administrator()) {
+        return control.request.fail(Error::eperm);
+    }
+    Result<vfs::Growth> growth = control.request.file_system().grow();
+    if (!growth.ok()) {
+        return control.request.fail(growth.error());
+    }
+    control.answer(GrowCommand{growth->from_bytes, growth->to_bytes});
+}
+
 void remount(Control& control) {
     RemountCommand command;
     if (!control.by_administrator()) {
@@ -336,6 +347,7 @@ constexpr Handler kHandlers[] = {
     {static_cast<uint32_t>(kTextCommand), give_text},
     {static_cast<uint32_t>(kStatisticsCommand), give_statistics},
     {static_cast<uint32_t>(kScrubCommand), scrub},
+    {static_cast<uint32_t>(kGrowCommand), grow},
     {static_cast<uint32_t>(kRemountCommand), remount},
 };
 

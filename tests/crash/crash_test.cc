@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <string>
 
@@ -61,6 +62,52 @@ class Crash : public testing::TestWithParam<Unit> {
                     << static_cast<int>(outcome) << ", seed " << seed;
             }
         } while (replay.advance());
+    }
+
+    // Fails the power at every `stride`th change and destroys one copy or one slot of the superblock as well; returns
+    // how often it was a slot.
+    size_t destroy_superblocks(RecordedWorkload workload, size_t stride) {
+        CrashReplay replay(std::move(workload.recording));
+        uint64_t seed = 1;
+        size_t slots_destroyed = 0;
+        do {
+            if (replay.position() % stride != 0) {
+                continue;
+            }
+            const AllowedSteps allowed = allowed_steps(workload.steps, replay.position());
+            // Copies 0 and 1 of slot A, of slot B, both of A, both of B.
+            for (int victim = 0; victim < 6; ++victim) {
+                auto device = replay.after_crash(CrashOutcome::keep_completed, ++seed);
+                const uint64_t slot = victim < 4 ? victim / 2 : victim - 4;
+                unsigned char block_of_first[tiffinfs::kBlockBytes];
+                EXPECT_TRUE(
+                    device
+                        ->read(slot * tiffinfs::kBlockBytes, block_of_first, sizeof block_of_first)
+                        .ok());
+                tiffinfs::Superblock first;
+                std::memcpy(&first, block_of_first, sizeof first);
+                for (uint32_t copy = 0; copy < 2; ++copy) {
+                    const uint64_t block =
+                        tiffinfs::superblock_block(first.total_blocks, slot, copy);
+                    if ((victim >= 4 || static_cast<int>(copy) == victim % 2) &&
+                        (copy == 0 || first.magic == tiffinfs::kSuperblockMagic)) {
+                        device->flip_bit(block * tiffinfs::kBlockBytes + 150, 1);
+                    }
+                }
+                tiffinfs::SuperblockSet left;
+                EXPECT_TRUE(tiffinfs::read_superblocks(*device, left).ok());
+                if (left.count == 0) {
+                    continue;  // the other slot has never been written, or is just being written
+                }
+                slots_destroyed += victim >= 4 ? 1 : 0;
+                const std::string wrong = recover(*device, one_of(workload.steps, allowed));
+                EXPECT_EQ(wrong, "") << "at change " << replay.position() << ", victim " << victim;
+                if (!wrong.empty()) {
+                    return slots_destroyed;
+                }
+            }
+        } while (replay.advance());
+        return slots_destroyed;
     }
 
     Met met_;
@@ -122,40 +169,34 @@ TEST_P(Crash, WhileRecovering) {
 
 // One copy or one slot of the superblock is destroyed as well: nothing that was acknowledged is lost.
 TEST_P(Crash, WithADamagedSuperblock) {
-    RecordedWorkload workload = run_script(GetParam().geometry());
-    CrashReplay replay(std::move(workload.recording));
-    const size_t stride = is_reduced() ? 11 : 5;
-    uint64_t seed = 1;
-    size_t slots_destroyed = 0;
-    do {
-        if (replay.position() % stride != 0) {
-            continue;
+    EXPECT_GE(destroy_superblocks(run_script(GetParam().geometry()), is_reduced() ? 11 : 5), 3U);
+}
+
+// Within the last group, and into further ones.
+TEST_P(Crash, WhileGrowing) {
+    constexpr uint64_t kMiB = 1U << 20;
+    struct Growth {
+        uint64_t from_bytes;
+        uint64_t to_bytes;
+    };
+    uint64_t seed = 0;
+    for (const Growth& growth : {Growth{9 * kMiB, 13 * kMiB}, Growth{63 * kMiB, 130 * kMiB},
+                                 Growth{66 * kMiB, 70 * kMiB}}) {
+        SCOPED_TRACE("from " + std::to_string(growth.from_bytes));
+        vfs::DeviceGeometry geometry = GetParam().geometry();
+        geometry.size_bytes = growth.to_bytes;
+        ++seed;
+        fail_power_everywhere(run_growth(geometry, growth.from_bytes, seed), is_reduced() ? 11 : 1);
+        if (HasFatalFailure()) {
+            return;
         }
-        const AllowedSteps allowed = allowed_steps(workload.steps, replay.position());
-        // Copies 0 and 1 of slot A, of slot B, both of A, both of B.
-        for (int victim = 0; victim < 6; ++victim) {
-            auto device = replay.after_crash(CrashOutcome::keep_completed, ++seed);
-            tiffinfs::SuperblockSet before;
-            ASSERT_TRUE(tiffinfs::read_superblocks(*device, before).ok());
-            const uint64_t slot = victim < 4 ? victim / 2 : victim - 4;
-            for (uint32_t copy = 0; copy < 2; ++copy) {
-                if (victim >= 4 || static_cast<int>(copy) == victim % 2) {
-                    const uint64_t block = tiffinfs::superblock_block(
-                        kCrashDeviceBytes / tiffinfs::kBlockBytes, slot, copy);
-                    device->flip_bit(block * tiffinfs::kBlockBytes + 150, 1);
-                }
-            }
-            tiffinfs::SuperblockSet left;
-            ASSERT_TRUE(tiffinfs::read_superblocks(*device, left).ok());
-            if (left.count == 0) {
-                continue;  // the other slot has never been written, or is just being written
-            }
-            slots_destroyed += victim >= 4 ? 1 : 0;
-            ASSERT_EQ(recover(*device, one_of(workload.steps, allowed)), "")
-                << "at change " << replay.position() << ", victim " << victim;
+        EXPECT_GT(destroy_superblocks(run_growth(geometry, growth.from_bytes, seed),
+                                      is_reduced() ? 11 : 1),
+                  0U);
+        if (HasFailure()) {
+            return;
         }
-    } while (replay.advance());
-    EXPECT_GE(slots_destroyed, 3U);
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Units, Crash,

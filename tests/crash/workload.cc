@@ -57,6 +57,16 @@ WorkloadRunner::WorkloadRunner(const vfs::DeviceGeometry& geometry,
                                void (*prepare)(TestVolume& volume),
                                const tiffinfs::MountOptions& options)
     : options_(options), device_(geometry), volume_(device_) {
+    start(prepare);
+}
+
+WorkloadRunner::WorkloadRunner(const vfs::DeviceGeometry& geometry, uint64_t first_bytes)
+    : options_(TestVolume::quiet_options()), device_(geometry), volume_(device_) {
+    device_.end_at(first_bytes);
+    start(nullptr);
+}
+
+void WorkloadRunner::start(void (*prepare)(TestVolume& volume)) {
     MUST(volume_.make());
     if (prepare != nullptr) {
         MUST(volume_.mount());
@@ -174,6 +184,15 @@ void WorkloadRunner::remount() {
     });
 }
 
+void WorkloadRunner::grow(uint64_t size_bytes) {
+    step("grow", [&]() -> Result<void> {
+        durable_step_ = steps_.size() - 1;
+        device_.end_at(size_bytes);
+        const vfs::Growth growth = TRY(volume_.file_system().grow());
+        return growth.to_bytes == size_bytes ? Result<void>() : Error::einval;
+    });
+}
+
 RecordedWorkload WorkloadRunner::finish() {
     MUST(volume_.unmount());
     return {device_.take_recording(), std::move(steps_)};
@@ -282,7 +301,9 @@ namespace {
 class RandomWorkload {
   public:
     RandomWorkload(const vfs::DeviceGeometry& geometry, uint64_t seed)
-        : run_(geometry), random_(seed) {
+        : RandomWorkload(geometry, seed, geometry.size_bytes) {}
+    RandomWorkload(const vfs::DeviceGeometry& geometry, uint64_t seed, uint64_t first_bytes)
+        : run_(geometry, first_bytes), random_(seed) {
         run_.make_directory("/a");
         run_.make_directory("/b");
         if (seed % 2 == 0) {
@@ -293,6 +314,23 @@ class RandomWorkload {
     RecordedWorkload run(uint32_t steps) {
         for (uint32_t i = 0; i < steps; ++i) {
             one(i);
+        }
+        return run_.finish();
+    }
+    // The same with growth to each of `sizes` in between, and enough content to fill what is there before.
+    RecordedWorkload run_growing(const std::vector<uint64_t>& sizes) {
+        uint32_t number = 0;
+        for (const uint64_t size_bytes : sizes) {
+            const std::string path = "/big-" + std::to_string(size_bytes);
+            run_.create(path);
+            run_.write(path, 0, test_content(number, 200 * kBlock));
+            run_.fsync(path);
+            one(++number);
+            run_.grow(size_bytes);
+            one(++number);
+        }
+        for (uint32_t i = 0; i < 8; ++i) {
+            one(++number);
         }
         return run_.finish();
     }
@@ -373,6 +411,13 @@ class RandomWorkload {
 
 RecordedWorkload run_random(const vfs::DeviceGeometry& geometry, uint64_t seed, uint32_t steps) {
     return RandomWorkload(geometry, seed).run(steps);
+}
+
+RecordedWorkload run_growth(const vfs::DeviceGeometry& geometry, uint64_t first_bytes,
+                            uint64_t seed) {
+    RandomWorkload workload(geometry, seed, first_bytes);
+    const uint64_t middle = first_bytes + (geometry.size_bytes - first_bytes) / 2;
+    return workload.run_growing({middle - middle % kBlock, geometry.size_bytes});
 }
 
 }  // namespace tiffin::test

@@ -44,6 +44,8 @@ class WorkloadRunner {
     explicit WorkloadRunner(const vfs::DeviceGeometry& geometry,
                             void (*prepare)(TestVolume& volume) = nullptr,
                             const tiffinfs::MountOptions& options = TestVolume::quiet_options());
+    // The device ends at `first_bytes` at first, and so does the volume; see grow().
+    WorkloadRunner(const vfs::DeviceGeometry& geometry, uint64_t first_bytes);
 
     // From now on another thread commits all the time, so that operations of several transactions are
     // cut in between. The recording then differs from run to run.
@@ -65,6 +67,8 @@ class WorkloadRunner {
     void fsync(const std::string& path);
     void sync();
     void remount();
+    // The device becomes longer, and the volume grows.
+    void grow(uint64_t size_bytes);
 
     bool exists(const std::string& path) const { return steps_.back().visible.count(path) != 0; }
     const SeenTree& visible() const { return steps_.back().visible; }
@@ -72,6 +76,7 @@ class WorkloadRunner {
     RecordedWorkload finish();
 
   private:
+    void start(void (*prepare)(TestVolume& volume));
     template <typename Operation>
     void step(const std::string& text, Operation operation);
     void touched(const std::string& path) { last_change_[path] = steps_.size(); }
@@ -90,6 +95,9 @@ class WorkloadRunner {
 RecordedWorkload run_script(const vfs::DeviceGeometry& geometry);
 // Operations that take several transactions and must be finished by recovery.
 RecordedWorkload run_long_operations(const vfs::DeviceGeometry& geometry);
+// A volume of `first_bytes` that grows twice, up to the size of the device, between random operations.
+RecordedWorkload run_growth(const vfs::DeviceGeometry& geometry, uint64_t first_bytes,
+                            uint64_t seed);
 // `steps` random operations; with even seeds somebody else commits all the time.
 RecordedWorkload run_random(const vfs::DeviceGeometry& geometry, uint64_t seed, uint32_t steps);
 

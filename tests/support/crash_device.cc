@@ -37,9 +37,25 @@ CrashDevice::CrashDevice(const vfs::DeviceGeometry& geometry)
 
 CrashDevice::CrashDevice(SparseImage image, const vfs::DeviceGeometry& geometry)
     : geometry_(geometry),
+      end_bytes_(geometry.size_bytes),
       history_(std::move(image), geometry.write_unit_bytes, geometry.volatile_cache),
       recording_start_(0) {
     TIFFIN_ASSERT(history_.current().size_bytes() == geometry.size_bytes);
+}
+
+void CrashDevice::end_at(uint64_t size_bytes) {
+    TIFFIN_ASSERT(size_bytes <= geometry_.size_bytes);
+    end_bytes_ = size_bytes;
+    if (shorter_.empty()) {
+        (void)update_size();
+    }
+}
+
+Result<uint64_t> CrashDevice::update_size() {
+    shorter_.push_back(geometry_);
+    shorter_.back().size_bytes = end_bytes_;
+    shown_.store(&shorter_.back(), std::memory_order_release);
+    return shorter_.back().size_bytes;
 }
 
 void CrashDevice::submit(vfs::IoRequest& request) { fuse::complete_synchronously(*this, request); }
@@ -47,7 +63,7 @@ void CrashDevice::submit(vfs::IoRequest& request) { fuse::complete_synchronously
 Result<void> CrashDevice::read(uint64_t offset_bytes, const vfs::IoVector* buffers,
                                size_t buffer_count) {
     const uint64_t length_bytes =
-        TRY(fuse::check_transfer(geometry_, false, offset_bytes, buffers, buffer_count));
+        TRY(fuse::check_transfer(geometry(), false, offset_bytes, buffers, buffer_count));
     MutexLock lock(mutex_);
     ++counts_.reads;
     counts_.bytes_read += length_bytes;
@@ -65,7 +81,7 @@ Result<void> CrashDevice::read(uint64_t offset_bytes, const vfs::IoVector* buffe
 Result<void> CrashDevice::write(uint64_t offset_bytes, const vfs::IoVector* buffers,
                                 size_t buffer_count) {
     const uint64_t length_bytes =
-        TRY(fuse::check_transfer(geometry_, true, offset_bytes, buffers, buffer_count));
+        TRY(fuse::check_transfer(geometry(), true, offset_bytes, buffers, buffer_count));
     std::vector<unsigned char> data = gather(buffers, buffer_count, length_bytes);
     MutexLock lock(mutex_);
     ++counts_.writes;
@@ -92,7 +108,7 @@ Result<void> CrashDevice::flush() {
 }
 
 Result<void> CrashDevice::discard(uint64_t offset_bytes, uint64_t length_bytes) {
-    TRY(fuse::check_discard(geometry_, offset_bytes, length_bytes));
+    TRY(fuse::check_discard(geometry(), offset_bytes, length_bytes));
     std::vector<unsigned char> pattern(length_bytes, kDiscardPattern);
     MutexLock lock(mutex_);
     ++counts_.discards;

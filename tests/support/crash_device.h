@@ -3,7 +3,9 @@
 // what a power failure would leave.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -53,7 +55,13 @@ class CrashDevice final : public vfs::BlockDevice {
     // With the content of `image`, whose size must be that of `geometry`.
     CrashDevice(SparseImage image, const vfs::DeviceGeometry& geometry);
 
-    const vfs::DeviceGeometry& geometry() const override { return geometry_; }
+    const vfs::DeviceGeometry& geometry() const override {
+        return *shown_.load(std::memory_order_acquire);
+    }
+    Result<uint64_t> update_size() override;
+    // As an image that is made longer later: it seems to end there, until this is called again with more and
+    // update_size() has been called. The first time before any other use.
+    void end_at(uint64_t size_bytes);
     void submit(vfs::IoRequest& request) override;
     using vfs::BlockDevice::read;
     using vfs::BlockDevice::write;
@@ -111,6 +119,10 @@ class CrashDevice final : public vfs::BlockDevice {
     Result<void> change(uint64_t offset_bytes, std::vector<unsigned char> data) REQUIRES(mutex_);
 
     const vfs::DeviceGeometry geometry_;
+    // What geometry() shows: geometry_, or the last of those below.
+    std::atomic<const vfs::DeviceGeometry*> shown_{&geometry_};
+    std::deque<vfs::DeviceGeometry> shorter_;
+    std::atomic<uint64_t> end_bytes_;
     mutable host::Mutex mutex_{host::LockClass::leaf};
     WriteHistory history_ GUARDED_BY(mutex_);
     IoCounts counts_ GUARDED_BY(mutex_);

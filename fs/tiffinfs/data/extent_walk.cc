@@ -71,13 +71,13 @@ Result<void> walk_extents(Volume& volume, uint64_t node, uint64_t first_block, u
         return {};
     }
     Tree& tree = volume.tree();
-    CheckingVisitor checking(volume.superblock().total_blocks, 0, visitor);
+    CheckingVisitor checking(volume.total_blocks(), 0, visitor);
     // The extent that covers the first block may begin far before it.
     Result<void> found = tree.find_last(make_key(node, Kind::extent, first_block),
                                         make_key(node, Kind::extent, 0), scratch);
     if (found.ok()) {
         MappedExtent extent;
-        if (!parse_extent(scratch.key, scratch.bytes(), volume.superblock().total_blocks, extent)) {
+        if (!parse_extent(scratch.key, scratch.bytes(), volume.total_blocks(), extent)) {
             return volume.report_damage("extent", node, scratch.key.offset());
         }
         if (extent.end_block() > first_block && !checking.visit(scratch.key, scratch.bytes())) {

@@ -55,7 +55,7 @@ Result<void> stage_split(Volume& volume, Transaction& transaction, const Object&
         return before.error() == Error::enoent ? Result<void>() : before;
     }
     MappedExtent extent;
-    if (!parse_extent(found.key, found.bytes(), volume.superblock().total_blocks, extent)) {
+    if (!parse_extent(found.key, found.bytes(), volume.total_blocks(), extent)) {
         return volume.report_damage("extent", object.node, found.key.offset());
     }
     if (extent.file_block == block || extent.end_block() <= block) {
@@ -75,7 +75,7 @@ Result<void> check_room_behind(Volume& volume, const Object& object, uint64_t sh
         return last.error() == Error::enoent ? Result<void>() : last;
     }
     MappedExtent extent;
-    if (!parse_extent(found.key, found.bytes(), volume.superblock().total_blocks, extent)) {
+    if (!parse_extent(found.key, found.bytes(), volume.total_blocks(), extent)) {
         return volume.report_damage("extent", object.node, found.key.offset());
     }
     return extent.end_block() > kMaximumFileBlocks - shift_blocks ? Error::efbig : Result<void>();

@@ -103,7 +103,7 @@ Result<void> look_at_range(Volume& volume, const Object& object, uint64_t first_
     TRY(walk_extents(volume, object.node, first_block, end_block, scratch, builder));
     builder.finish();
     plan.all_mapped = plan.usage.mapped_blocks == plan.wanted_blocks;
-    choose_goal(object, scratch, volume.superblock().total_blocks, plan);
+    choose_goal(object, scratch, volume.total_blocks(), plan);
     return {};
 }
 

@@ -67,8 +67,8 @@ Result<bool> shift_down_step(Volume& volume, Object& object, IntentValue& intent
                                      make_key(object.node, Kind::extent, kMaximumFileBlocks),
                                      scratch.found));
         MappedExtent extent;
-        if (!parse_extent(scratch.found.key, scratch.found.bytes(),
-                          volume.superblock().total_blocks, extent)) {
+        if (!parse_extent(scratch.found.key, scratch.found.bytes(), volume.total_blocks(),
+                          extent)) {
             return volume.report_damage("extent", object.node, scratch.found.key.offset());
         }
         TRY(stage_move(transaction, scratch.found, extent.file_block - intent.shift_blocks));
@@ -119,8 +119,8 @@ Result<bool> shift_up_step(Volume& volume, Object& object, IntentValue& intent,
             break;
         }
         MappedExtent extent;
-        if (!parse_extent(scratch.found.key, scratch.found.bytes(),
-                          volume.superblock().total_blocks, extent) ||
+        if (!parse_extent(scratch.found.key, scratch.found.bytes(), volume.total_blocks(),
+                          extent) ||
             extent.end_block() > kMaximumFileBlocks - intent.shift_blocks) {
             return volume.report_damage("extent", object.node, scratch.found.key.offset());
         }

@@ -8,10 +8,10 @@ namespace tiffin::tiffinfs {
 namespace {
 
 // Superblock copies, bitmaps and journal: what no file can ever use.
-uint64_t fixed_blocks(const Superblock& superblock) {
+uint64_t fixed_blocks(const Superblock& superblock, uint64_t total_blocks) {
     constexpr uint64_t kSuperblockCopies = 4;
     constexpr uint64_t kBitmapsPerGroup = 2;
-    return kSuperblockCopies + kBitmapsPerGroup * group_count(superblock.total_blocks) +
+    return kSuperblockCopies + kBitmapsPerGroup * group_count(total_blocks) +
            superblock.journal_block_count;
 }
 
@@ -111,11 +111,12 @@ Result<vfs::FileSystemStatistics> TiffinFileSystem::statistics() {
     constexpr uint64_t kNodesPerBlock = 8;
     const Allocator& allocator = volume_->allocator();
     const Superblock& superblock = volume_->superblock();
-    const uint64_t fixed = fixed_blocks(superblock);
+    const uint64_t total = allocator.total_blocks();
+    const uint64_t fixed = fixed_blocks(superblock, total);
     const uint64_t used = allocator.used_blocks() + allocator.damaged_blocks();
     vfs::FileSystemStatistics statistics;
-    statistics.total_blocks = superblock.total_blocks > fixed ? superblock.total_blocks - fixed : 0;
-    statistics.free_blocks = superblock.total_blocks > used ? superblock.total_blocks - used : 0;
+    statistics.total_blocks = total > fixed ? total - fixed : 0;
+    statistics.free_blocks = total > used ? total - used : 0;
     if (statistics.free_blocks > statistics.total_blocks) {
         statistics.free_blocks = statistics.total_blocks;
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// Trim and scrub.
+// Trim, scrub and growth.
 #include "fs/tiffinfs/data/file_data.h"
 #include "fs/tiffinfs/maintenance/scrub.h"
 
@@ -11,7 +11,7 @@ Result<uint64_t> TiffinFileSystem::trim(uint64_t offset_bytes, uint64_t length_b
     if (!volume_->device().geometry().supports_discard) {
         return Error::eopnotsupp;
     }
-    uint64_t total_blocks = volume_->superblock().total_blocks;
+    uint64_t total_blocks = volume_->total_blocks();
     // Only whole blocks inside the range; the end may be anywhere, also beyond the volume.
     uint64_t first = offset_bytes / kBlockBytes + (offset_bytes % kBlockBytes != 0 ? 1 : 0);
     if (first >= total_blocks || length_bytes < kBlockBytes) {
@@ -35,5 +35,7 @@ Result<void> TiffinFileSystem::scrub(vfs::ScrubProgress& progress) {
     Scrub step(*volume_, progress);
     return step.step();
 }
+
+Result<vfs::Growth> TiffinFileSystem::grow() { return volume_->grow(); }
 
 }  // namespace tiffin::tiffinfs

@@ -57,7 +57,7 @@ Result<Key> Scrub::check_next_key(Key first) {
         return key.node == ~uint64_t{0} ? kMaximumKey : make_key(key.node + 1, Kind::extent, 0);
     }
     MappedExtent extent;
-    if (parse_extent(key, found_->bytes(), volume_.superblock().total_blocks, extent)) {
+    if (parse_extent(key, found_->bytes(), volume_.total_blocks(), extent)) {
         check_extent_data(extent, key);
     } else {
         // The policy for damage applies; here it only counts.
@@ -138,8 +138,7 @@ bool Scrub::read_and_compare(const MappedExtent& extent, uint64_t first, uint64_
 bool Scrub::still_mapped(const MappedExtent& extent, Key key) {
     Result<void> result = volume_.tree().find_first(key, next_key(key), *second_look_);
     MappedExtent now;
-    return result.ok() &&
-           parse_extent(key, second_look_->bytes(), volume_.superblock().total_blocks, now) &&
+    return result.ok() && parse_extent(key, second_look_->bytes(), volume_.total_blocks(), now) &&
            now.physical_block == extent.physical_block && now.flags == extent.flags &&
            now.birth_generation == extent.birth_generation && now.block_count == extent.block_count;
 }

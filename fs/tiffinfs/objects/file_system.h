@@ -106,6 +106,7 @@ class TiffinFileSystem final : public vfs::FileSystem, private SpaceReclaimer {
     Result<uint64_t> trim(uint64_t offset_bytes, uint64_t length_bytes,
                           uint64_t minimum_bytes) override;
     Result<void> scrub(vfs::ScrubProgress& progress) override;
+    Result<vfs::Growth> grow() override;
 
     // ---- Between the groups -------------------------------------------------------------------
     // Changes the size of a regular file; `object.data` and `object.state` are held

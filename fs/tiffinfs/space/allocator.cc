@@ -16,7 +16,9 @@ constexpr uint64_t kReserveDivisor = 64;
 // The half of it that is for deleting is enough for unlinking in a tree of three levels (36 nodes), as a
 // small volume has at most.
 constexpr uint64_t kReserveMinimum = 128;
-constexpr uint64_t kReserveMaximum = 8192;
+constexpr uint32_t kReserveMaximum = 8192;
+// More than the reserves of any volume, so that it need not change when one grows.
+constexpr int64_t kPlentyBlocks = 2 * int64_t{kReserveMaximum} + 8192;
 
 constexpr uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
@@ -52,19 +54,16 @@ Result<void> Allocator::start(const Superblock& superblock) {
         return layout.error();
     }
     layout_ = *layout;
-    total_blocks_ = layout_.total_blocks;
-    group_count_ = layout_.groups();
-    if (superblock.used_blocks > total_blocks_ || superblock.initialized_groups > group_count_) {
+    usable_groups_ = layout_.groups();
+    if (superblock.used_blocks > total_blocks() ||
+        superblock.initialized_groups > layout_.groups()) {
         log_line(host::LogLevel::error, "superblock: impossible counts (", superblock.used_blocks,
-                 " used of ", total_blocks_, " blocks, ", superblock.initialized_groups,
+                 " used of ", total_blocks(), " blocks, ", superblock.initialized_groups,
                  " groups in use)");
         return Error::euclean;
     }
-    TRY(table_.start(group_count_));
-    reserve_blocks_ = total_blocks_ / kReserveDivisor;
-    reserve_blocks_ = reserve_blocks_ < kReserveMinimum ? kReserveMinimum
-                                                        : smaller(reserve_blocks_, kReserveMaximum);
-    write_back_reserve_blocks_ = smaller(total_blocks_ / kReserveDivisor, kReserveMaximum);
+    TRY(table_.start(layout_.groups()));
+    choose_reserves();
     start_counts(superblock.used_blocks);
     open_groups_ = superblock.initialized_groups;
     sealed_groups_ = superblock.initialized_groups;
@@ -79,17 +78,23 @@ Result<void> Allocator::start(const Superblock& superblock) {
 }
 
 Result<void> Allocator::format_fixed_blocks(const Superblock& superblock) {
-    TIFFIN_ASSERT(open_groups_ == 0 && superblock.total_blocks == total_blocks_);
+    TIFFIN_ASSERT(open_groups_ == 0 && superblock.total_blocks == total_blocks());
     TRY(open_groups(1, 1));
-    const uint64_t fixed = layout_.fixed_blocks(0, group_count_);
+    const uint64_t fixed = layout_.fixed_blocks(0, layout_.groups());
     start_counts(fixed);
     return {};
 }
 
+void Allocator::choose_reserves() {
+    const uint64_t part = smaller(total_blocks() / kReserveDivisor, kReserveMaximum);
+    reserve_blocks_ = part < kReserveMinimum ? kReserveMinimum : part;
+    write_back_reserve_blocks_ = part;
+}
+
 void Allocator::start_counts(uint64_t used_blocks) {
     used_blocks_.reset(static_cast<int64_t>(used_blocks));
-    free_blocks_.start(static_cast<int64_t>(total_blocks_ - used_blocks), kBlocksAtHand,
-                       static_cast<int64_t>(kept_blocks(SpacePriority::normal)) + kPlentyBlocks);
+    free_blocks_.start(static_cast<int64_t>(total_blocks() - used_blocks), kBlocksAtHand,
+                       kPlentyBlocks);
 }
 
 Result<void> Allocator::begin_timeline(Superblock& superblock) {
@@ -202,6 +207,7 @@ Result<void> Allocator::open_group(uint64_t index) {
     if (table_.make_page(index) == nullptr) {
         return Error::enomem;
     }
+    const uint64_t total = total_blocks();
     BlockGroup* group = TRY(make_unused_group(index));
     bool full;
     {
@@ -214,9 +220,13 @@ Result<void> Allocator::open_group(uint64_t index) {
     openers_.fetch_add(1, std::memory_order_relaxed);
     MutexLock lock(open_mutex_);
     openers_.fetch_sub(1, std::memory_order_relaxed);
-    if (open_groups_.load(std::memory_order_relaxed) != index) {
-        BlockGroup::destroy(group);  // another thread was faster
+    if (open_groups_.load(std::memory_order_relaxed) != index || total != total_blocks()) {
+        BlockGroup::destroy(group);  // another thread was faster, or the volume has grown
         return {};
+    }
+    if (index >= usable_groups_) {
+        BlockGroup::destroy(group);
+        return Error::enospc;
     }
     TIFFIN_ASSERT(table_.insert(group) == group);
     if (full) {

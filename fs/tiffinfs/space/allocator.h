@@ -21,7 +21,7 @@
 // out sum up to total_blocks.
 //
 // Threading: all functions may be called by many threads, but start, format_fixed_blocks, seal and
-// write_sealed are for one at a time; lock classes allocator_group, allocator. Which functions need
+// write_sealed and the three of growth are for one at a time; lock classes allocator_group, allocator. Which functions need
 // an open transaction is said at each.
 #pragma once
 
@@ -29,6 +29,7 @@
 #include <cstdint>
 
 #include "fs/base/reader_epochs.h"
+#include "fs/base/relaxed_number.h"
 #include "fs/base/striped_budget.h"
 #include "fs/base/striped_counter.h"
 #include "fs/tiffinfs/format.h"
@@ -121,6 +122,18 @@ class Allocator {
     // for every superblock: the slots that bitmaps are written to are chosen by it as well.
     void release_node_frees(uint64_t durable_generation);
 
+    // Growth, in three steps. The first makes everything ready for a volume of `total_blocks` (a size that
+    // round_total_blocks() gives, and at least kMinimumGrowthBlocks more than now), and changes nothing. Errors:
+    // enomem, eio; euclean when the bitmap at the old end is damaged.
+    static constexpr uint64_t kMinimumGrowthBlocks = 256;
+    Result<void> prepare_growth(uint64_t total_blocks);
+    // With no transaction open, before the seal of a checkpoint: total_blocks() is the new size, and what the new
+    // superblocks at the end take is counted. Nothing new is handed out yet: a fall-back to the generation before could
+    // not replay records that name blocks beyond the old end, or have its own superblocks overwritten.
+    void extend();
+    // When two superblocks of the new size are durable: what is new may be handed out.
+    void finish_growth();
+
     // During replay: keeps the blocks that later records will map from being handed out. The ranges
     // stay busy until end_replay(). Errors: as load().
     Result<void> protect_for_replay(BlockRange range);
@@ -143,11 +156,11 @@ class Allocator {
     // no block that a record maps for its nodes, so a checkpoint is due before those are all there are.
     bool mapped_more_than(uint64_t part) const;
 
-    uint64_t total_blocks() const { return total_blocks_; }
+    uint64_t total_blocks() const { return layout_.total_blocks; }
     uint64_t used_blocks() const {
         // On a damaged volume more can be freed than was counted.
         const int64_t used = used_blocks_.sum();
-        return used > 0 && static_cast<uint64_t>(used) <= total_blocks_
+        return used > 0 && static_cast<uint64_t>(used) <= total_blocks()
                    ? static_cast<uint64_t>(used)
                    : 0;
     }
@@ -199,6 +212,7 @@ class Allocator {
     struct SealedBitmap;
     struct Piece;
 
+    void choose_reserves();
     void start_counts(uint64_t used_blocks);
     // Takes up to `wanted` from the count of free blocks, before blocks are looked for.
     uint64_t claim(uint64_t wanted, SpacePriority priority);
@@ -243,10 +257,9 @@ class Allocator {
         EXCLUDES(open_mutex_);
     Result<uint64_t> trim_group(BlockGroup& group, GroupRun within, uint32_t minimum);
 
-    uint64_t total_blocks_ = 0;
-    uint64_t reserve_blocks_ = 0;
-    uint64_t write_back_reserve_blocks_ = 0;
-    uint64_t group_count_ = 0;
+    RelaxedNumber reserve_blocks_;
+    RelaxedNumber write_back_reserve_blocks_;
+    RelaxedNumber usable_groups_;  // groups from here on are not opened
     Layout layout_;
     // Bitmaps are looked for on the device up to this generation.
     uint64_t mounted_generation_ = 0;
@@ -255,9 +268,8 @@ class Allocator {
     DamageListener* listener_;
     GroupTable table_;
 
-    // While more than this is free beyond the reserve, processors keep up to 4 * kBlocksAtHand for themselves.
+    // While there is plenty, processors keep up to 4 * kBlocksAtHand for themselves.
     static constexpr int64_t kBlocksAtHand = 64;
-    static constexpr int64_t kPlentyBlocks = 8192;
 
     // What every write changes is split by processor. Signed: on a damaged volume counts may be wrong.
     StripedBudget free_blocks_;
@@ -270,6 +282,11 @@ class Allocator {
     std::atomic<uint64_t> data_deferred_groups_{0};
     std::atomic<bool> replaying_{false};
     Cursor cursors_[kCursors];
+
+    // Growth: the size that is prepared for, and what is to become free at the end: blocks that are held, and all.
+    uint64_t growth_blocks_ = 0;
+    BlockRange growth_held_;
+    uint64_t growth_free_blocks_ = 0;
 
     // Groups below this are open. Raised under the mutex, when the new group is in the table.
     std::atomic<uint64_t> open_groups_{0};

@@ -219,11 +219,11 @@ Result<uint64_t> Allocator::trim(BlockRange range, uint64_t minimum_blocks) {
     if (!device_.geometry().supports_discard) {
         return Error::eopnotsupp;
     }
-    if (range.first_block >= total_blocks_ || minimum_blocks > kBlocksPerGroup) {
+    if (range.first_block >= total_blocks() || minimum_blocks > kBlocksPerGroup) {
         return uint64_t{0};
     }
-    if (range.block_count > total_blocks_ - range.first_block) {
-        range.block_count = total_blocks_ - range.first_block;
+    if (range.block_count > total_blocks() - range.first_block) {
+        range.block_count = total_blocks() - range.first_block;
     }
     const auto minimum = static_cast<uint32_t>(minimum_blocks == 0 ? 1 : minimum_blocks);
     uint64_t discarded = 0;

@@ -112,7 +112,7 @@ uint64_t Allocator::dirty_groups() const { return changed_groups_.load(std::memo
 
 bool Allocator::mapped_more_than(uint64_t part) const {
     const uint64_t used = sealed_used_blocks();
-    const uint64_t free = used < total_blocks_ ? total_blocks_ - used : 0;
+    const uint64_t free = used < total_blocks() ? total_blocks() - used : 0;
     return mapped_blocks_.load(std::memory_order_relaxed) > free / part;
 }
 

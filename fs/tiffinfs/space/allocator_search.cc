@@ -63,7 +63,7 @@ Result<BlockRange> Allocator::allocate(uint64_t goal_block, uint64_t wanted, Spa
         return Error::enospc;
     }
     Search search;
-    search.goal_block = goal_block < total_blocks_ ? goal_block : 0;
+    search.goal_block = goal_block < total_blocks() ? goal_block : 0;
     search.goal_use = goal_use;
     search.wanted = static_cast<uint32_t>(claimed);
     Result<BlockRange> result = find_space(search);
@@ -83,7 +83,8 @@ Result<BlockRange> Allocator::find_space(Search& search) {
 
     bool found = search_near(search, start);
     if (!found && search.contended &&
-        open_groups_.load(std::memory_order_relaxed) < smaller(group_count_, kGroupsToSpreadOver)) {
+        open_groups_.load(std::memory_order_relaxed) <
+            smaller(usable_groups_, kGroupsToSpreadOver)) {
         found = search_new_group(search);
     }
     if (!found && search.avoided) {
@@ -224,8 +225,8 @@ bool Allocator::search_all(Search& search, uint64_t begin, uint64_t end) {
 }
 
 bool Allocator::search_new_group(Search& search) {
-    const uint64_t limit =
-        smaller(group_count_, sealed_groups_.load(std::memory_order_relaxed) + kGroupsOpenedAhead);
+    const uint64_t limit = smaller(
+        usable_groups_, sealed_groups_.load(std::memory_order_relaxed) + kGroupsOpenedAhead);
     // A group that other threads empty at once, or that has only fixed blocks, is no end.
     for (;;) {
         const uint64_t index = open_groups_.load(std::memory_order_acquire);

@@ -7,7 +7,6 @@ namespace {
 // Group 0 has both superblocks in front of its bitmap slots.
 constexpr uint64_t kFixedBlocksOfGroup0 = 4;
 constexpr uint64_t kFixedBlocksOfGroup = 2;
-constexpr uint64_t kSuperblockCopies = 2;
 
 // The part of a BitmapBlock with a checksum of its own.
 constexpr size_t kHeaderBytes = offsetof(BitmapBlock, bits);
@@ -55,8 +54,7 @@ void for_each_fixed_range(const Layout& layout, uint64_t group, Visit visit) {
         visit(0U, static_cast<uint32_t>(kFixedBlocksOfGroup));
     }
     if (group + 1 == layout.groups()) {
-        const uint32_t first =
-            layout.blocks_in_group(group) - static_cast<uint32_t>(kSuperblockCopies);
+        const uint32_t first = layout.blocks_in_group(group) - kSuperblocksAtEnd;
         visit(first, kBlocksPerGroup - first);
     }
 }
@@ -111,7 +109,7 @@ Result<Layout> Layout::from(const Superblock& superblock) {
     if (total < kMinimumBlocks || total > kMaximumBlocks || total != round_total_blocks(total)) {
         return Error::euclean;
     }
-    const uint64_t behind = layout.groups() == 1 ? total - kSuperblockCopies : kBlocksPerGroup;
+    const uint64_t behind = layout.groups() == 1 ? total - kSuperblocksAtEnd : kBlocksPerGroup;
     const uint64_t first = layout.journal_first_block;
     if (first < kFixedBlocksOfGroup0 || first > behind ||
         layout.journal_block_count > behind - first) {
@@ -130,7 +128,7 @@ bool Layout::touches_fixed_blocks(uint64_t first_block, uint64_t block_count) co
         return false;
     }
     if (first_block < kFixedBlocksOfGroup0 ||
-        first_block + block_count > total_blocks - kSuperblockCopies ||
+        first_block + block_count > total_blocks - kSuperblocksAtEnd ||
         overlaps(first_block, block_count, journal_first_block, journal_block_count)) {
         return true;
     }
@@ -148,7 +146,7 @@ uint64_t Layout::fixed_blocks(uint64_t first_group, uint64_t end_group) const {
     if (first_group == 0) {
         count += kFixedBlocksOfGroup0 - kFixedBlocksOfGroup + journal_block_count;
     }
-    return end_group == groups() ? count + kSuperblockCopies : count;
+    return end_group == groups() ? count + kSuperblocksAtEnd : count;
 }
 
 void Layout::set_fixed_bits(uint64_t group, uint64_t* words) const {

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 
+#include "fs/base/relaxed_number.h"
 #include "fs/tiffinfs/format.h"
 #include "fs/tiffinfs/space/bitmap_timelines.h"
 #include "fs/vfs/block_device.h"
@@ -18,6 +19,8 @@
 
 namespace tiffin::tiffinfs {
 
+// At the end of the volume, in its last group.
+inline constexpr uint32_t kSuperblocksAtEnd = 2;
 inline constexpr uint32_t kBitmapWords = kBlocksPerGroup / 64;
 
 // How many bits of `word` are set. Without the compiler's own function: where the processor's
@@ -29,10 +32,9 @@ constexpr uint32_t count_bits(uint64_t word) {
     return static_cast<uint32_t>((word * 0x0101010101010101) >> 56);
 }
 
-// The part of a superblock that says where things are, which never changes, and how bitmaps are
-// told to be the volume's.
+// The part of a superblock that says where things are, and how bitmaps are told to be the volume's.
 struct Layout {
-    uint64_t total_blocks = 0;
+    RelaxedNumber total_blocks;  // grows with the volume; nothing else changes
     uint64_t journal_first_block = 0;
     uint64_t journal_block_count = 0;
     uint64_t volume_nonce = 0;

@@ -407,6 +407,17 @@ SpaceChange BlockGroup::unguard() {
     return change;
 }
 
+GroupRun BlockGroup::extend(uint32_t old_end, uint32_t new_end, bool is_last) {
+    const uint32_t first = old_end - kSuperblocksAtEnd;
+    const GroupRun run{first, new_end - (is_last ? kSuperblocksAtEnd : 0) - first};
+    for (const auto [word, mask] : WordsOf(run)) {
+        TIFFIN_ASSERT((in_state(word, kUsed) & mask) == mask);
+        set_state(word, mask, kHeld);
+    }
+    used_blocks_ -= is_last ? 0 : kSuperblocksAtEnd;
+    return run;
+}
+
 void BlockGroup::copy_used(uint64_t* words) const {
     for (uint32_t word = 0; word < kBitmapWords; ++word) {
         words[word] = in_state(word, kUsed);

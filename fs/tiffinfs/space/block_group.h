@@ -140,6 +140,12 @@ class BlockGroup {
     Result<SpaceChange> guard(GroupRun run) REQUIRES(mutex);
     SpaceChange unguard() REQUIRES(mutex);
 
+    // ---- Growth -----------------------------------------------------------------------------
+    // The volume, which ended behind block `old_end` - 1 of this group, now has all blocks up to `new_end`, and ends
+    // there if `is_last`. Blocks that may be used now, the places of the old superblocks among them, become held;
+    // returns them.
+    GroupRun extend(uint32_t old_end, uint32_t new_end, bool is_last) REQUIRES(mutex);
+
     // ---- Checkpoint -------------------------------------------------------------------------
     void copy_used(uint64_t* words) const REQUIRES(mutex);
 

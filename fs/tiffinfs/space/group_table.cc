@@ -19,13 +19,13 @@ T* make_zeroed_page() {
 }  // namespace
 
 GroupTable::~GroupTable() {
-    if (root_ != nullptr) {
-        destroy(root_, depth_);
+    if (const Top all = top(); all.node != nullptr) {
+        destroy(all.node, all.depth);
     }
 }
 
 void GroupTable::destroy(void* node, uint32_t depth) {
-    // At most three levels deep.
+    // At most four levels deep.
     if (depth == 0) {
         auto* page = static_cast<GroupPage*>(node);
         for (auto& group : page->groups) {
@@ -43,22 +43,44 @@ void GroupTable::destroy(void* node, uint32_t depth) {
 }
 
 Result<void> GroupTable::start(uint64_t group_count) {
-    TIFFIN_ASSERT(root_ == nullptr);
-    page_count_ = (group_count + GroupPage::kGroups - 1) / GroupPage::kGroups;
-    depth_ = 1;
-    for (uint64_t pages = kFanout; pages < page_count_; pages *= kFanout) {
-        ++depth_;
-    }
-    root_ = make_zeroed_page<Directory>();
-    if (root_ == nullptr) {
+    TIFFIN_ASSERT(top().node == nullptr);
+    auto* root = make_zeroed_page<Directory>();
+    if (root == nullptr) {
         return Error::enomem;
+    }
+    top_.store(pack(root, 1), std::memory_order_release);
+    return grow(group_count);
+}
+
+Result<void> GroupTable::grow(uint64_t group_count) {
+    const uint64_t page_count = (group_count + GroupPage::kGroups - 1) / GroupPage::kGroups;
+    for (;;) {
+        const Top now = top();
+        uint64_t capacity = 1;
+        for (uint32_t level = 0; level < now.depth; ++level) {
+            capacity *= kFanout;
+        }
+        if (page_count <= capacity) {
+            break;
+        }
+        // All there is lies below the first entry of a directory above.
+        auto* above = make_zeroed_page<Directory>();
+        if (above == nullptr) {
+            return Error::enomem;
+        }
+        above->entries[0].store(now.node, std::memory_order_relaxed);
+        top_.store(pack(above, now.depth + 1), std::memory_order_release);
+    }
+    if (page_count > page_count_) {
+        page_count_ = page_count;
     }
     return {};
 }
 
 GroupPage* GroupTable::find_page(uint64_t page_index) const {
-    void* node = root_;
-    for (uint32_t level = depth_; level > 0 && node != nullptr; --level) {
+    const Top all = top();
+    void* node = all.node;
+    for (uint32_t level = all.depth; level > 0 && node != nullptr; --level) {
         const uint64_t entry = (page_index >> (9 * (level - 1))) % kFanout;
         node = static_cast<Directory*>(node)->entries[entry].load(std::memory_order_acquire);
     }
@@ -68,8 +90,9 @@ GroupPage* GroupTable::find_page(uint64_t page_index) const {
 GroupPage* GroupTable::make_page(uint64_t index) {
     const uint64_t page_index = index / GroupPage::kGroups;
     TIFFIN_ASSERT(page_index < page_count_);
-    void* node = root_;
-    for (uint32_t level = depth_; level > 0; --level) {
+    const Top all = top();
+    void* node = all.node;
+    for (uint32_t level = all.depth; level > 0; --level) {
         const uint64_t number = (page_index >> (9 * (level - 1))) % kFanout;
         std::atomic<void*>& entry = static_cast<Directory*>(node)->entries[number];
         void* child = entry.load(std::memory_order_acquire);
@@ -93,9 +116,10 @@ GroupPage* GroupTable::make_page(uint64_t index) {
 const GroupPage* GroupTable::next_page(uint64_t& page_index) const {
     while (page_index < page_count_) {
         // Descends; where a directory is missing, goes on behind all that it would cover.
-        void* node = root_;
+        const Top all = top();
+        void* node = all.node;
         uint64_t missing = 0;
-        for (uint32_t level = depth_; level > 0; --level) {
+        for (uint32_t level = all.depth; level > 0; --level) {
             const uint32_t shift = 9 * (level - 1);
             const uint64_t entry = (page_index >> shift) % kFanout;
             node = static_cast<Directory*>(node)->entries[entry].load(std::memory_order_acquire);

@@ -3,13 +3,14 @@
 // tree of pages that are made when they are first needed and stay. Beside the groups there are a
 // few bits for each, so that a search passes over 64 groups at a time.
 //
-// Threading: everything is lock-free; destruction alone.
+// Threading: everything is lock-free; start() and grow() are for one thread at a time, destruction alone.
 #pragma once
 
 #include <atomic>
 #include <bit>
 #include <cstdint>
 
+#include "fs/base/relaxed_number.h"
 #include "fs/vfs/host.h"
 #include "fs/vfs/result.h"
 
@@ -47,6 +48,8 @@ class GroupTable {
 
     // Once, before anything else. Errors: enomem.
     Result<void> start(uint64_t group_count);
+    // Makes room for `group_count` groups; fewer than before change nothing. Errors: enomem.
+    Result<void> grow(uint64_t group_count);
 
     // nullptr when the group has not been made yet.
     BlockGroup* find(uint64_t index) const;
@@ -90,14 +93,29 @@ class GroupTable {
     };
     static_assert(sizeof(Directory) <= 4096);
 
+    // The directory at the top, which is on a page, with its depth in the low bits: how many directories, with
+    // itself, are above a page.
+    static constexpr uintptr_t kDepthMask = 4095;
+    struct Top {
+        void* node;
+        uint32_t depth;
+    };
+    Top top() const {
+        const uintptr_t packed = top_.load(std::memory_order_acquire);
+        return {reinterpret_cast<void*>(packed & ~kDepthMask),
+                static_cast<uint32_t>(packed & kDepthMask)};
+    }
+    static uintptr_t pack(void* node, uint32_t depth) {
+        return reinterpret_cast<uintptr_t>(node) | depth;
+    }
+
     GroupPage* find_page(uint64_t page_index) const;
     // The first page that exists at or after `page_index`, which is set to its number.
     const GroupPage* next_page(uint64_t& page_index) const;
     void destroy(void* node, uint32_t depth);
 
-    uint64_t page_count_ = 0;
-    uint32_t depth_ = 0;  // directories above a page
-    Directory* root_ = nullptr;
+    RelaxedNumber page_count_;
+    std::atomic<uintptr_t> top_{0};
 };
 
 }  // namespace tiffin::tiffinfs

@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include "fs/base/reader_epochs.h"
+#include "fs/base/relaxed_number.h"
 #include "fs/base/striped_budget.h"
 #include "fs/base/striped_counter.h"
 #include "fs/tiffinfs/format.h"
@@ -89,6 +90,8 @@ class NodeCache {
 
     // Allocates the hash. Errors: enomem.
     Result<void> start(uint64_t volume_nonce, uint64_t total_blocks);
+    // The volume has become larger. Any time.
+    void grow(uint64_t total_blocks) { total_blocks_ = total_blocks; }
 
     // The node at `block`, pinned; reads and checks it when it is not in memory. Errors: eio,
     // euclean (with a log line: what and where), enomem.
@@ -181,7 +184,7 @@ class NodeCache {
     DamageListener& listener_;
     uint64_t budget_nodes_;
     uint64_t volume_nonce_ = 0;
-    uint64_t total_blocks_ = 0;
+    RelaxedNumber total_blocks_;
     uint32_t bucket_count_ = 0;  // a power of two
     // Changed under the locks of the shards; a bucket's nodes all belong to one.
     std::atomic<Node*>* buckets_ = nullptr;

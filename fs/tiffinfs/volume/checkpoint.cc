@@ -77,6 +77,12 @@ Result<void> Volume::seal(Seal& sealed, Ending ending) {
     // The gate closes: when it is ours, no transaction is open.
     ClosedGate gate(gate_);
     sealed.generation = tree_.generation();
+    if (extend_at_seal_) {
+        allocator_.extend();
+        cache_.grow(total_blocks());
+        extend_at_seal_ = false;
+        is_extended_ = true;
+    }
     TRY(allocator_.seal(sealed.generation));
     sealed.ticket = replaying_ ? 0 : journal_.seal(sealed.generation + 1);
     sealed.root = tree_.root();
@@ -140,6 +146,7 @@ Result<void> Volume::write_sealed(const Seal& sealed, const JournalPosition& pos
                              durable_.journal_previous_checksum};
     Superblock next = durable_;
     next.generation = sealed.generation;
+    next.total_blocks = total_blocks();
     next.incarnation = incarnation_;
     next.state = clean ? superblock_state::clean : 0;
     if (errors_seen_.load(std::memory_order_relaxed)) {

@@ -146,6 +146,7 @@ Result<void> Volume::start_from(const Superblock& superblock, uint64_t generatio
         return {};
     }
     TRY(become_writer());
+    offer_growth();
     return start_maintenance();
 }
 
@@ -287,8 +288,7 @@ Result<void> Volume::replay_frame(ByteSpan payload, TransactionWorkspace& worksp
         bool scattered = record.type == RecordType::put || record.type == RecordType::erase;
         if (record.type == RecordType::put &&
             (record.value.size() > kMaximumValueBytes || record.key.kind() == Kind::extent) &&
-            !(record.key.kind() == Kind::extent &&
-              check_extent(record.value, superblock_.total_blocks))) {
+            !(record.key.kind() == Kind::extent && check_extent(record.value, total_blocks()))) {
             return report_damage("an impossible record in the journal", record.key.node,
                                  record.key.offset());
         }

@@ -102,11 +102,10 @@ Result<void> read_superblocks(vfs::BlockDevice& device, SuperblockSet& set) {
     }
     uint32_t readable = 0;
     uint32_t empty = 0;
-    // The copies at the end are found by the size of the volume when a first copy tells it, else by
-    // the size of the device.
-    uint64_t total_blocks = device_blocks;
+    SecondCopies ends(device_blocks);
     for (uint32_t i = 0; i < 4; ++i) {
-        uint64_t block = superblock_block(total_blocks, i % 2, i / 2);
+        uint64_t block =
+            i < 2 ? superblock_block(0, i, 0) : superblock_block(ends.total_blocks(i % 2), i, 1);
         if (!device.read(block * kBlockBytes, buffer.data(), kBlockBytes).ok()) {
             set.damaged++;
             continue;
@@ -121,7 +120,9 @@ Result<void> read_superblocks(vfs::BlockDevice& device, SuperblockSet& set) {
         if (check_superblock(superblock, device_bytes, reason) &&
             superblock.generation % 2 == i % 2) {
             insert_sorted(set, superblock);
-            total_blocks = superblock.total_blocks;
+            if (i < 2) {
+                ends.note_first_copy(i, superblock.total_blocks);
+            }
         } else {
             set.damaged++;
         }

@@ -20,6 +20,26 @@ struct SuperblockSet {
     uint32_t damaged = 0;
 };
 
+// Where to look for the second copies: where the first copy of the same slot says that the volume ends, since the two
+// slots differ while a volume grows; else by the other slot, and at last by the size of the device.
+class SecondCopies {
+  public:
+    explicit SecondCopies(uint64_t device_blocks) : device_blocks_(device_blocks) {}
+    void note_first_copy(uint64_t slot, uint64_t total_blocks) {
+        total_blocks_[slot] = total_blocks;
+    }
+    uint64_t total_blocks(uint64_t slot) const {
+        if (total_blocks_[slot] != 0) {
+            return total_blocks_[slot];
+        }
+        return total_blocks_[1 - slot] != 0 ? total_blocks_[1 - slot] : device_blocks_;
+    }
+
+  private:
+    uint64_t device_blocks_;
+    uint64_t total_blocks_[2] = {};
+};
+
 // Reads all four copies. Errors: eio only when no copy could be read; enomem.
 Result<void> read_superblocks(vfs::BlockDevice& device, SuperblockSet& set);
 

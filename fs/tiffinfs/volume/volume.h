@@ -80,8 +80,9 @@ class Volume final : private DamageListener {
     NodeCache& cache() { return cache_; }
     NodePool& pool() { return pool_; }
     ReaderEpochs& readers() { return readers_; }
-    // Layout and identity; the changing part is as of the mount.
+    // Layout and identity; the changing part is as of the mount, the size too: see total_blocks().
     const Superblock& superblock() const { return superblock_; }
+    uint64_t total_blocks() const { return allocator_.total_blocks(); }
     const VolumeOptions& options() const { return options_; }
 
     // Ids for `count` nodes that nobody has had before; returns the first. They need not be used.
@@ -102,6 +103,10 @@ class Volume final : private DamageListener {
     // The same, unless one has been completed since counters().checkpoints was `seen`: so that those
     // who need one at the same time do not make one each.
     Result<void> checkpoint_after(uint64_t seen);
+    // Takes into use what the device has gained since the volume was made, if it is kMinimumGrowthBlocks or more. No
+    // power failure leaves anything but the old or the new size. Errors: erofs; eio; euclean (damage at the old end);
+    // enomem: asked again, it goes on where it stopped.
+    Result<vfs::Growth> grow();
     // Frees what can be freed without deleting anything: commits, lets readers leave, checkpoints.
     // Returns true when a retry of a failed allocation is worth while; the caller gives `attempt`
     // 0, 1, 2... and stops when it returns false. Privileged callers do not wait for deletions (they
@@ -188,6 +193,9 @@ class Volume final : private DamageListener {
     };
     Result<void> checkpoint_locked(Ending ending) REQUIRES(checkpoint_lock_);
     Result<void> seal(Seal& sealed, Ending ending) REQUIRES(checkpoint_lock_);
+    // What the volume's size could be on the device as it is.
+    Result<uint64_t> blocks_on_device();
+    void offer_growth();
     // Makes what was sealed durable; when that fails, the volume fails.
     Result<void> write_generation(Seal& sealed, Ending ending) REQUIRES(checkpoint_lock_);
     // Writes what was sealed and then the superblock that makes it valid; `position` is where the
@@ -236,6 +244,9 @@ class Volume final : private DamageListener {
     // The newest durable superblock. Its journal position is kept until the next generation is
     // durable: the one before could still be needed.
     Superblock durable_ GUARDED_BY(checkpoint_lock_){};
+    // The next seal is to extend the volume; it has been extended, and nothing new is in use yet.
+    bool extend_at_seal_ GUARDED_BY(checkpoint_lock_) = false;
+    bool is_extended_ GUARDED_BY(checkpoint_lock_) = false;
     // The greatest that any superblock or frame on the device had when it was opened: those of a
     // generation whose tree is damaged may be greater than those of the one that was chosen.
     uint64_t newest_generation_ = 0;

@@ -100,6 +100,14 @@ OrProblem<std::vector<NamedTotals>> ControlClient::statistics() {
     return all;
 }
 
+OrProblem<GrowCommand> ControlClient::grow() {
+    GrowCommand command;
+    if (std::optional<Problem> problem = send(kGrowCommand, &command)) {
+        return *problem;
+    }
+    return command;
+}
+
 std::optional<Problem> ControlClient::scrub(ScrubCommand& progress) {
     return send(kScrubCommand, &progress);
 }

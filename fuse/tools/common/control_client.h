@@ -29,6 +29,7 @@ class ControlClient {
 
     OrProblem<std::string> text(TextKind kind);
     OrProblem<std::vector<NamedTotals>> statistics();
+    OrProblem<GrowCommand> grow();
     // Goes on with a scrub.
     std::optional<Problem> scrub(ScrubCommand& progress);
 

@@ -13,6 +13,7 @@ namespace tiffin::fuse {
 
 std::optional<Problem> print_status(const std::string& mount_point);
 std::optional<Problem> print_stats(const std::string& mount_point, bool as_json);
+std::optional<Problem> grow(const std::string& mount_point);
 std::optional<Problem> scrub(const std::string& mount_point, bool quiet);
 // Without a mount point: of the tools alone.
 std::optional<Problem> print_version(const std::string& mount_point);

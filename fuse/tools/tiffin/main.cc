@@ -45,6 +45,11 @@ void add_mount_commands(CLI::App& app, Arguments& arguments, std::optional<Probl
     add_mount_point(*scrubbing, arguments);
     scrubbing->add_flag("-q,--quiet", arguments.quiet, "Say something only when there are errors");
     scrubbing->callback([&] { problem = scrub(arguments.place, arguments.quiet); });
+
+    CLI::App* growing = app.add_subcommand(
+        "grow", "Takes into use what the image or disk of a mount has gained in size");
+    add_mount_point(*growing, arguments);
+    growing->callback([&] { problem = grow(arguments.place); });
 }
 
 // Those that read a device.

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// Goal: a mounted volume takes into use what its device has gained, whatever else goes on, and says why when it
+// cannot; the checker and the next mount agree. Power failures meanwhile are in tests/crash.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "fs/tiffinfs/space/bitmap_block.h"
+#include "fs/tiffinfs/volume/superblock.h"
+#include "fuse/check/check.h"
+#include "fuse/host/allocation_hooks.h"
+#include "fuse/host/log_sink.h"
+#include "tests/support/crash_device.h"
+#include "tests/support/test_volume.h"
+
+namespace tiffin::tiffinfs {
+namespace {
+
+using test::CrashDevice;
+using test::test_content;
+using test::TestVolume;
+
+constexpr uint64_t kMiB = 1U << 20;
+
+std::string findings_of(vfs::BlockDevice& device) {
+    std::string text;
+    for (const check::Finding& finding :
+         check::check_file_system(device, {.verify_data = true}).findings) {
+        text += finding.line() + "\n";
+    }
+    return text;
+}
+
+// Writes files of 1 MiB until there is no room; returns how many.
+uint64_t fill(TestVolume& volume, const std::string& prefix) {
+    for (uint64_t count = 0;; ++count) {
+        const Result<void> written =
+            volume.write("/" + prefix + std::to_string(count), 0, test_content(count, kMiB));
+        if (!written.ok()) {
+            EXPECT_EQ(written.error(), Error::enospc);
+            return count;
+        }
+    }
+}
+
+void expect_content(TestVolume& volume, const std::string& prefix, uint64_t count) {
+    for (uint64_t i = 0; i < count; ++i) {
+        EXPECT_EQ(MUST(volume.read("/" + prefix + std::to_string(i))), test_content(i, kMiB)) << i;
+    }
+}
+
+struct Sizes {
+    uint64_t from_bytes;
+    uint64_t to_bytes;
+    bool full;  // before it grows
+
+    friend void PrintTo(const Sizes& sizes, std::ostream* out) {
+        *out << sizes.from_bytes << " to " << sizes.to_bytes << (sizes.full ? ", full" : "");
+    }
+};
+
+class Grow : public testing::TestWithParam<Sizes> {
+  protected:
+    fuse::CapturedLog log_;
+};
+
+TEST_P(Grow, GivesTheRoom) {
+    const Sizes& sizes = GetParam();
+    CrashDevice device(sizes.to_bytes);
+    device.end_at(sizes.from_bytes);
+    TestVolume volume(device);
+    MUST(volume.make());
+    MUST(volume.mount());
+    const uint64_t before = sizes.full ? fill(volume, "a") : 0;
+    const vfs::FileSystemStatistics small = MUST(volume.file_system().statistics());
+
+    device.end_at(sizes.to_bytes);
+    const vfs::Growth growth = MUST(volume.file_system().grow());
+    EXPECT_EQ(growth.from_bytes, sizes.from_bytes);
+    EXPECT_EQ(growth.to_bytes, sizes.to_bytes);
+    const vfs::FileSystemStatistics large = MUST(volume.file_system().statistics());
+    const uint64_t gained = (sizes.to_bytes - sizes.from_bytes) / kBlockBytes -
+                            2 * (group_count(sizes.to_bytes / kBlockBytes) -
+                                 group_count(sizes.from_bytes / kBlockBytes));
+    EXPECT_EQ(large.total_blocks - small.total_blocks, gained);
+    EXPECT_EQ(large.free_blocks - small.free_blocks, gained);
+
+    const uint64_t after = fill(volume, "b");
+    // All but what is in reserve, which is larger in a larger volume, and what the tree needs.
+    EXPECT_GE((after + 3) * kMiB,
+              large.available_blocks * kBlockBytes - large.available_blocks * kBlockBytes / 50);
+    MUST(volume.unmount());
+    EXPECT_EQ(findings_of(device), "");
+    MUST(volume.mount());
+    expect_content(volume, "a", before);
+    expect_content(volume, "b", after);
+    MUST(volume.unmount());
+    EXPECT_EQ(findings_of(device), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Sizes, Grow,
+    testing::Values(Sizes{9 * kMiB, 10 * kMiB, true}, Sizes{9 * kMiB, 64 * kMiB, true},
+                    Sizes{9 * kMiB, 66 * kMiB, true}, Sizes{64 * kMiB, 200 * kMiB, true},
+                    Sizes{66 * kMiB, 100 * kMiB, true}, Sizes{66 * kMiB, 200 * kMiB, false}),
+    [](const auto& sizes) {
+        return std::to_string(sizes.param.from_bytes / kMiB) + "To" +
+               std::to_string(sizes.param.to_bytes / kMiB) + (sizes.param.full ? "Full" : "Empty");
+    });
+
+TEST(GrowVolume, HasNothingToDoWhereNothingWasGained) {
+    fuse::CapturedLog log;
+    CrashDevice device(20 * kMiB);
+    device.end_at(10 * kMiB);
+    TestVolume volume(device);
+    MUST(volume.make());
+    MUST(volume.mount());
+    // Less than 1 MiB is not worth it: the places of old and new superblocks would overlap.
+    for (const uint64_t gained : {uint64_t{0}, uint64_t{kBlockBytes}, kMiB - kBlockBytes}) {
+        device.end_at(10 * kMiB + gained);
+        const vfs::Growth growth = MUST(volume.file_system().grow());
+        EXPECT_EQ(growth.from_bytes, 10 * kMiB);
+        EXPECT_EQ(growth.to_bytes, 10 * kMiB);
+    }
+    MUST(volume.file_system().remount(true));
+    device.end_at(20 * kMiB);
+    EXPECT_EQ(volume.file_system().grow().error(), Error::erofs);
+}
+
+TEST(GrowVolume, WhileOthersWriteAndDelete) {
+    fuse::CapturedLog log;
+    CrashDevice device(300 * kMiB);
+    device.end_at(20 * kMiB);
+    TestVolume volume(device);
+    MUST(volume.make());
+    MUST(volume.mount());
+    constexpr uint32_t kThreads = 3;
+    std::atomic<bool> stop{false};
+    std::atomic<uint32_t> rounds{0};
+    std::vector<std::thread> threads;
+    for (uint32_t i = 0; i < kThreads; ++i) {
+        threads.emplace_back([&, i] {
+            const std::string path = "/" + std::to_string(i);
+            for (uint64_t number = 0; !stop.load(); ++number) {
+                const std::string content = test_content(number, 64 * kBlockBytes + number % 5000);
+                const Result<void> written = volume.write(path, 0, content);
+                ASSERT_TRUE(written.ok() || written.error() == Error::enospc);
+                if (written.ok()) {
+                    ASSERT_EQ(MUST(volume.read(path)).substr(0, content.size()), content);
+                }
+                const Result<void> deleted = volume.unlink(path);
+                ASSERT_TRUE(deleted.ok() || deleted.error() == Error::enoent);
+                ++rounds;
+            }
+        });
+    }
+    for (uint64_t size = 25 * kMiB; size <= 300 * kMiB; size += 25 * kMiB) {
+        device.end_at(size);
+        EXPECT_EQ(MUST(volume.file_system().grow()).to_bytes, size);
+        for (const uint32_t seen = rounds; rounds < seen + 4 && !testing::Test::HasFailure();) {
+            std::this_thread::yield();
+        }
+    }
+    stop = true;
+    for (std::thread& thread : threads) {
+        thread.join();
+    }
+    fill(volume, "a");
+    MUST(volume.unmount());
+    EXPECT_EQ(findings_of(device), "");
+}
+
+// Whatever allocation fails: it is asked again and done, or the next mount has the old size or the new one.
+TEST(GrowVolume, AllocationFailures) {
+    fuse::CapturedLog log;
+    uint64_t failed = 0;
+    for (uint64_t number = 1;; ++number) {
+        SCOPED_TRACE("allocation " + std::to_string(number));
+        CrashDevice device(80 * kMiB);
+        device.end_at(20 * kMiB);
+        TestVolume volume(device);
+        MUST(volume.make());
+        MUST(volume.mount());
+        MUST(volume.write("/file", 0, "text"));
+        device.end_at(80 * kMiB);
+        Result<vfs::Growth> grown = [&] {
+            fuse::AllocationWatch watch;
+            watch.fail_allocation(number);
+            return volume.file_system().grow();
+        }();
+        const bool done = grown.ok();
+        if (!done) {
+            ++failed;
+            EXPECT_EQ(grown.error(), Error::enomem);
+            MUST(volume.write("/other", 0, test_content(1, 3 * kMiB)));
+            if (number % 2 == 0) {
+                EXPECT_EQ(MUST(volume.file_system().grow()).to_bytes, 80 * kMiB);
+                MUST(volume.write("/large", 0, test_content(2, 15 * kMiB)));
+            }
+        }
+        MUST(volume.unmount());
+        EXPECT_EQ(findings_of(device), "");
+        MUST(volume.mount());
+        EXPECT_EQ(MUST(volume.read("/file")), "text");
+        EXPECT_EQ(MUST(volume.file_system().grow()).to_bytes, 80 * kMiB);
+        MUST(volume.unmount());
+        if (done) {
+            break;
+        }
+    }
+    EXPECT_GT(failed, 3U);
+}
+
+// The bitmap at the old end has to be changed, so it has to be known.
+TEST(GrowVolume, RefusesADamagedEnd) {
+    fuse::CapturedLog log;
+    CrashDevice device(100 * kMiB);
+    device.end_at(80 * kMiB);
+    TestVolume volume(device);
+    MUST(volume.make());
+    MUST(volume.mount());
+    fill(volume, "a");
+    MUST(volume.unmount());
+    for (uint64_t slot = 0; slot < 2; ++slot) {
+        device.flip_bit(bitmap_block(1, slot) * kBlockBytes + 200, 1);
+    }
+    MUST(volume.mount());
+    device.end_at(100 * kMiB);
+    EXPECT_EQ(volume.file_system().grow().error(), Error::euclean);
+    MUST(volume.unmount());
+    const check::Report report = check::check_file_system(device, {.repair = true});
+    EXPECT_GT(report.damage + report.harmless, 0U);
+    MUST(volume.mount());
+    EXPECT_EQ(MUST(volume.file_system().grow()).to_bytes, 100 * kMiB);
+    MUST(volume.unmount());
+    EXPECT_EQ(findings_of(device), "");
+}
+
+}  // namespace
+}  // namespace tiffin::tiffinfs
