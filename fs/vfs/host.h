@@ -29,6 +29,23 @@ void release(void* memory, size_t size_bytes);
 [[nodiscard]] void* allocate_pages(size_t size_bytes);
 void release_pages(void* memory, size_t size_bytes);
 
+// From here to the end of the scope the calling thread's allocations may use a reserve that the host keeps: for work
+// whose failure loses what a program believes to be written. Bounded, so that they may fail all the same. Scopes may
+// lie within each other. (PF_MEMALLOC of Linux.)
+uint32_t enter_memory_reserve();
+void leave_memory_reserve(uint32_t before);
+
+class MemoryReserveScope {
+  public:
+    MemoryReserveScope() : before_(enter_memory_reserve()) {}
+    ~MemoryReserveScope() { leave_memory_reserve(before_); }
+    MemoryReserveScope(const MemoryReserveScope&) = delete;
+    MemoryReserveScope& operator=(const MemoryReserveScope&) = delete;
+
+  private:
+    uint32_t before_;
+};
+
 // ---- Locks ---------------------------------------------------------------------------------
 
 // The classes of locks, in the order in which they may be taken: a thread that holds a lock may

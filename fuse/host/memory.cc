@@ -9,6 +9,7 @@
 #include "fs/vfs/host.h"
 #include "fuse/host/allocation_hooks.h"
 #include "fuse/host/build_checks.h"
+#include "fuse/host/memory_reserve.h"
 #include "fuse/host/page_pool.h"
 
 namespace tiffin::fuse {
@@ -27,6 +28,11 @@ struct Hooks {
 
 constinit Hooks hooks;
 
+void count_live(size_t size_bytes) {
+    hooks.live_bytes.fetch_add(static_cast<int64_t>(size_bytes), std::memory_order_relaxed);
+    hooks.live_allocations.fetch_add(1, std::memory_order_relaxed);
+}
+
 // Returns false when this allocation is to fail.
 bool count_allocation(size_t size_bytes) {
     const uint64_t number = hooks.allocations.fetch_add(1, std::memory_order_relaxed) + 1;
@@ -35,8 +41,7 @@ bool count_allocation(size_t size_bytes) {
         hooks.failed.fetch_add(1, std::memory_order_relaxed);
         return false;
     }
-    hooks.live_bytes.fetch_add(static_cast<int64_t>(size_bytes), std::memory_order_relaxed);
-    hooks.live_allocations.fetch_add(1, std::memory_order_relaxed);
+    count_live(size_bytes);
     return true;
 }
 
@@ -46,6 +51,27 @@ void count_release(size_t size_bytes) {
 }
 
 bool watched() { return hooks.active.load(std::memory_order_relaxed); }
+
+// What `take` returns, else from the reserve, if the thread may.
+template <typename Take>
+void* obtain(size_t size_bytes, Take take) {
+    void* memory = nullptr;
+    if (!watched()) [[likely]] {
+        memory = take();
+    } else if (count_allocation(size_bytes)) {
+        memory = take();
+        if (memory == nullptr) {
+            count_release(size_bytes);
+        }
+    }
+    if (memory == nullptr) [[unlikely]] {
+        memory = take_from_reserve(size_bytes);
+        if (memory != nullptr && watched()) {
+            count_live(size_bytes);
+        }
+    }
+    return memory;
+}
 
 }  // namespace
 
@@ -102,39 +128,30 @@ void check_size(void* memory, size_t size_bytes) {
 }  // namespace
 
 void* allocate(size_t size_bytes) {
-    if (fuse::watched() && !fuse::count_allocation(size_bytes)) [[unlikely]] {
-        return nullptr;
-    }
-    void* memory = malloc(size_bytes == 0 ? 1 : size_bytes);
-    if (memory == nullptr && fuse::watched()) [[unlikely]] {
-        fuse::count_release(size_bytes);
-    }
-    return memory;
+    return fuse::obtain(size_bytes, [=] { return malloc(size_bytes == 0 ? 1 : size_bytes); });
 }
 
 void release(void* memory, size_t size_bytes) {
     if (memory == nullptr) {
         return;
     }
-    check_size(memory, size_bytes);
     if (fuse::watched()) [[unlikely]] {
         fuse::count_release(size_bytes);
     }
+    if (fuse::return_to_reserve(memory, size_bytes)) [[unlikely]] {
+        return;
+    }
+    check_size(memory, size_bytes);
     free(memory);
 }
 
 void* allocate_pages(size_t size_bytes) {
     TIFFIN_ASSERT(size_bytes % kPageBytes == 0);
-    if (fuse::watched() && !fuse::count_allocation(size_bytes)) [[unlikely]] {
-        return nullptr;
-    }
-    void* memory = kUsePagePool && size_bytes == kPageBytes
-                       ? fuse::take_page()
-                       : aligned_alloc(kPageBytes, size_bytes == 0 ? kPageBytes : size_bytes);
-    if (memory == nullptr && fuse::watched()) [[unlikely]] {
-        fuse::count_release(size_bytes);
-    }
-    return memory;
+    return fuse::obtain(size_bytes, [=] {
+        return kUsePagePool && size_bytes == kPageBytes
+                   ? fuse::take_page()
+                   : aligned_alloc(kPageBytes, size_bytes == 0 ? kPageBytes : size_bytes);
+    });
 }
 
 void release_pages(void* memory, size_t size_bytes) {
@@ -146,7 +163,9 @@ void release_pages(void* memory, size_t size_bytes) {
     if (fuse::watched()) [[unlikely]] {
         fuse::count_release(size_bytes);
     }
-    fuse::return_page(memory);
+    if (!fuse::return_to_reserve(memory, size_bytes)) [[likely]] {
+        fuse::return_page(memory);
+    }
 }
 
 }  // namespace tiffin::host

@@ -17,6 +17,9 @@ void release(void* memory, size_t size_bytes) { tiffin_release(memory, size_byte
 void* allocate_pages(size_t size_bytes) { return tiffin_allocate_pages(size_bytes); }
 void release_pages(void* memory, size_t size_bytes) { tiffin_release_pages(memory, size_bytes); }
 
+uint32_t enter_memory_reserve() { return tiffin_enter_memory_reserve(); }
+void leave_memory_reserve(uint32_t before) { tiffin_leave_memory_reserve(before); }
+
 // ---- Locks ---------------------------------------------------------------------------------
 
 Mutex::Mutex(LockClass lock_class) : lock_class_(lock_class) { tiffin_mutex_initialize(storage_); }

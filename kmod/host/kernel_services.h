@@ -28,6 +28,8 @@ extern "C" {
 /* Memory (memory.c). Releasing NULL is allowed. */
 void* tiffin_allocate(size_t size_bytes);
 void tiffin_release(void* memory, size_t size_bytes);
+unsigned int tiffin_enter_memory_reserve(void);
+void tiffin_leave_memory_reserve(unsigned int before);
 void* tiffin_allocate_pages(size_t size_bytes);
 void tiffin_release_pages(void* memory, size_t size_bytes);
 

@@ -8,6 +8,7 @@
 #include <linux/mm.h>
 #include <linux/percpu.h>
 #include <linux/preempt.h>
+#include <linux/sched/mm.h>
 #include <linux/slab.h>
 
 /*
@@ -48,6 +49,9 @@ static size_t with_alignment(size_t size_bytes) {
     }
     return size_bytes <= 192 ? roundup_pow_of_two(size_bytes) : size_bytes;
 }
+
+unsigned int tiffin_enter_memory_reserve(void) { return memalloc_noreclaim_save(); }
+void tiffin_leave_memory_reserve(unsigned int before) { memalloc_noreclaim_restore(before); }
 
 void* tiffin_allocate(size_t size_bytes) {
     void* memory;

@@ -131,7 +131,20 @@ Result<size_t> TiffinFileSystem::write(vfs::NodeId node, vfs::Handle /*handle*/,
                                        uint32_t flags) {
     TRY(volume_->check_writable());
     const bool write_back = (flags & vfs::write_flag::write_back) != 0;
-    MemoryPatience patience(write_back ? MemoryPatience::kWaitsAtMost : 0);
+    if (!write_back) {
+        MemoryPatience none(0);
+        return write_patiently(node, offset_bytes, buffers, flags, none);
+    }
+    // The host sends it only once, so an error is loss.
+    host::MemoryReserveScope scope;
+    MemoryPatience patience(MemoryPatience::kWaitsAtMost);
+    return write_patiently(node, offset_bytes, buffers, flags, patience);
+}
+
+Result<size_t> TiffinFileSystem::write_patiently(vfs::NodeId node, uint64_t offset_bytes,
+                                                 Span<const vfs::IoVector> buffers, uint32_t flags,
+                                                 MemoryPatience& patience) {
+    const bool write_back = (flags & vfs::write_flag::write_back) != 0;
     ObjectPin object = TRY(patience.run([&] { return objects_.get(node); }));
     BufferCursor cursor(buffers);
     WriteProgress progress;

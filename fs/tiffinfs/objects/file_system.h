@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "fs/base/memory_patience.h"
 #include "fs/tiffinfs/objects/data_scratch_pool.h"
 #include "fs/tiffinfs/objects/object.h"
 #include "fs/tiffinfs/tiffinfs.h"
@@ -85,6 +86,9 @@ class TiffinFileSystem final : public vfs::FileSystem, private SpaceReclaimer {
     // operations_write.cc
     Result<size_t> write(vfs::NodeId node, vfs::Handle handle, uint64_t offset_bytes,
                          Span<const vfs::IoVector> buffers, uint32_t flags) override;
+    Result<size_t> write_patiently(vfs::NodeId node, uint64_t offset_bytes,
+                                   Span<const vfs::IoVector> buffers, uint32_t flags,
+                                   MemoryPatience& patience);
     Result<void> fsync(vfs::NodeId node, bool data_only) override;
 
     // operations_lower_write.cc

@@ -228,5 +228,30 @@ TEST_F(LostContent, IsNotWrittenWithoutItsMark) {
     EXPECT_TRUE(image_of(device_) == before);
 }
 
+// An extent that reaches over the border of two others loses both its ends to them, and takes nothing from the second.
+TEST(OverlapRepair, LeavesWhatBeginsInItAlone) {
+    test::CrashDevice device(kDeviceBytes);
+    const std::string content = test::test_content(1, 301 * tiffinfs::kBlockBytes);
+    {
+        test::TestVolume volume(device);
+        MUST(volume.make());
+        MUST(volume.mount());
+        MUST(volume.write("/file", 0, content));
+        MUST(volume.unmount());
+    }
+    ImageEditor editor(device);
+    const uint64_t node = editor.node_of("/file");
+    const auto key = [&](uint64_t block) {
+        return tiffinfs::make_key(node, tiffinfs::Kind::extent, block);
+    };
+    ASSERT_EQ(editor.value<tiffinfs::ExtentValue>(key(0)).block_count, 256U);
+    ASSERT_EQ(editor.value<tiffinfs::ExtentValue>(key(256)).block_count, 45U);
+    editor.put(key(230), bytes_of(tiffinfs::ExtentValue{editor.superblock().total_blocks - 200, 1,
+                                                        45, tiffinfs::extent_flag::unwritten}));
+    const Report report = repair_completely(device);
+    EXPECT_TRUE(report.has(Code::extent_overlap)) << text_of(report);
+    EXPECT_EQ(see(device).at("/file").content, content);
+}
+
 }  // namespace
 }  // namespace tiffin::check

@@ -7,8 +7,10 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "fuse/host/allocation_hooks.h"
+#include "fuse/host/memory_reserve.h"
 #include "tests/support/test_size.h"
 #include "tests/support/write_back_run.h"
 #include "tests/unit/tiffinfs/data_fixture.h"
@@ -18,6 +20,27 @@ namespace {
 
 constexpr uint64_t kMiB = 1U << 20;
 constexpr uint32_t kWriteBack = vfs::write_flag::write_back | vfs::write_flag::keep_times;
+
+// Somebody else has taken the whole memory reserve.
+class ReserveThatIsUsedUp {
+  public:
+    ReserveThatIsUsedUp() {
+        const host::MemoryReserveScope scope;
+        while (void* page = fuse::take_from_reserve(kBlockBytes)) {
+            pages_.push_back(page);
+        }
+    }
+    ~ReserveThatIsUsedUp() {
+        for (void* page : pages_) {
+            EXPECT_TRUE(fuse::return_to_reserve(page, kBlockBytes));
+        }
+    }
+    ReserveThatIsUsedUp(const ReserveThatIsUsedUp&) = delete;
+    ReserveThatIsUsedUp& operator=(const ReserveThatIsUsedUp&) = delete;
+
+  private:
+    std::vector<void*> pages_;
+};
 
 class WriteBack : public testing::Test {
   protected:
@@ -115,9 +138,34 @@ TEST_F(WriteBack, WaitsForMemory) {
     (void)volume_->lookup("f");
     fuse::AllocationWatch watch;
     watch.fail_allocations_from(1);
-    EXPECT_EQ(volume_->write(node, 0, text, kWriteBack), -ENOMEM);
+    {
+        const ReserveThatIsUsedUp used_up;
+        EXPECT_EQ(volume_->write(node, 0, text, kWriteBack), -ENOMEM);
+    }
     watch.stop_failing();
     EXPECT_EQ(volume_->write(node, 0, text, kWriteBack), static_cast<int64_t>(kMiB));
+}
+
+// What a host has accepted is written although the system has no memory at all, with what was set aside for that.
+TEST_F(WriteBack, NeedsNoMemoryOfTheHost) {
+    const uint64_t node = volume_->create("f");
+    volume_->remount(0);
+    ASSERT_EQ(volume_->lookup("f"), node);
+    const std::string text = pattern_text(kMiB, 1);
+    fuse::AllocationWatch watch;
+    watch.fail_allocations_from(1);
+    for (uint64_t i = 0; i < 20; ++i) {
+        ASSERT_EQ(volume_->write(node, i * kMiB, text, kWriteBack), static_cast<int64_t>(kMiB))
+            << i;
+    }
+    EXPECT_GT(watch.failed_allocations(), 0U);
+    EXPECT_GT(fuse::reserve_used_bytes(), 0U);
+    EXPECT_LT(fuse::reserve_used_bytes(), fuse::kReserveBytes / 4);
+    watch.stop_failing();
+    for (uint64_t i = 0; i < 20; ++i) {
+        EXPECT_EQ(volume_->text_at(node, i * kMiB, kMiB), text);
+    }
+    EXPECT_EQ(volume_->check(), "");
 }
 
 TEST_F(WriteBack, WritesWhatADeviceTakes) {
