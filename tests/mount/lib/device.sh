@@ -82,6 +82,7 @@ clean_up() {
         cat "$work"/sanitizer.* >&2
         status=1
     fi
+    [[ -z $filler ]] || kill "$filler" 2>/dev/null || true
     for group in "${load_group[@]}"; do
         kill -KILL -- "-$group" 2>/dev/null || true
     done
@@ -136,6 +137,25 @@ mount_device() {
     is_mounted || fail "mount.tiffin returned 0 and nothing is mounted"
     server=$("$bin/tiffin" status "$mount_point" | sed -n 's/^process: //p')
     [[ -n $server ]] || fail "tiffin status does not tell the process"
+    start_filler "${1:-}"
+}
+
+# With TIFFIN_FILL_KEPT_MIB the volume fills and empties all the time a script uses it, and so much stays free.
+filler=""
+start_filler() {
+    [[ -n ${TIFFIN_FILL_KEPT_MIB:-} && ,$1, != *,ro,* ]] || return 0
+    python3 "$repository/tests/mount/lib/filler.py" "$mount_point" "$TIFFIN_FILL_KEPT_MIB" "$RANDOM" \
+        2>"$work/filler" &
+    filler=$!
+}
+# It has not ended by itself, unless the mount has.
+stop_filler() {
+    [[ -n $filler ]] || return 0
+    kill "$filler" 2>/dev/null || true
+    local status=0
+    wait "$filler" || status=$?
+    [[ $status -eq 0 || $status -eq 143 ]] || fail "$(<"$work/filler")"
+    filler=""
 }
 
 # end_group SIGNAL: ends the load. What its shell has started may hold the mount a little longer than the shell lives.
@@ -149,6 +169,7 @@ end_group() {
 
 # Anybody's df asks all mounts and keeps each busy for that moment: so not only once.
 unmount_device() {
+    stop_filler
     take_away 2>/dev/null || { sleep 1; take_away; } || fail "cannot unmount"
     wait_until has_ended "$server"
     server=""
@@ -161,6 +182,7 @@ kill_server() {
     kill -KILL "$server"
     wait_until has_ended "$server"
     server=""
+    stop_filler
 }
 
 take_dead_mount() {
