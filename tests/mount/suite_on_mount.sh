@@ -60,6 +60,7 @@ for mode in 0 1 2; do
     "$suite" "$mount_point" "${without[@]}" --with shutdown -k "shutdown.mode_$mode" \
         >"$work/shutdown" || fail "the suite: $(<"$work/shutdown")"
     tail -n 1 "$work/shutdown"
+    stop_filler
     take_away
     wait_until has_ended "$server"
     check_sanitizer
