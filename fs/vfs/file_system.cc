@@ -3,6 +3,8 @@
 // read(), which is built from the lower data path, is in data_path.cc.
 #include "fs/vfs/file_system.h"
 
+#include "fs/vfs/content_reader.h"
+
 namespace tiffin::vfs {
 
 Result<void> FileSystem::remount(bool /*read_only*/) { return Error::eopnotsupp; }
@@ -85,6 +87,11 @@ Result<uint64_t> FileSystem::copy_range(NodeId /*source*/, uint64_t /*source_off
                                         uint64_t /*destination_offset_bytes*/,
                                         uint64_t /*length_bytes*/) {
     return Error::eopnotsupp;
+}
+
+Result<size_t> FileSystem::read(NodeId node, Handle /*handle*/, uint64_t offset_bytes,
+                                Span<const IoVector> buffers) {
+    return read_content(*this, node, offset_bytes, buffers);
 }
 
 BlockDevice* FileSystem::device() { return nullptr; }

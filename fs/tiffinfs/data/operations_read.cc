@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // Reading: where data is, reading it, verifying it.
-#include <utility>
-
 #include "fs/tiffinfs/data/extent_walk.h"
 #include "fs/tiffinfs/data/file_data.h"
 #include "fs/tiffinfs/objects/operations.h"
 #include "fs/vfs/buffer_cursor.h"
-#include "fs/vfs/data_path.h"
 
 namespace tiffin::tiffinfs {
 namespace {
@@ -154,11 +151,9 @@ Result<void> fill_mapping(Volume& volume, const Object& object, uint64_t length_
     return {};
 }
 
-// Starts a mapping: the epoch before the look at the map, so that no block that is seen is used again. With
-// `touches` also says whether reading moves the access time, so that who reads takes the lock only once.
+// Starts a mapping: the epoch before the look at the map, so that no block that is seen is used again.
 Result<void> map_object(TiffinFileSystem& file_system, Object& object, uint64_t offset_bytes,
-                        uint64_t length_bytes, KeyAndValue& scratch, vfs::ReadMapping& mapping,
-                        bool* touches = nullptr) {
+                        uint64_t length_bytes, KeyAndValue& scratch, vfs::ReadMapping& mapping) {
     Volume& volume = file_system.volume();
     mapping.node = object.node;
     mapping.offset_bytes = offset_bytes / kBlockBytes * kBlockBytes;
@@ -182,9 +177,6 @@ Result<void> map_object(TiffinFileSystem& file_system, Object& object, uint64_t 
             }
             if (result.ok() && !intent) {
                 result = fill_mapping(volume, object, length_bytes, scratch, mapping);
-            }
-            if (result.ok() && touches != nullptr) {
-                *touches = access_time_is_due(file_system, object);
             }
         }
         if (result.ok() && !intent) {
@@ -257,35 +249,6 @@ Result<void> TiffinFileSystem::verify_read(const vfs::ReadMapping& mapping, uint
         }
     }
     return {};
-}
-
-Result<size_t> TiffinFileSystem::read(vfs::NodeId node, vfs::Handle /*handle*/,
-                                      uint64_t offset_bytes, Span<const vfs::IoVector> buffers) {
-    TRY(volume_->check_running());
-    ObjectPin object = TRY(objects_.get(node));
-    DataScratchLease scratch = TRY(data_scratch_.take());
-    BufferCursor cursor(buffers);
-    if (offset_bytes >= kMaximumFileBytes) {
-        return size_t{0};
-    }
-    vfs::ReadMapping& mapping = scratch->read.mapping;
-    uint64_t position = offset_bytes;
-    bool touches = true;
-    while (cursor.remaining() > 0) {
-        TRY(map_object(*this, *object, position, cursor.remaining(), scratch->found, mapping,
-                       &touches));
-        Result<size_t> bytes = vfs::read_mapped(*this, mapping, position, cursor, scratch->read);
-        release_read(mapping);
-        size_t size_bytes = TRY(std::move(bytes));
-        if (size_bytes == 0) {
-            break;
-        }
-        position += size_bytes;
-    }
-    if (touches) {
-        touch_access_time(*this, *object);
-    }
-    return static_cast<size_t>(position - offset_bytes);
 }
 
 namespace {

@@ -17,7 +17,7 @@ class BlockWriter {
     }
 
     Result<void> write_run(const WriteRun& run) {
-        VectorList list(scratch_.read.vectors, vfs::ReadScratch::kMaximumVectors);
+        VectorList list(scratch_.vectors, DataScratch::kMaximumVectors);
         BufferCursor start = cursor_;
         uint64_t block = next_block();
         uint64_t end = block + run.block_count;

@@ -72,8 +72,6 @@ class TiffinFileSystem final : public vfs::FileSystem, private SpaceReclaimer {
     Result<void> remove_xattr(vfs::NodeId node, vfs::Name name) override;
 
     // operations_read.cc
-    Result<size_t> read(vfs::NodeId node, vfs::Handle handle, uint64_t offset_bytes,
-                        Span<const vfs::IoVector> buffers) override;
     vfs::BlockDevice* device() override;
     Result<void> map_read(vfs::NodeId node, uint64_t offset_bytes, uint64_t length_bytes,
                           vfs::ReadMapping& mapping) override;

@@ -121,7 +121,11 @@ Result<void> stage_link_drop(Transaction& transaction, const Object& object,
     return stage_inode(transaction, object, inode);
 }
 
-bool access_time_is_due(TiffinFileSystem& file_system, const Object& object) {
+namespace {
+
+// Whether a look at `object` moves its access time now.
+bool access_time_is_due(TiffinFileSystem& file_system, const Object& object)
+    REQUIRES_SHARED(object.state) {
     const AccessTimePolicy policy = file_system.options().access_time;
     if (policy == AccessTimePolicy::noatime || file_system.volume().read_only()) {
         return false;
@@ -131,6 +135,8 @@ bool access_time_is_due(TiffinFileSystem& file_system, const Object& object) {
     return allocator.has_more_free_than(allocator.kept_blocks(SpacePriority::overwriting)) &&
            check_alive(object).ok() && access_time_moves(inode_of(object), Volume::now(), policy);
 }
+
+}  // namespace
 
 void touch_access_time(TiffinFileSystem& file_system, Object& object) {
     if (file_system.options().access_time == AccessTimePolicy::noatime) {

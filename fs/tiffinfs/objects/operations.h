@@ -74,9 +74,6 @@ constexpr uint32_t without_privileges(uint32_t mode) {
     return (mode & vfs::mode::group_execute) != 0 ? mode & ~vfs::mode::set_group_id : mode;
 }
 
-// Whether a look at `object` moves its access time now, as the mount's policy and its flags say.
-bool access_time_is_due(TiffinFileSystem& file_system, const Object& object)
-    REQUIRES_SHARED(object.state);
 // Reading `object` has succeeded: moves its access time as the mount's policy and its flags say.
 // Without a state lock held. That it may fail is nobody's concern but the log's.
 void touch_access_time(TiffinFileSystem& file_system, Object& object);

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "fs/vfs/data_path.h"
+#include "fs/vfs/content_reader.h"
 #include "tests/unit/tiffinfs/data_fixture.h"
 
 namespace tiffin::tiffinfs {

@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+#include "fs/vfs/content_reader.h"
+
+#include <new>
+
+namespace tiffin::vfs {
+namespace {
+
+// Beyond this no file ends, and no sum of an offset and a length overflows.
+constexpr uint64_t kMaximumOffsetBytes = uint64_t{1} << 62;
+
+constexpr uint64_t round_down(uint64_t bytes) { return bytes / kBlockBytes * kBlockBytes; }
+constexpr uint64_t round_up(uint64_t bytes) { return round_down(bytes + kBlockBytes - 1); }
+constexpr uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
+constexpr uint64_t greater(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+}  // namespace
+
+// ---- Mapping ------------------------------------------------------------------------------------
+
+Result<void> ContentReader::map(FileSystem& file_system, BlockDevice& device, NodeId node,
+                                uint64_t offset_bytes, size_t size_bytes) {
+    TIFFIN_ASSERT(mapping_count_ == 0 && size_bytes <= kMaximumBytes);
+    file_system_ = &file_system;
+    device_ = &device;
+    start_ = offset_bytes;
+    end_ = offset_bytes + size_bytes;
+    uint64_t position = round_down(start_);
+    while (position < end_) {
+        if (mapping_count_ == kMaximumMappings) {
+            return Error::e2big;
+        }
+        ReadMapping& mapping = mappings_[mapping_count_];
+        TRY(file_system.map_read(node, position, round_up(end_) - position, mapping));
+        ++mapping_count_;
+        // The size of the first moment counts: later the file may grow or shrink.
+        const uint64_t file_end = mapping_count_ == 1 ? mapping.file_size_bytes : end_;
+        const uint64_t mapped_end = mapping.length_bytes == 0 ? position : end_;
+        end_ = greater(start_, smaller(end_, smaller(file_end, mapped_end)));
+        position = mapping.offset_bytes + mapping.length_bytes;
+        if (mapping.length_bytes == 0) {
+            break;
+        }
+    }
+    find_device_segments();
+    return {};
+}
+
+void ContentReader::release() {
+    for (size_t i = 0; i < mapping_count_; ++i) {
+        file_system_->release_read(mappings_[i]);
+    }
+    mapping_count_ = 0;
+}
+
+ContentReader::Wanted ContentReader::wanted_of(const ReadSegment& segment) const {
+    const uint64_t first = greater(segment.file_offset_bytes, start_);
+    const uint64_t end = smaller(segment.file_offset_bytes + segment.length_bytes, end_);
+    return first < end ? Wanted{first - segment.file_offset_bytes, end - segment.file_offset_bytes}
+                       : Wanted{};
+}
+
+void ContentReader::find_device_segments() {
+    device_segment_count_ = 0;
+    fetch_bytes_ = 0;
+    for (uint32_t m = 0; m < mapping_count_; ++m) {
+        for (uint32_t s = 0; s < mappings_[m].segment_count; ++s) {
+            const ReadSegment& segment = mappings_[m].segments[s];
+            const Wanted wanted = wanted_of(segment);
+            if (segment.kind != SegmentKind::device || wanted.first >= wanted.end) {
+                continue;
+            }
+            DeviceSegment& found = device_segments_[device_segment_count_++];
+            found.mapping = m;
+            found.segment = s;
+            found.content = static_cast<const unsigned char*>(
+                device_->direct_address(segment.device_offset_bytes, segment.length_bytes));
+            found.vector_count = 0;
+            fetch_bytes_ += found.content == nullptr ? segment.length_bytes : 0;
+        }
+    }
+}
+
+// ---- Fetching -----------------------------------------------------------------------------------
+
+Result<void> ContentReader::fetch(void* memory) {
+    auto* place = static_cast<unsigned char*>(memory);
+    for (size_t i = 0; i < device_segment_count_; ++i) {
+        DeviceSegment& found = device_segments_[i];
+        if (found.content == nullptr) {
+            const size_t length = segment_of(found).length_bytes;
+            vectors_[i] = {place, length};
+            found.content = place;
+            found.vectors = &vectors_[i];
+            found.vector_count = 1;
+            place += length;
+        }
+    }
+    return fetch_placed();
+}
+
+Result<bool> ContentReader::fetch(BufferCursor cursor) {
+    size_t used_vectors = 0;
+    DeviceSegment* next = device_segments_;
+    for (size_t m = 0; m < mapping_count_; ++m) {
+        for (uint32_t s = 0; s < mappings_[m].segment_count; ++s) {
+            const ReadSegment& segment = mappings_[m].segments[s];
+            const Wanted wanted = wanted_of(segment);
+            if (wanted.first >= wanted.end) {
+                continue;
+            }
+            if (segment.kind != SegmentKind::device || (next++)->content != nullptr) {
+                cursor.skip(static_cast<size_t>(wanted.end - wanted.first));
+                continue;
+            }
+            VectorList list(vectors_ + used_vectors, kMaximumVectors - used_vectors);
+            if (!place(next[-1], cursor, list)) {
+                return false;
+            }
+            used_vectors += list.size();
+        }
+    }
+    TRY(fetch_placed());
+    return true;
+}
+
+// Lists where the blocks of a segment go: whole wanted blocks into the buffers at `cursor`, which moves on, blocks of
+// which only a part is wanted into the edges. Only the first segment of a request can begin with one, and only the last
+// end with one.
+bool ContentReader::place(DeviceSegment& found, BufferCursor& cursor, VectorList& list) {
+    const Wanted wanted = wanted_of(segment_of(found));
+    const uint64_t length = segment_of(found).length_bytes;
+    const uint64_t first = round_up(wanted.first);
+    const uint64_t end = round_down(wanted.end);
+    bool fits = wanted.first < kBlockBytes && length - wanted.end < kBlockBytes;
+    if (fits && first > end) {
+        // Both ends lie inside one block.
+        fits = list.add(edges_[0], kBlockBytes);
+        cursor.skip(static_cast<size_t>(wanted.end - wanted.first));
+    } else if (fits) {
+        fits = first == wanted.first || list.add(edges_[0], kBlockBytes);
+        cursor.skip(static_cast<size_t>(first - wanted.first));
+        fits = fits && cursor.slice(static_cast<size_t>(end - first), list);
+        fits = fits && (end == wanted.end || list.add(edges_[1], kBlockBytes));
+        if (fits) {
+            cursor.skip(static_cast<size_t>(wanted.end - end));
+        }
+    }
+    found.vectors = list.data();
+    found.vector_count = list.size();
+    return fits;
+}
+
+Result<void> ContentReader::fetch_placed() {
+    uint32_t count = 0;
+    DeviceSegment* last = nullptr;
+    for (size_t i = 0; i < device_segment_count_; ++i) {
+        if (device_segments_[i].vector_count != 0) {
+            last = &device_segments_[i];
+            ++count;
+        }
+    }
+    if (count == 1) {
+        TRY(device_->read(segment_of(*last).device_offset_bytes, last->vectors,
+                          last->vector_count));
+    } else if (count > 1) {
+        TRY(submit_all(count));
+    }
+    return verify();
+}
+
+// Several segments at once: they overlap on the device.
+Result<void> ContentReader::submit_all(uint32_t count) {
+    pending_.store(count, std::memory_order_relaxed);
+    first_error_.store(0, std::memory_order_relaxed);
+    for (size_t i = 0; i < device_segment_count_; ++i) {
+        DeviceSegment& found = device_segments_[i];
+        if (found.vector_count == 0) {
+            continue;
+        }
+        found.request = {};
+        found.request.operation = IoOperation::read;
+        found.request.offset_bytes = segment_of(found).device_offset_bytes;
+        found.request.buffers = found.vectors;
+        found.request.buffer_count = found.vector_count;
+        found.request.owner = this;
+        found.request.complete = completed;
+        found.request.more_follows = --count > 0;
+        device_->submit(found.request);
+    }
+    uint32_t pending = 0;
+    while ((pending = pending_.load(std::memory_order_acquire)) != 0 &&
+           device_->help(pending_, pending)) {
+    }
+    all_completed_.wait();
+    const int error = first_error_.load(std::memory_order_relaxed);
+    return error == 0 ? Result<void>() : static_cast<Error>(error);
+}
+
+void ContentReader::completed(IoRequest& request, Result<void> result) {
+    auto* reader = static_cast<ContentReader*>(request.owner);
+    if (!result.ok()) {
+        reader->first_error_.store(errno_value(result.error()), std::memory_order_relaxed);
+    }
+    if (reader->pending_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+        reader->all_completed_.post();
+    }
+}
+
+Result<void> ContentReader::verify() const {
+    for (size_t i = 0; i < device_segment_count_; ++i) {
+        const DeviceSegment& found = device_segments_[i];
+        // Verifying only reads.
+        const IoVector whole{const_cast<unsigned char*>(found.content),
+                             static_cast<size_t>(segment_of(found).length_bytes)};
+        const bool is_placed = found.vector_count != 0;
+        TRY(file_system_->verify_read(mappings_[found.mapping], found.segment,
+                                      Span<const IoVector>(is_placed ? found.vectors : &whole,
+                                                           is_placed ? found.vector_count : 1)));
+    }
+    return {};
+}
+
+// ---- What was read ------------------------------------------------------------------------------
+
+void ContentReader::copy_to(BufferCursor cursor) const {
+    const DeviceSegment* next = device_segments_;
+    for (size_t m = 0; m < mapping_count_; ++m) {
+        for (uint32_t s = 0; s < mappings_[m].segment_count; ++s) {
+            const ReadSegment& segment = mappings_[m].segments[s];
+            const Wanted wanted = wanted_of(segment);
+            const auto size_bytes = static_cast<size_t>(wanted.end - wanted.first);
+            if (size_bytes == 0) {
+                continue;
+            }
+            const unsigned char* content = segment.memory;
+            if (segment.kind == SegmentKind::device) {
+                content = (next++)->content;
+            }
+            if (content != nullptr) {
+                cursor.copy_from(content + wanted.first, size_bytes);
+            } else if (segment.kind == SegmentKind::device) {
+                copy_edges(wanted, cursor);
+            } else {
+                cursor.fill_with_zeros(size_bytes);
+            }
+        }
+    }
+}
+
+// Moves `cursor` over a segment that was read into the buffers.
+void ContentReader::copy_edges(const Wanted& wanted, BufferCursor& cursor) const {
+    const uint64_t first = round_up(wanted.first);
+    const uint64_t end = round_down(wanted.end);
+    const unsigned char* head = edges_[0] + wanted.first % kBlockBytes;
+    if (first > end) {
+        cursor.copy_from(head, static_cast<size_t>(wanted.end - wanted.first));
+        return;
+    }
+    cursor.copy_from(head, static_cast<size_t>(first - wanted.first));
+    cursor.skip(static_cast<size_t>(end - first));
+    cursor.copy_from(edges_[1], static_cast<size_t>(wanted.end - end));
+}
+
+// ---- Any length ---------------------------------------------------------------------------------
+
+namespace {
+
+// Memory for a scope; nullptr when there is none.
+struct Pages {
+    explicit Pages(size_t size) : memory(host::allocate_pages(size)), size_bytes(size) {}
+    ~Pages() { host::release_pages(memory, size_bytes); }
+    Pages(const Pages&) = delete;
+    Pages& operator=(const Pages&) = delete;
+
+    void* memory;
+    size_t size_bytes;
+};
+
+// One request, of which all has to go through memory of its own. It is there before anything is mapped.
+Result<size_t> read_through_copy(ContentReader& reader, FileSystem& file_system, NodeId node,
+                                 uint64_t offset_bytes, size_t size_bytes, BufferCursor cursor) {
+    const Pages pages(round_up(size_bytes) + kBlockBytes);
+    if (pages.memory == nullptr) {
+        return Error::enomem;
+    }
+    TRY(reader.map(file_system, *file_system.device(), node, offset_bytes, size_bytes));
+    TRY(reader.fetch(pages.memory));
+    reader.copy_to(cursor);
+    return reader.length_bytes();
+}
+
+Result<size_t> read_request(ContentReader& reader, FileSystem& file_system, NodeId node,
+                            uint64_t offset_bytes, size_t size_bytes, BufferCursor cursor) {
+    TRY(reader.map(file_system, *file_system.device(), node, offset_bytes, size_bytes));
+    if (!TRY(reader.fetch(cursor))) {
+        reader.release();
+        return read_through_copy(reader, file_system, node, offset_bytes, size_bytes, cursor);
+    }
+    reader.copy_to(cursor);
+    return reader.length_bytes();
+}
+
+}  // namespace
+
+Result<size_t> read_content(ContentReader& reader, FileSystem& file_system, NodeId node,
+                            uint64_t offset_bytes, Span<const IoVector> buffers) {
+    if (file_system.device() == nullptr) {
+        return Error::eopnotsupp;
+    }
+    if (offset_bytes >= kMaximumOffsetBytes) {
+        return size_t{0};
+    }
+    file_system.note_read(node);
+    BufferCursor cursor(buffers);
+    size_t done_bytes = 0;
+    while (cursor.remaining() > 0) {
+        const auto size_bytes =
+            static_cast<size_t>(smaller(cursor.remaining(), ContentReader::kMaximumBytes));
+        Result<size_t> length =
+            read_request(reader, file_system, node, offset_bytes + done_bytes, size_bytes, cursor);
+        reader.release();
+        if (!length.ok()) {
+            return length.error();
+        }
+        cursor.skip(*length);
+        done_bytes += *length;
+        if (*length < size_bytes) {
+            break;
+        }
+    }
+    return done_bytes;
+}
+
+Result<size_t> read_content(FileSystem& file_system, NodeId node, uint64_t offset_bytes,
+                            Span<const IoVector> buffers) {
+    static_assert(sizeof(ContentReader) % kBlockBytes == 0);
+    const Pages pages(sizeof(ContentReader));
+    if (pages.memory == nullptr) {
+        return Error::enomem;
+    }
+    auto* reader = new (pages.memory) ContentReader;
+    Result<size_t> length = read_content(*reader, file_system, node, offset_bytes, buffers);
+    reader->~ContentReader();
+    return length;
+}
+
+}  // namespace tiffin::vfs
