@@ -53,32 +53,23 @@ void ContentReader::release() {
     mapping_count_ = 0;
 }
 
-ContentReader::Wanted ContentReader::wanted_of(const ReadSegment& segment) const {
-    const uint64_t first = greater(segment.file_offset_bytes, start_);
-    const uint64_t end = smaller(segment.file_offset_bytes + segment.length_bytes, end_);
-    return first < end ? Wanted{first - segment.file_offset_bytes, end - segment.file_offset_bytes}
-                       : Wanted{};
-}
-
 void ContentReader::find_device_segments() {
     device_segment_count_ = 0;
     fetch_bytes_ = 0;
-    for (uint32_t m = 0; m < mapping_count_; ++m) {
-        for (uint32_t s = 0; s < mappings_[m].segment_count; ++s) {
-            const ReadSegment& segment = mappings_[m].segments[s];
-            const Wanted wanted = wanted_of(segment);
-            if (segment.kind != SegmentKind::device || wanted.first >= wanted.end) {
-                continue;
-            }
-            DeviceSegment& found = device_segments_[device_segment_count_++];
-            found.mapping = m;
-            found.segment = s;
-            found.content = static_cast<const unsigned char*>(
-                device_->direct_address(segment.device_offset_bytes, segment.length_bytes));
-            found.vector_count = 0;
-            fetch_bytes_ += found.content == nullptr ? segment.length_bytes : 0;
+    for_each_wanted([this](const Wanted& wanted) {
+        if (wanted.place == kNoPlace) {
+            return true;
         }
-    }
+        const ReadSegment& segment = segment_of(wanted);
+        DeviceSegment& found = device_segments_[device_segment_count_++];
+        found.mapping = wanted.mapping;
+        found.segment = wanted.segment;
+        found.content = static_cast<const unsigned char*>(
+            device_->direct_address(segment.device_offset_bytes, segment.length_bytes));
+        found.vector_count = 0;
+        fetch_bytes_ += found.content == nullptr ? segment.length_bytes : 0;
+        return true;
+    });
 }
 
 // ---- Fetching -----------------------------------------------------------------------------------
@@ -101,24 +92,18 @@ Result<void> ContentReader::fetch(void* memory) {
 
 Result<bool> ContentReader::fetch(BufferCursor cursor) {
     size_t used_vectors = 0;
-    DeviceSegment* next = device_segments_;
-    for (size_t m = 0; m < mapping_count_; ++m) {
-        for (uint32_t s = 0; s < mappings_[m].segment_count; ++s) {
-            const ReadSegment& segment = mappings_[m].segments[s];
-            const Wanted wanted = wanted_of(segment);
-            if (wanted.first >= wanted.end) {
-                continue;
-            }
-            if (segment.kind != SegmentKind::device || (next++)->content != nullptr) {
-                cursor.skip(static_cast<size_t>(wanted.end - wanted.first));
-                continue;
-            }
-            VectorList list(vectors_ + used_vectors, kMaximumVectors - used_vectors);
-            if (!place(next[-1], cursor, list)) {
-                return false;
-            }
-            used_vectors += list.size();
+    const bool fits = for_each_wanted([&](const Wanted& wanted) {
+        if (wanted.place == kNoPlace || device_segments_[wanted.place].content != nullptr) {
+            cursor.skip(wanted.size_bytes());
+            return true;
         }
+        VectorList list(vectors_ + used_vectors, kMaximumVectors - used_vectors);
+        const bool placed = place(wanted, cursor, list);
+        used_vectors += list.size();
+        return placed;
+    });
+    if (!fits) {
+        return false;
     }
     TRY(fetch_placed());
     return true;
@@ -127,16 +112,15 @@ Result<bool> ContentReader::fetch(BufferCursor cursor) {
 // Lists where the blocks of a segment go: whole wanted blocks into the buffers at `cursor`, which moves on, blocks of
 // which only a part is wanted into the edges. Only the first segment of a request can begin with one, and only the last
 // end with one.
-bool ContentReader::place(DeviceSegment& found, BufferCursor& cursor, VectorList& list) {
-    const Wanted wanted = wanted_of(segment_of(found));
-    const uint64_t length = segment_of(found).length_bytes;
+bool ContentReader::place(const Wanted& wanted, BufferCursor& cursor, VectorList& list) {
+    const uint64_t length = segment_of(wanted).length_bytes;
     const uint64_t first = round_up(wanted.first);
     const uint64_t end = round_down(wanted.end);
     bool fits = wanted.first < kBlockBytes && length - wanted.end < kBlockBytes;
     if (fits && first > end) {
         // Both ends lie inside one block.
         fits = list.add(edges_[0], kBlockBytes);
-        cursor.skip(static_cast<size_t>(wanted.end - wanted.first));
+        cursor.skip(wanted.size_bytes());
     } else if (fits) {
         fits = first == wanted.first || list.add(edges_[0], kBlockBytes);
         cursor.skip(static_cast<size_t>(first - wanted.first));
@@ -146,8 +130,8 @@ bool ContentReader::place(DeviceSegment& found, BufferCursor& cursor, VectorList
             cursor.skip(static_cast<size_t>(wanted.end - end));
         }
     }
-    found.vectors = list.data();
-    found.vector_count = list.size();
+    device_segments_[wanted.place].vectors = list.data();
+    device_segments_[wanted.place].vector_count = list.size();
     return fits;
 }
 
@@ -224,28 +208,19 @@ Result<void> ContentReader::verify() const {
 // ---- What was read ------------------------------------------------------------------------------
 
 void ContentReader::copy_to(BufferCursor cursor) const {
-    const DeviceSegment* next = device_segments_;
-    for (size_t m = 0; m < mapping_count_; ++m) {
-        for (uint32_t s = 0; s < mappings_[m].segment_count; ++s) {
-            const ReadSegment& segment = mappings_[m].segments[s];
-            const Wanted wanted = wanted_of(segment);
-            const auto size_bytes = static_cast<size_t>(wanted.end - wanted.first);
-            if (size_bytes == 0) {
-                continue;
-            }
-            const unsigned char* content = segment.memory;
-            if (segment.kind == SegmentKind::device) {
-                content = (next++)->content;
-            }
-            if (content != nullptr) {
-                cursor.copy_from(content + wanted.first, size_bytes);
-            } else if (segment.kind == SegmentKind::device) {
-                copy_edges(wanted, cursor);
-            } else {
-                cursor.fill_with_zeros(size_bytes);
-            }
+    for_each_wanted([&](const Wanted& wanted) {
+        const bool on_device = wanted.place != kNoPlace;
+        const unsigned char* content =
+            on_device ? device_segments_[wanted.place].content : segment_of(wanted).memory;
+        if (content != nullptr) {
+            cursor.copy_from(content + wanted.first, wanted.size_bytes());
+        } else if (on_device) {
+            copy_edges(wanted, cursor);
+        } else {
+            cursor.fill_with_zeros(wanted.size_bytes());
         }
-    }
+        return true;
+    });
 }
 
 // Moves `cursor` over a segment that was read into the buffers.
@@ -254,7 +229,7 @@ void ContentReader::copy_edges(const Wanted& wanted, BufferCursor& cursor) const
     const uint64_t end = round_down(wanted.end);
     const unsigned char* head = edges_[0] + wanted.first % kBlockBytes;
     if (first > end) {
-        cursor.copy_from(head, static_cast<size_t>(wanted.end - wanted.first));
+        cursor.copy_from(head, wanted.size_bytes());
         return;
     }
     cursor.copy_from(head, static_cast<size_t>(first - wanted.first));
@@ -314,12 +289,17 @@ Result<size_t> read_content(ContentReader& reader, FileSystem& file_system, Node
     file_system.note_read(node);
     BufferCursor cursor(buffers);
     size_t done_bytes = 0;
+    size_t maximum_bytes = ContentReader::kMaximumBytes;
     while (cursor.remaining() > 0) {
-        const auto size_bytes =
-            static_cast<size_t>(smaller(cursor.remaining(), ContentReader::kMaximumBytes));
+        const auto size_bytes = static_cast<size_t>(smaller(cursor.remaining(), maximum_bytes));
         Result<size_t> length =
             read_request(reader, file_system, node, offset_bytes + done_bytes, size_bytes, cursor);
         reader.release();
+        if (!length.ok() && length.error() == Error::e2big && size_bytes > kBlockBytes) {
+            // A file system whose mappings are short. One of them holds a block at least, so that two are enough.
+            maximum_bytes = kBlockBytes;
+            continue;
+        }
         if (!length.ok()) {
             return length.error();
         }

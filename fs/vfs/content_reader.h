@@ -36,7 +36,8 @@ class ContentReader {
     ContentReader(const ContentReader&) = delete;
     ContentReader& operator=(const ContentReader&) = delete;
 
-    // Finds [offset, offset + size) of the file, as far as it goes. Errors: those of FileSystem::map_read().
+    // Finds [offset, offset + size) of the file, as far as it goes. Errors: those of FileSystem::map_read(); e2big, when
+    // its mappings hold less than they could.
     Result<void> map(FileSystem& file_system, BlockDevice& device, NodeId node,
                      uint64_t offset_bytes, size_t size_bytes);
     // What there is of the request: less at the end of the file.
@@ -81,16 +82,27 @@ class ContentReader {
     };
     // The part of a segment that is wanted, in bytes of the segment.
     struct Wanted {
+        uint32_t mapping;
+        uint32_t segment;
         uint64_t first;
         uint64_t end;
-    };
+        // Its number among those on the device, which have an entry each in device_segments_; or kNoPlace.
+        size_t place;
 
-    const ReadSegment& segment_of(const DeviceSegment& found) const {
-        return mappings_[found.mapping].segments[found.segment];
+        size_t size_bytes() const { return static_cast<size_t>(end - first); }
+    };
+    static constexpr size_t kNoPlace = ~size_t{0};
+
+    // Where a Wanted or a DeviceSegment is.
+    template <typename Part>
+    const ReadSegment& segment_of(const Part& part) const {
+        return mappings_[part.mapping].segments[part.segment];
     }
-    Wanted wanted_of(const ReadSegment& segment) const;
+    // Calls visit(wanted) for all that is wanted, in its order, until it returns false, which is returned.
+    template <typename Visit>
+    bool for_each_wanted(Visit visit) const;
     void find_device_segments();
-    bool place(DeviceSegment& found, BufferCursor& cursor, VectorList& list);
+    bool place(const Wanted& wanted, BufferCursor& cursor, VectorList& list);
     Result<void> fetch_placed();
     Result<void> submit_all(uint32_t count);
     Result<void> verify() const;
@@ -114,25 +126,37 @@ class ContentReader {
     host::Semaphore all_completed_;
 };
 
-template <typename Add>
-void ContentReader::for_each_piece(Add add) const {
-    const DeviceSegment* next = device_segments_;
-    for (size_t m = 0; m < mapping_count_; ++m) {
-        const ReadMapping& mapping = mappings_[m];
-        for (uint32_t s = 0; s < mapping.segment_count; ++s) {
-            const ReadSegment& segment = mapping.segments[s];
-            const Wanted wanted = wanted_of(segment);
-            if (wanted.first >= wanted.end) {
+template <typename Visit>
+bool ContentReader::for_each_wanted(Visit visit) const {
+    size_t next_place = 0;
+    for (uint32_t m = 0; m < mapping_count_; ++m) {
+        for (uint32_t s = 0; s < mappings_[m].segment_count; ++s) {
+            const ReadSegment& segment = mappings_[m].segments[s];
+            const uint64_t begin = segment.file_offset_bytes;
+            const uint64_t first = begin > start_ ? begin : start_;
+            const uint64_t segment_end = begin + segment.length_bytes;
+            const uint64_t end = segment_end < end_ ? segment_end : end_;
+            if (first >= end) {
                 continue;
             }
-            const unsigned char* content = segment.memory;
-            if (segment.kind == SegmentKind::device) {
-                content = (next++)->content;
+            const size_t place = segment.kind == SegmentKind::device ? next_place++ : kNoPlace;
+            if (!visit(Wanted{m, s, first - begin, end - begin, place})) {
+                return false;
             }
-            add(content == nullptr ? nullptr : content + wanted.first,
-                static_cast<size_t>(wanted.end - wanted.first));
         }
     }
+    return true;
+}
+
+template <typename Add>
+void ContentReader::for_each_piece(Add add) const {
+    for_each_wanted([&](const Wanted& wanted) {
+        const unsigned char* content = wanted.place == kNoPlace
+                                           ? segment_of(wanted).memory
+                                           : device_segments_[wanted.place].content;
+        add(content == nullptr ? nullptr : content + wanted.first, wanted.size_bytes());
+        return true;
+    });
 }
 
 // Reads into `buffers` what there is of the file from `offset_bytes` on, any length, and returns how much. Errors:

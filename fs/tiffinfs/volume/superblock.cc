@@ -104,8 +104,7 @@ Result<void> read_superblocks(vfs::BlockDevice& device, SuperblockSet& set) {
     uint32_t empty = 0;
     SecondCopies ends(device_blocks);
     for (uint32_t i = 0; i < 4; ++i) {
-        uint64_t block =
-            i < 2 ? superblock_block(0, i, 0) : superblock_block(ends.total_blocks(i % 2), i, 1);
+        uint64_t block = superblock_block(ends.total_blocks(i % 2), i % 2, i / 2);
         if (!device.read(block * kBlockBytes, buffer.data(), kBlockBytes).ok()) {
             set.damaged++;
             continue;

@@ -4,6 +4,7 @@
 // the checker runs over every volume at the end.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <random>
 #include <string>
@@ -554,8 +555,10 @@ class LowerPathOnly final : public vfs::FileSystem {
     vfs::BlockDevice* device() override { return below_.device(); }
     Result<void> map_read(vfs::NodeId node, uint64_t offset_bytes, uint64_t length_bytes,
                           vfs::ReadMapping& mapping) override {
-        return below_.map_read(node, offset_bytes, length_bytes, mapping);
+        return below_.map_read(node, offset_bytes, std::min(length_bytes, longest_mapping_bytes),
+                               mapping);
     }
+    uint64_t longest_mapping_bytes = ~uint64_t{0};
     Result<void> verify_read(const vfs::ReadMapping& mapping, uint32_t segment_index,
                              Span<const vfs::IoVector> buffers) override {
         return below_.verify_read(mapping, segment_index, buffers);
@@ -576,14 +579,19 @@ TEST_P(Data, TheDefaultReadGoesThroughMappings) {
     }
     expected.resize(3070000);
     LowerPathOnly lower(volume_.fs());
-    for (uint64_t offset : {0, 99, 4096, 1000001, 3069999, 3070000, 5000000}) {
-        std::string text(2 * kMiB, '?');
-        vfs::IoVector buffer{text.data(), text.size()};
-        Result<size_t> read = lower.read(node, 0, offset, Span<const vfs::IoVector>(&buffer, 1));
-        ASSERT_TRUE(read.ok());
-        text.resize(read.value());
-        EXPECT_TRUE(text == (offset < expected.size() ? expected.substr(offset, 2 * kMiB) : ""))
-            << offset;
+    // Also where a file system maps only a block at a time.
+    for (uint64_t longest_bytes : {~uint64_t{0}, uint64_t{kBlockBytes}}) {
+        lower.longest_mapping_bytes = longest_bytes;
+        for (uint64_t offset : {0, 99, 4096, 1000001, 3069999, 3070000, 5000000}) {
+            std::string text(2 * kMiB, '?');
+            vfs::IoVector buffer{text.data(), text.size()};
+            Result<size_t> read =
+                lower.read(node, 0, offset, Span<const vfs::IoVector>(&buffer, 1));
+            ASSERT_TRUE(read.ok());
+            text.resize(read.value());
+            EXPECT_TRUE(text == (offset < expected.size() ? expected.substr(offset, 2 * kMiB) : ""))
+                << offset;
+        }
     }
 }
 
