@@ -13,10 +13,10 @@
 
 #include "fs/tiffinfs/attributes/acl.h"
 #include "fs/tiffinfs/objects/file_system.h"
-#include "fuse/check/check.h"
 #include "fuse/host/allocation_hooks.h"
 #include "fuse/host/log_sink.h"
 #include "tests/support/crash_device.h"
+#include "tests/support/findings.h"
 #include "tests/support/test_size.h"
 #include "tests/support/test_volume.h"
 
@@ -346,17 +346,6 @@ const Operation kOperations[] = {
 };
 
 // ---- The volume ---------------------------------------------------------------------------------
-
-std::string findings_of(vfs::BlockDevice& device) {
-    std::string text;
-    for (const check::Finding& finding :
-         check::check_file_system(device, {.verify_data = true}).findings) {
-        if (finding.severity != check::Severity::note) {
-            text += finding.line() + "\n";
-        }
-    }
-    return text;
-}
 
 // One of everything; the last changes are in the journal only.
 void fill(TestVolume& volume) {

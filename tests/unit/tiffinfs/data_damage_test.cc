@@ -437,7 +437,7 @@ TEST_P(DataCrash, LongWorkIsDoneOrNotBegun) {
             EXPECT_TRUE(text == before || text == after) << "crash point " << replay.position();
             EXPECT_TRUE(mounted.value()->unmount().ok());
             destroy(mounted.value());
-            EXPECT_EQ(DataVolume::findings_of(*crashed), "") << replay.position();
+            EXPECT_EQ(test::findings_of(*crashed), "") << replay.position();
         }
     } while (replay.advance());
 }

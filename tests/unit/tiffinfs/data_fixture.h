@@ -14,9 +14,9 @@
 #include "fs/tiffinfs/objects/file_system.h"
 #include "fs/tiffinfs/tiffinfs.h"
 #include "fs/vfs/file_system.h"
-#include "fuse/check/check.h"
 #include "fuse/host/memory_device.h"
 #include "tests/support/crash_device.h"
+#include "tests/support/findings.h"
 
 namespace tiffin::tiffinfs {
 
@@ -95,20 +95,8 @@ class DataVolume {
     // Ends the mount and returns what the checker finds wrong.
     std::string check() {
         unmount();
-        return findings_of(*device_);
+        return test::findings_of(*device_);
     }
-    static std::string findings_of(vfs::BlockDevice& device) {
-        check::CheckOptions options;
-        options.verify_data = true;
-        std::string text;
-        for (const check::Finding& finding : check::check_file_system(device, options).findings) {
-            if (finding.severity != check::Severity::note) {
-                text += finding.line() + "\n";
-            }
-        }
-        return text;
-    }
-
     TiffinFileSystem& fs() { return *file_system_; }
     vfs::BlockDevice& device() { return *device_; }
     Volume& volume() { return file_system_->volume(); }

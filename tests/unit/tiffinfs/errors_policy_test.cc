@@ -135,7 +135,7 @@ TEST(TakenAway, NothingMoreIsWritten) {
     destroy(first);
     EXPECT_TRUE(second->unmount().ok());
     destroy(second);
-    EXPECT_EQ(DataVolume::findings_of(device), "");
+    EXPECT_EQ(test::findings_of(device), "");
 }
 
 // Features that an older version may read, but not write.

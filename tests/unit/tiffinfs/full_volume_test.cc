@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "fs/tiffinfs/objects/file_system.h"
-#include "fuse/check/check.h"
 #include "fuse/host/log_sink.h"
 #include "tests/support/crash_device.h"
+#include "tests/support/findings.h"
 #include "tests/support/test_volume.h"
 
 namespace tiffin::test {
@@ -25,17 +25,6 @@ constexpr size_t kBlock = vfs::kBlockBytes;
 
 tiffinfs::Volume& volume_of(TestVolume& volume) {
     return static_cast<tiffinfs::TiffinFileSystem&>(volume.file_system()).volume();
-}
-
-std::string findings_of(vfs::BlockDevice& device) {
-    std::string text;
-    for (const check::Finding& finding :
-         check::check_file_system(device, {.verify_data = true}).findings) {
-        if (finding.severity != check::Severity::note) {
-            text += finding.line() + "\n";
-        }
-    }
-    return text;
 }
 
 // Creates /PREFIX0, /PREFIX1... with that much content until there is no room.

@@ -14,25 +14,18 @@
 #include "fuse/host/allocation_hooks.h"
 #include "fuse/host/log_sink.h"
 #include "tests/support/crash_device.h"
+#include "tests/support/findings.h"
 #include "tests/support/test_volume.h"
 
 namespace tiffin::tiffinfs {
 namespace {
 
 using test::CrashDevice;
+using test::findings_of;
 using test::test_content;
 using test::TestVolume;
 
 constexpr uint64_t kMiB = 1U << 20;
-
-std::string findings_of(vfs::BlockDevice& device) {
-    std::string text;
-    for (const check::Finding& finding :
-         check::check_file_system(device, {.verify_data = true}).findings) {
-        text += finding.line() + "\n";
-    }
-    return text;
-}
 
 // Writes files of 1 MiB until there is no room; returns how many.
 uint64_t fill(TestVolume& volume, const std::string& prefix) {
@@ -52,6 +45,18 @@ void expect_content(TestVolume& volume, const std::string& prefix, uint64_t coun
     }
 }
 
+// Made with the first size and mounted; the device has the second one, and shows it when it is told to.
+struct SmallVolume {
+    SmallVolume(uint64_t bytes, uint64_t device_bytes) : device(device_bytes), volume(device) {
+        device.end_at(bytes);
+        MUST(volume.make());
+        MUST(volume.mount());
+    }
+
+    CrashDevice device;
+    TestVolume volume;
+};
+
 struct Sizes {
     uint64_t from_bytes;
     uint64_t to_bytes;
@@ -69,11 +74,9 @@ class Grow : public testing::TestWithParam<Sizes> {
 
 TEST_P(Grow, GivesTheRoom) {
     const Sizes& sizes = GetParam();
-    CrashDevice device(sizes.to_bytes);
-    device.end_at(sizes.from_bytes);
-    TestVolume volume(device);
-    MUST(volume.make());
-    MUST(volume.mount());
+    SmallVolume made(sizes.from_bytes, sizes.to_bytes);
+    CrashDevice& device = made.device;
+    TestVolume& volume = made.volume;
     const uint64_t before = sizes.full ? fill(volume, "a") : 0;
     const vfs::FileSystemStatistics small = MUST(volume.file_system().statistics());
 
@@ -93,12 +96,12 @@ TEST_P(Grow, GivesTheRoom) {
     EXPECT_GE((after + 3) * kMiB,
               large.available_blocks * kBlockBytes - large.available_blocks * kBlockBytes / 50);
     MUST(volume.unmount());
-    EXPECT_EQ(findings_of(device), "");
+    EXPECT_EQ(findings_of(device, check::Severity::note), "");
     MUST(volume.mount());
     expect_content(volume, "a", before);
     expect_content(volume, "b", after);
     MUST(volume.unmount());
-    EXPECT_EQ(findings_of(device), "");
+    EXPECT_EQ(findings_of(device, check::Severity::note), "");
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -113,11 +116,9 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(GrowVolume, HasNothingToDoWhereNothingWasGained) {
     fuse::CapturedLog log;
-    CrashDevice device(20 * kMiB);
-    device.end_at(10 * kMiB);
-    TestVolume volume(device);
-    MUST(volume.make());
-    MUST(volume.mount());
+    SmallVolume made(10 * kMiB, 20 * kMiB);
+    CrashDevice& device = made.device;
+    TestVolume& volume = made.volume;
     // Less than 1 MiB is not worth it: the places of old and new superblocks would overlap.
     for (const uint64_t gained : {uint64_t{0}, uint64_t{kBlockBytes}, kMiB - kBlockBytes}) {
         device.end_at(10 * kMiB + gained);
@@ -132,11 +133,9 @@ TEST(GrowVolume, HasNothingToDoWhereNothingWasGained) {
 
 TEST(GrowVolume, WhileOthersWriteAndDelete) {
     fuse::CapturedLog log;
-    CrashDevice device(300 * kMiB);
-    device.end_at(20 * kMiB);
-    TestVolume volume(device);
-    MUST(volume.make());
-    MUST(volume.mount());
+    SmallVolume made(20 * kMiB, 300 * kMiB);
+    CrashDevice& device = made.device;
+    TestVolume& volume = made.volume;
     constexpr uint32_t kThreads = 3;
     std::atomic<bool> stop{false};
     std::atomic<uint32_t> rounds{0};
@@ -170,7 +169,7 @@ TEST(GrowVolume, WhileOthersWriteAndDelete) {
     }
     fill(volume, "a");
     MUST(volume.unmount());
-    EXPECT_EQ(findings_of(device), "");
+    EXPECT_EQ(findings_of(device, check::Severity::note), "");
 }
 
 // Whatever allocation fails: it is asked again and done, or the next mount has the old size or the new one.
@@ -179,11 +178,9 @@ TEST(GrowVolume, AllocationFailures) {
     uint64_t failed = 0;
     for (uint64_t number = 1;; ++number) {
         SCOPED_TRACE("allocation " + std::to_string(number));
-        CrashDevice device(80 * kMiB);
-        device.end_at(20 * kMiB);
-        TestVolume volume(device);
-        MUST(volume.make());
-        MUST(volume.mount());
+        SmallVolume made(20 * kMiB, 80 * kMiB);
+        CrashDevice& device = made.device;
+        TestVolume& volume = made.volume;
         MUST(volume.write("/file", 0, "text"));
         device.end_at(80 * kMiB);
         Result<vfs::Growth> grown = [&] {
@@ -202,7 +199,7 @@ TEST(GrowVolume, AllocationFailures) {
             }
         }
         MUST(volume.unmount());
-        EXPECT_EQ(findings_of(device), "");
+        EXPECT_EQ(findings_of(device, check::Severity::note), "");
         MUST(volume.mount());
         EXPECT_EQ(MUST(volume.read("/file")), "text");
         EXPECT_EQ(MUST(volume.file_system().grow()).to_bytes, 80 * kMiB);
@@ -217,11 +214,9 @@ TEST(GrowVolume, AllocationFailures) {
 // The bitmap at the old end has to be changed, so it has to be known.
 TEST(GrowVolume, RefusesADamagedEnd) {
     fuse::CapturedLog log;
-    CrashDevice device(100 * kMiB);
-    device.end_at(80 * kMiB);
-    TestVolume volume(device);
-    MUST(volume.make());
-    MUST(volume.mount());
+    SmallVolume made(80 * kMiB, 100 * kMiB);
+    CrashDevice& device = made.device;
+    TestVolume& volume = made.volume;
     fill(volume, "a");
     MUST(volume.unmount());
     for (uint64_t slot = 0; slot < 2; ++slot) {
@@ -236,7 +231,7 @@ TEST(GrowVolume, RefusesADamagedEnd) {
     MUST(volume.mount());
     EXPECT_EQ(MUST(volume.file_system().grow()).to_bytes, 100 * kMiB);
     MUST(volume.unmount());
-    EXPECT_EQ(findings_of(device), "");
+    EXPECT_EQ(findings_of(device, check::Severity::note), "");
 }
 
 }  // namespace

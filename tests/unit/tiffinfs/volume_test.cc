@@ -20,6 +20,7 @@
 #include "fuse/host/allocation_hooks.h"
 #include "fuse/host/log_sink.h"
 #include "tests/support/crash_device.h"
+#include "tests/support/findings.h"
 #include "tests/support/test_volume.h"
 
 namespace tiffin::tiffinfs {
@@ -28,21 +29,11 @@ namespace {
 using test::CrashDevice;
 using test::CrashOutcome;
 using test::CrashReplay;
+using test::findings_of;
 using test::test_content;
 using test::TestVolume;
 
 constexpr uint64_t kMiB = 1U << 20;
-
-std::string findings_of(vfs::BlockDevice& device) {
-    std::string text;
-    for (const check::Finding& finding :
-         check::check_file_system(device, {.verify_data = true}).findings) {
-        if (finding.severity != check::Severity::note) {
-            text += finding.line() + "\n";
-        }
-    }
-    return text;
-}
 
 SuperblockSet superblocks_of(vfs::BlockDevice& device) {
     SuperblockSet set;

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// What the checker says of a device, for comparing with "".
+#pragma once
+
+#include <string>
+
+#include "fs/vfs/block_device.h"
+#include "fuse/check/check.h"
+
+namespace tiffin::test {
+
+// All data is verified. A line for each finding of at least that severity.
+inline std::string findings_of(vfs::BlockDevice& device,
+                               check::Severity least = check::Severity::harmless) {
+    std::string text;
+    for (const check::Finding& finding :
+         check::check_file_system(device, {.verify_data = true}).findings) {
+        if (finding.severity >= least) {
+            text += finding.line() + "\n";
+        }
+    }
+    return text;
+}
+
+}  // namespace tiffin::test
