@@ -211,8 +211,8 @@ class Tree {
     void insert_into_parent(Path& path, uint32_t depth, Key separator, Node* right,
                             NodeReservation& reservation);
     void remove_empty_leaf(Path& path, NodeReservation& reservation);
-    bool leave_to_heir(Path& path, uint32_t survivor, NodeReservation& reservation);
-    bool make_heir(Node* parent, uint32_t child, NodeReservation& reservation);
+    bool leave_to_sibling(Path& path, uint32_t survivor, NodeReservation& reservation);
+    bool prepare_absorbing_sibling(Node* parent, uint32_t child, NodeReservation& reservation);
     void merge_with_right(Path& path);
     void collapse_root(Path& path, uint32_t depth);
     Node* lock_if_at_hand(uint64_t block, uint64_t generation, uint8_t level);

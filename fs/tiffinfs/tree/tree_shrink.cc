@@ -41,7 +41,7 @@ void Tree::remove_empty_leaf(Path& path, NodeReservation& reservation) NO_THREAD
     }
     {
         const InnerChange change(path.steps[survivor - 1].node);
-        if (!leave_to_heir(path, survivor, reservation)) {
+        if (!leave_to_sibling(path, survivor, reservation)) {
             return;  // an empty leaf does no harm
         }
         inner_erase(path.steps[survivor - 1].node->page, path.steps[survivor - 1].child);
@@ -53,12 +53,12 @@ void Tree::remove_empty_leaf(Path& path, NodeReservation& reservation) NO_THREAD
     collapse_root(path, survivor - 1);
 }
 
-// Looks for the heir of the path from `survivor` on, whose locks must not be in the way of their neighbours'.
+// Looks for the sibling that absorbs the path from `survivor` on, whose locks must not be in the way of their neighbours'.
 // No descent comes to these nodes meanwhile: the node above them is locked and being changed, for those
 // without locks all inner ones are; and who has the leaf pinned (lock_pinned_leaf) leaves it because it is
 // empty.
-bool Tree::leave_to_heir(Path& path, uint32_t survivor,
-                         NodeReservation& reservation) NO_THREAD_SAFETY_ANALYSIS {
+bool Tree::leave_to_sibling(Path& path, uint32_t survivor,
+                            NodeReservation& reservation) NO_THREAD_SAFETY_ANALYSIS {
     const uint32_t leaf = path.count - 1;
     for (uint32_t i = survivor; i < leaf; ++i) {
         path.steps[i].node->version.fetch_add(1, std::memory_order_relaxed);
@@ -68,24 +68,24 @@ bool Tree::leave_to_heir(Path& path, uint32_t survivor,
     }
     race_point();
     const Step& above = path.steps[survivor - 1];
-    const bool has_heir = make_heir(above.node, above.child, reservation);
+    const bool is_absorbed = prepare_absorbing_sibling(above.node, above.child, reservation);
     for (uint32_t i = survivor; i <= leaf; ++i) {
         path.steps[i].node->lock.lock(path.steps[i].node->lock_level());
     }
-    // Without an heir they stay, with one they go.
-    for (uint32_t i = survivor; i < leaf && !has_heir; ++i) {
+    // Without such a sibling they stay, with one they go.
+    for (uint32_t i = survivor; i < leaf && !is_absorbed; ++i) {
         path.steps[i].node->version.fetch_add(1, std::memory_order_release);
     }
-    return has_heir;
+    return is_absorbed;
 }
 
 // When child `child` of `parent` goes, the nearest leaf on its left, or without one on its right, takes
-// over its range. Keys of that range may be prepared, by this transaction or others, and the heir is not
+// over its range. Keys of that range may be prepared, by this transaction or others, and the absorbing sibling is not
 // among the nodes they have pinned; so the way to it is made one of this generation, which stays in
 // memory as long as any of them is open. False when that would need I/O, or more nodes than are reserved.
 // `parent` is being changed already (InnerChange).
-bool Tree::make_heir(Node* parent, uint32_t child,
-                     NodeReservation& reservation) NO_THREAD_SAFETY_ANALYSIS {
+bool Tree::prepare_absorbing_sibling(Node* parent, uint32_t child,
+                                     NodeReservation& reservation) NO_THREAD_SAFETY_ANALYSIS {
     const bool is_left = child > 0;
     uint32_t index = is_left ? child - 1 : child + 1;
     Node* above = parent;
