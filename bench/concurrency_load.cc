@@ -11,13 +11,14 @@
 // second, and how many times one thread's that is. On a machine that does other work too that says little; so the
 // same follows without the time for which a thread could have run and had no processor, which leaves what threads
 // do and what they wait for, and then the processor time of an operation. --only NAME runs one measurement, for
-// profiling.
+// profiling. With --delay-us N (core) the device takes that long for each request: what can be under way at once.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -30,6 +31,8 @@
 #include <vector>
 
 #include "fs/tiffinfs/tiffinfs.h"
+#include "fs/vfs/content_reader.h"
+#include "fs/vfs/content_writer.h"
 #include "fuse/host/memory_device.h"
 
 namespace {
@@ -81,10 +84,43 @@ vfs::BlockDevice& used_memory(unsigned number) {
     return *devices[number];
 }
 
+// How long each request takes, while it is measured.
+uint32_t device_delay_us = 0;
+std::atomic<bool> is_delayed{false};
+
+class DelayedDevice final : public vfs::BlockDevice {
+  public:
+    explicit DelayedDevice(vfs::BlockDevice& device) : device_(device) {}
+
+    const vfs::DeviceGeometry& geometry() const override { return device_.geometry(); }
+    void submit(vfs::IoRequest& request) override { device_.submit(request); }
+    Result<void> read(uint64_t offset_bytes, const vfs::IoVector* buffers, size_t count) override {
+        wait();
+        return device_.read(offset_bytes, buffers, count);
+    }
+    Result<void> write(uint64_t offset_bytes, const vfs::IoVector* buffers, size_t count) override {
+        wait();
+        return device_.write(offset_bytes, buffers, count);
+    }
+    // Not for requests that are submitted: a block is one that is waited for.
+    const void* direct_address(uint64_t offset_bytes, uint64_t size_bytes) override {
+        return is_delayed ? nullptr : device_.direct_address(offset_bytes, size_bytes);
+    }
+
+  private:
+    static void wait() {
+        if (is_delayed) {
+            std::this_thread::sleep_for(std::chrono::microseconds(device_delay_us));
+        }
+    }
+
+    vfs::BlockDevice& device_;
+};
+
 class Core final : public Target {
   public:
-    explicit Core(unsigned number) {
-        vfs::BlockDevice& device = used_memory(number);
+    explicit Core(unsigned number) : device_(used_memory(number)) {
+        vfs::BlockDevice& device = device_;
         if (!tiffinfs::make_file_system(device, {}).ok()) {
             fail("make_file_system");
         }
@@ -121,14 +157,18 @@ class Core final : public Target {
     }
     void read(uint64_t file, uint64_t block, char* data, size_t size_bytes) override {
         const vfs::IoVector buffer{data, size_bytes};
-        if (fs_->read(file, 0, block * kBlockBytes, Span<const vfs::IoVector>(&buffer, 1))
+        static thread_local const auto reader = std::make_unique<vfs::ContentReader>();
+        if (vfs::read_content(*reader, *fs_, file, block * kBlockBytes,
+                              Span<const vfs::IoVector>(&buffer, 1))
                 .value_or(0) != size_bytes) {
             fail("read");
         }
     }
     void write(uint64_t file, uint64_t block, char* data, size_t size_bytes) override {
         const vfs::IoVector buffer{data, size_bytes};
-        if (fs_->write(file, 0, block * kBlockBytes, Span<const vfs::IoVector>(&buffer, 1), 0)
+        static thread_local const auto writer = std::make_unique<vfs::ContentWriter>();
+        if (vfs::write_content(*writer, *fs_, file, block * kBlockBytes,
+                               Span<const vfs::IoVector>(&buffer, 1), 0)
                 .value_or(0) != size_bytes) {
             fail("write");
         }
@@ -143,6 +183,7 @@ class Core final : public Target {
         return result.value().node;
     }
 
+    DelayedDevice device_;
     vfs::FileSystem* fs_ = nullptr;
     std::map<std::string, uint64_t> directories_;  // changed while one thread runs
 };
@@ -236,7 +277,9 @@ struct Measurement {
 
     bool uses_files() const { return kind == Kind::read || kind == Kind::write; }
     bool own_volumes() const { return kind != Kind::nothing && shared == Shared::nothing; }
-    uint64_t operations() const { return kind == Kind::create ? kCreates : kTransfers; }
+    uint64_t operations() const {
+        return (kind == Kind::create ? kCreates : kTransfers) / (device_delay_us > 0 ? 10 : 1);
+    }
 };
 
 // In the first one each thread copies and sums blocks of memory of its own: what two processors give there is
@@ -366,6 +409,7 @@ Cost measure(const std::string& where, const Measurement& measurement, unsigned 
     for (unsigned i = 0; i < threads && measurement.uses_files(); ++i) {
         files[i] = target_of(i).open(directory_of(measurement, i) + "/f");
     }
+    is_delayed = device_delay_us > 0;
     const double processor_before = processor_us();
     const Clock::time_point start = Clock::now();
     std::vector<double> undisturbed_seconds(threads);
@@ -378,6 +422,7 @@ Cost measure(const std::string& where, const Measurement& measurement, unsigned 
         thread.join();
     }
     const double seconds = seconds_since(start);
+    is_delayed = false;
     const auto operations = static_cast<double>(measurement.operations() * threads);
     const double longest =
         *std::max_element(undisturbed_seconds.begin(), undisturbed_seconds.end());
@@ -428,6 +473,8 @@ int main(int count, char** arguments) {
             rounds = static_cast<unsigned>(std::atoi(arguments[++i]));
         } else if (argument == "--threads" && has_value) {
             numbers.push_back(static_cast<unsigned>(std::atoi(arguments[++i])));
+        } else if (argument == "--delay-us" && has_value) {
+            device_delay_us = static_cast<unsigned>(std::atoi(arguments[++i]));
         } else if (argument == "--only" && has_value) {
             only = arguments[++i];
         } else if (where.empty() && argument[0] != '-') {
@@ -441,8 +488,10 @@ int main(int count, char** arguments) {
         numbers = {1, 2, 4};
     }
     if (where.empty() || rounds == 0 || std::count(numbers.begin(), numbers.end(), 0U) != 0) {
-        std::fprintf(stderr, "usage: %s core|FOLDER [--rounds N] [--threads N]... [--only NAME]\n",
-                     arguments[0]);
+        std::fprintf(
+            stderr,
+            "usage: %s core|FOLDER [--rounds N] [--threads N]... [--only NAME] [--delay-us N]\n",
+            arguments[0]);
         return 2;
     }
     std::printf("%-16s", "operations/s");

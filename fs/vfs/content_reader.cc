@@ -14,6 +14,17 @@ constexpr uint64_t round_up(uint64_t bytes) { return round_down(bytes + kBlockBy
 constexpr uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
 constexpr uint64_t greater(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
+// Memory for a scope; nullptr when there is none.
+struct Pages {
+    explicit Pages(size_t size) : memory(host::allocate_pages(size)), size_bytes(size) {}
+    ~Pages() { host::release_pages(memory, size_bytes); }
+    Pages(const Pages&) = delete;
+    Pages& operator=(const Pages&) = delete;
+
+    void* memory;
+    size_t size_bytes;
+};
+
 }  // namespace
 
 // ---- Mapping ------------------------------------------------------------------------------------
@@ -74,7 +85,7 @@ void ContentReader::find_device_segments() {
 
 // ---- Fetching -----------------------------------------------------------------------------------
 
-Result<void> ContentReader::fetch(void* memory) {
+void ContentReader::place(void* memory) {
     auto* place = static_cast<unsigned char*>(memory);
     for (size_t i = 0; i < device_segment_count_; ++i) {
         DeviceSegment& found = device_segments_[i];
@@ -87,12 +98,11 @@ Result<void> ContentReader::fetch(void* memory) {
             place += length;
         }
     }
-    return fetch_placed();
 }
 
-Result<bool> ContentReader::fetch(BufferCursor cursor) {
+bool ContentReader::place(BufferCursor cursor) {
     size_t used_vectors = 0;
-    const bool fits = for_each_wanted([&](const Wanted& wanted) {
+    return for_each_wanted([&](const Wanted& wanted) {
         if (wanted.place == kNoPlace || device_segments_[wanted.place].content != nullptr) {
             cursor.skip(wanted.size_bytes());
             return true;
@@ -102,11 +112,6 @@ Result<bool> ContentReader::fetch(BufferCursor cursor) {
         used_vectors += list.size();
         return placed;
     });
-    if (!fits) {
-        return false;
-    }
-    TRY(fetch_placed());
-    return true;
 }
 
 // Lists where the blocks of a segment go: whole wanted blocks into the buffers at `cursor`, which moves on, blocks of
@@ -135,29 +140,67 @@ bool ContentReader::place(const Wanted& wanted, BufferCursor& cursor, VectorList
     return fits;
 }
 
+Result<void> ContentReader::fetch(void* memory) {
+    place(memory);
+    return fetch_placed();
+}
+
+Result<bool> ContentReader::fetch(BufferCursor cursor) {
+    if (!place(cursor)) {
+        return false;
+    }
+    TRY(fetch_placed());
+    return true;
+}
+
 Result<void> ContentReader::fetch_placed() {
-    uint32_t count = 0;
     DeviceSegment* last = nullptr;
+    const uint32_t count = count_placed(last);
+    if (count == 1) {
+        TRY(device_->read(segment_of(*last).device_offset_bytes, last->vectors,
+                          last->vector_count));
+    } else if (count > 1) {
+        submit_all(count, nullptr, nullptr);
+        TRY(transfer_.wait(*device_));
+    }
+    return verify();
+}
+
+bool ContentReader::begin_fetch(Transfer::Completed transferred, void* owner) {
+    DeviceSegment* last = nullptr;
+    const uint32_t count = count_placed(last);
+    is_under_way_ = count > 0;
+    if (count == 0) {
+        return false;
+    }
+    // From here on another thread may go on.
+    submit_all(count, transferred, owner);
+    return true;
+}
+
+Result<void> ContentReader::finish_fetch() {
+    if (is_under_way_) {
+        is_under_way_ = false;
+        TRY(transfer_.result());
+    }
+    return verify();
+}
+
+uint32_t ContentReader::count_placed(DeviceSegment*& last) {
+    uint32_t count = 0;
     for (size_t i = 0; i < device_segment_count_; ++i) {
         if (device_segments_[i].vector_count != 0) {
             last = &device_segments_[i];
             ++count;
         }
     }
-    if (count == 1) {
-        TRY(device_->read(segment_of(*last).device_offset_bytes, last->vectors,
-                          last->vector_count));
-    } else if (count > 1) {
-        TRY(submit_all(count));
-    }
-    return verify();
+    return count;
 }
 
 // Several segments at once: they overlap on the device.
-Result<void> ContentReader::submit_all(uint32_t count) {
-    pending_.store(count, std::memory_order_relaxed);
-    first_error_.store(0, std::memory_order_relaxed);
-    for (size_t i = 0; i < device_segment_count_; ++i) {
+void ContentReader::submit_all(uint32_t count, Transfer::Completed transferred, void* owner) {
+    transfer_.begin(count, transferred, owner);
+    for (size_t i = 0; count > 0; ++i) {
         DeviceSegment& found = device_segments_[i];
         if (found.vector_count == 0) {
             continue;
@@ -167,41 +210,44 @@ Result<void> ContentReader::submit_all(uint32_t count) {
         found.request.offset_bytes = segment_of(found).device_offset_bytes;
         found.request.buffers = found.vectors;
         found.request.buffer_count = found.vector_count;
-        found.request.owner = this;
-        found.request.complete = completed;
-        found.request.more_follows = --count > 0;
-        device_->submit(found.request);
-    }
-    uint32_t pending = 0;
-    while ((pending = pending_.load(std::memory_order_acquire)) != 0 &&
-           device_->help(pending_, pending)) {
-    }
-    all_completed_.wait();
-    const int error = first_error_.load(std::memory_order_relaxed);
-    return error == 0 ? Result<void>() : static_cast<Error>(error);
-}
-
-void ContentReader::completed(IoRequest& request, Result<void> result) {
-    auto* reader = static_cast<ContentReader*>(request.owner);
-    if (!result.ok()) {
-        reader->first_error_.store(errno_value(result.error()), std::memory_order_relaxed);
-    }
-    if (reader->pending_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-        reader->all_completed_.post();
+        --count;
+        transfer_.submit(*device_, found.request);
     }
 }
 
-Result<void> ContentReader::verify() const {
+Result<void> ContentReader::verify(const DeviceSegment& found, Span<const IoVector> content,
+                                   bool reports_damage) const {
+    return file_system_->verify_read(mappings_[found.mapping], found.segment, content,
+                                     reports_damage);
+}
+
+Result<void> ContentReader::verify() {
     for (size_t i = 0; i < device_segment_count_; ++i) {
         const DeviceSegment& found = device_segments_[i];
-        // Verifying only reads.
-        const IoVector whole{const_cast<unsigned char*>(found.content),
-                             static_cast<size_t>(segment_of(found).length_bytes)};
-        const bool is_placed = found.vector_count != 0;
-        TRY(file_system_->verify_read(mappings_[found.mapping], found.segment,
-                                      Span<const IoVector>(is_placed ? found.vectors : &whole,
-                                                           is_placed ? found.vector_count : 1)));
+        if (found.content != nullptr) {
+            // Verifying only reads.
+            const IoVector whole{const_cast<unsigned char*>(found.content),
+                                 static_cast<size_t>(segment_of(found).length_bytes)};
+            TRY(verify(found, Span<const IoVector>(&whole, 1), true));
+        } else if (!verify(found, Span<const IoVector>(found.vectors, found.vector_count), false)
+                        .ok()) [[unlikely]] {
+            TRY(read_again(found));
+        }
     }
+    return {};
+}
+
+Result<void> ContentReader::read_again(const DeviceSegment& found) {
+    const auto length = static_cast<size_t>(segment_of(found).length_bytes);
+    const Pages pages(length);
+    if (pages.memory == nullptr) {
+        return Error::enomem;
+    }
+    const IoVector whole{pages.memory, length};
+    TRY(device_->read(segment_of(found).device_offset_bytes, &whole, 1));
+    TRY(verify(found, Span<const IoVector>(&whole, 1), true));
+    BufferCursor(Span<const IoVector>(found.vectors, found.vector_count))
+        .copy_from(pages.memory, length);
     return {};
 }
 
@@ -240,17 +286,6 @@ void ContentReader::copy_edges(const Wanted& wanted, BufferCursor& cursor) const
 // ---- Any length ---------------------------------------------------------------------------------
 
 namespace {
-
-// Memory for a scope; nullptr when there is none.
-struct Pages {
-    explicit Pages(size_t size) : memory(host::allocate_pages(size)), size_bytes(size) {}
-    ~Pages() { host::release_pages(memory, size_bytes); }
-    Pages(const Pages&) = delete;
-    Pages& operator=(const Pages&) = delete;
-
-    void* memory;
-    size_t size_bytes;
-};
 
 // One request, of which all has to go through memory of its own. It is there before anything is mapped.
 Result<size_t> read_through_copy(ContentReader& reader, FileSystem& file_system, NodeId node,

@@ -13,7 +13,6 @@
 // others may wait for the mappings (FileSystem::map_read).
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -22,6 +21,7 @@
 #include "fs/vfs/file_system.h"
 #include "fs/vfs/host.h"
 #include "fs/vfs/result.h"
+#include "fs/vfs/transfer.h"
 #include "fs/vfs/types.h"
 
 namespace tiffin::vfs {
@@ -49,8 +49,17 @@ class ContentReader {
     // and others of the device; eio where content is damaged.
     Result<void> fetch(void* memory);
     // Reads it into the buffers at `cursor`, with room for length_bytes(); blocks of which only a part is wanted go
-    // through memory of the reader's. False: the buffers are too small and too many for that, and nothing was done.
+    // through memory of the reader's. The buffers may be a program's, which changes them meanwhile: that is no damage.
+    // False: the buffers are too small and too many for that, and nothing was done.
     Result<bool> fetch(BufferCursor cursor);
+
+    // The same in three steps, for hosts that do not wait for the device: says where it goes (false as above), and begins
+    // to read. When that returns true, I/O is under way, and transferred(owner) is called when it has completed
+    // (Transfer::Completed); then, or at once when there is nothing to read, finish_fetch() verifies the content.
+    void place(void* memory);
+    [[nodiscard]] bool place(BufferCursor cursor);
+    [[nodiscard]] bool begin_fetch(Transfer::Completed transferred, void* owner);
+    Result<void> finish_fetch();
 
     // Calls add(content, length) for the pieces of the request in their order; a `content` of nullptr is zeros. After
     // fetch(memory).
@@ -104,15 +113,21 @@ class ContentReader {
     void find_device_segments();
     bool place(const Wanted& wanted, BufferCursor& cursor, VectorList& list);
     Result<void> fetch_placed();
-    Result<void> submit_all(uint32_t count);
-    Result<void> verify() const;
+    // How many segments have to be read; `last` is one of them.
+    uint32_t count_placed(DeviceSegment*& last);
+    void submit_all(uint32_t count, Transfer::Completed transferred, void* owner);
+    Result<void> verify();
+    Result<void> verify(const DeviceSegment& found, Span<const IoVector> content,
+                        bool reports_damage) const;
+    // Into memory that nobody else can change, and from there to where it belongs.
+    Result<void> read_again(const DeviceSegment& found);
     void copy_edges(const Wanted& wanted, BufferCursor& cursor) const;
-    static void completed(IoRequest& request, Result<void> result);
 
     FileSystem* file_system_ = nullptr;
     BlockDevice* device_ = nullptr;
     uint64_t start_ = 0;  // of the request
     uint64_t end_ = 0;    // of what there is of it
+    bool is_under_way_ = false;
     size_t fetch_bytes_ = 0;
     size_t mapping_count_ = 0;
     size_t device_segment_count_ = 0;
@@ -120,10 +135,7 @@ class ContentReader {
     DeviceSegment device_segments_[kMaximumDeviceSegments];
     IoVector vectors_[kMaximumVectors];
     alignas(kBlockBytes) unsigned char edges_[2][kBlockBytes];
-
-    std::atomic<uint32_t> pending_{0};
-    std::atomic<int> first_error_{0};
-    host::Semaphore all_completed_;
+    Transfer transfer_;
 };
 
 template <typename Visit>

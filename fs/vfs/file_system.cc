@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// The defaults of the contract: an optional operation that is not implemented says so. The default of
-// read(), which is built from the lower data path, is in data_path.cc.
+// The defaults of the contract: an optional operation that is not implemented says so; read() and write() go the lower
+// path.
 #include "fs/vfs/file_system.h"
 
 #include "fs/vfs/content_reader.h"
+#include "fs/vfs/content_writer.h"
 
 namespace tiffin::vfs {
 
 Result<void> FileSystem::remount(bool /*read_only*/) { return Error::eopnotsupp; }
-
-Result<void> FileSystem::save_state(ByteSink& /*sink*/) { return Error::eopnotsupp; }
-
-Result<void> FileSystem::restore_state(ByteSpan /*state*/) { return Error::eopnotsupp; }
 
 Result<Attributes> FileSystem::find_node(NodeId /*node*/, uint64_t /*generation*/) {
     return Error::estale;
@@ -94,6 +91,11 @@ Result<size_t> FileSystem::read(NodeId node, Handle /*handle*/, uint64_t offset_
     return read_content(*this, node, offset_bytes, buffers);
 }
 
+Result<size_t> FileSystem::write(NodeId node, Handle /*handle*/, uint64_t offset_bytes,
+                                 Span<const IoVector> buffers, uint32_t flags) {
+    return write_content(*this, node, offset_bytes, buffers, flags);
+}
+
 BlockDevice* FileSystem::device() { return nullptr; }
 
 Result<void> FileSystem::map_read(NodeId /*node*/, uint64_t /*offset_bytes*/,
@@ -102,7 +104,7 @@ Result<void> FileSystem::map_read(NodeId /*node*/, uint64_t /*offset_bytes*/,
 }
 
 Result<void> FileSystem::verify_read(const ReadMapping& /*mapping*/, uint32_t /*segment_index*/,
-                                     Span<const IoVector> /*buffers*/) {
+                                     Span<const IoVector> /*buffers*/, bool /*reports_damage*/) {
     return Error::eopnotsupp;
 }
 
@@ -110,18 +112,22 @@ void FileSystem::release_read(ReadMapping& /*mapping*/) {}
 
 void FileSystem::note_read(NodeId /*node*/) {}
 
-Result<void> FileSystem::prepare_write(NodeId /*node*/, uint64_t /*offset_bytes*/,
-                                       uint64_t /*length_bytes*/, uint32_t /*flags*/,
-                                       WriteGrant& /*grant*/) {
+Result<void> FileSystem::begin_write(NodeId /*node*/, uint64_t /*offset_bytes*/,
+                                     uint64_t /*length_bytes*/, uint32_t /*flags*/,
+                                     WriteGrant& /*grant*/) {
     return Error::eopnotsupp;
 }
 
-Result<void> FileSystem::commit_write(WriteGrant& /*grant*/, Span<const uint32_t> /*checksums*/,
-                                      uint64_t /*new_size_bytes*/, uint32_t /*flags*/) {
+Result<void> FileSystem::grant_write(WriteGrant& /*grant*/, uint64_t /*offset_bytes*/) {
     return Error::eopnotsupp;
 }
 
-void FileSystem::abort_write(WriteGrant& /*grant*/) {}
+Result<uint64_t> FileSystem::commit_write(WriteGrant& /*grant*/, Span<const uint32_t> /*checksums*/,
+                                          ByteSpan /*content*/) {
+    return Error::eopnotsupp;
+}
+
+Result<void> FileSystem::end_write(WriteGrant& /*grant*/) { return Error::eopnotsupp; }
 
 Result<void> FileSystem::reserve(NodeId /*node*/, uint64_t /*offset_bytes*/,
                                  uint64_t /*length_bytes*/) {
@@ -159,11 +165,6 @@ Result<void> FileSystem::describe(ByteSink& /*sink*/) { return Error::eopnotsupp
 Result<size_t> FileSystem::control(NodeId /*node*/, uint32_t /*command*/, ByteSpan /*input*/,
                                    MutableByteSpan /*output*/) {
     return Error::enotty;
-}
-
-Result<size_t> FileSystem::write(NodeId /*node*/, Handle /*handle*/, uint64_t /*offset_bytes*/,
-                                 Span<const IoVector> /*buffers*/, uint32_t /*flags*/) {
-    return Error::eopnotsupp;
 }
 
 }  // namespace tiffin::vfs

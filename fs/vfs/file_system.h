@@ -32,8 +32,8 @@
 // Failure. An operation that fails changes nothing: all memory and space it can need is reserved
 // before its first change. Any operation may fail with eio (the device), euclean (damaged
 // metadata), enomem, and every changing operation with erofs (mounted so, or turned so by errors);
-// they are not listed again. A NodeId that does not exist gives estale. forget(), release(),
-// release_read() and abort_write() cannot fail.
+// they are not listed again. A NodeId that does not exist gives estale. forget(), release() and
+// release_read() cannot fail.
 //
 // What hosts cache. A host takes every change to come through itself, so it may keep names,
 // attributes and content for as long as it likes. Content that changes by itself is not for it.
@@ -75,12 +75,6 @@ class FileSystem {
     // Changes mount options while mounted: only the switch between read-only and read-write. One call
     // at a time. Errors: erofs (it cannot be written, or damage was met), ebusy (others read it).
     virtual Result<void> remount(bool read_only);
-
-    // State for an upgrade while mounted. save_state() writes a typed, versioned description of
-    // what is not on the device; the new code's restore_state() takes it or refuses (einval) and
-    // leaves the old one in charge.
-    virtual Result<void> save_state(ByteSink& sink);
-    virtual Result<void> restore_state(ByteSpan state);
 
     // ---- 2. Nodes: finding them and letting go -----------------------------------------------
     // Every successful lookup(), find_node() and operation of group 4 that returns a node adds one
@@ -172,10 +166,12 @@ class FileSystem {
 
     // ---- 7. File data: whole requests --------------------------------------------------------
 
+    // For file systems that make their content up. Where there is a device, the defaults go the lower path, with
+    // ContentReader and ContentWriter; hosts that keep such an object themselves call those.
+
     // Reads into `buffers` from `offset_bytes`; returns the bytes read, fewer than they hold only
     // at end of file, 0 at and beyond it. Errors: eisdir, einval (not a regular file), eio (also a
-    // wrong checksum: never wrong data). The default reads through map_read() and device(); without
-    // a device it gives eopnotsupp.
+    // wrong checksum: never wrong data).
     virtual Result<size_t> read(NodeId node, Handle handle, uint64_t offset_bytes,
                                 Span<const IoVector> buffers);
 
@@ -227,10 +223,11 @@ class FileSystem {
     // memory end anywhere.
     //
     // Reading: map_read -> the host reads the device segments -> verify_read each -> release_read.
-    // Writing: prepare_write -> the host writes the segments -> commit_write, or abort_write.
-    // Several may be under way at once, of one file too, and each may go on on another thread than
-    // it began on; a completion handler must not call any of these. After map_read() or
-    // prepare_write() has failed there is nothing to give back.
+    // Writing: begin_write -> (grant_write -> the host writes the segments -> commit_write) for one part after the
+    // other -> end_write.
+    // ContentReader and ContentWriter do this, waiting or not, for all hosts. Several may be under way at once, of one
+    // file too, and each may go on on another thread than it began on; a completion handler must not call any of these.
+    // After map_read() or begin_write() has failed there is nothing to give back.
 
     // The device the segments refer to; nullptr when the file system has none.
     virtual BlockDevice* device();
@@ -243,26 +240,40 @@ class FileSystem {
     // must not wait for an operation that needs space: it may wait for all mappings.
     virtual Result<void> map_read(NodeId node, uint64_t offset_bytes, uint64_t length_bytes,
                                   ReadMapping& mapping);
-    // Checks what was read from device segment `segment_index`. Errors: eio, with a log line that
-    // says what is wrong and where.
+    // Checks what was read from device segment `segment_index`. Errors: eio; when `reports_damage`, with a log line that
+    // says what is wrong and where. Memory that a program can change meanwhile says nothing about the device: what fails
+    // there is read again into memory of the host's, and reported only when it fails again.
     virtual Result<void> verify_read(const ReadMapping& mapping, uint32_t segment_index,
-                                     Span<const IoVector> buffers);
+                                     Span<const IoVector> buffers, bool reports_damage);
     virtual void release_read(ReadMapping& mapping);
     // Somebody is about to read `node` through mappings, of which the calling thread holds none yet:
     // moves its access time as read() would. For hosts that keep no access times of their own. It
     // may fail, which is nobody's concern.
     virtual void note_read(NodeId node);
 
-    // Room for writing [offset, offset + length), both multiples of kBlockBytes; see WriteGrant.
-    // Nothing is visible before commit_write(). Errors: enospc, efbig.
-    virtual Result<void> prepare_write(NodeId node, uint64_t offset_bytes, uint64_t length_bytes,
-                                       uint32_t flags, WriteGrant& grant);
-    // Makes the written blocks the content of the file. `checksums` holds the CRC32C of each
-    // block as it was written (take them over memory that cannot change in flight). The file grows
-    // to `new_size_bytes` if that is more than its size. The grant is used up also on failure.
-    virtual Result<void> commit_write(WriteGrant& grant, Span<const uint32_t> checksums,
-                                      uint64_t new_size_bytes, uint32_t flags);
-    virtual void abort_write(WriteGrant& grant);
+    // Claims [offset, offset + length) of the file, in whole blocks, for a write: waits until all writes, truncations and
+    // allocations that were begun before and touch one of these blocks have ended, and keeps later ones out; readers are
+    // not. Writes of disjoint ranges go on together. A small file is claimed as a whole.
+    //
+    // What a claim waits for is ended by the device's progress and by the thread that commits. So a thread whose own
+    // writes of this file are under way, and are committed by no other, must not begin another that could overlap; and
+    // who has mappings must not begin one. `flags`: write_flag. Errors: those of write().
+    virtual Result<void> begin_write(NodeId node, uint64_t offset_bytes, uint64_t length_bytes,
+                                     uint32_t flags, WriteGrant& grant);
+    // Room for a part of the claimed range, which begins at `offset_bytes` (any byte of it) and may end before the range
+    // does; see WriteGrant. What an earlier call has granted and was not committed is given back. Nothing is visible
+    // before commit_write(). Makes room where there is none. Errors: enospc, efbig, eio (a block of which only a part is
+    // written is lost), enomem; after them the next part may be tried.
+    virtual Result<void> grant_write(WriteGrant& grant, uint64_t offset_bytes);
+    // Makes the written blocks the content of the file. `checksums`: the CRC32C of each block as it was written, taken
+    // over memory that did not change meanwhile; where the grant takes content, `content` has its bytes instead. Returns
+    // how many bytes were committed: on a full volume fewer than were granted. The file grows to their end, if that is
+    // behind its own. The part is used up, also after an error.
+    virtual Result<uint64_t> commit_write(WriteGrant& grant, Span<const uint32_t> checksums,
+                                          ByteSpan content);
+    // Gives up the claim, and what was granted and not committed; with write_flag::synchronous, makes durable what was
+    // committed. Errors: eio (not durable); the write has ended all the same.
+    virtual Result<void> end_write(WriteGrant& grant);
 
     // Asks before data is cached: afterwards write-back of the range cannot fail for want of
     // space. For hosts that can ask (a kernel's write_begin and page_mkwrite).

@@ -55,7 +55,6 @@ class MemoryReserveScope {
 enum class LockClass : uint8_t {
     session,          // a host's own locks, taken before any call into a file system
     rename,           // one per volume: cross-directory moves of directories
-    object_data,      // one per object: writers of file data, held across device I/O
     entry_name,       // names in directories for which something is being made
     object_state,     // one per object: attributes, entries and mapping; several by ascending id
     object_table,     // the shards of the object cache

@@ -25,6 +25,7 @@
 #define TRY_ACQUIRE(...) TIFFIN_THREAD_ANNOTATION(try_acquire_capability(__VA_ARGS__))
 #define TRY_ACQUIRE_SHARED(...) TIFFIN_THREAD_ANNOTATION(try_acquire_shared_capability(__VA_ARGS__))
 #define EXCLUDES(...) TIFFIN_THREAD_ANNOTATION(locks_excluded(__VA_ARGS__))
+#define ASSERT_CAPABILITY(x) TIFFIN_THREAD_ANNOTATION(assert_capability(x))
 #define RETURN_CAPABILITY(x) TIFFIN_THREAD_ANNOTATION(lock_returned(x))
 // Only for code whose locking pattern the analysis cannot express (hand-over-hand descents, sets of
 // locks); each use says why beside it.

@@ -155,7 +155,7 @@ inline constexpr uint32_t insert_range = 0x20;
 
 enum class SeekTarget : uint8_t { data, hole };
 
-// Flags of write() and prepare_write().
+// Flags of write() and begin_write().
 namespace write_flag {
 // Write-back of the host's page cache: what a program was told is written already, and what the host
 // will not send again. It was permitted when it came to the cache, and is never answered short: see
@@ -169,6 +169,9 @@ inline constexpr uint32_t append = 1U << 2;
 inline constexpr uint32_t synchronous = 1U << 3;
 // No time stamps are set: the host sends them as attributes.
 inline constexpr uint32_t keep_times = 1U << 4;
+// The buffers may change while they are written (a program's own memory, a mapped page without stable pages):
+// ContentWriter copies them first, so that what is stored and its checksum are of the same bytes.
+inline constexpr uint32_t unstable_buffers = 1U << 5;
 }  // namespace write_flag
 
 // Flags of set_xattr(), as setxattr's.
@@ -259,19 +262,40 @@ struct ReadMapping {
 struct WriteSegment {
     uint64_t device_offset_bytes = 0;
     uint64_t length_bytes = 0;  // whole blocks
-    bool unwritten = false;     // into blocks that fallocate had reserved for this range
 };
 
-// Room on the device for a range of a file, between prepare_write() and commit_write().
+// A write, between begin_write() and end_write(): the claim of its range, and room on the device for one part of it at a
+// time. About 600 bytes; stays at one address.
 struct WriteGrant {
     static constexpr size_t kMaxSegments = 16;
+    static constexpr size_t kMaxBlocks = 256;
+    static constexpr size_t kMaxContentBytes = 1024;
+    static constexpr size_t kStateBytes = 256;
 
+    WriteGrant() = default;
+    WriteGrant(const WriteGrant&) = delete;
+    WriteGrant& operator=(const WriteGrant&) = delete;
+
+    // From begin_write() on.
     NodeId node = 0;
-    uint64_t offset_bytes = 0;  // block-aligned
-    uint64_t length_bytes = 0;  // granted, in whole blocks; may be less than was asked for
-    uint32_t segment_count = 0;
+    uint64_t start_bytes = 0;  // with write_flag::append: where the file ended
+    uint64_t end_bytes = 0;
+    uint32_t flags = 0;  // write_flag
     bool active = false;
+
+    // From grant_write() to commit_write().
+    bool granted = false;
+    // The part that was granted. Its segments hold all blocks that it touches, in their order. What else the first and
+    // the last block hold is read before (map_read), and written with the part.
+    uint64_t offset_bytes = 0;
+    uint64_t length_bytes = 0;
+    // The part is so small that the file system keeps its bytes itself: there are no segments.
+    bool takes_content = false;
+    uint32_t segment_count = 0;
     WriteSegment segments[kMaxSegments];
+
+    // Of the file system.
+    alignas(16) unsigned char state[kStateBytes];
 };
 
 // ---- Maintenance -------------------------------------------------------------------------------

@@ -8,10 +8,10 @@ namespace tiffin::fuse {
 const char* lock_class_name(host::LockClass lock_class) {
     // In the order of host::LockClass.
     static constexpr const char* kNames[] = {
-        "session",        "rename",         "object_data", "entry_name",      "object_state",
-        "object_table",   "maintenance",    "transaction", "directory_count", "tree_root",
-        "tree_node",      "node_cache",     "node_pool",   "allocator_group", "allocator",
-        "journal_commit", "journal_buffer", "leaf",
+        "session",        "rename",      "entry_name",      "object_state", "object_table",
+        "maintenance",    "transaction", "directory_count", "tree_root",    "tree_node",
+        "node_cache",     "node_pool",   "allocator_group", "allocator",    "journal_commit",
+        "journal_buffer", "leaf",
     };
     constexpr size_t kCount = sizeof kNames / sizeof kNames[0];
     static_assert(kCount == static_cast<size_t>(host::LockClass::leaf) + 1);

@@ -55,11 +55,11 @@ void before_release(const void* lock) {
 }
 
 // Locks of these classes are held for less time than going to sleep and being woken takes, unless a node or a bitmap
-// has to be read or blocks are discarded: so who finds one taken looks a few times more first. Those of objects are
-// held for whole operations: there sleeping is also better for all, since whoever has the lock does several
-// operations, with all they need in its processor's cache, before the other one is awake. (See lock_after_naps(), too.)
+// has to be read or blocks are discarded: so who finds one taken looks a few times more first. Those before them are held
+// for whole operations: there sleeping is also better for all, since whoever has the lock does several operations, with all
+// they need in its processor's cache, before the other one is awake.
 constexpr bool is_held_briefly(host::LockClass lock_class) {
-    return lock_class >= host::LockClass::object_table &&
+    return lock_class >= host::LockClass::object_state &&
            lock_class != host::LockClass::maintenance && lock_class != host::LockClass::transaction;
 }
 
@@ -67,10 +67,20 @@ constexpr bool is_held_briefly(host::LockClass lock_class) {
 // on processors of today. (For a Mutex the C library has a measure of its own.)
 constexpr uint32_t kPausesAtMost = 128;
 
+// A writer that sleeps on a lock is handed it by the next unlock, and the owner, which wants it again after a
+// microsecond, sleeps until the other one is awake and done: once they have begun with that, two threads that write to
+// one file go on so with every write. So a thread naps first, of which the owner notices nothing, and sleeps on the lock
+// only after a millisecond.
+constexpr long kNapNs = 20'000;
+constexpr uint32_t kNapsAtMost = 40;
+constexpr bool has_naps(host::LockClass lock_class) {
+    return lock_class == host::LockClass::object_state;
+}
+
 // Calls try_once() with growing pauses in between, until it returns something else than EBUSY or it has been
 // tried long enough. Returns what it returned last.
 template <typename TryOnce>
-int try_for_a_while(TryOnce try_once) {
+int try_for_a_while(host::LockClass lock_class, TryOnce try_once) {
     int error = try_once();
     for (uint32_t pauses = 1, paused = 0; error == EBUSY && paused < kPausesAtMost;
          paused += pauses, pauses = pauses < 8 ? 2 * pauses : pauses) {
@@ -79,32 +89,13 @@ int try_for_a_while(TryOnce try_once) {
         }
         error = try_once();
     }
-    return error;
-}
-
-// The lock of a file's data is held for most of a write, and by those who write much taken again at once. If they wake
-// with each unlock who waits for it, they and he spend more time on that than on writing, in vain most of the time, as it
-// is taken again before he is awake; and if he takes it in the first moment in which it is free, then all that a write
-// touches moves from processor to processor with each write. So he looks again after naps, of which the others notice
-// nothing, and lines up when that has not helped for a millisecond or some more.
-constexpr bool is_taken_again_at_once(host::LockClass lock_class) {
-    return lock_class == host::LockClass::object_data;
-}
-
-constexpr long kNapNs = 20'000;
-constexpr uint32_t kNapsAtMost = 40;
-
-// Returns what pthread_mutex_lock() would.
-int lock_after_naps(pthread_mutex_t* mutex) {
-    const timespec nap{.tv_sec = 0, .tv_nsec = kNapNs};
-    for (uint32_t naps = 0; naps < kNapsAtMost; ++naps) {
-        if (const int error = pthread_mutex_trylock(mutex); error != EBUSY) {
-            return error;
-        }
+    for (uint32_t naps = 0; error == EBUSY && naps < kNapsAtMost && has_naps(lock_class); ++naps) {
+        const timespec nap{.tv_sec = 0, .tv_nsec = kNapNs};
         // That a signal ends it does no harm.
         (void)clock_nanosleep(CLOCK_MONOTONIC, 0, &nap, nullptr);
+        error = try_once();
     }
-    return pthread_mutex_lock(mutex);
+    return error;
 }
 
 }  // namespace
@@ -156,10 +147,7 @@ Mutex::~Mutex() {
 
 NO_THREAD_SAFETY_ANALYSIS void Mutex::lock() {
     fuse::before_wait(this, lock_class_, 0);
-    const int error = fuse::is_taken_again_at_once(lock_class_)
-                          ? fuse::lock_after_naps(native(*this))
-                          : pthread_mutex_lock(native(*this));
-    TIFFIN_ASSERT(error == 0);
+    TIFFIN_ASSERT(pthread_mutex_lock(native(*this)) == 0);
     fuse::after_acquire(this, lock_class_, 0);
 }
 
@@ -195,7 +183,8 @@ NO_THREAD_SAFETY_ANALYSIS void SharedMutex::lock(uint64_t level) {
     fuse::before_wait(this, lock_class_, level);
     int error = EBUSY;
     if (fuse::is_held_briefly(lock_class_)) {
-        error = fuse::try_for_a_while([&] { return pthread_rwlock_trywrlock(native(*this)); });
+        error = fuse::try_for_a_while(lock_class_,
+                                      [&] { return pthread_rwlock_trywrlock(native(*this)); });
     }
     if (error == EBUSY) {
         error = pthread_rwlock_wrlock(native(*this));
@@ -213,7 +202,8 @@ NO_THREAD_SAFETY_ANALYSIS void SharedMutex::lock_shared(uint64_t level) {
     fuse::before_wait(this, lock_class_, level);
     int error = EBUSY;
     if (fuse::is_held_briefly(lock_class_)) {
-        error = fuse::try_for_a_while([&] { return pthread_rwlock_tryrdlock(native(*this)); });
+        error = fuse::try_for_a_while(lock_class_,
+                                      [&] { return pthread_rwlock_tryrdlock(native(*this)); });
     }
     if (error == EBUSY) {
         error = pthread_rwlock_rdlock(native(*this));

@@ -8,12 +8,14 @@
 #include <optional>
 #include <utility>
 
+#include "fs/vfs/content_writer.h"
 #include "fuse/session/open_files.h"
 #include "fuse/session/operations.h"
 #include "fuse/session/privilege_change.h"
 #include "fuse/session/read_reply.h"
 #include "fuse/session/request.h"
 #include "fuse/session/session.h"
+#include "fuse/session/thread_object.h"
 
 namespace tiffin::fuse {
 
@@ -155,6 +157,17 @@ bool may_write_cached(vfs::FileSystem& file_system, vfs::NodeId node) {
     return !attributes.ok() || (attributes.value().flags & vfs::file_flag::immutable) == 0;
 }
 
+Result<size_t> write_data(Session& session, vfs::NodeId node, const fuse_file_info& file,
+                          uint64_t offset_bytes, vfs::IoVector data, uint32_t flags) {
+    const Span<const vfs::IoVector> buffers(&data, 1);
+    vfs::ContentWriter* writer =
+        session.device() == nullptr ? nullptr : ThreadObject<vfs::ContentWriter>::get();
+    return writer == nullptr
+               ? session.file_system().write(node, file.fh, offset_bytes, buffers, flags)
+               : vfs::write_content(*writer, session.file_system(), node, offset_bytes, buffers,
+                                    flags);
+}
+
 void write(fuse_req_t handle, fuse_ino_t node, const char* data, size_t size, off_t offset,
            fuse_file_info* file) {
     Request request(handle, Operation::write);
@@ -169,15 +182,14 @@ void write(fuse_req_t handle, fuse_ino_t node, const char* data, size_t size, of
         !may_write_cached(request.file_system(), node)) {
         return refuse_page(Error::eperm);
     }
-    // Writers only read from their buffers.
-    const vfs::IoVector piece{const_cast<char*>(data), size};
     const uint32_t flags = write_flags(request, *file);
     std::optional<PrivilegeChange> privileges;
     if ((flags & vfs::write_flag::kill_privileges) != 0) {
         privileges.emplace(request, node);
     }
-    Result<size_t> written = request.file_system().write(
-        node, file->fh, static_cast<uint64_t>(offset), Span<const vfs::IoVector>(&piece, 1), flags);
+    // Writers only read from their buffers.
+    Result<size_t> written = write_data(session, node, *file, static_cast<uint64_t>(offset),
+                                        {const_cast<char*>(data), size}, flags);
     if (!written.ok()) {
         return file->writepage != 0 ? refuse_page(written.error()) : request.fail(written.error());
     }

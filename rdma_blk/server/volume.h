@@ -221,7 +221,7 @@ class Volume {
     const Secret<kVolumeKeyBytes> key_;
     const VolumeOptions options_;
     Flusher* flusher_ = nullptr;
-    // The class is for its place in the order only: for locks of class object_data a host lets threads nap.
+    // The class is for its place in the order only.
     mutable host::Mutex mutex_{host::LockClass::entry_name};
     VolumeState state_ GUARDED_BY(mutex_);
     std::unique_ptr<MemoryRegion> data_;

@@ -193,7 +193,10 @@ Result<vfs::Attributes> AttributeChanger::run_without_size() {
 }
 
 Result<vfs::Attributes> AttributeChanger::run_with_size() {
-    MutexLock data_lock(object_.data);
+    RangeClaim claim;
+    TRY(file_system_.claim_blocks(object_, change_.size_bytes / kBlockBytes, RangeClaim::kEndOfFile,
+                                  claim));
+    ClaimScope claimed(object_.claims, claim);
     BiasedExclusiveLock lock(object_.state, object_.node);
     TRY(check());
     if (needs_xattr_change()) {

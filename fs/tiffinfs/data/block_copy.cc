@@ -100,7 +100,7 @@ Result<OldBlock> copy_with_zeros(Volume& volume, const Object& object, uint64_t 
     if (!old.written) {
         return OldBlock{};
     }
-    unsigned char* page = scratch.edge(0);
+    unsigned char* page = scratch.page;
     TRY(read_block(volume, object.node, file_block, old, page));
     __builtin_memset(page + first_byte, 0, end_byte - first_byte);
     return write_new_block(volume, old.physical_block, page, SpacePriority::privileged);

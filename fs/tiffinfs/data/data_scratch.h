@@ -12,23 +12,13 @@
 
 namespace tiffin::tiffinfs {
 
-// The most that one transaction writes.
-inline constexpr uint32_t kPieceBlocks = kWrittenExtentMaximumBlocks;
-
-// About 20 KiB; used by one request at a time.
+// About 10 KiB; used by one request at a time.
 struct DataScratch {
-    // A piece in single pages, and the two blocks at its edges.
-    static constexpr size_t kMaximumVectors = kPieceBlocks + 4;
-
-    alignas(kBlockBytes) unsigned char edges[2][kBlockBytes];
-    vfs::IoVector vectors[kMaximumVectors];
+    alignas(kBlockBytes) unsigned char page[kBlockBytes];
     KeyAndValue found;
     WritePlan plan;
     WritePlan second_plan;  // for looking again
-    uint32_t checksums[kPieceBlocks];
     alignas(8) unsigned char inline_bytes[kInlineDataMaximumBytes];
-
-    unsigned char* edge(uint32_t index) { return edges[index]; }
 };
 
 }  // namespace tiffin::tiffinfs

@@ -4,8 +4,8 @@
 // How a file changes. New data goes to blocks that nothing refers to, its checksums are taken, and one
 // transaction makes the blocks the file's. Readers take only the object's state lock, shared, while they
 // look at the map, and keep a read epoch while they read blocks: so they see what was before or what is
-// after, and no block is used again under them. Writers hold Object::data for a whole request, so that
-// nobody else changes the map between their look and their transaction.
+// after, and no block is used again under them. Writers claim the blocks of a whole request (Object::claims), so that
+// nobody else changes the map of these between their look and their transaction.
 #pragma once
 
 #include <atomic>
@@ -93,7 +93,7 @@ Result<uint32_t> load_inline(Volume& volume, const Object& object, unsigned char
 // can see. Errors: enospc.
 Result<void> leave_inline(TiffinFileSystem& file_system, Object& object, DataScratch& scratch,
                           SpacePriority priority = SpacePriority::normal)
-    REQUIRES(object.data, object.state);
+    REQUIRES(object.claims, object.state);
 
 // ---- Single blocks (block_copy.cc) ---------------------------------------------------------------
 
@@ -120,7 +120,7 @@ Result<OldBlock> copy_with_zeros(Volume& volume, const Object& object, uint64_t 
 // Goes on with what the object's intent says, to its end. To be called by everybody who is about to
 // change the map or size of a file whose inode has inode_flag::has_intent.
 Result<void> finish_intent(TiffinFileSystem& file_system, Object& object, DataScratch& scratch)
-    REQUIRES(object.data, object.state);
+    REQUIRES(object.claims, object.state);
 // True when the file must not be read before its intent is finished: extents are on the way from one
 // place to another.
 Result<bool> intent_blocks_reading(Volume& volume, const Object& object)

@@ -68,7 +68,7 @@ enum class Fill : uint8_t { holes, holes_and_written };
 // Gives the first run of blocks in [first_block, end_block) that needs it unwritten blocks. Returns
 // where the next step starts.
 Result<uint64_t> fill_step(const SpaceRequest& request, Object& object, uint64_t first_block,
-                           uint64_t end_block, Fill fill) REQUIRES(object.data) {
+                           uint64_t end_block, Fill fill) REQUIRES(object.claims) {
     Volume& volume = request.volume();
     KeyAndValue& found = request.scratch.found;
     BiasedExclusiveLock lock(object.state, object.node);
@@ -113,7 +113,7 @@ Result<uint64_t> fill_step(const SpaceRequest& request, Object& object, uint64_t
 }
 
 Result<void> fill_range(const SpaceRequest& request, Object& object, uint64_t first_block,
-                        uint64_t end_block, Fill fill) REQUIRES(object.data) {
+                        uint64_t end_block, Fill fill) REQUIRES(object.claims) {
     while (first_block < end_block) {
         first_block = TRY(fill_step(request, object, first_block, end_block, fill));
     }
@@ -123,7 +123,7 @@ Result<void> fill_range(const SpaceRequest& request, Object& object, uint64_t fi
 // Fails early when the holes of the range cannot all be filled, so that a request that is far too large
 // does not use up all space first.
 Result<void> check_space(const SpaceRequest& request, Object& object, uint64_t first_block,
-                         uint64_t end_block) REQUIRES(object.data) {
+                         uint64_t end_block) REQUIRES(object.claims) {
     Volume& volume = request.volume();
     CountedRange counted;
     {
@@ -150,7 +150,7 @@ Result<void> check_space(const SpaceRequest& request, Object& object, uint64_t f
 
 // After the map has changed: times, also where that left the content as it was, and the size unless it is
 // to be kept.
-Result<void> finish_request(const SpaceRequest& request, Object& object) REQUIRES(object.data) {
+Result<void> finish_request(const SpaceRequest& request, Object& object) REQUIRES(object.claims) {
     BiasedExclusiveLock lock(object.state, object.node);
     TRY(check_regular(object));
     InodeValue inode = object.inode;
@@ -164,7 +164,7 @@ Result<void> finish_request(const SpaceRequest& request, Object& object) REQUIRE
 // A small file whose size stays small: [offset, end) of what is stored becomes zero. Returns false when
 // the file is none, or no longer is one: it has left the inline form.
 Result<bool> zero_inline(const SpaceRequest& request, Object& object, bool reserving)
-    REQUIRES(object.data) {
+    REQUIRES(object.claims) {
     Volume& volume = request.volume();
     DataScratch& scratch = request.scratch;
     BiasedExclusiveLock lock(object.state, object.node);
@@ -230,7 +230,7 @@ RangeShape shape_of(const SpaceRequest& request, uint64_t size_bytes) {
 
 // Replaces a written block by a copy with zeros in [first_byte, end_byte).
 Result<void> zero_in_block(const SpaceRequest& request, Object& object, uint64_t block,
-                           uint32_t first_byte, uint32_t end_byte) REQUIRES(object.data) {
+                           uint32_t first_byte, uint32_t end_byte) REQUIRES(object.claims) {
     Volume& volume = request.volume();
     BiasedExclusiveLock lock(object.state, object.node);
     TRY(check_regular(object));
@@ -257,7 +257,7 @@ Result<void> zero_in_block(const SpaceRequest& request, Object& object, uint64_t
     return {};
 }
 
-Result<RangeShape> zero_edges(const SpaceRequest& request, Object& object) REQUIRES(object.data) {
+Result<RangeShape> zero_edges(const SpaceRequest& request, Object& object) REQUIRES(object.claims) {
     uint64_t size_bytes = 0;
     {
         BiasedSharedLock lock(object.state, object.node);
@@ -274,7 +274,7 @@ Result<RangeShape> zero_edges(const SpaceRequest& request, Object& object) REQUI
 }
 
 // The file has blocks from here on, or will have: it leaves the inline form.
-Result<void> require_blocks(const SpaceRequest& request, Object& object) REQUIRES(object.data) {
+Result<void> require_blocks(const SpaceRequest& request, Object& object) REQUIRES(object.claims) {
     BiasedExclusiveLock lock(object.state, object.node);
     TRY(check_regular(object));
     return is_inline(object.inode) ? leave_inline(request.file_system, object, request.scratch)

@@ -28,20 +28,20 @@ struct SpaceRequest {
 
 // Gives every hole of the range unwritten blocks. Errors: enospc; then the file's content, size and times
 // are as before.
-Result<void> allocate_range(const SpaceRequest& request, Object& object) REQUIRES(object.data);
+Result<void> allocate_range(const SpaceRequest& request, Object& object) REQUIRES(object.claims);
 // Makes the range read as zeros, and gives it unwritten blocks.
-Result<void> zero_range(const SpaceRequest& request, Object& object) REQUIRES(object.data);
+Result<void> zero_range(const SpaceRequest& request, Object& object) REQUIRES(object.claims);
 // Makes the range read as zeros, and frees its blocks.
-Result<void> punch_hole(const SpaceRequest& request, Object& object) REQUIRES(object.data);
+Result<void> punch_hole(const SpaceRequest& request, Object& object) REQUIRES(object.claims);
 
 // shift_range.cc. Take the range out of the file, or put a hole in: what is behind moves. Errors: einval
 // (the range is not made of whole blocks, or does not lie before the end of the file), efbig; with the
 // object's intent flag set: the change is made, and finish_intent() has to finish it.
-Result<void> collapse_range(const SpaceRequest& request, Object& object) REQUIRES(object.data);
-Result<void> insert_range(const SpaceRequest& request, Object& object) REQUIRES(object.data);
+Result<void> collapse_range(const SpaceRequest& request, Object& object) REQUIRES(object.claims);
+Result<void> insert_range(const SpaceRequest& request, Object& object) REQUIRES(object.claims);
 
 // Gives every hole of blocks [first_block, end_block) unwritten blocks; size and times stay.
 Result<void> fill_holes(const SpaceRequest& request, Object& object, uint64_t first_block,
-                        uint64_t end_block) REQUIRES(object.data);
+                        uint64_t end_block) REQUIRES(object.claims);
 
 }  // namespace tiffin::tiffinfs

@@ -32,7 +32,7 @@ Result<void> leave_inline(TiffinFileSystem& file_system, Object& object, DataScr
     inode.inode_flags &= ~inode_flag::inline_data;
     OldBlock block;
     if (stored_bytes > 0) {
-        unsigned char* page = scratch.edge(0);
+        unsigned char* page = scratch.page;
         __builtin_memcpy(page, scratch.inline_bytes, stored_bytes);
         __builtin_memset(page + stored_bytes, 0, kBlockBytes - stored_bytes);
         block = TRY(write_new_block(volume, object.goal_block.load(std::memory_order_relaxed), page,

@@ -28,7 +28,7 @@ Result<uint32_t> operation_of(uint32_t mode) {
 }
 
 Result<void> run(uint32_t operation, const SpaceRequest& request, Object& object)
-    REQUIRES(object.data) {
+    REQUIRES(object.claims) {
     switch (operation) {
         case vfs::allocate_flag::zero_range:
             return zero_range(request, object);
@@ -56,16 +56,6 @@ Result<void> check_allowed(const Object& object, bool only_adds) REQUIRES_SHARED
     return (object.inode.file_flags & forbidding) != 0 ? Error::eperm : Result<void>();
 }
 
-// Finishes what an intent of the file has left to do.
-Result<void> settle(TiffinFileSystem& file_system, Object& object, DataScratch& scratch)
-    REQUIRES(object.data) {
-    BiasedExclusiveLock lock(object.state, object.node);
-    if (object.deleted || (object.inode.inode_flags & inode_flag::has_intent) == 0) {
-        return {};
-    }
-    return finish_intent(file_system, object, scratch);
-}
-
 }  // namespace
 
 Result<void> TiffinFileSystem::allocate(vfs::NodeId node, uint32_t mode, uint64_t offset_bytes,
@@ -87,12 +77,15 @@ Result<void> TiffinFileSystem::allocate(vfs::NodeId node, uint32_t mode, uint64_
     // made again then, but finished.
     bool begun = false;
     Result<void> done = volume_->with_room(SpacePriority::normal, [&]() -> Result<void> {
-        MutexLock data_lock(object.data);
+        RangeClaim claim;
+        TRY(claim_blocks(object, shifts ? 0 : block_at(offset_bytes),
+                         shifts ? RangeClaim::kEndOfFile : blocks_for(offset_bytes + length_bytes),
+                         claim));
+        ClaimScope claimed(object.claims, claim);
         {
             BiasedSharedLock lock(object.state, node);
             TRY(check_allowed(object, operation == 0));
         }
-        TRY(settle(*this, object, *scratch));
         if (begun) {
             return {};
         }
@@ -129,8 +122,10 @@ Result<void> TiffinFileSystem::reserve(vfs::NodeId node, uint64_t offset_bytes,
     Object& object = *pin;
     DataScratchLease scratch = TRY(data_scratch_.take());
     return volume_->with_room(SpacePriority::normal, [&]() -> Result<void> {
-        MutexLock data_lock(object.data);
-        TRY(settle(*this, object, *scratch));
+        RangeClaim claim;
+        TRY(claim_blocks(object, block_at(offset_bytes), blocks_for(offset_bytes + length_bytes),
+                         claim));
+        ClaimScope claimed(object.claims, claim);
         SpaceRequest request{*this, *scratch, offset_bytes, length_bytes, true};
         // Unwritten blocks: overwriting what is mapped never fails for want of space.
         return fill_holes(request, object, block_at(offset_bytes),

@@ -230,7 +230,7 @@ void TiffinFileSystem::note_read(vfs::NodeId node) {
 }
 
 Result<void> TiffinFileSystem::verify_read(const vfs::ReadMapping& mapping, uint32_t segment_index,
-                                           Span<const vfs::IoVector> buffers) {
+                                           Span<const vfs::IoVector> buffers, bool reports_damage) {
     if (segment_index >= mapping.segment_count ||
         mapping.segments[segment_index].kind != vfs::SegmentKind::device) {
         return Error::einval;
@@ -244,6 +244,9 @@ Result<void> TiffinFileSystem::verify_read(const vfs::ReadMapping& mapping, uint
     for (uint64_t i = 0; i < count; ++i) {
         if (cursor.checksum(kBlockBytes) != mapping.checksums[segment.first_checksum + i])
             [[unlikely]] {
+            if (!reports_damage) {
+                return Error::eio;
+            }
             return report_bad_block(mapping.node, block_at(segment.file_offset_bytes) + i,
                                     block_at(segment.device_offset_bytes) + i);
         }

@@ -96,7 +96,7 @@ Result<void> commit_cut(Volume& volume, Object& object, InodeValue inode,
 
 // Cuts a file that has blocks to the size in `inode`.
 Result<void> cut_blocks(TiffinFileSystem& file_system, Object& object, const InodeValue& inode,
-                        DataScratch& scratch) REQUIRES(object.data, object.state) {
+                        DataScratch& scratch) REQUIRES(object.claims, object.state) {
     Volume& volume = file_system.volume();
     OldBlock last_block;
     auto last_bytes = static_cast<uint32_t>(inode.size_bytes % kBlockBytes);
@@ -132,9 +132,8 @@ Result<void> TiffinFileSystem::change_size(Object& object, const InodeValue& new
     TRY(volume_->check_writable());
     TRY(check_regular(object));
     DataScratchLease scratch = TRY(data_scratch_.take());
-    if ((object.inode.inode_flags & inode_flag::has_intent) != 0) {
-        TRY(finish_intent(*this, object, *scratch));
-    }
+    // Those who make intents claim the end of the file, too.
+    TIFFIN_ASSERT((object.inode.inode_flags & inode_flag::has_intent) == 0);
     if (is_inline(object.inode) && new_size_bytes > kInlineDataMaximumBytes &&
         TRY(load_inline(*volume_, object, scratch->inline_bytes)) > 0) {
         TRY(leave_inline(*this, object, *scratch));

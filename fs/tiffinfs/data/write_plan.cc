@@ -11,8 +11,8 @@ namespace {
 
 class PlanBuilder final : public ExtentVisitor {
   public:
-    PlanBuilder(WritePlan& plan, uint64_t end_block, bool in_place)
-        : plan_(plan), next_(plan.first_block), end_(end_block), in_place_(in_place) {}
+    PlanBuilder(WritePlan& plan, uint64_t end_block)
+        : plan_(plan), next_(plan.first_block), end_(end_block) {}
 
     bool visit(const MappedExtent& extent) override {
         if (extent.file_block > next_ && !add_run(extent.file_block, 0, false)) {
@@ -20,7 +20,7 @@ class PlanBuilder final : public ExtentVisitor {
         }
         uint64_t end = extent.end_block() < end_ ? extent.end_block() : end_;
         uint64_t first = next_;
-        bool in_place = in_place_ && extent.unwritten();
+        bool in_place = extent.unwritten();
         if (!add_run(end, in_place ? extent.physical_of(first) : 0, in_place)) {
             return false;
         }
@@ -28,8 +28,6 @@ class PlanBuilder final : public ExtentVisitor {
         if (first == plan_.first_block + plan_.mapped_prefix_blocks && !extent.lost()) {
             plan_.mapped_prefix_blocks += static_cast<uint32_t>(end - first);
         }
-        remember(extent, plan_.first_block, plan_.first_old);
-        remember(extent, end_ - 1, plan_.last_old);
         return true;
     }
 
@@ -56,16 +54,9 @@ class PlanBuilder final : public ExtentVisitor {
         return true;
     }
 
-    static void remember(const MappedExtent& extent, uint64_t block, OldBlock& old) {
-        if (block >= extent.file_block && block < extent.end_block()) {
-            old = old_block(extent, block);
-        }
-    }
-
     WritePlan& plan_;
     uint64_t next_;
     uint64_t end_;
-    bool in_place_;
     bool full_ = false;
 };
 
@@ -87,18 +78,15 @@ void choose_goal(const Object& object, const KeyAndValue& at_or_before, uint64_t
 }  // namespace
 
 Result<void> look_at_range(Volume& volume, const Object& object, uint64_t first_block,
-                           uint64_t end_block, bool in_place, KeyAndValue& scratch,
-                           WritePlan& plan) {
+                           uint64_t end_block, KeyAndValue& scratch, WritePlan& plan) {
     plan.first_block = first_block;
     plan.wanted_blocks = 0;
     plan.wanted_count = 0;
     plan.usage = {};
     plan.mapped_prefix_blocks = 0;
-    plan.first_old = {};
-    plan.last_old = {};
     plan.block_count = 0;
     plan.run_count = 0;
-    PlanBuilder builder(plan, end_block, in_place);
+    PlanBuilder builder(plan, end_block);
     scratch.value_bytes = 0;
     TRY(walk_extents(volume, object.node, first_block, end_block, scratch, builder));
     builder.finish();

@@ -64,8 +64,6 @@ struct WritePlan {
     GoalUse goal_use = GoalUse::continues;
     // Whose space new blocks come from; set by the caller of look_at_range().
     SpacePriority new_block_priority = SpacePriority::normal;
-    OldBlock first_old;  // the first and the last block of what was asked for
-    OldBlock last_old;
 
     // What was allocated for it.
     uint32_t block_count = 0;  // that `runs` covers: may be less than wanted_blocks
@@ -78,10 +76,9 @@ struct WritePlan {
     }
 };
 
-// Looks at [first_block, end_block) of the object's map and fills the first half of `plan`. With
-// `in_place`, unwritten blocks are to be written where they are. Errors: eio, euclean, enomem.
+// Looks at [first_block, end_block) of the object's map and fills the first half of `plan`. Errors: eio, euclean, enomem.
 Result<void> look_at_range(Volume& volume, const Object& object, uint64_t first_block,
-                           uint64_t end_block, bool in_place, KeyAndValue& scratch, WritePlan& plan)
+                           uint64_t end_block, KeyAndValue& scratch, WritePlan& plan)
     REQUIRES_SHARED(object.state);
 
 // Allocates blocks for the runs that need them and fills the second half. Does not wait for room.

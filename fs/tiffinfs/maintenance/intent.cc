@@ -25,7 +25,7 @@ Result<IntentValue> load_intent(Volume& volume, uint64_t node) {
 
 Result<void> finish_truncate(TiffinFileSystem& file_system, Object& object,
                              const IntentValue& intent, DataScratch& scratch)
-    REQUIRES(object.data, object.state) {
+    REQUIRES(object.claims, object.state) {
     // Never blocks that the file's size covers.
     uint64_t first = blocks_for(object.inode.size_bytes);
     first = intent.first_block > first ? intent.first_block : first;
@@ -52,7 +52,7 @@ Result<void> stage_move(Transaction& transaction, const KeyAndValue& found, uint
 // One transaction's worth of extents at and behind intent.next_block moves down. Returns false when
 // there are none left.
 Result<bool> shift_down_step(Volume& volume, Object& object, IntentValue& intent,
-                             DataScratch& scratch) REQUIRES(object.data, object.state) {
+                             DataScratch& scratch) REQUIRES(object.claims, object.state) {
     constexpr uint32_t kMoves = kStepExtents / 2;
     CountedRange counted = TRY(count_extents(volume, object.node, intent.next_block,
                                              kMaximumFileBlocks, kMoves, scratch.found));
@@ -81,7 +81,7 @@ Result<bool> shift_down_step(Volume& volume, Object& object, IntentValue& intent
 }
 
 Result<void> finish_shift_down(TiffinFileSystem& file_system, Object& object, IntentValue intent,
-                               DataScratch& scratch) REQUIRES(object.data, object.state) {
+                               DataScratch& scratch) REQUIRES(object.claims, object.state) {
     uint64_t source = intent.first_block + intent.shift_blocks;
     if (intent.next_block < source) {
         // Nothing has moved yet: what lies in the range is what goes away.
@@ -100,7 +100,7 @@ Result<void> finish_shift_down(TiffinFileSystem& file_system, Object& object, In
 // One transaction's worth of extents below intent.next_block moves up, the last first. Returns false
 // when there are none left.
 Result<bool> shift_up_step(Volume& volume, Object& object, IntentValue& intent,
-                           DataScratch& scratch) REQUIRES(object.data, object.state) {
+                           DataScratch& scratch) REQUIRES(object.claims, object.state) {
     constexpr uint32_t kMoves = 16;
     constexpr uint32_t kLargestExtentBytes =
         sizeof(LeafSlot) + sizeof(ExtentValue) + sizeof(uint32_t) * kWrittenExtentMaximumBlocks;
@@ -187,13 +187,47 @@ Result<bool> intent_blocks_reading(Volume& volume, const Object& object) {
 }
 
 Result<void> finish_intent_unlocked(TiffinFileSystem& file_system, Object& object) {
-    DataScratchLease scratch = TRY(file_system.data_scratch().take());
-    MutexLock data_lock(object.data);
-    BiasedExclusiveLock lock(object.state, object.node);
-    if (object.deleted || (object.inode.inode_flags & inode_flag::has_intent) == 0) {
-        return {};
+    RangeClaim claim;
+    TRY(file_system.claim_blocks(object, 0, RangeClaim::kEndOfFile, claim));
+    const ClaimScope released(object.claims, claim);
+    return {};
+}
+
+// Not analysed, since the claim outlives the function.
+Result<void> TiffinFileSystem::claim_blocks(Object& object, uint64_t first_block,
+                                            uint64_t end_block,
+                                            RangeClaim& claim) NO_THREAD_SAFETY_ANALYSIS {
+    object.claims.acquire(claim, first_block, end_block);
+    while (true) {
+        bool has_intent = false;
+        bool needs_all = false;
+        {
+            BiasedSharedLock lock(object.state, object.node);
+            const bool has_data = !object.deleted && object.is_regular();
+            has_intent = has_data && (object.inode.inode_flags & inode_flag::has_intent) != 0;
+            needs_all = has_intent || (has_data && is_inline(object.inode));
+        }
+        if (needs_all && !claim.covers_file()) {
+            object.claims.release(claim);
+            object.claims.acquire(claim, 0, RangeClaim::kEndOfFile);
+            continue;
+        }
+        if (!has_intent) [[likely]] {
+            return {};
+        }
+        Result<DataScratchLease> scratch = data_scratch_.take();
+        Result<void> finished = scratch.ok() ? Result<void>() : Result<void>(scratch.error());
+        if (scratch.ok()) {
+            BiasedExclusiveLock lock(object.state, object.node);
+            const bool has_gone =
+                object.deleted || (object.inode.inode_flags & inode_flag::has_intent) == 0;
+            finished = has_gone ? Result<void>() : finish_intent(*this, object, **scratch);
+        }
+        if (!finished.ok()) {
+            object.claims.release(claim);
+            return finished;
+        }
     }
-    return finish_intent(file_system, object, *scratch);
 }
 
 namespace {

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cstdint>
 
-#include "fs/base/memory_patience.h"
 #include "fs/tiffinfs/objects/data_scratch_pool.h"
 #include "fs/tiffinfs/objects/object.h"
 #include "fs/tiffinfs/tiffinfs.h"
@@ -76,26 +75,21 @@ class TiffinFileSystem final : public vfs::FileSystem, private SpaceReclaimer {
     Result<void> map_read(vfs::NodeId node, uint64_t offset_bytes, uint64_t length_bytes,
                           vfs::ReadMapping& mapping) override;
     Result<void> verify_read(const vfs::ReadMapping& mapping, uint32_t segment_index,
-                             Span<const vfs::IoVector> buffers) override;
+                             Span<const vfs::IoVector> buffers, bool reports_damage) override;
     void release_read(vfs::ReadMapping& mapping) override;
     void note_read(vfs::NodeId node) override;
     Result<uint64_t> seek(vfs::NodeId node, uint64_t offset_bytes, vfs::SeekTarget target) override;
 
     // operations_write.cc
-    Result<size_t> write(vfs::NodeId node, vfs::Handle handle, uint64_t offset_bytes,
-                         Span<const vfs::IoVector> buffers, uint32_t flags) override;
-    Result<size_t> write_patiently(vfs::NodeId node, uint64_t offset_bytes,
-                                   Span<const vfs::IoVector> buffers, uint32_t flags,
-                                   MemoryPatience& patience);
+    Result<void> begin_write(vfs::NodeId node, uint64_t offset_bytes, uint64_t length_bytes,
+                             uint32_t flags, vfs::WriteGrant& grant) override;
+    Result<void> grant_write(vfs::WriteGrant& grant, uint64_t offset_bytes) override;
+    Result<uint64_t> commit_write(vfs::WriteGrant& grant, Span<const uint32_t> checksums,
+                                  ByteSpan content) override;
+    Result<void> end_write(vfs::WriteGrant& grant) override;
     Result<void> fsync(vfs::NodeId node, bool data_only) override;
 
-    // operations_lower_write.cc
-    Result<void> prepare_write(vfs::NodeId node, uint64_t offset_bytes, uint64_t length_bytes,
-                               uint32_t flags, vfs::WriteGrant& grant) override;
-    Result<void> commit_write(vfs::WriteGrant& grant, Span<const uint32_t> checksums,
-                              uint64_t new_size_bytes, uint32_t flags) override;
-    void abort_write(vfs::WriteGrant& grant) override;
-    Result<void> reserve(vfs::NodeId node, uint64_t offset_bytes, uint64_t length_bytes) override;
+    // operations_copy.cc
     Result<uint64_t> copy_range(vfs::NodeId source, uint64_t source_offset_bytes,
                                 vfs::NodeId destination, uint64_t destination_offset_bytes,
                                 uint64_t length_bytes) override;
@@ -103,6 +97,7 @@ class TiffinFileSystem final : public vfs::FileSystem, private SpaceReclaimer {
     // operations_allocate.cc
     Result<void> allocate(vfs::NodeId node, uint32_t mode, uint64_t offset_bytes,
                           uint64_t length_bytes) override;
+    Result<void> reserve(vfs::NodeId node, uint64_t offset_bytes, uint64_t length_bytes) override;
 
     // operations_maintenance.cc
     Result<uint64_t> trim(uint64_t offset_bytes, uint64_t length_bytes,
@@ -111,13 +106,18 @@ class TiffinFileSystem final : public vfs::FileSystem, private SpaceReclaimer {
     Result<vfs::Growth> grow() override;
 
     // ---- Between the groups -------------------------------------------------------------------
-    // Changes the size of a regular file; `object.data` and `object.state` are held
-    // exclusively. Stages what can be done in one transaction together with the inode `new_inode` (size,
+    // Claims blocks [first_block, end_block) of an object for a change of its data or map: all of them while the content
+    // is in the inode, or where an intent has to be finished first, which this does. Errors: those of that; then nothing
+    // is claimed.
+    Result<void> claim_blocks(Object& object, uint64_t first_block, uint64_t end_block,
+                              RangeClaim& claim);
+    // Changes the size of a regular file; the blocks from the smaller of both sizes on are claimed, and `object.state` is
+    // held exclusively. Stages what can be done in one transaction together with the inode `new_inode` (size,
     // times and mode already set by the caller; the allocated block count is set here), commits, and
     // leaves an intent for what is left, which it goes on with before it returns. Updates object.inode.
     // Durable in order, atomic to readers.
     Result<void> change_size(Object& object, const InodeValue& new_inode, uint64_t new_size_bytes)
-        REQUIRES(object.data, object.state);
+        REQUIRES(object.claims, object.state);
     // Frees a bounded part of what a deleted object still maps: data blocks first,
     // then other keys except inode and orphan keys; returns true when nothing is left.
     Result<bool> free_some_data(Object& object) REQUIRES(object.state);

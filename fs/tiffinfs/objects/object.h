@@ -12,6 +12,7 @@
 
 #include "fs/base/biased_shared_mutex.h"
 #include "fs/tiffinfs/format.h"
+#include "fs/tiffinfs/objects/range_claims.h"
 #include "fs/tiffinfs/objects/reference_table.h"
 #include "fs/vfs/host.h"
 #include "fs/vfs/result.h"
@@ -58,10 +59,8 @@ struct alignas(64) Object {
     alignas(64) IdRow id_rows[kIdRows] GUARDED_BY(*count);
     std::atomic<uint64_t> last_ticket{0};  // of its last transaction, for fsync
     std::atomic<uint64_t> goal_block{0};   // where its next data should go
-    std::atomic<uint64_t> read_cursor{0};  // for the data path's own use
-    // Serialises writers of file data (write, truncate, allocate, copy_range) for their whole
-    // duration, device I/O included. Taken before `state`.
-    host::Mutex data{host::LockClass::object_data};
+    // Of all that changes file data or its map (write, truncate, allocate), device I/O included. Waited for before `state`.
+    RangeClaims claims;
 
     // The table's own members, guarded by the lock of the object's shard or of the queue.
     std::atomic<uint32_t> pins{0};

@@ -111,7 +111,7 @@ class Volume final : private DamageListener {
     // Returns true when a retry of a failed allocation is worth while; the caller gives `attempt`
     // 0, 1, 2... and stops when it returns false. Privileged callers do not wait for deletions (they
     // are those who delete). Not inside a transaction or read epoch. With RoomWait::others the caller
-    // may hold object.data of a file without an intent, but no other lock of an object.
+    // may hold claims of files, but no lock of an object.
     bool make_room(uint32_t attempt, SpacePriority priority, RoomWait wait);
 
     // Runs `operation`, which returns a Result, again as long as it fails for want of space and making

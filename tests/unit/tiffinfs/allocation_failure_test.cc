@@ -121,10 +121,11 @@ Result<void> write_through_a_grant(TestVolume& volume, bool commit) {
     vfs::FileSystem& fs = volume.file_system();
     const vfs::NodeId node = TRY(volume.find("/d/blocks"));
     auto grant = std::make_unique<vfs::WriteGrant>();
-    TRY(fs.prepare_write(node, 2 * kBlock, 4 * kBlock, 0, *grant));
-    if (!commit) {
-        fs.abort_write(*grant);
-        return {};
+    TRY(fs.begin_write(node, 2 * kBlock, 4 * kBlock, 0, *grant));
+    Result<void> granted = fs.grant_write(*grant, 2 * kBlock);
+    if (!granted.ok() || !commit) {
+        EXPECT_TRUE(fs.end_write(*grant).ok());
+        return granted;
     }
     std::vector<uint32_t> checksums;
     for (uint32_t i = 0; i < grant->segment_count; ++i) {
@@ -135,7 +136,10 @@ Result<void> write_through_a_grant(TestVolume& volume, bool commit) {
             checksums.push_back(host::crc32c(0, content.data() + offset, kBlock));
         }
     }
-    return fs.commit_write(*grant, Span<const uint32_t>(checksums.data(), checksums.size()), 0, 0);
+    Result<uint64_t> committed =
+        fs.commit_write(*grant, Span<const uint32_t>(checksums.data(), checksums.size()), {});
+    EXPECT_TRUE(fs.end_write(*grant).ok());
+    return committed.ok() ? Result<void>() : committed.error();
 }
 
 Result<void> read_through_a_mapping(TestVolume& volume) {
@@ -153,7 +157,7 @@ Result<void> read_through_a_mapping(TestVolume& volume) {
         const vfs::IoVector piece{content.data(), content.size()};
         done = fs.device()->read(segment.device_offset_bytes, content.data(), content.size());
         if (done.ok()) {
-            done = fs.verify_read(*mapping, i, Span<const vfs::IoVector>(&piece, 1));
+            done = fs.verify_read(*mapping, i, Span<const vfs::IoVector>(&piece, 1), true);
         }
     }
     fs.release_read(*mapping);

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "fs/vfs/content_reader.h"
+#include "fs/vfs/content_writer.h"
 #include "fuse/host/allocation_hooks.h"
 #include "tests/unit/tiffinfs/data_fixture.h"
 
@@ -165,10 +166,17 @@ TEST_F(DataCost, ReadingAndWritingAllocateNothingInTheSteadyState) {
                                          Span<const vfs::IoVector>(&buffer, 1))),
                   text.size());
     };
+    const auto writer = std::make_unique<vfs::ContentWriter>();
+    const auto write = [&](uint64_t offset, std::string text) {
+        const vfs::IoVector buffer{text.data(), text.size()};
+        EXPECT_EQ(MUST(vfs::write_content(*writer, volume_->fs(), node_, offset,
+                                          Span<const vfs::IoVector>(&buffer, 1), 0)),
+                  text.size());
+    };
     auto work = [&] {
-        volume_->write(node_, 8192, block);
-        volume_->write(node_, kMiB, large);
-        volume_->write(node_, 5000, "text");
+        write(8192, block);
+        write(kMiB, large);
+        write(5000, "text");
         read(8192, block);
         read(100, large);
     };

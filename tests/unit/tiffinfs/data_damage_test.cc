@@ -4,9 +4,14 @@
 // failure at every write. Method: flipped bits, ordered failures, and replayed recordings.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <functional>
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "tests/unit/tiffinfs/data_fixture.h"
 
@@ -216,58 +221,128 @@ class DataLower : public DataDamage {
         }
         return checksums;
     }
-    Result<void> commit(vfs::WriteGrant& grant, const std::vector<uint32_t>& checksums,
-                        uint64_t new_size) {
-        return volume_->fs().commit_write(
-            grant, Span<const uint32_t>(checksums.data(), checksums.size()), new_size,
-            vfs::write_flag::write_back | vfs::write_flag::keep_times);
+    Result<void> begin(uint64_t node, uint64_t offset, uint64_t length, vfs::WriteGrant& grant) {
+        TRY(volume_->fs().begin_write(node, offset, length, kFlags, grant));
+        return volume_->fs().grant_write(grant, offset);
     }
+    Result<uint64_t> commit(vfs::WriteGrant& grant, const std::vector<uint32_t>& checksums) {
+        return volume_->fs().commit_write(
+            grant, Span<const uint32_t>(checksums.data(), checksums.size()), {});
+    }
+    void end(vfs::WriteGrant& grant) { EXPECT_TRUE(volume_->fs().end_write(grant).ok()); }
+
+    static constexpr uint32_t kFlags = vfs::write_flag::write_back | vfs::write_flag::keep_times;
 };
 
-TEST_F(DataLower, NothingIsVisibleBeforeCommitOrAfterAbort) {
+TEST_F(DataLower, NothingIsVisibleBeforeCommitOrWithoutIt) {
     uint64_t node = volume_->create("f");
     volume_->write(node, 0, "small");
     uint64_t available = available_blocks();
     vfs::WriteGrant grant;
-    ASSERT_TRUE(volume_->fs().prepare_write(node, 0, 16384, 0, grant).ok());
+    ASSERT_TRUE(begin(node, 0, 16384, grant).ok());
     EXPECT_EQ(grant.length_bytes, 16384U);
     write_grant(grant, pattern_text(16384, 1));
     EXPECT_EQ(volume_->content(node), "small");
-    volume_->fs().abort_write(grant);
-    volume_->fs().abort_write(grant);
-    EXPECT_EQ(volume_->content(node), "small");
+    EXPECT_EQ(available_blocks(), available - 4);
+    end(grant);
     EXPECT_EQ(available_blocks(), available);
-    EXPECT_FALSE(commit(grant, {}, 0).ok());
+    EXPECT_EQ(volume_->fs().end_write(grant).error(), Error::einval);
+    EXPECT_EQ(commit(grant, {}).error(), Error::einval);
+    ASSERT_TRUE(begin(node, 0, 16384, grant).ok());
+    // Granted anew, which gives the first part back; and the small content leaves the inode for a block, since something
+    // behind it is to be written.
+    ASSERT_TRUE(volume_->fs().grant_write(grant, 4096).ok());
+    EXPECT_EQ(grant.offset_bytes, 4096U);
+    EXPECT_EQ(grant.length_bytes, 12288U);
+    end(grant);
+    EXPECT_EQ(volume_->content(node), "small");
+    EXPECT_EQ(volume_->attributes(node).allocated_bytes, 4096U);
     EXPECT_EQ(volume_->check(), "");
 }
 
-TEST_F(DataLower, GrantsMayOverlapAndCommitInAnyOrder) {
+TEST_F(DataLower, DisjointWritesAreUnderWayTogetherAndEndInAnyOrder) {
     uint64_t node = volume_->create("f");
-    ASSERT_EQ(volume_->allocate(node, 0, 0, 65536), 0);
+    ASSERT_EQ(volume_->allocate(node, 0, 0, 131072), 0);
     vfs::WriteGrant first;
     vfs::WriteGrant second;
-    ASSERT_TRUE(volume_->fs().prepare_write(node, 0, 32768, 0, first).ok());
-    ASSERT_TRUE(volume_->fs().prepare_write(node, 16384, 32768, 0, second).ok());
+    ASSERT_TRUE(begin(node, 0, 32768, first).ok());
+    ASSERT_TRUE(begin(node, 32768, 32768, second).ok());
     std::vector<uint32_t> first_checksums = write_grant(first, std::string(32768, 'a'));
     std::vector<uint32_t> second_checksums = write_grant(second, std::string(32768, 'b'));
-    ASSERT_TRUE(commit(second, second_checksums, 65536).ok());
-    ASSERT_TRUE(commit(first, first_checksums, 65536).ok());
-    EXPECT_EQ(volume_->content(node),
-              std::string(32768, 'a') + std::string(16384, 'b') + std::string(16384, '\0'));
-    EXPECT_EQ(volume_->attributes(node).allocated_bytes, 65536U);
+    EXPECT_EQ(commit(second, second_checksums).value_or(0), 32768U);
+    end(second);
+    EXPECT_EQ(volume_->text_at(node, 0, 131072),
+              std::string(32768, '\0') + std::string(32768, 'b') + std::string(65536, '\0'));
+    EXPECT_EQ(commit(first, first_checksums).value_or(0), 32768U);
+    end(first);
+    EXPECT_EQ(volume_->text_at(node, 0, 65536), std::string(32768, 'a') + std::string(32768, 'b'));
+    // Into the blocks that were reserved.
+    EXPECT_EQ(volume_->attributes(node).allocated_bytes, 131072U);
     EXPECT_EQ(volume_->check(), "");
 }
 
-TEST_F(DataLower, ATruncationBetweenPrepareAndCommitHolds) {
+// Whatever touches a block of a write that is under way waits for its end, and happens after it.
+TEST_F(DataLower, OverlappingChangesWaitForEachOther) {
+    uint64_t node = volume_->create("f");
+    volume_->write(node, 0, pattern_text(65536, 1));
+    const auto text = [](char fill) { return std::string(4096, fill); };
+    const std::vector<std::function<void()>> changes = {
+        [&] { EXPECT_EQ(volume_->write(node, 36864, text('w')), 4096); },
+        [&] { EXPECT_EQ(volume_->truncate(node, 40000), 0); },
+        [&] { EXPECT_EQ(volume_->allocate(node, vfs::allocate_flag::zero_range, 36864, 4096), 0); },
+        [&] {
+            EXPECT_EQ(volume_->allocate(
+                          node, vfs::allocate_flag::punch_hole | vfs::allocate_flag::keep_size,
+                          36000, 5000),
+                      0);
+        },
+        [&] { EXPECT_EQ(volume_->allocate(node, vfs::allocate_flag::collapse_range, 0, 4096), 0); },
+        [&] { EXPECT_EQ(volume_->allocate(node, vfs::allocate_flag::insert_range, 0, 4096), 0); },
+        [&] { EXPECT_EQ(volume_->write(node, 0, text('e'), vfs::write_flag::append), 4096); },
+    };
+    for (const auto& change : changes) {
+        ASSERT_EQ(volume_->truncate(node, 0), 0);
+        ASSERT_EQ(volume_->write(node, 0, pattern_text(65536, 1)), 65536);
+        vfs::WriteGrant grant;
+        ASSERT_TRUE(begin(node, 32768, 32768, grant).ok());
+        const std::string written(32768, 'x');
+        const std::vector<uint32_t> checksums = write_grant(grant, written);
+        std::atomic<bool> changed{false};
+        std::thread other([&] {
+            change();
+            changed = true;
+        });
+        // Disjoint ones do not wait.
+        EXPECT_EQ(volume_->write(node, 4096, text('d')), 4096);
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        EXPECT_FALSE(changed);
+        EXPECT_EQ(volume_->text_at(node, 32768, 32768), pattern_text(65536, 1).substr(32768));
+        EXPECT_EQ(commit(grant, checksums).value_or(0), 32768U);
+        end(grant);
+        other.join();
+    }
+    // The last one was written behind the end.
+    EXPECT_EQ(volume_->text_at(node, 32768, 36864), std::string(32768, 'x') + text('e'));
+    EXPECT_EQ(volume_->check(), "");
+}
+
+// A truncation during a write comes after it: neither does the file grow again, nor does old data show.
+TEST_F(DataLower, ATruncationDuringAWriteHolds) {
     uint64_t node = volume_->create("f");
     volume_->write(node, 0, pattern_text(65536, 1));
     uint64_t available = available_blocks();
     vfs::WriteGrant grant;
-    ASSERT_TRUE(volume_->fs().prepare_write(node, 32768, 32768, 0, grant).ok());
-    std::vector<uint32_t> checksums = write_grant(grant, std::string(32768, 'x'));
-    ASSERT_EQ(volume_->truncate(node, 16384), 0);
-    ASSERT_TRUE(commit(grant, checksums, 0).ok());
-    EXPECT_EQ(volume_->content(node), pattern_text(65536, 1).substr(0, 16384));
+    ASSERT_TRUE(begin(node, 32768, 65536, grant).ok());
+    const std::vector<uint32_t> checksums = write_grant(grant, std::string(65536, 'x'));
+    std::thread truncation([&] {
+        EXPECT_EQ(volume_->truncate(node, 16384), 0);
+        EXPECT_EQ(volume_->truncate(node, 65536), 0);
+    });
+    ASSERT_TRUE(commit(grant, checksums).ok());
+    end(grant);
+    truncation.join();
+    EXPECT_EQ(volume_->content(node),
+              pattern_text(65536, 1).substr(0, 16384) + std::string(49152, '\0'));
     EXPECT_EQ(volume_->attributes(node).allocated_bytes, 16384U);
     EXPECT_GE(available_blocks(), available + 8);
     EXPECT_EQ(volume_->check(), "");
@@ -278,28 +353,48 @@ TEST_F(DataLower, SmallFilesGetBlocks) {
         uint64_t node = volume_->create("f" + std::to_string(offset));
         volume_->write(node, 0, "small");
         vfs::WriteGrant grant;
-        ASSERT_TRUE(volume_->fs().prepare_write(node, offset, 4096, 0, grant).ok());
-        std::string block(4096, '\0');
-        block.replace(0, 5, "LOWER");
-        ASSERT_TRUE(commit(grant, write_grant(grant, block), offset + 5).ok());
-        std::string expected = offset == 0 ? "LOWER" : "small" + std::string(8187, '\0') + "LOWER";
-        EXPECT_EQ(volume_->content(node), expected);
+        ASSERT_TRUE(begin(node, offset, 4096, grant).ok());
+        EXPECT_FALSE(grant.takes_content);
+        const std::string block = pattern_text(4096, 1);
+        EXPECT_EQ(commit(grant, write_grant(grant, block)).value_or(0), 4096U);
+        end(grant);
+        EXPECT_EQ(volume_->content(node),
+                  offset == 0 ? block : "small" + std::string(8187, '\0') + block);
     }
+    EXPECT_EQ(volume_->check(), "");
+}
+
+TEST_F(DataLower, SmallContentIsTakenAsItIs) {
+    uint64_t node = volume_->create("f");
+    vfs::WriteGrant grant;
+    ASSERT_TRUE(begin(node, 10, 5, grant).ok());
+    EXPECT_TRUE(grant.takes_content);
+    EXPECT_EQ(grant.segment_count, 0U);
+    const unsigned char bytes[] = {'s', 'm', 'a', 'l', 'l'};
+    EXPECT_EQ(volume_->fs().commit_write(grant, {}, ByteSpan(bytes, 4)).error(), Error::einval);
+    ASSERT_TRUE(volume_->fs().grant_write(grant, 10).ok());
+    EXPECT_EQ(volume_->fs().commit_write(grant, {}, ByteSpan(bytes, 5)).value_or(0), 5U);
+    end(grant);
+    EXPECT_EQ(volume_->content(node), std::string(10, '\0') + "small");
+    EXPECT_EQ(volume_->attributes(node).allocated_bytes, 512U);
     EXPECT_EQ(volume_->check(), "");
 }
 
 TEST_F(DataLower, MistakesAreRefused) {
     uint64_t node = volume_->create("f");
     vfs::WriteGrant grant;
-    EXPECT_EQ(volume_->fs().prepare_write(node, 1, 4096, 0, grant).error(), Error::einval);
-    EXPECT_EQ(volume_->fs().prepare_write(node, 0, 4095, 0, grant).error(), Error::einval);
-    EXPECT_EQ(volume_->fs().prepare_write(node, 0, 0, 0, grant).error(), Error::einval);
-    EXPECT_EQ(volume_->fs().prepare_write(node, kMaximumFileBytes, 4096, 0, grant).error(),
-              Error::efbig);
-    EXPECT_EQ(volume_->fs().prepare_write(vfs::kRootNode, 0, 4096, 0, grant).error(),
-              Error::eisdir);
-    ASSERT_TRUE(volume_->fs().prepare_write(node, 0, 8192, 0, grant).ok());
-    EXPECT_EQ(commit(grant, {1}, 8192).error(), Error::einval);
+    EXPECT_EQ(begin(node, kMaximumFileBytes, 4096, grant).error(), Error::efbig);
+    EXPECT_EQ(begin(node, ~uint64_t{0}, ~uint64_t{0}, grant).error(), Error::efbig);
+    EXPECT_EQ(begin(vfs::kRootNode, 0, 4096, grant).error(), Error::eisdir);
+    EXPECT_EQ(begin(12345, 0, 4096, grant).error(), Error::estale);
+    EXPECT_EQ(volume_->fs().grant_write(grant, 0).error(), Error::einval);
+    ASSERT_TRUE(begin(node, 4096, 8192, grant).ok());
+    EXPECT_EQ(volume_->fs().grant_write(grant, 0).error(), Error::einval);
+    EXPECT_EQ(volume_->fs().grant_write(grant, 12288).error(), Error::einval);
+    ASSERT_TRUE(volume_->fs().grant_write(grant, 4096).ok());
+    EXPECT_EQ(commit(grant, {1}).error(), Error::einval);
+    EXPECT_EQ(commit(grant, {1, 2}).error(), Error::einval);
+    end(grant);
     EXPECT_EQ(volume_->content(node), "");
     EXPECT_EQ(volume_->check(), "");
 }

@@ -2,6 +2,7 @@
 // The data path that a kernel host will use, damage, a full device, and a loss of power.
 #include "fs/base/allocate.h"
 #include "fs/base/text.h"
+#include "fs/vfs/content_writer.h"
 #include "tests/vm/module/bench.h"
 
 namespace tiffin::vm {
@@ -10,11 +11,10 @@ namespace {
 constexpr uint64_t kBlock = vfs::kBlockBytes;
 constexpr uint64_t kGrantBytes = 64 * kBlock;
 
-// About 3 KiB and 1 KiB: not for a stack.
+// About 30 KiB: not for a stack.
 struct Transfer {
     vfs::ReadMapping mapping;
-    vfs::WriteGrant grant;
-    uint32_t checksums[kGrantBytes / kBlock];
+    vfs::ContentWriter writer;
 };
 
 class OwnedTransfer {
@@ -29,31 +29,19 @@ class OwnedTransfer {
     Transfer* transfer_;
 };
 
-// As a kernel's write-back would: room, checksums of a stable copy, I/O, commit.
+// As a kernel's write-back would: goes on when the I/O has completed, and not before.
 Result<void> write_lower(Bench& bench, vfs::NodeId node, Transfer& transfer) {
-    vfs::FileSystem& fs = *bench.file_system;
     bench.buffer.fill(9, 0, kGrantBytes);
-    uint64_t done = 0;
-    while (done < kGrantBytes) {
-        CHECK_OK(fs.prepare_write(node, done, kGrantBytes - done,
-                                  vfs::write_flag::write_back | vfs::write_flag::keep_times,
-                                  transfer.grant));
-        CHECK(transfer.grant.offset_bytes == done && transfer.grant.length_bytes > 0);
-        unsigned char* from = bench.buffer.data() + done;
-        for (uint32_t i = 0; i < transfer.grant.segment_count; ++i) {
-            const vfs::WriteSegment& segment = transfer.grant.segments[i];
-            CHECK_OK(fs.device()->write(segment.device_offset_bytes, from, segment.length_bytes));
-            from += segment.length_bytes;
-        }
-        const uint64_t blocks = transfer.grant.length_bytes / kBlock;
-        for (uint64_t i = 0; i < blocks; ++i) {
-            transfer.checksums[i] =
-                host::crc32c(0, bench.buffer.data() + done + i * kBlock, kBlock);
-        }
-        done += transfer.grant.length_bytes;
-        CHECK_OK(fs.commit_write(transfer.grant, {transfer.checksums, blocks}, done,
-                                 vfs::write_flag::write_back | vfs::write_flag::keep_times));
+    const vfs::IoVector from{bench.buffer.data(), kGrantBytes};
+    host::Semaphore transferred;
+    transfer.writer.begin(
+        *bench.file_system, node, 0, Span<const vfs::IoVector>(&from, 1),
+        vfs::write_flag::write_back | vfs::write_flag::keep_times,
+        [](void* owner) { static_cast<host::Semaphore*>(owner)->post(); }, &transferred);
+    while (!transfer.writer.advance()) {
+        transferred.wait();
     }
+    CHECK(CHECK_OK(transfer.writer.result()) == kGrantBytes);
     return {};
 }
 
@@ -69,7 +57,8 @@ Result<void> read_lower(Bench& bench, vfs::NodeId node, Transfer& transfer) {
             const vfs::IoVector into{bench.buffer.data() + segment.file_offset_bytes,
                                      segment.length_bytes};
             CHECK_OK(fs.device()->read(segment.device_offset_bytes, &into, 1));
-            CHECK_OK(fs.verify_read(transfer.mapping, i, Span<const vfs::IoVector>(&into, 1)));
+            CHECK_OK(
+                fs.verify_read(transfer.mapping, i, Span<const vfs::IoVector>(&into, 1), true));
         }
         done += transfer.mapping.length_bytes;
         fs.release_read(transfer.mapping);
