@@ -16,7 +16,7 @@ inline constexpr uint32_t kMemoryPatienceMs = 5000;
 void wait_when_out_of_memory();
 
 // One look by such a thread: sleeps some milliseconds, or throws std::bad_alloc when it has waited for `patience_ms`.
-// Calls that are more than a second apart are about different allocations.
+// A call that does not follow the end of the last one at once is about another allocation.
 void wait_for_memory(uint32_t patience_ms);
 
 }  // namespace tiffin::fuse

@@ -7,6 +7,7 @@
 
 #include <cstdarg>
 #include <cstdio>
+#include <cstring>
 #include <mutex>
 
 #include "fs/vfs/host.h"
@@ -37,6 +38,7 @@ host::LogLevel level_of(fuse_log_level level) {
 }
 
 void receive(fuse_log_level level, const char* format, va_list arguments) {
+    // Without memory, which libfuse may be complaining about.
     char message[512];
     vsnprintf(message, sizeof message, format, arguments);
     Collected& sink = collected();
@@ -47,12 +49,12 @@ void receive(fuse_log_level level, const char* format, va_list arguments) {
             return;
         }
     }
-    std::string line(message);
-    while (!line.empty() && line.back() == '\n') {
-        line.pop_back();
+    size_t length = strlen(message);
+    while (length > 0 && message[length - 1] == '\n') {
+        message[--length] = '\0';
     }
-    if (!line.empty()) {
-        host::log(level_of(level), line.c_str());
+    if (length > 0) {
+        host::log(level_of(level), message);
     }
 }
 

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <new>
+#include <thread>
 
 namespace tiffin::fuse {
 namespace {
@@ -22,6 +24,14 @@ TEST(MemoryShortage, WaitsAndThenFails) {
     looks = 0;
     EXPECT_THROW(wait(), std::bad_alloc);
     EXPECT_GE(looks, 1);
+}
+
+// As where every third allocation fails, for longer than one would wait.
+TEST(MemoryShortage, WaitsOfSeveralAllocationsDoNotAddUp) {
+    for (int i = 0; i < 30; ++i) {
+        EXPECT_NO_THROW(wait_for_memory(50));
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
 }
 
 TEST(MemoryShortage, NoPatienceIsNoWaiting) { EXPECT_THROW(wait_for_memory(0), std::bad_alloc); }
