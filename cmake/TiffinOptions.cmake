@@ -64,11 +64,6 @@ add_library(tiffin_options INTERFACE)
 target_link_libraries(tiffin_options INTERFACE tiffin_warnings)
 target_include_directories(tiffin_options INTERFACE "${PROJECT_SOURCE_DIR}")
 target_link_options(tiffin_options INTERFACE -Wl,--as-needed)
-# Test programs are many and have much debug information: GNU's linker takes three times as long.
-find_program(TIFFIN_LLD ld.lld)
-if(TIFFIN_LLD)
-    target_link_options(tiffin_options INTERFACE -fuse-ld=lld)
-endif()
 if(TIFFIN_SANITIZE)
     target_compile_options(tiffin_options INTERFACE
         -fsanitize=${TIFFIN_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
