@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "fuse/host/mount_table.h"
 #include "fuse/host/problem.h"
 #include "fuse/session/file_system_type.h"
 #include "fuse/session/tuning.h"
@@ -64,6 +65,13 @@ bool has_mount_option(const std::string& words, const std::string& word);
 // What the kernel's mount is asked for, in libfuse's words. Fails for what an ordinary user may not
 // ask.
 OrProblem<std::vector<std::string>> kernel_mount_options(const MountOptions& options, bool is_root);
+
+// Refuses what `asked` (of -o) wants to be otherwise than it is, unless a remount can change it: ro, rw,
+// suid, dev, exec, symfollow. What a mount has may be named again, for mount(8) adds to a remount all
+// that the fstab or, without a line there, the kernel says of the mount: so every option is fine that the
+// mount was started with (`running`) or that the kernel shows.
+std::optional<Problem> check_remount_options(const std::string& asked, const std::string& running,
+                                             const MountEntry& shown);
 
 // One line for each option, for --help.
 std::string mount_options_help();

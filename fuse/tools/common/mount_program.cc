@@ -77,8 +77,7 @@ std::optional<Problem> understand_options(CommandLine& line) {
         }
     }
     if (line.read_only || line.read_write) {
-        line.options.file_system.read_only = line.read_only;
-        line.options.says_ro_or_rw = true;
+        (void)add_mount_option(line.read_only ? "ro" : "rw", line.options);
     }
     const FileSystemOptions& options = line.options.file_system;
     if (options.no_recovery && !options.read_only && !line.options.remount) {

@@ -12,7 +12,7 @@
 
 #include "fuse/session/control_commands.h"
 #include "fuse/session/mount_point.h"
-#include "fuse/session/remount_options.h"
+#include "fuse/session/options.h"
 #include "fuse/tools/common/running_options.h"
 
 // Linux 5.10, which the C library's headers may not know.

@@ -5,6 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
+#include "fuse/session/option_table.h"
+
 namespace tiffin::fuse {
 namespace {
 
@@ -12,6 +16,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::UnorderedElementsAre;
 
 MountOptions parsed(const char* text) {
     MountOptions options;
@@ -126,12 +131,45 @@ TEST(MountOptions, OthersMayNotHaveEverything) {
     EXPECT_FALSE(kernel_mount_options(parsed("dev"), false).ok());
 }
 
-TEST(MountOptions, HelpNamesEveryOptionWithAValue) {
-    std::string help = mount_options_help();
-    for (const char* name : {"cache=SIZE", "commit=SECONDS", "max_threads=N", "busy_poll_us=N",
-                             "cpu_latency_us=N", "log=PATH", "ro "}) {
-        EXPECT_THAT(help, HasSubstr(name));
+TEST(MountOptionTable, EachEntryIsWhole) {
+    std::set<std::string_view> seen;
+    for (const MountOption& option : mount_option_table()) {
+        SCOPED_TRACE(option.title);
+        EXPECT_FALSE(option.names[0].name.empty());
+        bool has_help = false;
+        bool has_example = option.argument != nullptr;
+        for (const OptionName& name : option.names) {
+            EXPECT_EQ(name.apply == nullptr, name.name.empty());
+            EXPECT_TRUE(name.name.empty() || seen.insert(name.name).second) << name.name;
+            has_help |= name.help != nullptr;
+            has_example |= name.name == option.example;
+        }
+        EXPECT_TRUE(has_help);
+        EXPECT_TRUE(has_example);
+        EXPECT_NE(option.may_become, nullptr);
     }
+}
+
+// The example differs from the default, so a rule that compares another field is found too.
+TEST(MountOptionTable, EachEntryParsesItsExampleAndJudgesItInARemount) {
+    std::set<std::string_view> changeable;
+    for (const MountOption& option : mount_option_table()) {
+        SCOPED_TRACE(option.title);
+        std::string word = option.example;
+        if (option.argument != nullptr) {
+            word = std::string(option.names[0].name) + "=" + word;
+            EXPECT_THAT(problem_with(std::string(option.names[0].name).c_str()),
+                        HasSubstr(std::string("=") + option.argument));
+            EXPECT_THAT(mount_options_help(), HasSubstr(std::string(option.names[0].name) + "="));
+        }
+        const MountOptions asked = parsed(word.c_str());
+        EXPECT_TRUE(option.may_become(asked, asked));
+        if (option.may_become(MountOptions(), asked)) {
+            changeable.insert(option.title);
+        }
+    }
+    EXPECT_THAT(changeable, UnorderedElementsAre("ro and rw", "suid", "dev", "exec", "symfollow",
+                                                 "remount", "force"));
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // Options of a remount: what a mount has may be named again, what it cannot get is refused.
-#include "fuse/session/remount_options.h"
+#include "fuse/session/options.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
