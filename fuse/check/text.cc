@@ -2,6 +2,7 @@
 #include "fuse/check/text.h"
 
 #include <fmt/format.h>
+#include <uuid/uuid.h>
 
 #include <ctime>
 
@@ -67,10 +68,8 @@ std::string hex_text(const void* bytes, size_t size_bytes) {
 }
 
 std::string uuid_text(const uint8_t (&uuid)[16]) {
-    std::string text = hex_text(uuid, sizeof uuid);
-    for (const size_t position : {20, 16, 12, 8}) {
-        text.insert(position, 1, '-');
-    }
+    char text[UUID_STR_LEN];
+    uuid_unparse_lower(uuid, text);
     return text;
 }
 

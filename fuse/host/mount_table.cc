@@ -1,64 +1,51 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 #include "fuse/host/mount_table.h"
 
-#include <fstream>
-#include <optional>
-#include <sstream>
+#include <libmount/libmount.h>
+#include <sys/sysmacros.h>
+
+#include <cerrno>
+#include <memory>
+
+#include "fuse/host/memory_shortage.h"
 
 namespace tiffin::fuse {
-namespace {
-
-// mountinfo writes blanks and backslashes as octal numbers.
-std::string unescape(const std::string& text) {
-    std::string result;
-    for (size_t i = 0; i < text.size(); ++i) {
-        auto digit = [&](size_t at) {
-            return at < text.size() && text[at] >= '0' && text[at] <= '7';
-        };
-        if (text[i] == '\\' && digit(i + 1) && digit(i + 2) && digit(i + 3)) {
-            result += static_cast<char>(((text[i + 1] - '0') << 6) | ((text[i + 2] - '0') << 3) |
-                                        (text[i + 3] - '0'));
-            i += 3;
-        } else {
-            result += text[i];
-        }
-    }
-    return result;
-}
-
-// ID PARENT MAJOR:MINOR ROOT MOUNT_POINT OPTIONS [TAG...] - TYPE SOURCE SUPER_OPTIONS
-std::optional<MountEntry> parse_mount(const std::string& line) {
-    std::istringstream fields(line);
-    MountEntry entry;
-    std::string skipped;
-    fields >> skipped >> skipped >> entry.device_number >> entry.root >> entry.mount_point >>
-        entry.options;
-    while (fields >> skipped && skipped != "-") {
-    }
-    if (!(fields >> entry.type >> entry.source)) {
-        return std::nullopt;
-    }
-    fields >> entry.super_options;
-    entry.root = unescape(entry.root);
-    entry.mount_point = unescape(entry.mount_point);
-    entry.source = unescape(entry.source);
-    return entry;
-}
-
-}  // namespace
 
 bool is_fuse(const MountEntry& entry) {
     return entry.type == "fuse" || entry.type.starts_with("fuse.");
 }
 
+// Of libmount only what reads that file: its functions that look at a mount may wait for the file system there, which
+// may be this process' own.
 std::vector<MountEntry> read_mounts() {
-    std::vector<MountEntry> mounts;
-    std::ifstream file("/proc/self/mountinfo");
-    std::string line;
-    while (std::getline(file, line)) {
-        if (std::optional<MountEntry> entry = parse_mount(line)) {
-            mounts.push_back(*entry);
+    std::unique_ptr<libmnt_table, void (*)(libmnt_table*)> table(nullptr, mnt_unref_table);
+    std::unique_ptr<libmnt_iter, void (*)(libmnt_iter*)> place(nullptr, mnt_free_iter);
+    while (true) {
+        table.reset(mnt_new_table());
+        place.reset(mnt_new_iter(MNT_ITER_FORWARD));
+        // Without memory libmount by itself would leave lines out.
+        mnt_table_set_parser_errcb(table.get(), [](libmnt_table*, const char*, int) {
+            return errno == ENOMEM ? -ENOMEM : 1;
+        });
+        errno = 0;
+        if (table != nullptr && place != nullptr &&
+            mnt_table_parse_file(table.get(), "/proc/self/mountinfo") != -ENOMEM) {
+            break;
         }
+        wait_for_memory(kMemoryPatienceMs);
+    }
+    std::vector<MountEntry> mounts;
+    const auto text = [](const char* field) { return std::string(field != nullptr ? field : ""); };
+    for (libmnt_fs* line = nullptr; mnt_table_next_fs(table.get(), place.get(), &line) == 0;) {
+        const dev_t device = mnt_fs_get_devno(line);
+        mounts.push_back(
+            {.device_number = std::to_string(major(device)) + ":" + std::to_string(minor(device)),
+             .root = text(mnt_fs_get_root(line)),
+             .mount_point = text(mnt_fs_get_target(line)),
+             .options = text(mnt_fs_get_vfs_options(line)),
+             .type = text(mnt_fs_get_fstype(line)),
+             .source = text(mnt_fs_get_source(line)),
+             .super_options = text(mnt_fs_get_fs_options(line))});
     }
     return mounts;
 }

@@ -137,4 +137,14 @@ exec 9>&- || true
 ! is_mounted || fail "SIGTERM with an open file left the mount behind"
 expect_content used "after SIGTERM with an open file"
 server=""
+
+say "a name that the table of mounts writes otherwise"
+unusual=$work/$'blank tab\t newline\n \\ (deleted)'
+mkdir "$unusual"
+"$bin/mount.tiffin" mem:64M "$unusual"
+server=$("$bin/tiffin" status "$unusual" | sed -n 's/^process: //p')
+kill "$server"
+wait_until has_ended "$server"
+rmdir "$unusual" || fail "SIGTERM left the mount behind"
+server=""
 echo "passed"

@@ -2,9 +2,9 @@
 // mkfs.tiffin [-f] [-L LABEL] [-U UUID] [-J SIZE] [-n] [-q] DEVICE [SIZE]
 #include <fmt/format.h>
 #include <unistd.h>
+#include <uuid/uuid.h>
 #include <CLI/CLI.hpp>
 
-#include <algorithm>
 #include <cstdlib>
 #include <memory>
 #include <optional>
@@ -19,7 +19,6 @@
 #include "fuse/host/size_text.h"
 #include "fuse/tools/common/known_contents.h"
 #include "fuse/tools/common/tool.h"
-#include "fuse/tools/mkfs_tiffin/uuid.h"
 
 namespace tiffin::fuse {
 namespace {
@@ -74,12 +73,10 @@ OrProblem<tiffinfs::MakeOptions> make_options(const Arguments& arguments) {
                                    arguments.label.size(), tiffinfs::kLabelBytes - 1)};
     }
     options.label = vfs::Name(arguments.label.data(), arguments.label.size());
-    if (!arguments.uuid.empty()) {
-        OrProblem<Uuid> uuid = parse_uuid(arguments.uuid);
-        if (!uuid.ok()) {
-            return uuid.problem();
-        }
-        std::copy(uuid->begin(), uuid->end(), options.uuid);
+    if (!arguments.uuid.empty() && (uuid_parse(arguments.uuid.c_str(), options.uuid) != 0 ||
+                                    uuid_is_null(options.uuid) != 0)) {
+        return Problem{"\"" + arguments.uuid +
+                       "\" is not a UUID: write 8-4-4-4-12 hexadecimal digits, not all zero"};
     }
     if (!arguments.journal_size.empty()) {
         OrProblem<uint64_t> size = parse_size(arguments.journal_size);
