@@ -5,12 +5,55 @@
 #include <unistd.h>
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <numeric>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "fuse/session/version.h"
 
 namespace tiffin::fuse {
+namespace {
+
+// How many letters must be changed, added or left out to make one word of the other (Levenshtein).
+size_t distance(std::string_view from, std::string_view to) {
+    std::vector<size_t> row(to.size() + 1);
+    std::iota(row.begin(), row.end(), 0);
+    for (size_t i = 0; i < from.size(); ++i) {
+        size_t diagonal = std::exchange(row[0], i + 1);
+        for (size_t j = 0; j < to.size(); ++j) {
+            const size_t changed = diagonal + (from[i] == to[j] ? 0 : 1);
+            diagonal = row[j + 1];
+            row[j + 1] = std::min({changed, diagonal + 1, row[j] + 1});
+        }
+    }
+    return row.back();
+}
+
+// Of a command that wants a subcommand and got another word: which, and which it may have meant.
+std::string explain_unknown_command(const CLI::App& command) {
+    const std::vector<std::string> words = command.remaining();
+    const std::vector<const CLI::App*> known =
+        command.get_subcommands([](const CLI::App*) { return true; });
+    if (known.empty() || words.empty() || words[0].starts_with('-')) {
+        return "";
+    }
+    const auto distance_of = [&](const CLI::App* app) {
+        return distance(words[0], app->get_name());
+    };
+    const CLI::App* nearest = *std::min_element(
+        known.begin(), known.end(),
+        [&](const CLI::App* a, const CLI::App* b) { return distance_of(a) < distance_of(b); });
+    // Of a word that has little in common with all of them nothing is known.
+    const bool is_near = distance_of(nearest) * 2 < nearest->get_name().size();
+    return "there is no command \"" + words[0] + "\"" +
+           (is_near ? ": did you mean \"" + nearest->get_name() + "\"?" : "");
+}
+
+}  // namespace
 
 bool provide_standard_descriptors(const std::string& program) {
     // Each open takes the lowest number that is free. Not closed on exec: the programs that are
@@ -53,14 +96,15 @@ std::optional<int> parse_arguments(CLI::App& app, int argc, char** argv, int usa
     } catch (const CLI::Success& information) {
         return app.exit(information);
     } catch (const CLI::ParseError& mistake) {
-        std::string text = mistake.what();
-        for (char& c : text) {
-            c = c == '\n' ? ' ' : c;
-        }
         std::string command = app.get_name();
-        for (const CLI::App* subcommand : app.get_subcommands()) {
-            command += " " + subcommand->get_name();
+        const CLI::App* last = &app;
+        while (!last->get_subcommands().empty()) {
+            last = last->get_subcommands().front();
+            command += " " + last->get_name();
         }
+        std::string text = explain_unknown_command(*last);
+        text = text.empty() ? mistake.what() : text;
+        std::replace(text.begin(), text.end(), '\n', ' ');
         print_problem(app.get_name(), {text + " (see " + command + " --help)"});
         return usage_status;
     }
