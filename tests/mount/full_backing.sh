@@ -51,4 +51,22 @@ unmount_device
 [[ $(grep "harmless:\|damage:" "$work/fsck") == *errors-flag* && $(grep -c "harmless:\|damage:" "$work/fsck") -eq 1 ]] ||
     fail "the checker finds more than the note of the errors: $(<"$work/fsck")"
 check_device "after its backing was full"
+
+# The checker, too, says where room is missing: for a whole tree that was written only once.
+use_device "file:$backing/image" 128M
+own_image=""
+mount_device
+(cd "$mount_point" && touch file-{1..3000})
+unmount_device
+block=$("$bin/tiffin" dump "$device" tree | sed -n 's/^level 0  block \([0-9]*\) .*/\1/p' | tail -n 1)
+printf damage | dd of="$backing/image" bs=1 seek=$((block * 4096 + 2000)) conv=notrunc status=none
+head -c 100M /dev/zero >"$backing/filler" 2>/dev/null && fail "the tmpfs is not full"
+status=0
+"$bin/fsck.tiffin" -f -y "$device" >"$work/fsck" 2>&1 || status=$?
+[[ $status -eq 8 ]] || fail "fsck.tiffin on a full file system ends with $status: $(<"$work/fsck")"
+grep -q "No space left on device (of the file system that holds the image: make room there)" "$work/fsck" ||
+    fail "fsck.tiffin does not say that room is missing: $(<"$work/fsck")"
+rm "$backing/filler"
+"$bin/fsck.tiffin" -f -y "$device" >"$work/fsck" 2>&1 || [[ $? -eq 1 ]] || fail "fsck.tiffin -f -y: $(<"$work/fsck")"
+check_device "after a repair that had no room"
 echo "passed"

@@ -45,19 +45,25 @@ void catch_interrupts() {
 }
 
 // The checker says itself what it finds; what the code that it shares with the file system logs
-// would say it twice.
+// would say it twice. But why a repair cannot be written, only the device says.
 class Quiet final : public LogSink {
   public:
     void write(host::LogLevel level, const char* message) override {
-        (void)level;
-        (void)message;
+        if (writes_ && level == host::LogLevel::error) {
+            print_problem(kProgram, {message});
+        }
     }
+    void repairs_are_written() { writes_ = true; }
+
+  private:
+    bool writes_ = false;
 };
 
 class Fsck {
   public:
-    explicit Fsck(const FsckOptions& options)
+    Fsck(const FsckOptions& options, Quiet& log)
         : options_(options),
+          log_(log),
           progress_(options.show_progress, options.progress_descriptor, options.device) {}
 
     int run() {
@@ -69,8 +75,8 @@ class Fsck {
             return fsck_status::operational_error;
         }
         if (options_.mode == RepairMode::ask && !terminal) {
-            fmt::print("{}: nobody to ask on this terminal: changing nothing, as with -n\n",
-                       kProgram);
+            fmt::print("{}: {} is not a terminal: no changes (as with -n)\n", kProgram,
+                       isatty(STDIN_FILENO) != 0 ? "stdout" : "stdin");
         }
         if (std::optional<Problem> problem = lengthen(device)) {
             print_problem(kProgram, *problem);
@@ -142,7 +148,12 @@ class Fsck {
         options.verify_data = options_.verify_data;
         options.may_repair = [this](check::Code code) { return may_repair(code); };
         options.on_finding = [this](const check::Finding& finding) { print(finding); };
-        options.on_progress = [this](const check::Progress& progress) { progress_.show(progress); };
+        options.on_progress = [this](const check::Progress& progress) {
+            if (progress.phase == check::Phase::repair) {
+                log_.repairs_are_written();
+            }
+            progress_.show(progress);
+        };
         options.is_cancelled = [] { return interrupted.load(); };
         return check::check_file_system(device, options);
     }
@@ -242,6 +253,7 @@ class Fsck {
     }
 
     const FsckOptions& options_;
+    Quiet& log_;
     FsckProgress progress_;
     bool repair_ = false;
     bool lengthened_ = false;
@@ -262,7 +274,7 @@ int run(int argc, char** argv) {
     if (!options.verbose) {
         set_log_sink(&quiet);
     }
-    const int status = Fsck(options).run();
+    const int status = Fsck(options, quiet).run();
     set_log_sink(nullptr);
     return status;
 }
