@@ -54,6 +54,11 @@ says "to make a new image, give its size" 1 "$bin/mkfs.tiffin" "$image"
 says "holds nothing" 8 "$bin/fsck.tiffin" -y mem:1G
 says "holds nothing" 1 "$bin/tiffin" info mem:1G
 says "is too small" 32 "$bin/mount.tiffin" mem:1M "$mount_point"
+memory_kib=$(awk '$1 == "MemTotal:" { print $2 }' /proc/meminfo)
+says "warning: this machine has only" 0 "$bin/mount.tiffin" "mem:$((memory_kib * 2))k" "$mount_point"
+umount "$mount_point"
+! "$bin/mount.tiffin" mem:64M "$mount_point" 2>&1 | grep . || fail "a warning of a small file system in memory"
+umount "$mount_point"
 truncate -s 32M "$image"
 says "there is no tiffin file system" 32 "$bin/mount.tiffin" "$image" "$mount_point"
 # Whatever it is, nobody is told to make a file system there.

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "fuse/host/device_address.h"
+#include "fuse/host/size_text.h"
 #include "fuse/session/mount_point.h"
 #include "fuse/session/options.h"
 #include "fuse/tools/common/mount_server.h"
@@ -143,6 +144,18 @@ bool is_pretended(const CommandLine& line, const std::string& program) {
     return line.foreground && is_called_by_mount(program);
 }
 
+// Memory is taken as the file system fills: it may be used up long after this.
+void warn_of_scarce_memory(const std::string& program, const DeviceAddress& address) {
+    const uint64_t memory_bytes = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+                                  static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+    if (address.kind == DeviceAddress::Kind::memory && address.size_bytes > memory_bytes) {
+        print_problem(program,
+                      {"warning: this machine has only " + format_size(memory_bytes) +
+                       " of memory: when a file system of " + format_size(address.size_bytes) +
+                       " in it gets full, the system will end programs"});
+    }
+}
+
 OrProblem<MountTask> make_task(const CommandLine& line, const std::string& program,
                                const FileSystemType& type) {
     bool is_root = geteuid() == 0;
@@ -182,6 +195,7 @@ OrProblem<MountTask> make_task(const CommandLine& line, const std::string& progr
             return address.problem();
         }
         task.device = absolute_address(line.device, *address);
+        warn_of_scarce_memory(program, *address);
         if (options.force && address->kind != DeviceAddress::Kind::remote) {
             return Problem{"force is for remote volumes, not for " + line.device};
         }
