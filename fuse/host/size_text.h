@@ -10,8 +10,7 @@
 
 namespace tiffin::fuse {
 
-// "4096", "64K", "1g", "2TiB": a decimal number of bytes, or of 1024, 1024^2, 1024^3, 1024^4 bytes
-// with K, M, G, T (either case, "iB" may follow). No signs, fractions or spaces.
+// As rdma_blk/wire/byte_size.h says.
 OrProblem<uint64_t> parse_size(std::string_view text);
 
 // "0 B", "512 B", "1.5 KiB", "64 GiB": at most one decimal, rounded down.

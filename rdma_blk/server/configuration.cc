@@ -10,6 +10,7 @@
 
 #include "rdma_blk/server/volume_state.h"
 #include "rdma_blk/transport/busy_poll.h"
+#include "rdma_blk/wire/byte_size.h"
 
 // With exceptions the parser stops at the first mistake; without, damaged texts lead it into its own assertions.
 // What it still asserts is a mistake in the file as well, not a reason to abort.
@@ -70,7 +71,9 @@ class Reader {
             known = integer->get() >= 0;
             size = known ? static_cast<uint64_t>(integer->get()) : 0;
         } else if (const auto* string = node.as_string()) {
-            known = parse_byte_size(string->get(), size);
+            const Result<uint64_t> parsed = parse_byte_size(string->get());
+            known = parsed.ok();
+            size = known ? parsed.value() : 0;
         }
         if (!known || size < least || size > most) {
             fail(node, key + " must be a size such as \"64M\", from " + std::to_string(least) +
@@ -261,31 +264,6 @@ void check_lease_timeout(Reader& reader, const toml::table& table, const Configu
                 "lease_timeout_s must be at least 14 times probe_interval_ms: " +
                     std::to_string((kIntervals * c.probe_interval_ms + 999) / 1000));
 }
-
-}  // namespace
-
-bool parse_byte_size(const std::string& text, uint64_t& size_bytes) {
-    const char* end = text.data() + text.size();
-    const auto parsed = std::from_chars(text.data(), end, size_bytes);
-    if (parsed.ec != std::errc() || end - parsed.ptr > 1) {
-        return false;
-    }
-    unsigned shift = 0;
-    if (parsed.ptr != end) {
-        const size_t place = std::string("KMGT").find(*parsed.ptr);
-        if (place == std::string::npos) {
-            return false;
-        }
-        shift = 10 * (static_cast<unsigned>(place) + 1);
-    }
-    if (size_bytes > (uint64_t{1} << 62) >> shift) {
-        return false;
-    }
-    size_bytes <<= shift;
-    return true;
-}
-
-namespace {
 
 // The line of the first character that is not ASCII, but for lines of comment; 0 when there is none. The parser's
 // own test for white space is undefined for some of them, and where it makes that test in a wrong text is hard to say.

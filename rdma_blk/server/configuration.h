@@ -73,7 +73,4 @@ bool needs_restart_of_volumes(const Configuration& running, const Configuration&
 // "[::1]:4847" or "127.0.0.1:4847".
 bool parse_listen_address(const std::string& text, ListenAddress& address);
 
-// "64M": K, M, G, T stand for powers of 1024. False: not a number, or above 2^62.
-bool parse_byte_size(const std::string& text, uint64_t& size_bytes);
-
 }  // namespace tiffin::rdma_blk

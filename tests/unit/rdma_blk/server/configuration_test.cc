@@ -156,14 +156,17 @@ TEST(Configuration, AReloadLeavesWhatNeedsARestart) {
     EXPECT_FALSE(needs_restart_of_volumes(result, fresh));
 }
 
-TEST(Configuration, Sizes) {
-    uint64_t size = 0;
-    EXPECT_TRUE(parse_byte_size("64M", size));
-    EXPECT_EQ(size, 64U << 20);
-    EXPECT_TRUE(parse_byte_size("123", size));
-    EXPECT_EQ(size, 123U);
+TEST(Configuration, SizesAreNumbersOrTexts) {
+    for (const char* size : {"1536M", "1.5G", "1610612736"}) {
+        Configuration c;
+        std::string problem;
+        EXPECT_TRUE(parse_configuration("memory_limit = \"" + std::string(size) + "\"\n", "file", c,
+                                        problem))
+            << problem;
+        EXPECT_EQ(c.memory_limit_bytes, uint64_t{3} << 29);
+    }
     for (const char* wrong : {"", "M", "-1", "1X", "1MM", "99999999999T", "1 M"}) {
-        EXPECT_FALSE(parse_byte_size(wrong, size)) << wrong;
+        EXPECT_NE(problem_with("memory_limit = \"" + std::string(wrong) + "\"\n"), "") << wrong;
     }
 }
 
