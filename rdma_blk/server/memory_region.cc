@@ -10,11 +10,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <new>
+
+#include "rdma_blk/transport/shm/mapped_memory.h"
 
 namespace tiffin::rdma_blk {
 namespace {
@@ -23,14 +24,6 @@ constexpr uint64_t kHugePageBytes = uint64_t{2} << 20;
 constexpr unsigned kMemfdHuge2MiB = 21U << 26;  // log2 of the size, as in linux/memfd.h
 // What must be left when a volume is made.
 constexpr uint64_t kSpareBytes = 8U << 20;
-// Room to grow is address space only; a process has 2^47 bytes of it.
-constexpr uint64_t kReservedAtLeast = uint64_t{1} << 36;
-constexpr uint64_t kReservedAtMost = uint64_t{1} << 44;
-
-constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
-    return (value + unit - 1) / unit * unit;
-}
-
 constexpr uint64_t kSmallPageBytes = 4096;
 
 Error memory_error() {
@@ -121,27 +114,12 @@ Result<std::unique_ptr<MemoryRegion>> MemoryRegion::map_whole(UniqueDescriptor m
 }
 
 Result<void> MemoryRegion::map(const MemoryOptions& options) {
-    if (size_bytes_ > kReservedAtMost) {
+    const AddressRange range = TRY(reserve_addresses(size_bytes_));
+    address_ = range.begin;
+    reserved_bytes_ = range.size_bytes;
+    if (size_bytes_ > reserved_bytes_) {
         return Error::efbig;
     }
-    reserved_bytes_ =
-        std::clamp(round_up(size_bytes_ * 4, kHugePageBytes), kReservedAtLeast, kReservedAtMost);
-    void* reserved = mmap(nullptr, reserved_bytes_ + kHugePageBytes, PROT_NONE,
-                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (reserved == MAP_FAILED) {
-        return Error::enomem;
-    }
-    // Aligned, so that huge pages fit; what lies around stays reserved and is given back at the end.
-    const auto begin = reinterpret_cast<uintptr_t>(reserved);
-    const uintptr_t aligned = round_up(begin, kHugePageBytes);
-    if (aligned > begin) {
-        munmap(reserved, aligned - begin);
-    }
-    if (begin + kHugePageBytes > aligned) {
-        munmap(reinterpret_cast<void*>(aligned + reserved_bytes_),
-               begin + kHugePageBytes - aligned);
-    }
-    address_ = reinterpret_cast<unsigned char*>(aligned);
     if (mmap(address_, size_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, memfd_.get(),
              0) == MAP_FAILED) {
         return memory_error();

@@ -29,10 +29,7 @@ bool is_sealed(int memfd, uint64_t size_bytes) {
 
 }  // namespace
 
-Result<void> MappedMemory::reserve(uint64_t size_bytes) {
-    if (address_ != nullptr) {
-        return {};
-    }
+Result<AddressRange> reserve_addresses(uint64_t size_bytes) {
     const uint64_t wanted = std::clamp(round_up(std::min(size_bytes, kReservedAtMost) * 4),
                                        kReservedAtLeast, kReservedAtMost);
     void* reserved = mmap(nullptr, wanted + kHugePageBytes, PROT_NONE,
@@ -47,8 +44,15 @@ Result<void> MappedMemory::reserve(uint64_t size_bytes) {
         munmap(reserved, aligned - begin);
     }
     munmap(reinterpret_cast<void*>(aligned + wanted), begin + kHugePageBytes - aligned);
-    address_ = reinterpret_cast<unsigned char*>(aligned);
-    reserved_bytes_ = wanted;
+    return AddressRange{reinterpret_cast<unsigned char*>(aligned), wanted};
+}
+
+Result<void> MappedMemory::reserve(uint64_t size_bytes) {
+    if (address_ == nullptr) {
+        const AddressRange range = TRY(reserve_addresses(size_bytes));
+        address_ = range.begin;
+        reserved_bytes_ = range.size_bytes;
+    }
     return {};
 }
 

@@ -11,6 +11,14 @@
 
 namespace tiffin::rdma_blk {
 
+struct AddressRange {
+    unsigned char* begin = nullptr;
+    uint64_t size_bytes = 0;
+};
+// Reserves addresses for a memory of that size, with room to grow, at a whole huge page; munmap() gives them back. A
+// memory that is larger than the range that it gets is too large. Errors: enomem.
+Result<AddressRange> reserve_addresses(uint64_t size_bytes);
+
 class MappedMemory {
   public:
     MappedMemory() = default;
