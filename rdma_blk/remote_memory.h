@@ -70,6 +70,8 @@ struct Operation {
     // have taken theirs; if one of them does not, neither does this one (ecanceled). Without it,
     // operations take effect in any order. To rely on the second part, put the operation into one batch
     // with those it depends on: one of an earlier batch may have failed, unseen, just before submit().
+    // Reads are among the earlier ones: none returns what a change that is ordered behind it has written, though it may be
+    // done again after a broken connection. So such a change of the very bytes costs the round trip of the read.
     bool after_earlier = false;
     uint64_t offset_bytes = 0;  // flush: not used
     // read, write: pinned memory. Scattered or gathered in this order; at most Limits::buffer_count

@@ -97,7 +97,19 @@ Operation* OneSidedQueue::peek(bool& is_control) const {
     // Between the device and the control connection order is made by waiting.
     const bool must_wait =
         operation->after_earlier && (control_count_ > 0 || (is_control && posted_count() > 0));
-    return must_wait ? nullptr : operation;
+    return must_wait || must_wait_for_read(*operation) ? nullptr : operation;
+}
+
+bool OneSidedQueue::must_wait_for_read(const Operation& operation) const {
+    if (!operation.after_earlier || last_late_number_ <= finished_) {
+        return false;
+    }
+    for (uint64_t number = finished_ + 1; number <= last_late_number_; number++) {
+        if (changes_what_is_read(operation, *posted(number))) {
+            return true;
+        }
+    }
+    return false;
 }
 
 uint64_t OneSidedQueue::start_device(bool& is_fenced) {

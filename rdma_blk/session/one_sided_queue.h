@@ -86,6 +86,7 @@ class OneSidedQueue {
 
     Operation*& posted(uint64_t number) const { return posted_[number % depth_]; }
     bool goes_to_control(const Operation& operation) const;
+    bool must_wait_for_read(const Operation& operation) const;
     void count_pending(const Operation& operation, size_t by);
     void complete(Operation& operation, Outcome outcome, Error error);
     template <typename Condition>

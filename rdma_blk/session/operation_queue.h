@@ -37,6 +37,15 @@ inline uint64_t transfer_bytes(const Operation& operation) {
     return total;
 }
 
+// Whether what `follower` changes is what `read` reads. It must not be sent before the read has its answer, however they
+// are ordered at the server: after a broken connection the read is done again.
+inline bool changes_what_is_read(const Operation& follower, const Operation& read) {
+    return read.kind == OperationKind::read && is_change(follower) &&
+           follower.space == read.space &&
+           follower.offset_bytes < read.offset_bytes + transfer_bytes(read) &&
+           read.offset_bytes < follower.offset_bytes + transfer_bytes(follower);
+}
+
 // 0: none.
 inline uint64_t earlier_deadline_ns(uint64_t one_ns, uint64_t other_ns) {
     return one_ns == 0 || (other_ns != 0 && other_ns < one_ns) ? other_ns : one_ns;

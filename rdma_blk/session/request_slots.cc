@@ -113,7 +113,7 @@ Operation* RequestSlots::take_next(wire::Request& request) {
         again_count_--;
         return slots_[index].operation;
     }
-    if (queue_.front() == nullptr || free_count_ == 0) {
+    if (queue_.front() == nullptr || free_count_ == 0 || must_wait_for_read(*queue_.front())) {
         return nullptr;
     }
     Operation* operation = &queue_.pop_front();
@@ -153,6 +153,18 @@ uint64_t RequestSlots::smallest_pending_sequence() const {
         }
     }
     return smallest;
+}
+
+bool RequestSlots::must_wait_for_read(const Operation& operation) const {
+    if (!operation.after_earlier || used_count_ == 0) {
+        return false;
+    }
+    for (uint16_t index = 0; index < slot_count_; index++) {
+        if (is_used(index) && changes_what_is_read(operation, *slots_[index].operation)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 void RequestSlots::fill_request(uint16_t index, wire::Request& request) const {

@@ -80,7 +80,8 @@ class RequestSlots {
 
     // The next request to send: fills all of `request` but session_id, epoch, incarnation and
     // payload_checksum, and returns its operation, whose buffers or ranges are the payload unless
-    // request.flags has reply_only. nullptr: nothing to send, no free slot, or not connected.
+    // request.flags has reply_only. nullptr: nothing to send, no free slot, not connected, or what comes next has to wait for
+    // the answer to an earlier read.
     Operation* take_next(wire::Request& request);
 
     // The operation that a response is for; nullptr: for none (an answer that came twice): skip its
@@ -144,6 +145,7 @@ class RequestSlots {
     uint16_t first_to_take_again() const;
     void fill_request(uint16_t index, wire::Request& request) const;
     uint64_t smallest_pending_sequence() const;
+    bool must_wait_for_read(const Operation& operation) const;
     void release(uint16_t index);
     void complete_slot(uint16_t index, Outcome outcome, Error error);
     void complete(Operation& operation, Outcome outcome, Error error);

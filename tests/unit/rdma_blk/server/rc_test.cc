@@ -231,7 +231,7 @@ TEST_F(RcTest, ABatchIsOneDoorbellOneSignalAndOneRoundTrip) {
     // Writes are executed in order anyway; only behind reads and atomics is a fence needed.
     EXPECT_EQ(after.fenced, before.fenced);
     Io read(OperationKind::read, 0, bytes, sizeof(bytes));
-    Io write(OperationKind::write, 0, bytes, sizeof(bytes));
+    Io write(OperationKind::write, 8192, bytes, sizeof(bytes));
     write.operation.after_earlier = true;
     read.operation.next = &write.operation;
     client->memory->submit(read.operation);

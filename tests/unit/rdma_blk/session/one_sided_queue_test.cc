@@ -69,6 +69,25 @@ TEST_F(OneSidedQueueTest, ItsBounds) {
     EXPECT_EQ(OneSidedQueue::create(1025).error(), Error::einval);
 }
 
+// A break has it posted again, when its follower may have been executed.
+TEST_F(OneSidedQueueTest, AFollowerDoesNotChangeWhatAnEarlierReadMayReadAgain) {
+    unsigned char bytes[64] = {};
+    const vfs::IoVector piece{bytes, sizeof(bytes)};
+    for (Operation& operation : operations_) {
+        operation.buffers = &piece;
+        operation.buffer_count = 1;
+    }
+    operations_[1].offset_bytes = 64;
+    operations_[2].offset_bytes = 32;
+    submit("rWW");
+    EXPECT_EQ(start(), "dD") << "the last one is of bytes that are being read";
+    queue_->broken(1);
+    queue_->connected();
+    EXPECT_EQ(start(), "dD");
+    queue_->finish_oldest();
+    EXPECT_EQ(start(), "d");
+}
+
 TEST_F(OneSidedQueueTest, AsManyAsItsDepthArePosted) {
     submit("wwwwww");
     EXPECT_EQ(start(), "dddd");

@@ -78,6 +78,51 @@ TEST_F(RequestSlotsTest, GivesSequencesInOrderAndNoMoreThanItHasSlots) {
     EXPECT_EQ(third.pending_since, 1U);
 }
 
+// A connection that breaks has it read again, when its follower may have been executed.
+TEST_F(RequestSlotsTest, AFollowerDoesNotChangeWhatAnEarlierReadMayReadAgain) {
+    start();
+    unsigned char bytes[64] = {};
+    const vfs::IoVector piece{bytes, sizeof(bytes)};
+    make(one_, OperationKind::read);
+    make(two_, OperationKind::write, true);
+    make(three_, OperationKind::fetch_add, true);
+    for (Operation* each : {&one_, &two_}) {
+        each->buffers = &piece;
+        each->buffer_count = 1;
+    }
+    two_.offset_bytes = 63;
+    one_.next = &two_;
+    two_.next = &three_;
+    slots_->submit(one_);
+    take();
+    EXPECT_TRUE(nothing_to_take()) << "the write is of a byte that is being read";
+    slots_->connection_lost(1);
+    resume({static_cast<unsigned char>(Outcome::not_executed)});
+    const wire::Request again = take();
+    EXPECT_TRUE(nothing_to_take());
+    slots_->finish(answer(again));
+    EXPECT_EQ(one_.outcome, Outcome::executed);
+    EXPECT_EQ(take().operation, static_cast<uint8_t>(OperationKind::write));
+    EXPECT_EQ(take().operation, static_cast<uint8_t>(OperationKind::fetch_add));
+}
+
+TEST_F(RequestSlotsTest, AFollowerGoesAlongWithAReadOfOtherBytes) {
+    start();
+    unsigned char bytes[64] = {};
+    const vfs::IoVector piece{bytes, sizeof(bytes)};
+    make(one_, OperationKind::read);
+    make(two_, OperationKind::write, true);
+    for (Operation* each : {&one_, &two_}) {
+        each->buffers = &piece;
+        each->buffer_count = 1;
+    }
+    two_.offset_bytes = 64;
+    one_.next = &two_;
+    slots_->submit(one_);
+    take();
+    EXPECT_EQ(take().after, 1U);
+}
+
 TEST_F(RequestSlotsTest, UsesOnlyTheSlotsThatWereGranted) {
     one_.next = &two_;
     slots_->submit(one_);

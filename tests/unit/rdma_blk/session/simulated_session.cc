@@ -8,7 +8,11 @@
 namespace tiffin::rdma_blk {
 
 SimulatedSession::SimulatedSession(uint64_t seed, const SimulationRules& rules)
-    : random_(seed), rules_(rules), words_(kWords), entries_(rules.slot_count) {
+    : random_(seed),
+      rules_(rules),
+      words_(kWords),
+      writers_(kWords, kNobody),
+      entries_(rules.slot_count) {
     client_ = RequestSlots::create(rules.slot_count, ExecutedBy::server).release_value();
     start_server();
 }
@@ -188,8 +192,21 @@ void SimulatedSession::deliver_to_client() {
         if ((!rules_.in_order && happens(10)) || !is_wanted(message)) {
             continue;
         }
+        check_value(message);
         client_->finish(message.response);
     }
+}
+
+// However often it was repeated, a read does not return what was ordered behind it.
+void SimulatedSession::check_value(const Message& message) {
+    if (message.writer == kNobody) {
+        return;
+    }
+    counts_.values_read++;
+    const std::vector<size_t>& before = tracked(message.writer).predecessors;
+    EXPECT_EQ(std::count(before.begin(), before.end(), message.operation), 0)
+        << "operation " << message.operation << " reads what its follower " << message.writer
+        << " wrote";
 }
 
 // One of two paths breaks; what was on it is lost, but for late requests.
@@ -305,7 +322,8 @@ void SimulatedSession::take_ready() {
     }
 }
 
-void SimulatedSession::answer(const wire::Response& response, size_t operation, uint64_t value) {
+void SimulatedSession::answer(const wire::Response& response, size_t operation, uint64_t value,
+                              size_t writer) {
     if (paths_.empty()) {
         return;
     }
@@ -314,6 +332,7 @@ void SimulatedSession::answer(const wire::Response& response, size_t operation, 
     message.response.payload_bytes = response.operation == 1 && response.outcome == 1 ? 8 : 0;
     message.operation = operation;
     message.value = value;
+    message.writer = writer;
     paths_[pick(paths_.size())].to_client.push_back(message);
 }
 
@@ -333,9 +352,11 @@ void SimulatedSession::execute(const Message& message) {
     const wire::Request& request = message.request;
     wire::Response response;
     uint64_t value = 0;
+    size_t writer = kNobody;
     switch (done.operation.kind) {
         case OperationKind::read:
             value = word(request);
+            writer = writers_[request.offset_bytes / 8];
             check_apply(message.operation);
             response = server_->finish(request, Outcome::executed, Error::eio, 0);
             break;
@@ -347,17 +368,21 @@ void SimulatedSession::execute(const Message& message) {
             done.old_value = word(request);
             check_apply(message.operation);
             response = execute_atomic(*server_, request, &word(request));
+            if (word(request) != done.old_value) {
+                writers_[request.offset_bytes / 8] = message.operation;
+            }
             break;
     }
     if (done.operation.kind != OperationKind::read) {
         EXPECT_EQ(++done.recorded, 1) << "executed again";
     }
-    answer(response, message.operation, value);
+    answer(response, message.operation, value, writer);
 }
 
 void SimulatedSession::apply(const Message& message) {
     check_apply(message.operation);
     word(message.request) = message.value;
+    writers_[message.request.offset_bytes / 8] = message.operation;
 }
 
 // An effect of an operation is about to happen: may it?
@@ -434,6 +459,7 @@ void SimulatedSession::execute_partly(const Message& message) {
             broken.old_value = old_value;
             broken.recorded = 1;
             word(request) = old_value + request.operand;
+            writers_[request.offset_bytes / 8] = message.operation;
         }
     }
 }
@@ -442,6 +468,7 @@ void SimulatedSession::execute_partly(const Message& message) {
 void SimulatedSession::lose_memory() {
     counts_.memory_losses++;
     std::fill(words_.begin(), words_.end(), 0);
+    std::fill(writers_.begin(), writers_.end(), kNobody);
     std::fill(entries_.begin(), entries_.end(), wire::SlotEntry{});
     late_.clear();
     recorded_incarnation_ = 0;

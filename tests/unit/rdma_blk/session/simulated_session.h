@@ -39,6 +39,7 @@ struct SimulationCounts {
     uint64_t path_losses = 0;
     uint64_t late_requests = 0;
     uint64_t followers_applied = 0;
+    uint64_t values_read = 0;  // that an operation of the session had written
     uint64_t outcomes[4] = {};
     uint64_t replayed = 0;
     uint64_t fetched = 0;
@@ -60,6 +61,7 @@ class SimulatedSession {
   private:
     static constexpr size_t kWords = 8;
     static constexpr uint64_t kSessionRecord = 4096;
+    static constexpr size_t kNobody = SIZE_MAX;
 
     struct TrackedOperation {
         Operation operation;
@@ -80,6 +82,7 @@ class SimulatedSession {
         wire::Response response;
         uint64_t value = 0;  // the payload
         size_t operation = 0;
+        size_t writer = kNobody;  // of a read's answer: whose value it is
     };
     struct Path {
         std::deque<Message> to_server;
@@ -101,7 +104,9 @@ class SimulatedSession {
     void execute(const Message& message);
     void apply(const Message& message);
     void check_apply(size_t index);
-    void answer(const wire::Response& response, size_t operation, uint64_t value);
+    void answer(const wire::Response& response, size_t operation, uint64_t value,
+                size_t writer = kNobody);
+    void check_value(const Message& message);
     void take_ready();
     void lose_path();
     void cut();
@@ -139,6 +144,7 @@ class SimulatedSession {
 
     // The server: memory, and what dies with its process.
     std::vector<uint64_t> words_;
+    std::vector<size_t> writers_;  // of each word's value
     std::vector<wire::SlotEntry> entries_;
     uint32_t recorded_incarnation_ = 0;
     std::unique_ptr<SlotTable> server_;

@@ -33,6 +33,7 @@ TEST(SessionSimulation, StreamsThatBreak) {
     EXPECT_GT(counts.path_losses, 0U);
     EXPECT_GT(counts.late_requests, 0U);
     EXPECT_GT(counts.followers_applied, 0U);
+    EXPECT_GT(counts.values_read, 0U);
     EXPECT_GT(counts.fetched, 0U);
     EXPECT_GT(counts.answered_again, 0U);
     EXPECT_GT(counts.waited, 0U);
