@@ -2,6 +2,7 @@
 #include "rdma_blk/server/rc_path.h"
 
 #include <algorithm>
+#include <iterator>
 #include <thread>
 
 #include "fs/vfs/host.h"
@@ -51,7 +52,7 @@ Result<std::unique_ptr<RcPath>> RcPath::create(std::shared_ptr<RcRegion> region,
     return path;
 }
 
-RcPath::~RcPath() { revoke(); }
+RcPath::~RcPath() { (void)revoke(); }
 
 // Posts one request and waits for its end.
 Result<void> RcPath::execute(const verbs::WorkRequest& work) {
@@ -109,27 +110,71 @@ Result<void> RcPath::open_windows(const SessionAccess& access, wire::RcPathAnswe
                     access.client_bytes, true, answer.windows[3]);
 }
 
-void RcPath::revoke() {
+Result<void> RcPath::revoke() {
     if (!queue_pair_) {
-        return;
+        return {};
     }
     for (size_t index = 0; index < wire::kRcWindowCount; index++) {
-        if (is_open_[index]) {
-            verbs::WorkRequest close;
-            close.kind = verbs::WorkKind::invalidate;
-            close.is_signalled = true;
-            close.window = windows_[index].get();
-            // It can fail when the connection is broken already. Then there is no way through it either.
-            (void)execute(close);
-            is_open_[index] = false;
+        if (!is_open_[index]) {
+            continue;
+        }
+        verbs::WorkRequest close;
+        close.kind = verbs::WorkKind::invalidate;
+        close.is_signalled = true;
+        close.window = windows_[index].get();
+        // It fails when the connection is broken already. Then there is no way through it either, and no sense in trying the
+        // others; whether it is so, the end of the queue pair tells.
+        if (!execute(close).ok()) {
+            break;
         }
     }
-    queue_pair_->stop();
+    const bool is_stopped = queue_pair_->stop().ok();
     // First: rdma_rxe waits 50 s for windows that could not be closed above before it destroys their queue pair.
-    for (auto& window : windows_) {
-        window.reset();
+    for (size_t index = 0; index < wire::kRcWindowCount; index++) {
+        windows_[index].reset();
+        is_open_[index] = false;
+    }
+    if (!queue_pair_->destroy().ok() && !is_stopped) {
+        return Error::eio;
     }
     queue_pair_.reset();
+    return {};
+}
+
+// ---- Paths that do not end ---------------------------------------------------------------------------------
+
+Result<void> RcLeftovers::end(uint64_t session_id, std::unique_ptr<RcPath> path) {
+    if (path == nullptr || path->revoke().ok()) {
+        return {};
+    }
+    host::log(
+        host::LogLevel::error,
+        "an RDMA device does not end a queue pair, by which a client may still reach a volume: "
+        "until it does, or tiffind is started again, nobody gets that volume's lease");
+    MutexLock lock(mutex_);
+    left_.push_back({session_id, std::move(path)});
+    return Error::eio;
+}
+
+template <typename Condition>
+Result<void> RcLeftovers::end_those(Condition condition) {
+    MutexLock lock(mutex_);
+    bool have_ended = true;
+    for (auto each = left_.begin(); each != left_.end();) {
+        const bool is_meant = condition(*each);
+        const bool has_ended = is_meant && each->path->revoke().ok();
+        have_ended = have_ended && (has_ended || !is_meant);
+        each = has_ended ? left_.erase(each) : std::next(each);
+    }
+    return have_ended ? Result<void>() : Error::eio;
+}
+
+Result<void> RcLeftovers::end_of(uint64_t session_id) {
+    return end_those([&](const Leftover& left) { return left.session_id == session_id; });
+}
+
+Result<void> RcLeftovers::end_all() {
+    return end_those([](const Leftover&) { return true; });
 }
 
 }  // namespace tiffin::rdma_blk

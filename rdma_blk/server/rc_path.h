@@ -6,7 +6,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
+#include "fs/vfs/host.h"
 #include "rdma_blk/session/access.h"
 #include "rdma_blk/transport/verbs/verbs.h"
 #include "rdma_blk/wire/control_area.h"
@@ -46,9 +48,10 @@ class RcPath {
     // Opens what `access` allows, and describes it. Waits for the device, not for the network. Errors: eio.
     Result<void> open_windows(const SessionAccess& access, wire::RcPathAnswer& answer);
 
-    // When it returns, nothing comes through this path any more: the windows are closed, one after the other,
-    // and the queue pair is destroyed.
-    void revoke();
+    // When it has succeeded, nothing comes through this path any more: the windows are closed, one after the other,
+    // and the queue pair is destroyed, or in its error state at least. Errors: eio: the device did not say so, and this may be
+    // called again.
+    Result<void> revoke();
 
   private:
     explicit RcPath(std::shared_ptr<RcRegion> region) : region_(std::move(region)) {}
@@ -62,6 +65,29 @@ class RcPath {
     std::unique_ptr<verbs::Window> windows_[wire::kRcWindowCount];
     bool is_open_[wire::kRcWindowCount] = {};
     std::unique_ptr<verbs::QueuePair> queue_pair_;
+};
+
+// A volume's paths that a device would not end. Through these somebody may still come, so they are kept, and tried again:
+// until they have ended nobody gets the lease, and their session does not go on. Any threads.
+class RcLeftovers {
+  public:
+    // Revokes it. Errors: eio: it was kept.
+    Result<void> end(uint64_t session_id, std::unique_ptr<RcPath> path);
+    // Those of one session, or all, once more. Errors: eio: some have not ended.
+    Result<void> end_of(uint64_t session_id);
+    Result<void> end_all();
+
+  private:
+    struct Leftover {
+        uint64_t session_id;
+        std::unique_ptr<RcPath> path;
+    };
+
+    template <typename Condition>
+    Result<void> end_those(Condition condition);
+
+    host::Mutex mutex_{host::LockClass::leaf};
+    std::vector<Leftover> left_ GUARDED_BY(mutex_);
 };
 
 }  // namespace tiffin::rdma_blk

@@ -170,6 +170,8 @@ Volume::OpenAnswer Volume::resume(const wire::SessionOpen& open, ByteSpan entrie
             return refuse(wire::RefusalReason::stale_incarnation, 0);
         case VolumeSession::OpenResult::malformed:
             return refuse(wire::RefusalReason::malformed, 0);
+        case VolumeSession::OpenResult::not_ended:
+            return refuse(wire::RefusalReason::no_room, 0);  // it tries again
     }
     count(counters_.sessions_resumed);
     answer.kind = OpenAnswer::Kind::opened;

@@ -231,6 +231,7 @@ class Volume {
     wire::ControlLayout layout_;
     bool was_memory_kept_ = false;
     std::atomic<uint64_t> content_incarnation_{0};
+    RcLeftovers rc_leftovers_;
     std::map<uint64_t, SessionPointer> sessions_ GUARDED_BY(mutex_);
     std::vector<uint64_t> heartbeats_ GUARDED_BY(mutex_);  // last seen, by record
     uint64_t ticked_ns_ GUARDED_BY(mutex_) = 0;            // 0: not yet

@@ -109,12 +109,13 @@ Result<void> Volume::end_lease() {
     }
     clear_lease();
     store_release(header_->epoch, next.epoch);
-    return {};
+    return rc_leftovers_.end_all();
 }
 
 Result<void> Volume::grant_lease(VolumeSession& session, const char* holder_text) {
     TRY(end_lease());
     fence_readers(session);
+    TRY(rc_leftovers_.end_all());
     wire::LeaseRecord& record = lease();
     store_release(record.is_flushed, uint32_t{0});
     record.session_id = session.id();

@@ -238,8 +238,15 @@ void VolumeSession::forget_waiting() {
 
 // ---- Paths and incarnations ---------------------------------------------------------------------------
 
+// One that does not end is kept by the volume, which gives nobody the lease then.
+Result<void> VolumeSession::end_rc_path() {
+    rc_connection_ = nullptr;
+    (void)place_.rc_leftovers->end(id(), std::move(rc_path_));
+    return place_.rc_leftovers->end_of(id());
+}
+
 void VolumeSession::end_paths(const wire::Notice* notice) {
-    rc_path_.reset();  // which revokes
+    (void)end_rc_path();
     for (const std::shared_ptr<SessionPath>& path : paths_) {
         path->end(notice);
     }
@@ -263,6 +270,9 @@ VolumeSession::OpenResult VolumeSession::open_incarnation(const wire::SessionOpe
         return OpenResult::stale;
     }
     end_paths(nullptr);
+    if (!end_rc_path().ok()) {
+        return OpenResult::not_ended;
+    }
     if (!wait_until_idle(path)) {
         return OpenResult::busy;
     }
@@ -297,9 +307,13 @@ Result<void> VolumeSession::join_rc(uint32_t incarnation, const SessionPath& con
     if (closed_ || is_fenced() || incarnation != table_->incarnation() || !is_connected) {
         return Error::estale;
     }
-    rc_path_.reset();
-    TRY(path->open_windows(table_->access(), answer));
+    TRY(end_rc_path());
+    const Result<void> opened = path->open_windows(table_->access(), answer);
     rc_path_ = std::move(path);
+    if (!opened.ok()) {
+        (void)end_rc_path();
+        return opened;
+    }
     rc_connection_ = &connection;
     return {};
 }
@@ -312,8 +326,7 @@ bool VolumeSession::has_rc_path() const {
 void VolumeSession::path_lost(const SessionPath& path) {
     MutexLock lock(mutex_);
     if (rc_connection_ == &path) {
-        rc_path_.reset();
-        rc_connection_ = nullptr;
+        (void)end_rc_path();
     }
     paths_.erase(std::remove_if(paths_.begin(), paths_.end(),
                                 [&](const auto& each) { return each.get() == &path; }),

@@ -57,6 +57,7 @@ class VolumeSession : public std::enable_shared_from_this<VolumeSession> {
         Flusher* flusher = nullptr;
         const std::atomic<uint64_t>* content_incarnation = nullptr;
         VolumeCounters* counters = nullptr;
+        RcLeftovers* rc_leftovers = nullptr;
     };
 
     // Errors: those of SlotTable::create().
@@ -108,9 +109,9 @@ class VolumeSession : public std::enable_shared_from_this<VolumeSession> {
     // After the process ended; before any connection comes.
     void recover();
 
-    enum class OpenResult : uint8_t { opened, busy, stale, malformed };
+    enum class OpenResult : uint8_t { opened, busy, stale, malformed, not_ended };
     // Opens an incarnation: earlier paths are ended first. busy: something of the old one is still being
-    // executed; `path` is woken when it is over, and the caller tries again.
+    // executed; `path` is woken when it is over, and the caller tries again. not_ended: a device does not end a path.
     OpenResult open_incarnation(const wire::SessionOpen& open, ByteSpan entries,
                                 const std::shared_ptr<SessionPath>& path, unsigned char* outcomes);
     // Another path of the present incarnation. False: not the present one, or fenced.
@@ -120,7 +121,8 @@ class VolumeSession : public std::enable_shared_from_this<VolumeSession> {
     Result<void> join_rc(uint32_t incarnation, const SessionPath& connection,
                          std::unique_ptr<RcPath> path, wire::RcPathAnswer& answer);
     bool has_rc_path() const;
-    // From its return on nothing of this session changes the volume's memory, for good.
+    // From its return on nothing of this session changes the volume's memory, for good; but for paths among the volume's
+    // RcLeftovers.
     void fence(const wire::Notice& notice);
     // Ends all paths and forgets the slots. False: something is being executed; `path` is woken later.
     // Its record and entries are not touched again after true.
@@ -160,6 +162,7 @@ class VolumeSession : public std::enable_shared_from_this<VolumeSession> {
                       ByteSpan payload) REQUIRES(mutex_);
     void forget_waiting() REQUIRES(mutex_);
     void end_paths(const wire::Notice* notice) REQUIRES(mutex_);
+    Result<void> end_rc_path() REQUIRES(mutex_);
     bool wait_until_idle(const std::shared_ptr<SessionPath>& path) REQUIRES(mutex_);
     void prefetch(const wire::Request& request) const REQUIRES(mutex_);
     void count_response(const wire::Response& response);

@@ -173,6 +173,7 @@ Result<Volume::SessionPointer> Volume::make_session(uint32_t index, uint64_t ses
     place.flusher = flusher_;
     place.content_incarnation = &content_incarnation_;
     place.counters = &counters_;
+    place.rc_leftovers = &rc_leftovers_;
     return VolumeSession::create(place);
 }
 

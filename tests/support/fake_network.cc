@@ -76,7 +76,9 @@ class FakeWindow final : public verbs::Window {
     explicit FakeWindow(FakeNetwork& network) : network_(network) {}
     ~FakeWindow() override {
         DeviceLock lock(network_.mutex_);
-        network_.bindings_.erase(key_);
+        if (!network_.ends_no_pair.load()) {
+            network_.bindings_.erase(key_);
+        }
     }
     uint32_t key() const override { return key_; }
     void set_key(uint32_t key) { key_ = key; }
@@ -290,6 +292,10 @@ void FakeNetwork::execute(FakeQueuePair& pair, const FakeQueuePair::Held& held) 
         complete(pair, work, Status::success);
         return;
     }
+    if (work.kind == WorkKind::invalidate && ends_no_pair.load()) {
+        complete(pair, work, Status::failed);
+        return;
+    }
     if (work.kind == WorkKind::invalidate) {
         counts_.invalidations++;
         complete(pair, work,
@@ -488,15 +494,10 @@ FakeQueuePair::FakeQueuePair(FakeNetwork& network, uint32_t number, uint32_t dep
 }
 
 FakeQueuePair::~FakeQueuePair() {
-    {
-        DeviceLock lock(network_.mutex_);
-        network_.pairs_.erase(address_.queue_pair);
-        for (auto place = network_.bindings_.begin(); place != network_.bindings_.end();) {
-            place = place->second.queue_pair == address_.queue_pair
-                        ? network_.bindings_.erase(place)
-                        : std::next(place);
-        }
-    }
+    // What a device does not end it has for ever; this object cannot stand for it any longer.
+    const bool ends_none = network_.ends_no_pair.exchange(false);
+    (void)destroy();
+    network_.ends_no_pair.store(ends_none);
     close(event_);
 }
 
@@ -568,13 +569,30 @@ void FakeQueuePair::disarm() {
     [[maybe_unused]] const ssize_t size = read(event_, &count, sizeof(count));
 }
 
-void FakeQueuePair::stop() {
+Result<void> FakeQueuePair::stop() {
+    if (!has_data_.load() && network_.ends_no_pair.load()) {
+        return Error::eio;
+    }
     DeviceLock lock(network_.mutex_);
     network_.break_pair(*this);
     if (std::exchange(is_armed_, false)) {
         const uint64_t one = 1;
         [[maybe_unused]] const ssize_t written = write(event_, &one, sizeof(one));
     }
+    return {};
+}
+
+Result<void> FakeQueuePair::destroy() {
+    if (!has_data_.load() && network_.ends_no_pair.load()) {
+        return Error::eio;
+    }
+    DeviceLock lock(network_.mutex_);
+    network_.pairs_.erase(address_.queue_pair);
+    for (auto place = network_.bindings_.begin(); place != network_.bindings_.end();) {
+        place = place->second.queue_pair == address_.queue_pair ? network_.bindings_.erase(place)
+                                                                : std::next(place);
+    }
+    return {};
 }
 
 }  // namespace tiffin::rdma_blk::test

@@ -54,7 +54,8 @@ class FakeQueuePair final : public verbs::QueuePair {
     int event_descriptor() const override { return event_; }
     Result<void> arm() override;
     void disarm() override;
-    void stop() override;
+    Result<void> stop() override;
+    Result<void> destroy() override;
 
   private:
     friend class FakeNetwork;
@@ -135,6 +136,9 @@ class FakeNetwork final : public verbs::Devices {
     std::atomic<bool> copies_immediates{false};
     // They arrive, each with `content` for all its bytes; how many there were.
     size_t deliver_copies(unsigned char content);
+
+    // Servers' queue pairs neither end nor close a window, and what they let through comes through.
+    std::atomic<bool> ends_no_pair{false};
 
     // All queue pairs that there are now, as when a device fails.
     void break_pairs();

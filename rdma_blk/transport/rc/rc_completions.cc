@@ -165,7 +165,7 @@ void RcMemory::poll_round(uint64_t sleep_until_ns, bool is_thread) {
 void RcMemory::abort_path() {
     if (!is_broken_ && path_.queue_pair != nullptr) {
         is_broken_ = true;
-        path_.queue_pair->stop();
+        (void)path_.queue_pair->stop();
         wake_leader();
         poke();
     }

@@ -280,7 +280,7 @@ void RcMemory::end_session(ConnectionState state, Error error) {
             mutex_.lock();
             return;
         }
-        path_.queue_pair->stop();
+        (void)path_.queue_pair->stop();
         break_path();
     }
     set_state(state);

@@ -112,7 +112,7 @@ void RcMemory::close() {
         if (path_.queue_pair != nullptr) {
             is_planned_ = true;
             is_broken_ = true;
-            path_.queue_pair->stop();
+            (void)path_.queue_pair->stop();
             break_path();
         }
     }

@@ -99,7 +99,8 @@ class RdmaQueuePair final : public QueuePair {
     int event_descriptor() const override { return channel_->fd; }
     Result<void> arm() override;
     void disarm() override;
-    void stop() override;
+    Result<void> stop() override;
+    Result<void> destroy() override;
 
   private:
     RdmaQueuePair(const RdmaDevice& device, bool is_reliable)

@@ -159,9 +159,7 @@ Result<void> RdmaQueuePair::initialize(const Shape& shape) {
 }
 
 RdmaQueuePair::~RdmaQueuePair() {
-    if (pair_ != nullptr) {
-        ibv_destroy_qp(pair_);
-    }
+    (void)destroy();
     if (queue_ != nullptr) {
         ibv_destroy_cq(queue_);
     }
@@ -287,10 +285,19 @@ void RdmaQueuePair::disarm() {
     }
 }
 
-void RdmaQueuePair::stop() {
+Result<void> RdmaQueuePair::stop() {
     ibv_qp_attr attributes{};
     attributes.qp_state = IBV_QPS_ERR;
-    (void)ibv_modify_qp(pair_, &attributes, IBV_QP_STATE);
+    return pair_ == nullptr || ibv_modify_qp(pair_, &attributes, IBV_QP_STATE) == 0 ? Result<void>()
+                                                                                    : Error::eio;
+}
+
+Result<void> RdmaQueuePair::destroy() {
+    if (pair_ != nullptr && ibv_destroy_qp(pair_) != 0) {
+        return Error::eio;
+    }
+    pair_ = nullptr;
+    return {};
 }
 
 }  // namespace tiffin::rdma_blk::verbs

@@ -125,8 +125,11 @@ class QueuePair {
     virtual void disarm() = 0;
 
     // Ends the connection: what was not executed will not be from here on, as far as this side decides, and
-    // what has completed can still be polled. Any thread.
-    virtual void stop() = 0;
+    // what has completed can still be polled. Any thread. Errors: eio: the device does not say that it has.
+    virtual Result<void> stop() = 0;
+    // The end that the destructor makes, and what the device says of it; again after an error. Nothing else may be called
+    // then but stop(). Errors: eio: the peer may still come through it.
+    virtual Result<void> destroy() = 0;
 };
 
 struct Capabilities {

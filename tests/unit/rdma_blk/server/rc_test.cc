@@ -377,6 +377,52 @@ TEST_F(RcTest, FencingClosesWindowsBeforeTheNextWriterIsLetIn) {
     EXPECT_GE(network_.counts().invalidations, 4U);
 }
 
+TEST_F(RcTest, NobodyGetsTheLeaseWhileADeviceLetsItsFormerHolderThrough) {
+    start();
+    auto old_holder = make_client(1);
+    old_holder->open();
+    network_.hold(true);
+    uint64_t old_value = 1;
+    Io late(OperationKind::write, 4096, &old_value, sizeof(old_value));
+    old_holder->memory->submit(late.operation);
+    ASSERT_GE(network_.held_count(), 1U);
+    network_.ends_no_pair = true;
+    auto other = make_client(2);
+    other->options.force = true;
+    EXPECT_EQ(other->try_open(), Error::enospc);
+    EXPECT_EQ(volume().info(host::monotonic_ns()).holder, "");
+    EXPECT_EQ(other->try_open(), Error::enospc) << "it is not forgotten with the session";
+    network_.ends_no_pair = false;
+    other->open();
+    network_.hold(false);
+    uint64_t found = 1;
+    EXPECT_EQ(other->read(4096, &found, sizeof(found)), Outcome::executed);
+    EXPECT_EQ(found, 0U);
+    old_holder->memory->wait(late.operation);
+}
+
+TEST_F(RcTest, ASessionGoesOnWhenTheDeviceHasEndedItsEarlierPath) {
+    start();
+    auto client = make_client();
+    client->open();
+    network_.ends_no_pair = true;
+    const uint64_t refused =
+        volume().counters().sessions_refused[static_cast<size_t>(wire::RefusalReason::no_room)];
+    network_.break_after(0, false);
+    uint64_t value = 5;
+    Io write(OperationKind::write, 0, &value, sizeof(value));
+    client->memory->submit(write.operation);
+    wait_for([&] {
+        return volume()
+                   .counters()
+                   .sessions_refused[static_cast<size_t>(wire::RefusalReason::no_room)] > refused;
+    });
+    EXPECT_EQ(write.operation.finished.load(), 0U);
+    network_.ends_no_pair = false;
+    client->memory->wait(write.operation);
+    EXPECT_EQ(write.operation.outcome, Outcome::executed);
+}
+
 // Whether others' queue pairs are kept out is the device's to show (tests/vm); ours is whom windows are opened for.
 TEST_F(RcTest, AReaderHasNoWindowThatWritesData) {
     start();
