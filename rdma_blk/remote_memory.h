@@ -140,8 +140,9 @@ enum class Durability : uint8_t {
 struct Geometry {
     uint64_t data_bytes = 0;
     uint64_t control_bytes = 0;
-    // An aligned write of this size is applied whole or not at all, whatever fails; over rc and shm that holds for 64
-    // bytes only. A power of two.
+    // An aligned write of this size is applied whole or not at all, and survives a power failure so. When the server's process
+    // is killed in the middle of one that nobody repeats, or over rc and shm the client's, that holds for aligned 64 bytes
+    // only. A power of two.
     uint32_t write_unit_bytes = 64;
     Durability durability = Durability::process;
     AtomicsExecutor atomics_executor = AtomicsExecutor::cpu;

@@ -6,7 +6,7 @@
 #include <new>
 
 #include "fs/vfs/host.h"
-#include "rdma_blk/transport/shm/streamed_copy.h"
+#include "rdma_blk/server/whole_units.h"
 #include "rdma_blk/wire/parse.h"
 #include "rdma_blk/wire/store_release.h"
 
@@ -23,14 +23,6 @@ constexpr uint64_t kPrefetchedBytes = 1024;
 size_t answer_bytes(const wire::Request& request) {
     return sizeof(wire::MessageHeader) + sizeof(wire::Response) +
            (kind_of(request) == OperationKind::read ? request.length_bytes : 0);
-}
-
-void write_memory(unsigned char* place, ByteSpan payload) {
-    if (payload.size() >= kStreamedBytes) {
-        copy_streamed(place, payload);
-    } else if (!payload.empty()) {
-        std::memcpy(place, payload.data(), payload.size());
-    }
 }
 
 }  // namespace
@@ -121,7 +113,8 @@ void VolumeSession::execute(const std::shared_ptr<SessionPath>& path, const wire
             count(place_.counters->bytes_read, request.length_bytes);
             break;
         case OperationKind::write:
-            write_memory(address(request), payload);
+            write_whole_units(place_.record->unit, static_cast<AddressSpace>(request.space),
+                              request.offset_bytes, address(request), payload);
             response = table_->finish(request, Outcome::executed, Error::eio, 0);
             count(place_.counters->bytes_written, payload.size());
             break;

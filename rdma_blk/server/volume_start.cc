@@ -7,6 +7,7 @@
 
 #include "rdma_blk/server/printable.h"
 #include "rdma_blk/server/volume.h"
+#include "rdma_blk/server/whole_units.h"
 #include "rdma_blk/wire/hexadecimal.h"
 #include "rdma_blk/wire/store_release.h"
 
@@ -191,6 +192,8 @@ Result<void> Volume::recover_sessions(uint64_t now_ns) {
             std::memset(static_cast<void*>(&record), 0, layout_.client_offset);
             continue;
         }
+        finish_unit(record.unit, MutableByteSpan(memory_.data, state_.data_bytes),
+                    MutableByteSpan(memory_.control, layout_.control_bytes));
         const SessionPointer session =
             TRY(make_session(index, record.session_id, record.client_uuid));
         session->recover();

@@ -75,6 +75,17 @@ struct LeaseRecord {
 };
 static_assert(sizeof(LeaseRecord) == kControlPageBytes);
 
+// The aligned 64 bytes that a request is writing just now, where the processor has no store of that size: a server that
+// starts again writes them once more, so that they are never half old and half new. Earlier versions know nothing of it.
+struct UnitMark {
+    uint64_t offset_bytes;
+    uint32_t
+        state;  // 0: nothing is being written. Else AddressSpace + 1; stored when the rest is there
+    uint8_t reserved[52];
+    uint8_t bytes[64];
+};
+static_assert(sizeof(UnitMark) == 128);
+
 enum class SessionState : uint32_t { free = 0, open = 1, fenced = 2 };
 
 struct SessionRecord {
@@ -90,9 +101,12 @@ struct SessionRecord {
     uint64_t process_start_ticks;  // since the machine's start, as in /proc/PID/stat
     uint32_t reads_steadily;       // 1: SessionMode::read_steady, and has not got the lease since
     char holder_text[kHolderTextBytes];
-    uint8_t padding[kControlPageBytes - 124];
+    uint8_t reserved[4];
+    UnitMark unit;
+    uint8_t padding[kControlPageBytes - 256];
 };
 static_assert(sizeof(SessionRecord) == kControlPageBytes);
+static_assert(offsetof(SessionRecord, unit) == 128);
 
 enum class SlotState : uint8_t {
     free = 0,

@@ -11,7 +11,6 @@
 #include <cstring>
 
 #include "fs/vfs/host.h"
-#include "rdma_blk/transport/shm/streamed_copy.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

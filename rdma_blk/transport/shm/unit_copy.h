@@ -12,10 +12,13 @@
 namespace tiffin::rdma_blk {
 
 inline constexpr size_t kCopyUnitBytes = 64;
+// From here on copies go by the caches: a line that is written in whole need not be fetched first, nor displace what is
+// used, and who writes that much does not read it at once, nor write it again.
+inline constexpr size_t kStreamedBytes = size_t{16} * 1024;
 
 enum class UnitCopy {
     none,          // neither is to be had
-    by_processor,  // 64-byte stores; from kStreamedBytes on (streamed_copy.h) such as go by the caches
+    by_processor,  // 64-byte stores; from kStreamedBytes on such as go by the caches
     by_kernel,     // process_vm_writev() from this process to itself: one system call
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// The copies in whole units, and by the caches, against memcpy(): every place in a unit, pieces of every kind, and nothing
+// The copies in whole units against memcpy(): every place in a unit, pieces of every kind, and nothing
 // beyond the ends.
 #include "rdma_blk/transport/shm/unit_copy.h"
 
@@ -15,8 +15,6 @@
 #include <atomic>
 #include <cstring>
 #include <vector>
-
-#include "rdma_blk/transport/shm/streamed_copy.h"
 
 namespace tiffin::rdma_blk {
 namespace {
@@ -178,26 +176,6 @@ TEST(UnitCopy, ByTheKernelIsWholeWhenTheProcessIsKilled) {
         GTEST_SKIP() << "not run: process_vm_writev() is forbidden here";
     }
     expect_whole_units_after_kills(UnitCopy::by_kernel);
-}
-
-TEST(StreamedCopy, IsThatOfMemcpyWithinItsEnds) {
-    for (const size_t size : {size_t{0}, size_t{1}, size_t{63}, size_t{64}, size_t{200},
-                              kStreamedBytes, kStreamedBytes + 77}) {
-        std::vector<unsigned char> source(size + 3);
-        for (size_t i = 0; i < source.size(); i++) {
-            source[i] = static_cast<unsigned char>(i * 11 + 5);
-        }
-        for (size_t offset = 0; offset < 2 * kCopyUnitBytes; offset++) {
-            std::vector<unsigned char> memory(3 * kCopyUnitBytes + size + kGuardBytes, kGuard);
-            std::vector<unsigned char> expected = memory;
-            const size_t skipped = offset % 3;
-            if (size != 0) {
-                std::memcpy(&expected[offset], &source[skipped], size);
-            }
-            copy_streamed(&memory[offset], ByteSpan(&source[skipped], size));
-            ASSERT_EQ(memory, expected) << "at " << offset << ", " << size << " bytes";
-        }
-    }
 }
 
 }  // namespace
