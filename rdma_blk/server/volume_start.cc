@@ -167,6 +167,8 @@ Result<Volume::SessionPointer> Volume::make_session(uint32_t index, uint64_t ses
     place.index = index;
     place.memory = memory_;
     place.record = record_at(index);
+    store_release(place.record->unit.state, uint32_t{0});
+    place.record->unit.server_start_count = header_->server_start_count;
     place.entries = Span<wire::SlotEntry>(
         reinterpret_cast<wire::SlotEntry*>(reinterpret_cast<unsigned char*>(place.record) +
                                            sizeof(wire::SessionRecord)),
@@ -192,8 +194,10 @@ Result<void> Volume::recover_sessions(uint64_t now_ns) {
             std::memset(static_cast<void*>(&record), 0, layout_.client_offset);
             continue;
         }
-        finish_unit(record.unit, MutableByteSpan(memory_.data, state_.data_bytes),
-                    MutableByteSpan(memory_.control, layout_.control_bytes));
+        if (record.unit.server_start_count + 1 == header_->server_start_count) {
+            finish_unit(record.unit, MutableByteSpan(memory_.data, state_.data_bytes),
+                        MutableByteSpan(memory_.control, layout_.control_bytes));
+        }
         const SessionPointer session =
             TRY(make_session(index, record.session_id, record.client_uuid));
         session->recover();

@@ -81,7 +81,9 @@ struct UnitMark {
     uint64_t offset_bytes;
     uint32_t
         state;  // 0: nothing is being written. Else AddressSpace + 1; stored when the rest is there
-    uint8_t reserved[52];
+    uint8_t reserved0[4];
+    uint64_t server_start_count;  // of the process that wrote it: only the next one may believe it
+    uint8_t reserved1[40];
     uint8_t bytes[64];
 };
 static_assert(sizeof(UnitMark) == 128);

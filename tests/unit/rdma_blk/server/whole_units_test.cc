@@ -139,6 +139,22 @@ TEST_F(WholeUnitsOfVolumes, AServerThatStartsAgainFinishesTheUnitThatItWasKilled
     writer.session.reset();
     restart(true);
     EXPECT_EQ(content(64, 192), std::string(64, 'a') + std::string(64, 'b') + std::string(64, 'a'));
+    ASSERT_EQ(resume(writer, {}).kind, Volume::OpenAnswer::Kind::opened);
+    EXPECT_EQ(writer.session->place().record->unit.state, 0U);
+}
+
+// Another version served in between, and left the mark as it was.
+TEST_F(WholeUnitsOfVolumes, AMarkOfAnEarlierProcessIsNotBelieved) {
+    start(true);
+    Client writer = client(1);
+    ASSERT_EQ(open(writer, wire::SessionMode::write).kind, Volume::OpenAnswer::Kind::opened);
+    wire::UnitMark& mark = writer.session->place().record->unit;
+    std::memset(mark.bytes, 'b', sizeof(mark.bytes));
+    mark.state = 1;
+    mark.server_start_count--;
+    writer.session.reset();
+    restart(true);
+    EXPECT_EQ(content(0, 64), std::string(64, '\0'));
 }
 
 }  // namespace
