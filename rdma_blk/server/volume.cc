@@ -68,19 +68,22 @@ Volume::OpenAnswer Volume::open_new(const wire::SessionOpen& open,
         open.slot_count == 0) {
         return refuse(wire::RefusalReason::malformed, now_ns);
     }
-    // The same client once more: the answer to its first attempt was lost, and that session is of no use.
+    const auto mode = static_cast<wire::SessionMode>(open.mode);
+    const bool wants_lease = mode == wire::SessionMode::write;
+    // The same client once more: the answer to its first attempt was lost, and that session is of no use. Its lease is, under
+    // the same epoch: a writer that comes back takes a further one for that of somebody who has written meanwhile.
+    bool has_lease = false;
     for (const auto& [id, session] : sessions_) {
         if (same_uuid(session->place().client_uuid, client_uuid) && !session->is_fenced()) {
             const SessionPointer earlier = session;
             if (!earlier->close(path, nullptr)) {
                 return OpenAnswer{};
             }
+            has_lease = wants_lease && find_holder() == earlier;
             free_record(earlier);
             break;
         }
     }
-    const auto mode = static_cast<wire::SessionMode>(open.mode);
-    const bool wants_lease = mode == wire::SessionMode::write;
     const bool reads_steadily = mode == wire::SessionMode::read_steady;
     const bool force = (open.flags & wire::open_flag::force) != 0;
     // Before the lease: nobody is ended for a session that there is no room for.
@@ -124,7 +127,7 @@ Volume::OpenAnswer Volume::open_new(const wire::SessionOpen& open,
     record.reads_steadily = reads_steadily ? 1 : 0;
     sessions_[session_id] = session;
     const bool inherits_unflushed = (wants_lease || reads_steadily) && may_be_unflushed();
-    if (wants_lease && !grant_lease(*session, open.holder_text).ok()) {
+    if (wants_lease && !grant_lease(*session, open.holder_text, !has_lease).ok()) {
         (void)session->close(nullptr, nullptr);
         free_record(session);
         return refuse(wire::RefusalReason::no_room, now_ns);

@@ -197,7 +197,8 @@ class Volume {
                        uint64_t now_ns, std::shared_ptr<PeerProcess>& ending) REQUIRES(mutex_);
     SessionPointer find_reader(const VolumeSession* asker) const REQUIRES(mutex_);
     Result<void> end_lease() REQUIRES(mutex_);
-    Result<void> grant_lease(VolumeSession& session, const char* holder_text) REQUIRES(mutex_);
+    Result<void> grant_lease(VolumeSession& session, const char* holder_text,
+                             bool raises_epoch = true) REQUIRES(mutex_);
     bool may_hold_memory(const VolumeSession& session,
                          const std::shared_ptr<PeerProcess>& process) const REQUIRES(mutex_);
     Result<void> find_process_again(VolumeSession& session) const;

@@ -112,8 +112,11 @@ Result<void> Volume::end_lease() {
     return rc_leftovers_.end_all();
 }
 
-Result<void> Volume::grant_lease(VolumeSession& session, const char* holder_text) {
-    TRY(end_lease());
+Result<void> Volume::grant_lease(VolumeSession& session, const char* holder_text,
+                                 bool raises_epoch) {
+    if (raises_epoch) {
+        TRY(end_lease());
+    }
     fence_readers(session);
     TRY(rc_leftovers_.end_all());
     wire::LeaseRecord& record = lease();

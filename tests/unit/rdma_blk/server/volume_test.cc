@@ -315,6 +315,30 @@ TEST_F(VolumeTest, AnOpeningThatIsRepeatedReplacesItselfInsteadOfFindingTheLease
     ASSERT_EQ(open(writer, SessionMode::write).kind, Kind::opened);
     EXPECT_NE(writer.opened.session_id, first_id);
     EXPECT_EQ(volume_->info(now_ns_).session_count, 1U);
+    EXPECT_EQ(write(writer, 0, "mine").outcome, kExecuted);
+}
+
+// A client that comes back after a restart expects the epoch behind its own; another one means that somebody else has written.
+TEST_F(VolumeTest, AnOpeningThatIsRepeatedGetsTheLeaseThatItHas) {
+    start(true);
+    Client writer = client(1);
+    ASSERT_EQ(open(writer, SessionMode::write).kind, Kind::opened);
+    const uint64_t epoch = writer.opened.epoch;
+    restart(false);
+    for (int attempt = 0; attempt < 3; attempt++) {
+        writer.next_sequence = 1;
+        ASSERT_EQ(open(writer, SessionMode::write).kind, Kind::opened);
+        EXPECT_EQ(writer.opened.epoch, epoch + 1);
+        EXPECT_EQ(write(writer, 0, "mine").outcome, kExecuted);
+    }
+    // Not so when the lease was given up, or somebody else had it.
+    ASSERT_EQ(open(writer, SessionMode::read).kind, Kind::opened);
+    ASSERT_EQ(open(writer, SessionMode::write).kind, Kind::opened);
+    EXPECT_EQ(writer.opened.epoch, epoch + 2);
+    Client other = client(2);
+    ASSERT_EQ(open(other, SessionMode::write, true).kind, Kind::opened);
+    ASSERT_EQ(open(writer, SessionMode::write, true).kind, Kind::opened);
+    EXPECT_EQ(writer.opened.epoch, epoch + 4);
 }
 
 TEST_F(VolumeTest, GrowingKeepsContentAndTellsSessions) {
