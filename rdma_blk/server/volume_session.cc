@@ -34,6 +34,7 @@ Result<std::shared_ptr<VolumeSession>> VolumeSession::create(const Place& place)
     MutexLock lock(session->mutex_);
     session->table_ = TRY(SlotTable::create(place.entries));
     session->waiting_.resize(place.entries.size());
+    session->flush_paths_.resize(place.entries.size());
     return session;
 }
 
@@ -96,7 +97,9 @@ void VolumeSession::act(const std::shared_ptr<SessionPath>& path, const wire::Re
             break;
         case RequestAction::ignore:
             count(place_.counters->ignored);
-            path->request_ignored();
+            if (!takes_answer_over(path, request)) {
+                path->request_ignored();
+            }
             break;
     }
 }
@@ -133,7 +136,7 @@ void VolumeSession::execute(const std::shared_ptr<SessionPath>& path, const wire
 
 void VolumeSession::start_flush(const std::shared_ptr<SessionPath>& path,
                                 const wire::Request& request, ByteSpan payload) {
-    FlushJob job{shared_from_this(), path, request, {}, host::monotonic_ns()};
+    FlushJob job{shared_from_this(), request, {}, host::monotonic_ns()};
     count(place_.counters->flushes);
     for (size_t index = 0; index < payload.size() / sizeof(wire::FlushRange); index++) {
         // Both were checked by nobody yet: what a parser says about the bytes, and the volume's bounds.
@@ -151,6 +154,7 @@ void VolumeSession::start_flush(const std::shared_ptr<SessionPath>& path,
         job.ranges.push_back(range.value());
     }
     if (place_.flusher != nullptr) {
+        flush_paths_[request.slot] = path;
         place_.flusher->start(std::move(job));
         return;
     }
@@ -171,11 +175,8 @@ void VolumeSession::finish_flush(const FlushJob& job, Result<void> result) {
     }
     place_.counters->flush_durations.note(host::monotonic_ns() - job.began_ns);
     count_response(response);
-    if (std::find(paths_.begin(), paths_.end(), job.path) != paths_.end()) {
-        job.path->send_response(response, ByteSpan());
-    } else if (!paths_.empty()) {
-        // Its path was lost, and the repetition on another one was ignored meanwhile.
-        paths_.front()->send_response(response, ByteSpan());
+    if (const auto path = std::move(flush_paths_[job.request.slot])) {
+        living(path)->send_response(response, ByteSpan());
     }
     serve_ready();
     update_busy();
@@ -206,6 +207,41 @@ void VolumeSession::keep_waiting(const std::shared_ptr<SessionPath>& path,
     path->hold(payload.size(), answer_bytes(request));
 }
 
+// Any path that lives: what was asked for is answered, though the path on which it was has gone.
+const std::shared_ptr<SessionPath>& VolumeSession::living(
+    const std::shared_ptr<SessionPath>& path) const {
+    const bool lives = std::find(paths_.begin(), paths_.end(), path) != paths_.end();
+    return lives || paths_.empty() ? path : paths_.front();
+}
+
+void VolumeSession::move_waiting(Waiting& waiting, const std::shared_ptr<SessionPath>& path) {
+    const size_t answer = answer_bytes(waiting.request);
+    waiting.path->release_held(waiting.payload.size(), answer);
+    path->hold(waiting.payload.size(), answer);
+    waiting.path = path;
+}
+
+// A repetition of what waits, or is being flushed: its client may have given up the path on which it came first, before
+// this end knows.
+bool VolumeSession::takes_answer_over(const std::shared_ptr<SessionPath>& path,
+                                      const wire::Request& request) {
+    if (!table_->is_in_progress(request)) {
+        return false;
+    }
+    Waiting& waiting = waiting_[request.slot];
+    std::shared_ptr<SessionPath>& place = waiting.path ? waiting.path : flush_paths_[request.slot];
+    if (!place || place == path) {
+        return false;
+    }
+    place->request_ignored();
+    if (waiting.path) {
+        move_waiting(waiting, path);
+    } else {
+        place = path;
+    }
+    return true;
+}
+
 void VolumeSession::serve_ready() {
     ReadyRequest ready;
     while (table_->next_ready(ready)) {
@@ -215,8 +251,8 @@ void VolumeSession::serve_ready() {
             continue;
         }
         waiting.path->release_held(waiting.payload.size(), answer_bytes(waiting.request));
-        act(waiting.path, waiting.request, ByteSpan(waiting.payload.data(), waiting.payload.size()),
-            ready.decision);
+        act(living(waiting.path), waiting.request,
+            ByteSpan(waiting.payload.data(), waiting.payload.size()), ready.decision);
     }
 }
 
@@ -327,8 +363,13 @@ void VolumeSession::path_lost(const SessionPath& path) {
     if (waits_for_idle_.get() == &path) {
         waits_for_idle_.reset();
     }
-    // What waits of this path goes on waiting: its turn comes, and the reply is kept. The next incarnation
-    // forgets the rest.
+    // What waits of this path goes on waiting, for another one if there is any. Else its turn comes all the same, and the
+    // reply is kept; the next incarnation forgets the rest.
+    for (Waiting& waiting : waiting_) {
+        if (waiting.path.get() == &path && !paths_.empty()) {
+            move_waiting(waiting, paths_.front());
+        }
+    }
 }
 
 void VolumeSession::fence(const wire::Notice& notice) {

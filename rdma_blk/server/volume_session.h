@@ -29,7 +29,6 @@ struct VolumeMemory {
 // A flush that is on its way to the disk.
 struct FlushJob {
     std::shared_ptr<VolumeSession> session;
-    std::shared_ptr<SessionPath> path;
     wire::Request request{};
     std::vector<wire::FlushRange> ranges;  // of the request's space; empty: all of it
     uint64_t began_ns = 0;
@@ -161,6 +160,11 @@ class VolumeSession : public std::enable_shared_from_this<VolumeSession> {
     void keep_waiting(const std::shared_ptr<SessionPath>& path, const wire::Request& request,
                       ByteSpan payload) REQUIRES(mutex_);
     void forget_waiting() REQUIRES(mutex_);
+    bool takes_answer_over(const std::shared_ptr<SessionPath>& path, const wire::Request& request)
+        REQUIRES(mutex_);
+    void move_waiting(Waiting& waiting, const std::shared_ptr<SessionPath>& path) REQUIRES(mutex_);
+    const std::shared_ptr<SessionPath>& living(const std::shared_ptr<SessionPath>& path) const
+        REQUIRES(mutex_);
     void end_paths(const wire::Notice* notice) REQUIRES(mutex_);
     Result<void> end_rc_path() REQUIRES(mutex_);
     bool wait_until_idle(const std::shared_ptr<SessionPath>& path) REQUIRES(mutex_);
@@ -178,6 +182,8 @@ class VolumeSession : public std::enable_shared_from_this<VolumeSession> {
     std::unique_ptr<RcPath> rc_path_ GUARDED_BY(mutex_);
     const SessionPath* rc_connection_ GUARDED_BY(mutex_) = nullptr;  // only compared
     std::vector<Waiting> waiting_ GUARDED_BY(mutex_);                // by slot
+    // By slot, of flushes: the path that asked for it last.
+    std::vector<std::shared_ptr<SessionPath>> flush_paths_ GUARDED_BY(mutex_);
     std::shared_ptr<SessionPath> waits_for_idle_ GUARDED_BY(mutex_);
     bool closed_ GUARDED_BY(mutex_) = false;
     std::atomic<bool> fenced_{false};

@@ -243,6 +243,12 @@ Result<RequestDecision> SlotTable::decide(const wire::Request& request) {
     return decide_new(request);
 }
 
+bool SlotTable::is_in_progress(const wire::Request& request) const {
+    const Slot& slot = slots_[request.slot];
+    return is_open_ && request.incarnation == incarnation_ && slot.sequence == request.sequence &&
+           slot.progress != Progress::idle;
+}
+
 Result<RequestDecision> SlotTable::decide_new(const wire::Request& request) {
     Slot& slot = slots_[request.slot];
     if (slot.progress != Progress::idle && !slot.is_repeated) {

@@ -82,6 +82,9 @@ class SlotTable {
     // A parsed request. Errors: eproto: the connection must end (a slot or sequence that cannot be).
     Result<RequestDecision> decide(const wire::Request& request);
 
+    // Of one that decide() has ignored: whether that was because it waits or is being executed, so that an answer will come.
+    bool is_in_progress(const wire::Request& request) const;
+
     // For an atomic, right before it is applied: makes what is about to happen known to recover().
     void prepare_atomic(const wire::Request& request, uint64_t old_value, uint64_t new_value);
 

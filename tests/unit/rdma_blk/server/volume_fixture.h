@@ -26,6 +26,7 @@ class RecordingPath final : public SessionPath {
         ended = true;
         last_notice = notice != nullptr ? notice->reason : 0;
     }
+    void request_ignored() override { ignored++; }
     void send_notice(const wire::Notice& notice) override { last_notice = notice.reason; }
     void hold(size_t payload_bytes, size_t answer_bytes) override {
         held_bytes += payload_bytes + answer_bytes;
@@ -41,6 +42,7 @@ class RecordingPath final : public SessionPath {
     int last_notice = -1;
     size_t held_bytes = 0;
     int wakes = 0;
+    int ignored = 0;
 };
 
 inline constexpr uint64_t kSecondNs = 1'000'000'000;

@@ -230,6 +230,42 @@ TEST_F(VolumeTest, WhatIsOrderedWaitsForItsPredecessorAndIsHeldForItsPath) {
     EXPECT_EQ(content(0, 4), "late");
 }
 
+TEST_F(VolumeTest, TheAnswerToWhatWaitsTakesAnyPathThatLives) {
+    for (const bool is_repeated : {false, true}) {
+        SCOPED_TRACE(is_repeated);
+        volume_.reset();
+        start(true);
+        Client writer = client(1);
+        ASSERT_EQ(open(writer, SessionMode::write).kind, Kind::opened);
+        const auto stream = writer.path;
+        const auto other = std::make_shared<RecordingPath>();
+        ASSERT_TRUE(writer.session->join(writer.opened.incarnation, other));
+        const auto first = request(writer, OperationKind::write, 0, 4, 0);
+        auto second = request(writer, OperationKind::write, 0, 4, 1);
+        second.after = first.sequence;
+        second.pending_since = first.sequence;
+        writer.path = other;
+        send(writer, second, "late");
+        EXPECT_GT(other->held_bytes, 0U);
+        writer.path = stream;
+        if (is_repeated) {  // though the server knows nothing of the other one's end yet
+            send(writer, second, "late");
+            EXPECT_EQ(other->ignored, 1);
+        } else {
+            writer.session->path_lost(*other);
+        }
+        EXPECT_EQ(other->held_bytes, 0U);
+        EXPECT_GT(stream->held_bytes, 0U);
+        EXPECT_EQ(stream->ignored, 0);
+        send(writer, first, "soon");
+        EXPECT_EQ(other->responses.size(), 0U);
+        ASSERT_EQ(stream->responses.size(), 2U);
+        EXPECT_EQ(stream->responses[1].sequence, second.sequence);
+        EXPECT_EQ(stream->held_bytes, 0U);
+        EXPECT_EQ(content(0, 4), "late");
+    }
+}
+
 TEST_F(VolumeTest, WithKeptMemorySessionsGoOnAndRepliesAreRemembered) {
     start(true);
     Client writer = client(1);
