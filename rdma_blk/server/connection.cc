@@ -233,8 +233,11 @@ bool Connection::tick(uint64_t now_ns) {
     if (datagrams_) {
         datagrams_->tick();
     }
-    if (has_output || !may_read()) {
-        return true;  // it is this side that does not read
+    if (has_output) {
+        return true;
+    }
+    if (!may_read()) {
+        return show_life(now_ns);
     }
     const uint64_t silent_ns = now_ns - last_received_ns_;
     const uint64_t probe_after_ns =
@@ -258,6 +261,23 @@ bool Connection::tick(uint64_t now_ns) {
         return false;
     }
     return true;
+}
+
+// It is this end that does not read, for as long as a disk takes perhaps: the peer's probes lie unread then, and its silence
+// is none.
+bool Connection::show_life(uint64_t now_ns) {
+    session_->heard(now_ns);
+    if (now_ns - shown_ns_ < limits_.probe_interval_ns) {
+        return true;
+    }
+    shown_ns_ = now_ns;
+    wire::Probe probe{};
+    probe.id = next_probe_id_++;
+    probe.session_id = session_->id();
+    probe.epoch = volume_->epoch();
+    probe.content_incarnation = volume_->content_incarnation();
+    probe.incarnation = session_->incarnation();
+    return reply(wire::MessageType::probe_reply, probe).ok() && serve(now_ns);
 }
 
 void Connection::close() {

@@ -120,6 +120,7 @@ class Connection final : public SessionPath,
                std::vector<unsigned char> peer_address, uint64_t now_ns);
 
     bool serve_turn(uint64_t now_ns);
+    bool show_life(uint64_t now_ns);
     Result<void> read_turn(uint64_t now_ns);
     Result<void> on_message(uint64_t now_ns);
     Result<void> on_whole(uint64_t now_ns);
@@ -197,6 +198,7 @@ class Connection final : public SessionPath,
     uint64_t last_received_ns_;
     uint64_t probe_sent_ns_ = 0;  // 0: none is unanswered
     uint64_t next_probe_id_ = 1;
+    uint64_t shown_ns_ = 0;      // that this end lives, while it does not read
     uint64_t last_progress_ns_;  // of sending, or when there was nothing to send
 
     // Of the threads that answer.

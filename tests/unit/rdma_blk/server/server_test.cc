@@ -318,6 +318,32 @@ TEST_F(ServerTest, WhoDoesNotAnswerProbesIsDroppedAndMayComeBack) {
     EXPECT_EQ(again->write(0, "after!").outcome, kExecuted);
 }
 
+// What waits for an earlier request fills the server's memory, so that it reads no further, probes neither.
+TEST_F(ServerTest, AConnectionThatIsNotReadHearsAllTheSameThatTheServerLives) {
+    configuration_.probe_interval_ms = 50;
+    configuration_.lease_timeout_s = 1;
+    start();
+    auto client = open(1);
+    client->set_patience(20);
+    const auto first = client->make_request(OperationKind::write, 0, 4, 0);
+    auto second = client->make_request(OperationKind::write, 4096, 100'000, 1);
+    second.after = first.sequence;
+    second.pending_since = first.sequence;
+    ASSERT_TRUE(client->send_request(second, std::string(100'000, 'x')).ok());
+    wire::Probe probe{};
+    probe.id = 7;
+    ASSERT_TRUE(client->send(wire::MessageType::probe, probe).ok());
+    for (int i = 0; i < 30;
+         i++) {  // of an interval each: longer than a lease lasts, and than four of them
+        const auto came = client->receive();
+        ASSERT_TRUE(came.ok());
+        EXPECT_EQ(came.value().type, wire::MessageType::probe_reply);
+    }
+    auto rival = connect(2);
+    EXPECT_FALSE(rival->open(SessionMode::write)) << "the holder was not silent";
+    EXPECT_EQ(server_->counters().silent_connections.load(), 0U);
+}
+
 TEST_F(ServerTest, AResumedSessionEndsItsOldConnectionAndKeepsReplies) {
     start();
     auto first = open(1);
