@@ -38,8 +38,14 @@ class ConnectionHost {
     virtual const unsigned char* server_uuid() const = 0;
     virtual std::shared_ptr<Volume> find_volume(const char* name) const = 0;
     virtual ServerCounters& counters() = 0;
-    // Something that may wait for a disk; done soon, by another thread. False: too much of it is pending.
-    virtual bool run_later(std::function<void()> work) = 0;
+    // What a thread that serves connections must not wait for; another one does it soon, in order, and no kind holds up
+    // another. False: too much of it is pending.
+    enum class Work : uint8_t {
+        lease,         // for the state file
+        registration,  // of memory with devices: minutes perhaps
+        wait,          // for the end of processes
+    };
+    virtual bool run_later(Work kind, std::function<void()> work) = 0;
 
   protected:
     ~ConnectionHost() = default;

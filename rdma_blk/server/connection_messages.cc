@@ -236,7 +236,8 @@ Result<void> Connection::try_when_gone(std::shared_ptr<PeerProcess> process) {
         (void)process->wait_until_gone(kEndSliceMs);
         self->wake();
     };
-    return host_.run_later(std::move(work)) ? Result<void>() : Error::eagain;
+    return host_.run_later(ConnectionHost::Work::wait, std::move(work)) ? Result<void>()
+                                                                        : Error::eagain;
 }
 
 // Another way to the memory, beside this connection.
@@ -322,7 +323,8 @@ Result<void> Connection::on_uc_join() {
     auto work = [self = shared_from_this(), keys = handshake_->keys(), offer] {
         self->make_uc_path(offer, keys);
     };
-    return host_.run_later(std::move(work)) ? Result<void>() : Error::eagain;
+    return host_.run_later(ConnectionHost::Work::registration, std::move(work)) ? Result<void>()
+                                                                                : Error::eagain;
 }
 
 void Connection::make_uc_path(const wire::UcPathEnd& offer, const TrafficKeys& keys) {
@@ -393,7 +395,8 @@ Result<void> Connection::on_rc_join() {
     }
     auto work = [self = shared_from_this(), volume = volume_, session = session_, join = path_join_,
                  offer] { self->answer_rc_join(join, offer, volume, session); };
-    return host_.run_later(std::move(work)) ? Result<void>() : Error::eagain;
+    return host_.run_later(ConnectionHost::Work::registration, std::move(work)) ? Result<void>()
+                                                                                : Error::eagain;
 }
 
 void Connection::answer_rc_join(const wire::PathJoin& join, const wire::RcPathOffer& offer,
@@ -427,10 +430,11 @@ Result<void> Connection::on_lease_request(uint64_t now_ns) {
                  flags = request.flags, now_ns] {
         self->ask_for_lease(flags, now_ns, now_ns + kEndTimeoutNs, volume, session);
     };
-    return host_.run_later(std::move(work)) ? Result<void>() : Error::eagain;
+    return host_.run_later(ConnectionHost::Work::lease, std::move(work)) ? Result<void>()
+                                                                         : Error::eagain;
 }
 
-// In the thread for such work. While it waits for a process to end, it lets others have their turn.
+// In the thread for leases. Another one waits for a process to end, and comes back.
 void Connection::ask_for_lease(uint8_t flags, uint64_t now_ns, uint64_t deadline_ns,
                                const std::shared_ptr<Volume>& volume,
                                const std::shared_ptr<VolumeSession>& session) {
@@ -441,7 +445,13 @@ void Connection::ask_for_lease(uint8_t flags, uint64_t now_ns, uint64_t deadline
         auto again = [self = shared_from_this(), flags, now_ns, deadline_ns, volume, session] {
             self->ask_for_lease(flags, now_ns, deadline_ns, volume, session);
         };
-        if (host_.run_later(std::move(again))) {
+        auto wait = [self = shared_from_this(), process = answer.ending, again = std::move(again)] {
+            (void)process->wait_until_gone(kEndSliceMs);
+            if (!self->host_.run_later(ConnectionHost::Work::lease, again)) {
+                self->end(nullptr);  // without an answer
+            }
+        };
+        if (host_.run_later(ConnectionHost::Work::wait, std::move(wait))) {
             return;
         }
     }

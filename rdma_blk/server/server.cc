@@ -9,7 +9,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <set>
+#include <type_traits>
 
 #include "rdma_blk/server/file_backing.h"
 
@@ -250,20 +252,25 @@ Result<void> Server::open_listeners(std::string& problem) {
 }
 
 Result<void> Server::start_threads() {
-    uint32_t count = 0;
+    uint32_t thread_count = 0;
     uint64_t interval_ns = 0;
     uint32_t busy_poll_us = 0;
     {
         MutexLock lock(configuration_mutex_);
-        count = configuration_.threads;
+        thread_count = configuration_.threads;
         interval_ns = uint64_t{configuration_.probe_interval_ms} * 1'000'000;
         busy_poll_us = configuration_.busy_poll_us;
     }
     // Often enough that a silent connection is noticed a quarter of an interval late.
     const uint64_t tick_ns = std::clamp<uint64_t>(interval_ns / 4, 10'000'000, 250'000'000);
     started_ = true;
-    TRY(work_.start("tiffind-work", interval_ns, [this] { tick(); }));
-    for (uint32_t index = 0; index < count; index++) {
+    TRY(ticks_.start("tiffind-ticks", interval_ns, [this] { tick(); }));
+    constexpr const char* kNames[] = {"tiffind-leases", "tiffind-devices", "tiffind-waits"};
+    static_assert(std::size(kNames) == std::extent_v<decltype(work_)>);
+    for (size_t kind = 0; kind < std::size(kNames); kind++) {
+        TRY(work_[kind].start(kNames[kind]));
+    }
+    for (uint32_t index = 0; index < thread_count; index++) {
         data_threads_.push_back(TRY(IoThread::create(tick_ns, busy_poll_us, counters_)));
         TRY(data_threads_.back()->start(("tiffind-data" + std::to_string(index % 100)).c_str()));
     }
@@ -316,7 +323,10 @@ void Server::stop(bool flushes) {
     for (const auto& thread : data_threads_) {
         thread->stop();
     }
-    work_.stop();
+    ticks_.stop();
+    for (WorkThread& thread : work_) {
+        thread.stop();
+    }
     for (auto& [name, served] : volumes) {
         if (served.backing) {
             served.backing->stop();

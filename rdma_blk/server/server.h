@@ -81,7 +81,9 @@ class Server final : public ConnectionHost {
     const unsigned char* server_uuid() const override { return server_uuid_; }
     std::shared_ptr<Volume> find_volume(const char* name) const override;
     ServerCounters& counters() override { return counters_; }
-    bool run_later(std::function<void()> work) override { return work_.add(std::move(work)); }
+    bool run_later(Work kind, std::function<void()> work) override {
+        return work_[static_cast<size_t>(kind)].add(std::move(work));
+    }
 
   private:
     // In this order: a volume is gone before its backing.
@@ -137,7 +139,8 @@ class Server final : public ConnectionHost {
     // What could not be brought up, and why.
     std::map<std::string, std::string> failed_volumes_ GUARDED_BY(volumes_mutex_);
 
-    WorkThread work_;
+    WorkThread ticks_;
+    WorkThread work_[3];  // by ConnectionHost::Work
     std::unique_ptr<IoThread> acceptor_;
     std::vector<std::unique_ptr<IoThread>> data_threads_;
     std::atomic<size_t> next_thread_{0};

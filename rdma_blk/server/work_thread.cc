@@ -36,6 +36,8 @@ bool WorkThread::add(std::function<void()> work) {
 }
 
 void WorkThread::run() {
+    constexpr uint64_t kLongestSleepNs = 1'000'000'000;
+    interval_ns_ = at_intervals_ ? interval_ns_ : kLongestSleepNs;
     uint64_t next_ns = host::monotonic_ns() + interval_ns_;
     while (true) {
         std::function<void()> work;
@@ -58,7 +60,9 @@ void WorkThread::run() {
         }
         if (host::monotonic_ns() >= next_ns) {
             next_ns = host::monotonic_ns() + interval_ns_;
-            at_intervals_();
+            if (at_intervals_) {
+                at_intervals_();
+            }
         }
     }
 }

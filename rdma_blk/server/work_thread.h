@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// The thread for what may wait for a disk (leases), and for what happens at intervals.
+// A thread for what others must not wait for: what waits for a disk (leases), for devices, for the end of processes; and what
+// happens at intervals. Each kind has its own.
 #pragma once
 
 #include <deque>
@@ -13,8 +14,9 @@ class WorkThread {
   public:
     ~WorkThread() { stop(); }
 
-    // `at_intervals` is called in the thread. Errors: those of the system.
-    Result<void> start(const char* name, uint64_t interval_ns, std::function<void()> at_intervals);
+    // `at_intervals` is called in the thread; nullptr: nothing is. Errors: those of the system.
+    Result<void> start(const char* name, uint64_t interval_ns = ~uint64_t{0},
+                       std::function<void()> at_intervals = nullptr);
     // Does what is queued, and ends.
     void stop();
     // Any thread. False: too much is queued, or it is stopping.

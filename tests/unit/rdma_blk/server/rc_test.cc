@@ -401,6 +401,23 @@ TEST_F(RcTest, NobodyGetsTheLeaseWhileADeviceLetsItsFormerHolderThrough) {
     old_holder->memory->wait(late.operation);
 }
 
+TEST_F(RcTest, ALeaseDoesNotWaitForARegistration) {
+    start();
+    auto slow = make_client(1);
+    slow->options.mode = OpenOptions::Mode::read;
+    network_.stalls_registration = true;
+    std::thread opening([&] { EXPECT_EQ(slow->try_open(), Error{}); });
+    wait_for([&] { return network_.is_stalled.load(); });
+    auto writer = make_client(2);
+    writer->address.transport = TransportChoice::tcp;
+    writer->options.mode = OpenOptions::Mode::read;
+    writer->open();
+    EXPECT_TRUE(writer->memory->start_writing(false, writer->holder).ok());
+    EXPECT_TRUE(network_.is_stalled.load()) << "the lease came behind it";
+    network_.stalls_registration = false;
+    opening.join();
+}
+
 TEST_F(RcTest, ASessionGoesOnWhenTheDeviceHasEndedItsEarlierPath) {
     start();
     auto client = make_client();
