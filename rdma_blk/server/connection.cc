@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 #include "rdma_blk/server/connection.h"
 
+#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -196,11 +197,22 @@ void Connection::count_failure(Error error) {
     }
     if (error == Error::eacces && state_ != State::attached) {
         count(counters.handshakes_denied);
+        note_denied();
     } else if (state_ == State::hello || state_ == State::proof) {
         count(counters.handshakes_failed);
     } else if (error != Error::estale) {
         count(counters.malformed_messages);
     }
+}
+
+void Connection::note_denied() {
+    char text[INET6_ADDRSTRLEN] = "this host";
+    if (const auto peer = mapped_address(socket_.get(), getpeername); peer.ok()) {
+        (void)inet_ntop(AF_INET6, &peer.value().sin6_addr, text, sizeof(text));
+    }
+    host_.note_refusal(std::string("a client at ") + text + " was refused: " +
+                       (volume_ ? "it has not the key of volume \"" : "there is no volume \"") +
+                       asked_volume_ + "\"");
 }
 
 bool Connection::tick(uint64_t now_ns) {

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "rdma_blk/server/counters.h"
@@ -46,6 +47,10 @@ class ConnectionHost {
         wait,          // for the end of processes
     };
     virtual bool run_later(Work kind, std::function<void()> work) = 0;
+    // Whether one more session may have a connection; one that comes back always may.
+    virtual bool has_room_for_session() const = 0;
+    // Somebody was turned away: a line for the log, of which there is one in ten seconds.
+    virtual void note_refusal(const std::string& line) = 0;
 
   protected:
     ~ConnectionHost() = default;
@@ -95,6 +100,10 @@ class Connection final : public SessionPath,
     // Whether something has come there, or is due: then serve_datagrams() has to be called.
     bool look_at_datagrams(uint64_t now_ns) { return datagrams_ && datagrams_->look(now_ns); }
     [[nodiscard]] bool serve_datagrams(uint64_t now_ns);
+    // Whether it has not shown the volume's key yet.
+    bool is_stranger() const { return state_ == State::hello || state_ == State::proof; }
+    // See create().
+    const std::vector<unsigned char>& peer_address() const { return peer_address_; }
     // Whether it belongs to a session, so that a data thread may have it.
     bool is_attached() const { return session_ != nullptr; }
     void set_runner(ConnectionRunner* runner) { runner_.store(runner); }
@@ -161,6 +170,7 @@ class Connection final : public SessionPath,
     Result<void> close_session();
     bool find_key(const char* volume_name, Secret<kVolumeKeyBytes>& key) const override;
     void count_failure(Error error);
+    void note_denied();
     void send_output() REQUIRES(mutex_);
     bool may_read() const;
     ByteSpan payload() const { return ByteSpan(staging_.get(), payload_bytes_); }
@@ -190,6 +200,7 @@ class Connection final : public SessionPath,
     std::unique_ptr<Seal> open_seal_;
     // Whose key the handshake uses: another volume may have the name before it is over.
     mutable std::shared_ptr<Volume> volume_;
+    mutable std::string asked_volume_;  // printable
     std::shared_ptr<VolumeSession> session_;
     std::shared_ptr<DatagramPath> datagrams_;
     uint32_t datagram_path_number_ = 0;

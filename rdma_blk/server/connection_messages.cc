@@ -6,6 +6,7 @@
 
 #include "fs/vfs/host.h"
 #include "rdma_blk/server/connection.h"
+#include "rdma_blk/server/printable.h"
 #include "rdma_blk/transport/mapped_address.h"
 #include "rdma_blk/wire/parse.h"
 
@@ -98,6 +99,7 @@ Result<void> Connection::on_client_hello(uint64_t now_ns) {
 }
 
 bool Connection::find_key(const char* volume_name, Secret<kVolumeKeyBytes>& key) const {
+    asked_volume_ = printable(volume_name, wire::kMaxVolumeNameBytes);
     volume_ = host_.find_volume(volume_name);
     if (!volume_) {
         return false;
@@ -183,6 +185,17 @@ Result<void> Connection::answer_deferred(uint64_t now_ns) {
 }
 
 Result<void> Connection::open_session(uint64_t now_ns) {
+    if (deferred_.open.session_id == 0 && !host_.has_room_for_session()) {
+        deferred_ = Deferred{};
+        count(volume_->counters()
+                  .sessions_refused[static_cast<size_t>(wire::RefusalReason::no_room)]);
+        host_.note_refusal(
+            "all places for connections are taken (max_connections): a client of volume " +
+            asked_volume_ + " was refused");
+        wire::SessionRefused refused{};
+        refused.reason = static_cast<uint8_t>(wire::RefusalReason::no_room);
+        return reply(wire::MessageType::session_refused, refused);
+    }
     const ByteSpan entries(deferred_.payload.data(), deferred_.payload.size());
     Volume::OpenAnswer answer =
         volume_->open_session(deferred_.open, entries, handshake_->client_uuid(),
@@ -441,7 +454,6 @@ void Connection::ask_for_lease(uint8_t flags, uint64_t now_ns, uint64_t deadline
     const Volume::LeaseAnswer answer =
         volume->request_lease(session, flags, now_ns, process_.get());
     if (answer.ending && host::monotonic_ns() < deadline_ns) {
-        (void)answer.ending->wait_until_gone(kEndSliceMs);
         auto again = [self = shared_from_this(), flags, now_ns, deadline_ns, volume, session] {
             self->ask_for_lease(flags, now_ns, deadline_ns, volume, session);
         };

@@ -74,6 +74,7 @@ struct ServerCounters {
     Counter handshakes_denied{0};  // wrong key, unknown volume
     Counter handshakes_failed{0};  // malformed, no common version
     Counter handshakes_timed_out{0};
+    Counter handshakes_displaced{0};  // by others, when there were too many
     Counter malformed_messages{0};
     Counter stalled_connections{0};
     Counter silent_connections{0};

@@ -48,6 +48,20 @@ std::vector<unsigned char> address_bytes(const sockaddr_storage& address) {
     return bytes;
 }
 
+// Of a peer's bytes what names the network that one party has: an IPv4 address, or the first half of one of IPv6.
+std::vector<unsigned char> source_of(const std::vector<unsigned char>& peer_address) {
+    constexpr size_t kPortBytes = sizeof(in_port_t);
+    if (peer_address.size() != sizeof(in6_addr) + kPortBytes) {
+        const size_t port = std::min(peer_address.size(), kPortBytes);
+        return {peer_address.begin(), peer_address.end() - static_cast<ptrdiff_t>(port)};
+    }
+    in6_addr address{};
+    std::memcpy(&address, peer_address.data(), sizeof(address));
+    return IN6_IS_ADDR_V4MAPPED(&address)
+               ? std::vector<unsigned char>(peer_address.begin() + 12, peer_address.begin() + 16)
+               : std::vector<unsigned char>(peer_address.begin(), peer_address.begin() + 8);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<IoThread>> IoThread::create(uint64_t tick_interval_ns, uint32_t busy_poll_us,
@@ -323,12 +337,41 @@ void IoThread::accept_from(uint64_t listener_id) {
         }
         const int on = 1;
         (void)setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-        auto connection =
-            acceptor_.accept(std::move(socket), address_bytes(address), entries_.size());
+        std::vector<unsigned char> peer_address = address_bytes(address);
+        make_room_for(peer_address);
+        auto connection = acceptor_.accept(std::move(socket), std::move(peer_address));
         if (connection) {
             adopt(std::move(connection));
+            take_inbox();  // at once, so that the next one finds it counted
         }
     }
+}
+
+void IoThread::make_room_for(const std::vector<unsigned char>& peer_address) {
+    std::map<std::vector<unsigned char>, std::vector<uint64_t>> strangers;  // by source
+    size_t count = 0;
+    for (const auto& [id, entry] : entries_) {
+        if (entry.connection->is_stranger()) {
+            strangers[source_of(entry.connection->peer_address())].push_back(id);
+            count++;
+        }
+    }
+    if (count < acceptor_.most_strangers()) {
+        return;
+    }
+    const std::vector<unsigned char> newcomer = source_of(peer_address);
+    size_t most = 0;
+    uint64_t oldest = 0;
+    for (const auto& [source, ids] : strangers) {
+        const size_t places = ids.size() + (source == newcomer ? 1 : 0);
+        const uint64_t first = *std::min_element(ids.begin(), ids.end());
+        if (places > most || (places == most && first < oldest)) {
+            most = places;
+            oldest = first;
+        }
+    }
+    acceptor_.displaced();
+    drop(oldest);
 }
 
 void IoThread::serve(uint64_t id) {

@@ -23,9 +23,13 @@ class IoThread final : public ConnectionRunner {
     struct Acceptor {
         // A connection that somebody asks for; nullptr: refused (and counted), the socket is closed.
         std::function<std::shared_ptr<Connection>(UniqueDescriptor socket,
-                                                  std::vector<unsigned char> peer_address,
-                                                  size_t handshake_count)>
+                                                  std::vector<unsigned char> peer_address)>
             accept;
+        // How many connections may be here that have not shown a key (Connection::is_stranger()). For one more, the oldest of
+        // the address that has most of them is closed, and displaced() called: so who only sits here keeps nobody out, and
+        // who comes often none from elsewhere.
+        std::function<size_t()> most_strangers;
+        std::function<void()> displaced;
         // Takes an attached connection over.
         std::function<void(std::shared_ptr<Connection>)> hand_over;
     };
@@ -66,6 +70,7 @@ class IoThread final : public ConnectionRunner {
     bool looks_at_lively_path();
     void take_inbox();
     void accept_from(uint64_t listener_id);
+    void make_room_for(const std::vector<unsigned char>& peer_address);
     void watch_listener(int listener, uint64_t id, bool watch);
     void serve(uint64_t id);
     void serve_datagrams(uint64_t id);

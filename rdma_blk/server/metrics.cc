@@ -206,6 +206,7 @@ void collect_server(Server& server, std::vector<MetricFamily>& families) {
     add_value(handshakes, {{"result", "denied"}}, value(counters.handshakes_denied));
     add_value(handshakes, {{"result", "failed"}}, value(counters.handshakes_failed));
     add_value(handshakes, {{"result", "timed_out"}}, value(counters.handshakes_timed_out));
+    add_value(handshakes, {{"result", "displaced"}}, value(counters.handshakes_displaced));
     MetricFamily& ends = add_family(families, "tiffind_connections_dropped_total",
                                     "Connections ended by the server", MetricType::Counter);
     add_value(ends, {{"reason", "malformed"}}, value(counters.malformed_messages));

@@ -276,9 +276,15 @@ Result<void> Server::start_threads() {
     }
     acceptor_ = TRY(IoThread::create(tick_ns, 0, counters_));
     IoThread::Acceptor acceptor;
-    acceptor.accept = [this](UniqueDescriptor socket, std::vector<unsigned char> peer_address,
-                             size_t handshake_count) {
-        return accept(std::move(socket), std::move(peer_address), handshake_count);
+    acceptor.accept = [this](UniqueDescriptor socket, std::vector<unsigned char> peer_address) {
+        return accept(std::move(socket), std::move(peer_address));
+    };
+    acceptor.most_strangers = [this] { return most_strangers(); };
+    acceptor.displaced = [this] {
+        count(counters_.handshakes_displaced);
+        note_refusal(
+            "more connections at once than max_handshakes allows have not shown a key: the "
+            "oldest of the address with most of them is closed");
     };
     acceptor.hand_over = [this](std::shared_ptr<Connection> connection) {
         hand_over(std::move(connection));
@@ -390,18 +396,28 @@ VolumeOptions Server::volume_options() const {
     return options;
 }
 
+size_t Server::most_strangers() const {
+    MutexLock lock(configuration_mutex_);
+    return configuration_.max_handshakes;
+}
+
+// Who comes back to his session takes the place that he had, or may have lost to nobody.
+bool Server::has_room_for_session() const {
+    MutexLock lock(configuration_mutex_);
+    return attached_count() < configuration_.max_connections;
+}
+
 std::shared_ptr<Connection> Server::accept(UniqueDescriptor socket,
-                                           std::vector<unsigned char> peer_address,
-                                           size_t handshake_count) {
-    size_t max_connections = 0;
-    size_t max_handshakes = 0;
+                                           std::vector<unsigned char> peer_address) {
+    size_t most = 0;
     {
         MutexLock lock(configuration_mutex_);
-        max_connections = configuration_.max_connections;
-        max_handshakes = configuration_.max_handshakes;
+        most = size_t{configuration_.max_connections} + configuration_.max_handshakes;
     }
-    if (handshake_count >= max_handshakes || connection_count() >= max_connections) {
+    if (connection_count() >= most) {
         count(counters_.connections_refused);
+        note_refusal(
+            "all places for connections are taken (max_connections): one was closed at once");
         return nullptr;
     }
     // The sooner the surer. Not one of a Unix socket, or one whose process cannot be found: it gets no memory.
@@ -428,7 +444,11 @@ void Server::hand_over(std::shared_ptr<Connection> connection) {
 }
 
 size_t Server::connection_count() const {
-    size_t total = acceptor_ ? acceptor_->connection_count() : 0;
+    return attached_count() + (acceptor_ ? acceptor_->connection_count() : 0);
+}
+
+size_t Server::attached_count() const {
+    size_t total = 0;
     for (const auto& thread : data_threads_) {
         total += thread->connection_count();
     }

@@ -10,6 +10,7 @@
 
 #include "rdma_blk/server/configuration.h"
 #include "rdma_blk/server/io_thread.h"
+#include "rdma_blk/server/sparse_log.h"
 #include "rdma_blk/server/volume.h"
 #include "rdma_blk/server/work_thread.h"
 
@@ -84,6 +85,10 @@ class Server final : public ConnectionHost {
     bool run_later(Work kind, std::function<void()> work) override {
         return work_[static_cast<size_t>(kind)].add(std::move(work));
     }
+    bool has_room_for_session() const override;
+    void note_refusal(const std::string& line) override {
+        refusals_.write(line, host::monotonic_ns());
+    }
 
   private:
     // In this order: a volume is gone before its backing.
@@ -103,8 +108,9 @@ class Server final : public ConnectionHost {
     static void flush_stopped(const Served& served, bool is_still_changed);
     void create_configured(const Configuration& configuration);
     std::shared_ptr<Connection> accept(UniqueDescriptor socket,
-                                       std::vector<unsigned char> peer_address,
-                                       size_t handshake_count);
+                                       std::vector<unsigned char> peer_address);
+    size_t most_strangers() const;
+    size_t attached_count() const;
     void hand_over(std::shared_ptr<Connection> connection);
     ConnectionLimits connection_limits() const;
     VolumeOptions volume_options() const;
@@ -141,6 +147,7 @@ class Server final : public ConnectionHost {
 
     WorkThread ticks_;
     WorkThread work_[3];  // by ConnectionHost::Work
+    SparseLog refusals_;
     std::unique_ptr<IoThread> acceptor_;
     std::vector<std::unique_ptr<IoThread>> data_threads_;
     std::atomic<size_t> next_thread_{0};

@@ -111,7 +111,15 @@ Result<void> ClientConnection::shake_hands(const OpenOptions& options, uint64_t 
                               options.encrypt ? wire::hello_flag::encrypt : 0);
     problem = "what answers there is not a memory server";
     writer_->add(MessageType::client_hello, handshake.hello());
-    TRY(exchange(deadline_ns, patience));
+    const auto greeted = exchange(deadline_ns, patience);
+    if (!greeted.ok() && (greeted.error() == Error::enodev || greeted.error() == Error::eio)) {
+        problem =
+            "the connection was closed before a word was said: the server has no place for another "
+            "one at "
+            "present (its log says so), or what answers there is not a memory server";
+        return Error::eagain;
+    }
+    TRY(greeted);
     const auto retry = TRY(wire::parse_hello_retry(reader_->header(), reader_->fixed_part()));
     TRY(handshake.read_retry(retry));
     writer_->add(MessageType::client_hello, handshake.hello());

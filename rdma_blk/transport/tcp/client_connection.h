@@ -23,7 +23,7 @@ class ClientConnection {
     static Result<std::unique_ptr<ClientConnection>> create(size_t message_capacity);
 
     // Takes the socket, which must block, and goes through the handshake. Precondition: closed.
-    // Errors: eacces (wrong key, or no such volume), eproto, etimedout, ecanceled, eio, enomem.
+    // Errors: eagain (closed before it has said anything), eacces (wrong key, or no such volume), eproto, etimedout, ecanceled, eio, enomem.
     Result<void> open(Socket socket, const OpenOptions& options, uint64_t deadline_ns,
                       Patience& patience, std::string& problem);
     // Forgets the connection with everything on its way. Nothing touches payloads afterwards.

@@ -9,11 +9,13 @@
 #include <new>
 #include <utility>
 
+#include "rdma_blk/transport/back_off.h"
 #include "rdma_blk/transport/time_units.h"
 
 namespace tiffin::rdma_blk {
 namespace {
 
+constexpr uint32_t kFirstAttempts = 6;  // for a second and a half
 constexpr uint64_t kOpenTimeoutNs = 10'000 * kMillisecondNs;
 // Messages that are no requests: probes, lease, close.
 constexpr size_t kControlMessages = 16;
@@ -70,10 +72,25 @@ Result<Socket> TcpMemory::connect(uint64_t deadline_ns, std::string& problem) {
                                           : connect_unix(extension_.socket_path, problem);
 }
 
+// A server that has no place for a connection at this moment may have one in the next.
+Result<void> TcpMemory::connect_first(uint64_t deadline_ns, std::string& problem) {
+    for (uint32_t attempt = 0;; attempt++) {
+        Socket socket = TRY(connect(deadline_ns, problem));
+        const auto opened =
+            connection_->open(std::move(socket), options_, deadline_ns, *this, problem);
+        const uint64_t wait_ns = back_off_ns(attempt);
+        if (opened.ok() || opened.error() != Error::eagain || attempt + 1 == kFirstAttempts ||
+            host::monotonic_ns() + wait_ns >= deadline_ns) {
+            return opened.ok() || opened.error() != Error::eagain ? opened
+                                                                  : Result<void>(Error::eio);
+        }
+        usleep(static_cast<useconds_t>(wait_ns / 1000));
+    }
+}
+
 Result<void> TcpMemory::open_first(Holder& holder, std::string& problem) {
     const uint64_t deadline = host::monotonic_ns() + kOpenTimeoutNs;
-    Socket socket = TRY(connect(deadline, problem));
-    TRY(connection_->open(std::move(socket), options_, deadline, *this, problem));
+    TRY(connect_first(deadline, problem));
     SessionFacts facts;
     problem = "the server does not answer as it should";
     const auto answer =

@@ -191,6 +191,7 @@ class TcpMemory final : public RemoteMemory, private Patience {
     // ---- tcp_memory.cc: the caller's side ----
     Result<void> prepare(uint16_t slot_count);
     Result<Socket> connect(uint64_t deadline_ns, std::string& problem);
+    Result<void> connect_first(uint64_t deadline_ns, std::string& problem);
     Result<void> open_first(Holder& holder, std::string& problem) EXCLUDES(mutex_);
     ConnectionInfo present_info() const REQUIRES(mutex_);
     void note_inherited(bool is_unflushed) REQUIRES(mutex_);

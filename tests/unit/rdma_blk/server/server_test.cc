@@ -2,6 +2,11 @@
 // The server over real sockets: sessions, refusals, takeover, slow readers, many clients, restarts.
 #include "rdma_blk/server/server.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <set>
 #include <thread>
@@ -142,19 +147,79 @@ TEST_F(ServerTest, WhoSaysNothingIsClosedInTime) {
     EXPECT_EQ(server_->counters().handshakes_timed_out.load(), 2U);
 }
 
+// A connection of another address of this host, which says nothing.
+UniqueDescriptor stranger_at(const char* address, uint16_t port) {
+    UniqueDescriptor made(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in own{};
+    own.sin_family = AF_INET;
+    inet_pton(AF_INET, address, &own.sin_addr);
+    sockaddr_in server = own;
+    inet_pton(AF_INET, "127.0.0.1", &server.sin_addr);
+    server.sin_port = htons(port);
+    EXPECT_EQ(bind(made.get(), reinterpret_cast<sockaddr*>(&own), sizeof(own)), 0);
+    EXPECT_EQ(connect(made.get(), reinterpret_cast<sockaddr*>(&server), sizeof(server)), 0);
+    return made;
+}
+
+TEST_F(ServerTest, StrangersKeepOutNobodyFromElsewhere) {
+    configuration_.max_handshakes = 4;
+    start();
+    std::vector<UniqueDescriptor> strangers;
+    const auto flood = [&] {
+        for (int number = 0; number < 10; number++) {
+            strangers.push_back(stranger_at("127.0.0.2", server_->port()));
+        }
+    };
+    const auto all_were_seen = [&](uint64_t accepted) {
+        for (int i = 0; i < 5000 && server_->counters().connections_accepted < accepted; i++) {
+            usleep(2000);
+        }
+        EXPECT_EQ(server_->counters().connections_accepted.load(), accepted);
+    };
+    flood();
+    // Each of its steps comes behind more of them than there are places.
+    TestClient client(server_->port());
+    HandshakeClient handshake(key_.bytes, "volume", client.uuid, 0);
+    all_were_seen(11);
+    flood();
+    all_were_seen(21);
+    ASSERT_TRUE(client.send(wire::MessageType::client_hello, handshake.hello()).ok());
+    const auto retry = client.receive();
+    ASSERT_TRUE(retry.ok());
+    const auto parsed_retry = wire::parse_hello_retry(
+        retry.value().header, ByteSpan(retry.value().fixed.data(), retry.value().fixed.size()));
+    ASSERT_TRUE(parsed_retry.ok());
+    ASSERT_TRUE(handshake.read_retry(parsed_retry.value()).ok());
+    flood();
+    all_were_seen(31);
+    ASSERT_TRUE(client.send(wire::MessageType::client_hello, handshake.hello()).ok());
+    const auto hello = client.receive();
+    ASSERT_TRUE(hello.ok());
+    const auto parsed_hello = wire::parse_server_hello(
+        hello.value().header, ByteSpan(hello.value().fixed.data(), hello.value().fixed.size()));
+    ASSERT_TRUE(parsed_hello.ok());
+    const auto proof = handshake.read_server_hello(parsed_hello.value());
+    ASSERT_TRUE(proof.ok());
+    ASSERT_TRUE(client.finish_handshake(handshake, proof.value()).ok());
+    flood();
+    all_were_seen(41);
+    ASSERT_TRUE(client.open(SessionMode::write)) << "who has shown the key has a place of its own";
+    EXPECT_EQ(server_->counters().connections_refused.load(), 0U);
+    EXPECT_GE(server_->counters().handshakes_displaced.load(), 36U);
+    EXPECT_EQ(server_->counters().handshakes_timed_out.load(), 0U);
+}
+
 TEST_F(ServerTest, HandshakesAreBounded) {
     configuration_.max_handshakes = 4;
     start();
-    std::vector<std::unique_ptr<TestClient>> waiting;
-    for (int number = 0; number < 4; number++) {
-        waiting.push_back(connect());
+    std::vector<std::unique_ptr<TestClient>> mute;
+    for (int number = 0; number < 5; number++) {
+        mute.push_back(std::make_unique<TestClient>(server_->port()));
     }
-    TestClient late(server_->port());
-    EXPECT_FALSE(late.handshake(key_, "volume").ok());
-    EXPECT_EQ(server_->counters().connections_refused.load(), 1U);
-    ASSERT_TRUE(waiting[0]->open(SessionMode::read));  // makes room
-    EXPECT_EQ(waiting[0]->read(0, 1), std::string(1, '\0'));
-    EXPECT_NE(connect(7), nullptr);
+    EXPECT_EQ(mute[0]->receive().error(), Error::enodev) << "the oldest makes room";
+    EXPECT_EQ(server_->counters().handshakes_displaced.load(), 1U);
+    auto client = open(7);
+    EXPECT_EQ(client->read(0, 1), std::string(1, '\0'));
 }
 
 TEST_F(ServerTest, ASecondWriterIsToldTheHolder) {

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // The tcp client when things fail: connections cut anywhere, servers that stand still, forget, fence or end.
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <random>
+#include <thread>
 
 #include "tests/support/test_size.h"
 #include "tests/unit/rdma_blk/transport/client_fixture.h"
@@ -150,6 +154,33 @@ TEST_P(TcpCutTest, RandomCutsUnderManyThreads) {
 }
 
 // ---- Time -----------------------------------------------------------------------------------------------
+
+// As a server does that has no place for a handshake at this moment.
+TEST(TcpOpening, IsTriedAgainWhenTheConnectionIsClosedAtOnce) {
+    const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof(address);
+    ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), length), 0);
+    ASSERT_EQ(listen(listener, 8), 0);
+    ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length), 0);
+    std::atomic<int> accepted{0};
+    std::thread closing([&] {
+        int connection = 0;
+        while ((connection = accept(listener, nullptr, nullptr)) >= 0) {
+            accepted++;
+            ::close(connection);
+        }
+    });
+    ClientFixture client;
+    EXPECT_EQ(client.try_open(ntohs(address.sin_port)).error(), Error::eio);
+    EXPECT_NE(client.problem.find("no place for another one"), std::string::npos) << client.problem;
+    shutdown(listener, SHUT_RDWR);
+    closing.join();
+    ::close(listener);
+    EXPECT_EQ(accepted.load(), 6);
+}
 
 TEST_F(TcpFaultsTest, ADeadlineAbortsAndTheOthersGoOn) {
     open();
