@@ -3,6 +3,7 @@
 
 #include <charconv>
 
+#include <map>
 #include "fuse/host/size_text.h"
 #include "rdma_blk/transport/busy_poll.h"
 #include "rdma_blk/volume/stripe_map.h"
@@ -163,6 +164,7 @@ std::optional<Problem> set_option(std::string_view name, std::string_view value,
 }
 
 std::optional<Problem> set_options(std::string_view text, RemoteVolumeAddress& address) {
+    std::map<std::string_view, std::string_view> given;
     while (!text.empty()) {
         const size_t end = text.find('&');
         const std::string_view word = text.substr(0, end);
@@ -171,6 +173,11 @@ std::optional<Problem> set_options(std::string_view text, RemoteVolumeAddress& a
         if (equals == std::string_view::npos || equals + 1 == word.size()) {
             return Problem{"\"" + std::string(word) +
                            "\" wants a value: " + std::string(word.substr(0, equals)) + "=..."};
+        }
+        const auto [earlier, is_new] = given.emplace(word.substr(0, equals), word);
+        if (!is_new && earlier->second != word) {
+            return Problem{"\"" + std::string(earlier->second) + "\" and \"" + std::string(word) +
+                           "\" contradict each other: leave one of them out"};
         }
         if (std::optional<Problem> problem =
                 set_option(word.substr(0, equals), word.substr(equals + 1), address)) {

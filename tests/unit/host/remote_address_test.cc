@@ -124,6 +124,8 @@ TEST(RemoteAddress, SaysWhatIsWrong) {
     expect_problem("//host/volume?timeout_s=-1", "is not a number of seconds");
     expect_problem("//host/volume?timeout_s=1000001", "is not a number of seconds");
     expect_problem("//host/volume?encrypt=maybe", "yes or no");
+    expect_problem("//host/volume?encrypt=yes&encrypt=no", "contradict each other");
+    expect_problem("//host/volume?encrypt=no&transport=tcp&encrypt=yes", "contradict each other");
     expect_problem("//host/volume?timeout_s", "wants a value");
     expect_problem("//host/volume?timeout_s=", "wants a value");
     expect_problem("//host/volume?color=red", "is not an option of a remote volume");
