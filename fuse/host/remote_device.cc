@@ -41,7 +41,9 @@ bool may_be_ending(const std::string& holder, const std::string& volume) {
     if (!holder.starts_with(own)) {
         return false;
     }
-    std::ifstream file("/proc/" + holder.substr(own.size()) + "/comm");
+    const std::string number = holder.substr(own.size());
+    std::ifstream file("/proc/" + number.substr(0, number.find_first_not_of("0123456789")) +
+                       "/comm");
     std::string program;
     if (!std::getline(file, program) || !program.starts_with("mount.")) {
         return false;
@@ -118,6 +120,7 @@ OrProblem<std::unique_ptr<rdma_blk::RemoteBlockDevice>> open_once(
     device_options.name = address.volume;
     device_options.write = !mode.read_only;
     device_options.force = mode.force;
+    device_options.encrypt = address.encrypt;
     device_options.stripe_bytes = address.stripe_bytes;
     device_options.holder = &holder;
     std::string problem;
@@ -233,6 +236,11 @@ std::string describe_remote_device(const rdma_blk::RemoteBlockDevice& device) {
             text += std::string(" (") + server.connection.transport_reason + ")";
         }
         text += "\n";
+        text += prefix + "encryption: " +
+                (std::strcmp(server.connection.transport_name, "shm") == 0 ? "no network"
+                 : server.is_in_clear ? "none: data travel in the clear"
+                                      : "data are sealed") +
+                "\n";
         text += prefix + "state: " + state_text(server.connection.state) + "\n";
         text += prefix + "operations: " + std::to_string(operations) + "\n";
         text += prefix + "round trips: " + std::to_string(statistics.round_trips) + "\n";

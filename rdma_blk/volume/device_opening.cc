@@ -44,6 +44,8 @@ Result<void> access_control(RemoteMemory& memory, OperationKind kind, uint64_t o
     return {};
 }
 
+constexpr uint64_t kFirstIncarnation = 1;  // of a volume's content
+
 std::string error_text(Error error) { return "error " + std::to_string(errno_value(error)); }
 
 // Where a server's description lies. Errors: eproto, enospc (there is no room for words).
@@ -88,6 +90,7 @@ Result<std::unique_ptr<RemoteBlockDevice>> RemoteBlockDevice::open(
     }
     device->geometry_.read_only = !options.write;
     TRY(device->start(problem));
+    device->tell_of_opening();
     return device;
 }
 
@@ -338,6 +341,33 @@ Result<void> RemoteBlockDevice::start(std::string& problem) {
     return {};
 }
 
+// What whoever opened it should know: that others can read along, and why there is nothing.
+void RemoteBlockDevice::tell_of_opening() {
+    for (const ServerStatus& server : status()) {
+        if (server.is_in_clear) {
+            log_line(host::LogLevel::info, "volume ", options_.name.c_str(), ", server ",
+                     server.name.c_str(), ": data travel in the clear (",
+                     server.connection.transport_name, "); encrypt=yes in the address seals them");
+        }
+    }
+    // Of several servers the stripe's description has said so.
+    Page page;
+    if (servers_.size() > 1 || page.data() == nullptr ||
+        servers_[0]->memory->connection().empty_since_incarnation <= kFirstIncarnation) {
+        return;
+    }
+    const vfs::IoVector buffer{page.data(), Page::kBytes};
+    const auto* bytes = static_cast<const unsigned char*>(page.data());
+    if (geometry_.size_bytes >= Page::kBytes && read(0, &buffer, 1).ok() &&
+        std::all_of(bytes, bytes + Page::kBytes, [](unsigned char byte) { return byte == 0; })) {
+        log_line(
+            host::LogLevel::warning, "volume ", options_.name.c_str(), ", server ",
+            servers_[0]->name.c_str(),
+            ": the server has lost its content, all of it: its memory was lost, and it has no disk "
+            "behind it. mkfs.tiffin makes a new file system there");
+    }
+}
+
 Result<void> RemoteBlockDevice::start_writing() {
     if (!geometry_.read_only) {
         return {};
@@ -365,6 +395,8 @@ std::vector<ServerStatus> RemoteBlockDevice::status() const {
         status.connection = server->memory->connection();
         status.statistics = server->memory->statistics();
         status.needs_flush = server->needs_flush;
+        status.is_in_clear =
+            !options_.encrypt && std::strcmp(status.connection.transport_name, "shm") != 0;
         status.dirty_bytes = server->needs_flush ? server->dirty.dirty_bytes() : 0;
         all.push_back(status);
     }

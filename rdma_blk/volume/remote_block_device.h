@@ -32,6 +32,7 @@ struct RemoteDeviceOptions {
     std::string name = "";      // of the volume, for messages
     bool write = false;         // take the leases now; else see start_writing()
     bool force = false;         // take them from whoever has them
+    bool encrypt = false;       // what the servers were opened with, for messages
     uint64_t stripe_bytes = 0;  // 0: as the volume was made; a new one: kDefaultStripeBytes
     Holder* holder = nullptr;   // during open(): gets who has the lease, after ebusy
     // Operations that are under way for requests of submit(); more requests wait.
@@ -46,6 +47,7 @@ struct ServerStatus {
     Statistics statistics;
     bool needs_flush = false;  // the server has a disk behind its memory
     uint64_t dirty_bytes = 0;  // that flush() would have to write
+    bool is_in_clear = false;  // data go over a network, where they can be read
 };
 
 // All functions may be called from any threads at once. Synchronous calls work in the calling thread:
@@ -108,6 +110,7 @@ class RemoteBlockDevice final : public vfs::BlockDevice {
     Result<void> write_stripe(const std::vector<StripeFinding>& findings, std::string& problem);
     Result<void> check_stripe(bool may_write, std::string& problem);
     Result<void> flush_stripe(std::string& problem);
+    void tell_of_opening();
     Result<void> set_geometry(std::string& problem);
     Result<void> start(std::string& problem);
 
