@@ -53,9 +53,14 @@ Volume::OpenAnswer Volume::refuse(wire::RefusalReason reason, uint64_t now_ns) {
     const SessionPointer obstacle = holder ? holder : find_reader(nullptr);
     if (reason == wire::RefusalReason::held && obstacle) {
         answer.refused.held_for_ms = to_ms(obstacle->silence_ns(now_ns));
-        std::memcpy(answer.refused.holder_text,
-                    holder ? lease().holder_text : obstacle->place().record->holder_text,
-                    wire::kHolderTextBytes);
+        std::string text =
+            printable(holder ? lease().holder_text : obstacle->place().record->holder_text,
+                      wire::kHolderTextBytes - 1);
+        if (holder && !obstacle->has_paths()) {
+            text = with_silence(text, answer.refused.held_for_ms, options_.lease_timeout_ms,
+                                wire::kHolderTextBytes);
+        }
+        std::memcpy(answer.refused.holder_text, text.data(), text.size());
     }
     return answer;
 }

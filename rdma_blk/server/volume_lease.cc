@@ -212,6 +212,14 @@ Volume::LeaseAnswer Volume::request_lease(const std::shared_ptr<VolumeSession>& 
             return refused(wire::RefusalReason::held);
         case LeaseTurn::held:
             answer.ending.reset();
+            if (const SessionPointer holder = find_holder(); holder && !holder->has_paths()) {
+                const std::string text =
+                    with_silence(printable(lease().holder_text, wire::kHolderTextBytes - 1),
+                                 holder->silence_ns(now_ns) / 1'000'000, options_.lease_timeout_ms,
+                                 wire::kHolderTextBytes);
+                std::memset(reply.holder_text, 0, sizeof(reply.holder_text));
+                std::memcpy(reply.holder_text, text.data(), text.size());
+            }
             return refused(wire::RefusalReason::held);
         case LeaseTurn::cannot_be_granted:
             answer.ending.reset();

@@ -49,6 +49,23 @@ TEST_F(VolumeTest, ASecondWriterIsToldTheHolderUntilTheLeaseIsGivenBack) {
     EXPECT_EQ(second.opened.epoch, first.opened.epoch + 1);
 }
 
+TEST_F(VolumeTest, AHolderWithoutAConnectionIsNamedWithItsSilence) {
+    start(true);
+    Client writer = client(1);
+    Client second = client(2);
+    Client reader = client(3);
+    ASSERT_EQ(open(writer, SessionMode::write).kind, Kind::opened);
+    ASSERT_EQ(open(reader, SessionMode::read).kind, Kind::opened);
+    now_ns_ += 5 * kSecondNs;
+    EXPECT_STREQ(open(second, SessionMode::write).refused.holder_text, "client 1");
+    writer.session->path_lost(*writer.path);
+    EXPECT_STREQ(open(second, SessionMode::write).refused.holder_text,
+                 "client 1 (silent for 5 s, expires in 55 s)");
+    now_ns_ += 7 * kSecondNs;
+    EXPECT_STREQ(volume_->request_lease(reader.session, 0, now_ns_).reply.holder_text,
+                 "client 1 (silent for 12 s, expires in 48 s)");
+}
+
 TEST_F(VolumeTest, OneWriterOrAnyNumberOfSteadyReaders) {
     start(true);
     Client writer = client(1);
