@@ -20,6 +20,7 @@ namespace {
 
 constexpr int kBacklog = 256;
 constexpr uint64_t kLeaveMemoryNs = 5'000'000'000;  // for processes to answer
+constexpr uint64_t kLockWaitNs = 10'000'000'000;    // for another server that is ending
 constexpr char kCannotBeRequired[] =
     ": its memory cannot be what huge_pages or lock_memory = \"require\" says: there are too few "
     "free "
@@ -94,7 +95,7 @@ Result<void> Server::start(std::string& problem) {
     Result<void> prepared = directory_.prepare();
     if (prepared.ok()) {
         // Two servers of the same volumes would each take the other's memory for lost.
-        Result<UniqueDescriptor> locked = directory_.lock();
+        Result<UniqueDescriptor> locked = lock_directory();
         if (!locked.ok()) {
             problem = directory_.path() + ": another tiffind uses this state directory";
             return locked.error();
@@ -139,11 +140,38 @@ Result<void> Server::start(std::string& problem) {
     return {};
 }
 
+// The worker of a keeper that was killed ends by itself, and writes what it has to; who starts tiffind again at once comes before
+// that.
+Result<UniqueDescriptor> Server::lock_directory() const {
+    const uint64_t deadline_ns = host::monotonic_ns() + kLockWaitNs;
+    for (bool is_first = true;; is_first = false) {
+        Result<UniqueDescriptor> locked = directory_.lock();
+        if (locked.ok() || host::monotonic_ns() >= deadline_ns) {
+            return locked;
+        }
+        if (is_first) {
+            log(host::LogLevel::warning,
+                directory_.path() +
+                    ": another tiffind uses this state directory: waiting for its end");
+        }
+        usleep(20'000);
+    }
+}
+
+void Server::warn_of_readers(const std::string& name) const {
+    const std::string file = directory_.readable_by_others(name);
+    if (!file.empty()) {
+        log(host::LogLevel::warning, "volume " + name + ": others can read " + file +
+                                         ", which has its key: chmod 600 " + file);
+    }
+}
+
 Result<void> Server::load_volumes() {
     for (const std::string& name : TRY(directory_.list())) {
         if (find_volume(name.c_str()) != nullptr) {
             continue;
         }
+        warn_of_readers(name);
         const Result<VolumeState> state = directory_.load(name);
         std::string problem;
         const Result<void> started =

@@ -99,6 +99,8 @@ class Server final : public ConnectionHost {
 
     // Those that have a state file and are not served yet.
     Result<void> load_volumes() REQUIRES(administration_mutex_);
+    Result<UniqueDescriptor> lock_directory() const;
+    void warn_of_readers(const std::string& name) const;
     // Why a volume that has a state file is not served; empty: it is, or there is none.
     std::string failure_of(const std::string& name) const;
     std::string load_problem(const std::string& name, Error error) const;

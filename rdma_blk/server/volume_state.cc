@@ -205,6 +205,17 @@ Result<std::vector<std::string>> StateDirectory::list() const {
     return names;
 }
 
+std::string StateDirectory::readable_by_others(const std::string& name) const {
+    constexpr mode_t kEnter = S_IXGRP | S_IXOTH;
+    constexpr mode_t kRead = S_IRGRP | S_IROTH;
+    const std::string path = path_ + "/" + name + kSuffix;
+    struct stat folder {};
+    struct stat file {};
+    const bool is_readable = stat(path_.c_str(), &folder) == 0 && stat(path.c_str(), &file) == 0 &&
+                             (folder.st_mode & kEnter) != 0 && (file.st_mode & kRead) != 0;
+    return is_readable ? path : "";
+}
+
 Result<VolumeState> StateDirectory::load(const std::string& name) const {
     const std::string text = TRY(read_file(path_ + "/" + name + kSuffix));
     VolumeState state = TRY(from_text(text));

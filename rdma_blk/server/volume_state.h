@@ -50,6 +50,8 @@ class StateDirectory {
     Result<UniqueDescriptor> lock() const;
     // Names of the volumes that have a file.
     Result<std::vector<std::string>> list() const;
+    // The file of a volume, which has its key, if its rights and those of the folder let others read it; else empty.
+    std::string readable_by_others(const std::string& name) const;
     // Errors: enoent, euclean (damaged).
     Result<VolumeState> load(const std::string& name) const;
     // Durable when it returns. After an error the old state or the new one is there.

@@ -82,6 +82,8 @@ printf '%064d\n' 7 >"$work/wrong.key"
 chmod 600 "$work/wrong.key"
 expect_failure 'key' "$bin/tiffin" perf "${address/$key/$work/wrong.key}" --no-baseline
 counted 'tiffind_handshakes_total{result="denied"}' -ge 1
+grep -q 'a client at ::ffff:127.0.0.1 was refused: it has not the key of volume "made"' "$server_log" ||
+    fail "the log does not say who was refused: $(tail -n 5 "$server_log")"
 counted tiffind_memory_limit_bytes -eq $((6 << 30))
 
 # Reading the configuration again: a new volume; and a mistake, which changes nothing.
@@ -110,6 +112,19 @@ kill_worker
 "$bin/tiffin" volume delete made --socket "$admin"
 [[ ! -e $work/run/volume.made.sock ]] || fail "the deleted volume's socket is still there"
 expect_failure 'there is no volume made' "$bin/tiffin" volume info made --socket "$admin"
+
+# Who starts it again right after its keeper was killed need not do so twice: the worker is still ending. And a key that others
+# can read is worth a line.
+chmod 755 "$work/state"
+chmod 644 "$work/state/configured.volume"
+: >"$server_log"
+kill -KILL "$keeper"
+start_server
+wait_until grep -q 'volume configured: ' "$server_log"  # what answered may have been the other one still
+wait_until server_is_ready
+! grep 'uses this state directory$' "$server_log" >&2 || fail "the first attempt to start failed"
+grep -q "others can read $work/state/configured.volume" "$server_log" || fail "no word of a key that others can read"
+! grep -q 'others can read.*later' "$server_log" || fail "the other key can be read by nobody"
 stop_server
 [[ -z $(ls "$work/run") ]] || fail "left behind: $(ls "$work/run")"
 [[ ! -e $work/state/made.volume ]] || fail "the state of the deleted volume is still there"
