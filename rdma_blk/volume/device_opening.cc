@@ -360,6 +360,7 @@ void RemoteBlockDevice::tell_of_opening() {
     const auto* bytes = static_cast<const unsigned char*>(page.data());
     if (geometry_.size_bytes >= Page::kBytes && read(0, &buffer, 1).ok() &&
         std::all_of(bytes, bytes + Page::kBytes, [](unsigned char byte) { return byte == 0; })) {
+        has_lost_content_ = true;
         log_line(
             host::LogLevel::warning, "volume ", options_.name.c_str(), ", server ",
             servers_[0]->name.c_str(),
@@ -395,6 +396,7 @@ std::vector<ServerStatus> RemoteBlockDevice::status() const {
         status.connection = server->memory->connection();
         status.statistics = server->memory->statistics();
         status.needs_flush = server->needs_flush;
+        status.has_lost_content = has_lost_content_;
         status.is_in_clear =
             !options_.encrypt && std::strcmp(status.connection.transport_name, "shm") != 0;
         status.dirty_bytes = server->needs_flush ? server->dirty.dirty_bytes() : 0;

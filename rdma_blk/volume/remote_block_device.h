@@ -48,6 +48,8 @@ struct ServerStatus {
     bool needs_flush = false;  // the server has a disk behind its memory
     uint64_t dirty_bytes = 0;  // that flush() would have to write
     bool is_in_clear = false;  // data go over a network, where they can be read
+    // It had lost all that the volume held before this opening, and held nothing since.
+    bool has_lost_content = false;
 };
 
 // All functions may be called from any threads at once. Synchronous calls work in the calling thread:
@@ -160,6 +162,7 @@ class RemoteBlockDevice final : public vfs::BlockDevice {
     vfs::DeviceGeometry geometry_;
     StripeMap stripe_;
     std::vector<std::unique_ptr<DeviceServer>> servers_;
+    bool has_lost_content_ = false;  // from the opening on
     PieceLimits piece_limits_;
     std::atomic<bool> failed_{false};
     bool needs_flush_ = false;

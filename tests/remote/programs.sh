@@ -125,6 +125,11 @@ wait_until server_is_ready
 ! grep 'uses this state directory$' "$server_log" >&2 || fail "the first attempt to start failed"
 grep -q "others can read $work/state/configured.volume" "$server_log" || fail "no word of a key that others can read"
 ! grep -q 'others can read.*later' "$server_log" || fail "the other key can be read by nobody"
+# The memory went with the keeper, which whoever opens the volume is told.
+"$bin/tiffin" volume info configured --socket "$admin" --key-file "$work/configured.key" >/dev/null
+mkdir "$work/nowhere"
+expect_failure 'the server has lost its content' "$bin/mount.tiffin" \
+    "tiffin://127.0.0.1:$port/configured?key_file=$work/configured.key&transport=tcp" "$work/nowhere"
 stop_server
 [[ -z $(ls "$work/run") ]] || fail "left behind: $(ls "$work/run")"
 [[ ! -e $work/state/made.volume ]] || fail "the state of the deleted volume is still there"

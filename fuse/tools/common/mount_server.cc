@@ -16,6 +16,7 @@
 #include "fs/vfs/host.h"
 #include "fuse/host/device_address.h"
 #include "fuse/host/memory_shortage.h"
+#include "fuse/host/remote_device.h"
 #include "fuse/host/wake_cost.h"
 #include "fuse/session/daemon.h"
 #include "fuse/session/libfuse_log.h"
@@ -48,6 +49,12 @@ Problem no_file_system(const MountTask& task, vfs::BlockDevice* device) {
     std::string text =
         "there is no " + std::string(task.type->name) + " file system on " + task.device;
     if (device == nullptr) {
+        return {text, Error::einval};
+    }
+    if (const auto* remote = dynamic_cast<rdma_blk::RemoteBlockDevice*>(device);
+        remote != nullptr && remote->status()[0].has_lost_content) {
+        text +=
+            ": the server has lost its content: its memory was lost, and it has no disk behind it";
         return {text, Error::einval};
     }
     auto address = parse_device_address(task.device);
