@@ -220,7 +220,7 @@ TEST_F(VerbsTest, CompletionsWakeASleeper) {
 
 TEST_F(VerbsTest, AStoppedQueuePairGivesEverythingBack) {
     bind(true);
-    client_.pair->stop();
+    (void)client_.pair->stop();
     EXPECT_EQ(client_.execute(request(WorkKind::write, 4096, 64)), Status::lost);
 }
 
