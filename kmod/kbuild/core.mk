@@ -31,7 +31,7 @@ endif
 # ---- For C++ ----
 
 # The compiler of the same name and version as Kbuild's own: objects of one module must not mix them.
-TIFFIN_CXX = $(subst gcc,g++,$(CC))
+TIFFIN_CXX ?= $(subst gcc,g++,$(CC))
 
 # Only C has these, or they are given anew below.
 tiffin-c-only := -std=% -fshort-wchar -Wframe-larger-than=% \
