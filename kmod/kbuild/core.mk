@@ -14,7 +14,9 @@
 
 # $(call tiffin-objects,FOLDER...,SUFFIX): the objects of all sources below the folders.
 tiffin-objects = $(patsubst %$(2),%.o,$(sort $(shell cd $(src) && find $(1) -name '*$(2)')))
-tiffin-cxx-objects := $(call tiffin-objects,fs/vfs fs/base fs/tiffinfs kmod/host,.cc)
+# A module that wants another part of fs/ says so before.
+tiffin-cores ?= fs/vfs fs/base fs/tiffinfs
+tiffin-cxx-objects := $(call tiffin-objects,$(tiffin-cores) kmod/host,.cc)
 tiffin-c-objects := $(call tiffin-objects,kmod/host,.c)
 
 # ---- For C and C++ ----

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// One mount, as the C++ side of a file system's module knows it, and what each such module has to say of itself.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "fs/vfs/content_reader.h"
+#include "fs/vfs/file_system.h"
+#include "kmod/adapter/device.h"
+#include "kmod/vfs/abi.h"
+
+namespace tiffin::kmod {
+
+// A file system's module defines one.
+struct FileSystemType {
+    // Whether it lies on a block device; otherwise `device` is nullptr.
+    bool needs_device;
+    uint32_t inline_bytes;  // see tiffin_operations
+    Result<vfs::FileSystem*> (*mount)(vfs::BlockDevice* device,
+                                      const tiffin_mount_options& options);
+    void (*destroy)(vfs::FileSystem* file_system);
+};
+extern const FileSystemType kFileSystemType;
+
+// Readers are large, and reading must not wait for memory longer than it has to: they are kept.
+class ReaderPool {
+  public:
+    ReaderPool() = default;
+    ~ReaderPool();
+    ReaderPool(const ReaderPool&) = delete;
+    ReaderPool& operator=(const ReaderPool&) = delete;
+
+    // nullptr: there is no memory.
+    vfs::ContentReader* take();
+    void give_back(vfs::ContentReader* reader);
+
+  private:
+    static constexpr size_t kKept = 4;
+
+    host::Mutex lock_{host::LockClass::leaf};
+    vfs::ContentReader* kept_[kKept] = {};
+    size_t count_ = 0;
+};
+
+}  // namespace tiffin::kmod
+
+struct tiffin_file_system {
+    explicit tiffin_file_system(const tiffin_services& services, tiffin_device* given_device)
+        : device(services, given_device) {}
+
+    tiffin::vfs::FileSystem* core = nullptr;
+    tiffin::kmod::KernelDevice device;
+    tiffin::kmod::ReaderPool readers;
+};
+
+namespace tiffin::kmod {
+
+// An errno as the kernel returns it.
+inline int negative(Error error) { return -errno_value(error); }
+inline int status_of(const Result<void>& result) {
+    return result.ok() ? 0 : negative(result.error());
+}
+// A number, or a negative errno.
+template <typename Number>
+auto number_of(const Result<Number>& result) {
+    return result.ok() ? static_cast<int64_t>(result.value())
+                       : static_cast<int64_t>(negative(result.error()));
+}
+
+// data.cc: what goes through blocks.
+long read_data(tiffin_file_system* fs, uint64_t node, uint64_t offset_bytes,
+               const tiffin_vector* buffers, size_t buffer_count);
+long write_data(tiffin_file_system* fs, uint64_t node, uint64_t offset_bytes,
+                const tiffin_vector* buffers, size_t buffer_count, uint32_t flags);
+void write_begin(tiffin_file_system* fs, void* writer, uint64_t node, uint64_t offset_bytes,
+                 const tiffin_vector* buffers, size_t buffer_count, uint32_t flags,
+                 void (*transferred)(void* owner), void* owner);
+bool write_advance(void* writer);
+int write_result(void* writer);
+uint32_t writer_bytes();
+
+}  // namespace tiffin::kmod

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/* Reading directories. */
+#include <linux/fs.h>
+
+#include "kmod/vfs/internal.h"
+
+/* Called without a lock of the file system: the copy to user space may fault. */
+static bool add_entry(void* sink, const char* name, size_t name_bytes, u64 node, u32 type_mode,
+                      u64 next_cookie) {
+    struct dir_context* context = sink;
+
+    if (!dir_emit(context, name, name_bytes, node, fs_umode_to_dtype(type_mode))) {
+        return false;
+    }
+    context->pos = next_cookie;
+    return true;
+}
+
+static int iterate(struct file* file, struct dir_context* context) {
+    struct inode* inode = file_inode(file);
+
+    return TIFFIN_CALL(tiffin_mount_of(inode->i_sb), read_directory, inode->i_ino, context->pos,
+                       add_entry, context);
+}
+
+/* A position is a cookie, whatever its size. */
+static loff_t llseek(struct file* file, loff_t offset, int whence) {
+    return generic_file_llseek_size(file, offset, whence, LLONG_MAX, 0);
+}
+
+int tiffin_fsync(struct file* file, loff_t start, loff_t end, int data_only) {
+    struct inode* inode = file_inode(file);
+    int error = file_write_and_wait_range(file, start, end);
+
+    if (error == 0) {
+        error = tiffin_write_times(inode);
+    }
+    return error != 0
+               ? error
+               : TIFFIN_CALL(tiffin_mount_of(inode->i_sb), fsync, inode->i_ino, data_only != 0);
+}
+
+const struct file_operations tiffin_directory_operations = {
+    .llseek = llseek,
+    .read = generic_read_dir,
+    .iterate_shared = iterate,
+    .fsync = tiffin_fsync,
+    .unlocked_ioctl = tiffin_ioctl,
+    .compat_ioctl = compat_ptr_ioctl,
+};

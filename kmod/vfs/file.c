@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/* Regular files through the page cache. */
+#include <linux/backing-dev.h>
+#include <linux/buffer_head.h>
+#include <linux/falloc.h>
+#include <linux/fs.h>
+#include <linux/mm.h>
+#include <linux/pagemap.h>
+#include <linux/uio.h>
+
+#include "kmod/vfs/internal.h"
+
+/* ---- Writing ---- */
+
+/* Room for [position, position + length), so that write-back does not fail for want of it. */
+static int reserve(struct inode* inode, loff_t position, size_t length) {
+    struct tiffin_mount* mount = tiffin_mount_of(inode->i_sb);
+    const loff_t begin = round_down(position, TIFFIN_BLOCK_BYTES);
+    const loff_t end = round_up(position + length, TIFFIN_BLOCK_BYTES);
+
+    if (max_t(loff_t, position + length, i_size_read(inode)) <= mount->ops->inline_bytes) {
+        return 0; /* it takes no blocks */
+    }
+    return TIFFIN_CALL(mount, reserve, inode->i_ino, begin, end - begin);
+}
+
+#define LONGEST_PART (1U << 20)
+
+/* The longest part from `position` on, of at most `wanted` bytes, that there is room for. */
+static ssize_t reserve_part(struct inode* inode, loff_t position, size_t wanted) {
+    size_t length = min_t(size_t, wanted, LONGEST_PART - (position & (LONGEST_PART - 1)));
+    int error = reserve(inode, position, length);
+
+    while (error == -ENOSPC && length > TIFFIN_BLOCK_BYTES) {
+        length = max_t(size_t, length / 2, TIFFIN_BLOCK_BYTES);
+        error = reserve(inode, position, length);
+    }
+    if (error == -ENOSPC && (position & (TIFFIN_BLOCK_BYTES - 1)) + length > TIFFIN_BLOCK_BYTES) {
+        /* Up to the end of its first block. */
+        length = TIFFIN_BLOCK_BYTES - (position & (TIFFIN_BLOCK_BYTES - 1));
+        error = reserve(inode, position, length);
+    }
+    return error != 0 ? error : length;
+}
+
+static ssize_t write_part(struct kiocb* iocb, struct iov_iter* from) {
+    const size_t count = iov_iter_count(from);
+    const loff_t position = iocb->ki_pos;
+    const ssize_t length = reserve_part(file_inode(iocb->ki_filp), position, count);
+    ssize_t written;
+
+    if (length < 0) {
+        return length;
+    }
+    iov_iter_truncate(from, length);
+    written = generic_perform_write(iocb, from);
+    iov_iter_reexpand(from, iov_iter_count(from) + (count - length));
+    if (written > 0) {
+        /* Not all kernels of this version do it themselves. */
+        iocb->ki_pos = position + written;
+    }
+    return written;
+}
+
+static ssize_t write_locked(struct kiocb* iocb, struct iov_iter* from) {
+    struct file* file = iocb->ki_filp;
+    struct inode* inode = file_inode(file);
+    ssize_t written = generic_write_checks(iocb, from);
+    ssize_t total = 0;
+    int error;
+
+    if (written <= 0) {
+        return written;
+    }
+    error = file_remove_privs(file);
+    if (error == 0) {
+        error = file_update_time(file);
+    }
+    if (error != 0) {
+        return error;
+    }
+    if (iocb->ki_pos > i_size_read(inode)) {
+        filemap_invalidate_lock(inode->i_mapping);
+        tiffin_zero_tail(inode);
+        filemap_invalidate_unlock(inode->i_mapping);
+    }
+    current->backing_dev_info = inode_to_bdi(inode);
+    do {
+        written = write_part(iocb, from);
+        total += max_t(ssize_t, written, 0);
+    } while (written > 0 && iov_iter_count(from) > 0);
+    current->backing_dev_info = NULL;
+    return total > 0 ? total : written;
+}
+
+static ssize_t write_iter(struct kiocb* iocb, struct iov_iter* from) {
+    struct inode* inode = file_inode(iocb->ki_filp);
+    ssize_t written;
+
+    if (iocb->ki_flags & IOCB_NOWAIT) {
+        return -EOPNOTSUPP;
+    }
+    inode_lock(inode);
+    written = write_locked(iocb, from);
+    inode_unlock(inode);
+    return written > 0 ? generic_write_sync(iocb, written) : written;
+}
+
+/* ---- Mappings ---- */
+
+static vm_fault_t page_mkwrite(struct vm_fault* fault) {
+    struct page* page = fault->page;
+    struct file* file = fault->vma->vm_file;
+    struct inode* inode = file_inode(file);
+    vm_fault_t result = VM_FAULT_LOCKED;
+    int error;
+
+    sb_start_pagefault(inode->i_sb);
+    file_update_time(file);
+    filemap_invalidate_lock_shared(inode->i_mapping);
+    /* Also for a small file: what is behind its end in the page may become a part of it. */
+    error = TIFFIN_CALL(tiffin_mount_of(inode->i_sb), reserve, inode->i_ino, page_offset(page),
+                        PAGE_SIZE);
+    if (error != 0) {
+        result = block_page_mkwrite_return(error);
+        goto out;
+    }
+    lock_page(page);
+    if (page->mapping != inode->i_mapping || page_offset(page) >= i_size_read(inode)) {
+        unlock_page(page);
+        result = VM_FAULT_NOPAGE;
+        goto out;
+    }
+    set_page_dirty(page);
+    wait_for_stable_page(page);
+out:
+    filemap_invalidate_unlock_shared(inode->i_mapping);
+    sb_end_pagefault(inode->i_sb);
+    return result;
+}
+
+static const struct vm_operations_struct mapping_operations = {
+    .fault = filemap_fault,
+    .map_pages = filemap_map_pages,
+    .page_mkwrite = page_mkwrite,
+};
+
+static int map_file(struct file* file, struct vm_area_struct* vma) {
+    file_accessed(file);
+    vma->vm_ops = &mapping_operations;
+    return 0;
+}
+
+/* ---- Room ---- */
+
+#define KNOWN_MODES                                                          \
+    (FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE | FALLOC_FL_COLLAPSE_RANGE | \
+     FALLOC_FL_ZERO_RANGE | FALLOC_FL_INSERT_RANGE)
+#define MOVING_MODES (FALLOC_FL_COLLAPSE_RANGE | FALLOC_FL_INSERT_RANGE)
+
+/* What the operation changes has to be in the file system and not in the page cache. */
+static int leave_page_cache(struct inode* inode, int mode, loff_t offset, loff_t length) {
+    const loff_t first = round_down(offset, PAGE_SIZE);
+    const loff_t last = mode & MOVING_MODES ? LLONG_MAX : round_up(offset + length, PAGE_SIZE) - 1;
+    int error;
+
+    if ((mode & ~FALLOC_FL_KEEP_SIZE) == 0) {
+        return 0;
+    }
+    error = filemap_write_and_wait_range(inode->i_mapping, first, last);
+    if (error == 0) {
+        truncate_pagecache_range(inode, first, last);
+    }
+    return error;
+}
+
+static long allocate_locked(struct file* file, int mode, loff_t offset, loff_t length) {
+    struct inode* inode = file_inode(file);
+    struct tiffin_mount* mount = tiffin_mount_of(inode->i_sb);
+    struct tiffin_attributes attributes;
+    int error = 0;
+
+    if (!(mode & FALLOC_FL_KEEP_SIZE) && !(mode & MOVING_MODES)) {
+        error = inode_newsize_ok(inode, offset + length);
+    }
+    if (error == 0) {
+        error = file_modified(file);
+    }
+    if (error != 0) {
+        return error;
+    }
+    if (!(mode & FALLOC_FL_KEEP_SIZE) && !(mode & MOVING_MODES) &&
+        offset + length > i_size_read(inode)) {
+        tiffin_zero_tail(inode);
+    }
+    error = leave_page_cache(inode, mode, offset, length);
+    if (error == 0 && (mode & MOVING_MODES)) {
+        /* The end, which the page cache knows better than the file system, moves too. */
+        error = TIFFIN_CALL(mount, get_attributes, inode->i_ino, &attributes);
+        if (error == 0 && attributes.size_bytes != i_size_read(inode)) {
+            error = -EIO;
+        }
+    }
+    if (error == 0) {
+        error = TIFFIN_CALL(mount, allocate, inode->i_ino, mode, offset, length);
+    }
+    if (error != 0) {
+        return error;
+    }
+    error = TIFFIN_CALL(mount, get_attributes, inode->i_ino, &attributes);
+    if (error == 0) {
+        tiffin_fill(inode, &attributes);
+        if (mode & MOVING_MODES || attributes.size_bytes > i_size_read(inode)) {
+            i_size_write(inode, attributes.size_bytes);
+        }
+    }
+    return error;
+}
+
+static long allocate(struct file* file, int mode, loff_t offset, loff_t length) {
+    struct inode* inode = file_inode(file);
+    long error;
+
+    if ((mode & ~KNOWN_MODES) != 0) {
+        return -EOPNOTSUPP;
+    }
+    inode_lock(inode);
+    filemap_invalidate_lock(inode->i_mapping);
+    error = allocate_locked(file, mode, offset, length);
+    filemap_invalidate_unlock(inode->i_mapping);
+    inode_unlock(inode);
+    return error;
+}
+
+/* ---- Positions ---- */
+
+static loff_t seek_content(struct file* file, loff_t offset, u32 target) {
+    struct inode* inode = file_inode(file);
+    loff_t found;
+
+    inode_lock_shared(inode);
+    /* The file system knows what is a hole, but not what waits in the page cache to fill it. */
+    found = filemap_write_and_wait(inode->i_mapping);
+    if (found == 0) {
+        found = offset < 0
+                    ? -ENXIO
+                    : TIFFIN_CALL(tiffin_mount_of(inode->i_sb), seek, inode->i_ino, offset, target);
+    }
+    inode_unlock_shared(inode);
+    return found < 0 ? found : vfs_setpos(file, found, inode->i_sb->s_maxbytes);
+}
+
+static loff_t llseek(struct file* file, loff_t offset, int whence) {
+    switch (whence) {
+        case SEEK_DATA:
+            return seek_content(file, offset, TIFFIN_SEEK_DATA);
+        case SEEK_HOLE:
+            return seek_content(file, offset, TIFFIN_SEEK_HOLE);
+        default:
+            return generic_file_llseek(file, offset, whence);
+    }
+}
+
+const struct file_operations tiffin_file_operations = {
+    .llseek = llseek,
+    .read_iter = generic_file_read_iter,
+    .write_iter = write_iter,
+    .mmap = map_file,
+    .open = generic_file_open,
+    .fsync = tiffin_fsync,
+    .fallocate = allocate,
+    .splice_read = generic_file_splice_read,
+    .splice_write = iter_file_splice_write,
+    .unlocked_ioctl = tiffin_ioctl,
+    .compat_ioctl = compat_ptr_ioctl,
+};

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/* Flags of files (chattr), and what else comes as an ioctl: trimming and shutting down. */
+#include <linux/blkdev.h>
+#include <linux/capability.h>
+#include <linux/fileattr.h>
+#include <linux/fs.h>
+#include <linux/uaccess.h>
+
+#include "kmod/vfs/internal.h"
+
+/* Of all file systems that have it: XFS_IOC_GOINGDOWN. */
+#define TIFFIN_IOC_SHUTDOWN _IOR('X', 125, __u32)
+#define SETTABLE_FLAGS (FS_IMMUTABLE_FL | FS_APPEND_FL | FS_NODUMP_FL | FS_NOATIME_FL)
+
+void tiffin_fill_flags(struct inode* inode, u32 flags) {
+    inode_set_flags(inode,
+                    (flags & FS_IMMUTABLE_FL ? S_IMMUTABLE : 0) |
+                        (flags & FS_APPEND_FL ? S_APPEND : 0) |
+                        (flags & FS_NOATIME_FL ? S_NOATIME : 0),
+                    S_IMMUTABLE | S_APPEND | S_NOATIME);
+}
+
+int tiffin_fileattr_get(struct dentry* dentry, struct fileattr* fa) {
+    struct inode* inode = d_inode(dentry);
+    struct tiffin_attributes attributes;
+    const int error =
+        TIFFIN_CALL(tiffin_mount_of(inode->i_sb), get_attributes, inode->i_ino, &attributes);
+
+    if (error == 0) {
+        fileattr_fill_flags(fa, attributes.flags);
+    }
+    return error;
+}
+
+int tiffin_fileattr_set(struct user_namespace* idmap, struct dentry* dentry, struct fileattr* fa) {
+    struct inode* inode = d_inode(dentry);
+    int error;
+
+    if (fileattr_has_fsx(fa) || (fa->flags & ~SETTABLE_FLAGS) != 0) {
+        return -EOPNOTSUPP;
+    }
+    /* What was written while it was permitted has to come to the file system before it no longer is. */
+    error = tiffin_write_times(inode);
+    if (error == 0) {
+        error = TIFFIN_CALL(tiffin_mount_of(inode->i_sb), set_flags, inode->i_ino, fa->flags);
+    }
+    if (error == 0) {
+        tiffin_refresh(inode);
+    }
+    return error;
+}
+
+static long trim(struct super_block* sb, struct fstrim_range __user* argument) {
+    struct fstrim_range range;
+    s64 discarded;
+
+    if (!capable(CAP_SYS_ADMIN)) {
+        return -EPERM;
+    }
+    if (copy_from_user(&range, argument, sizeof(range)) != 0) {
+        return -EFAULT;
+    }
+    discarded = TIFFIN_CALL(tiffin_mount_of(sb), trim, range.start, range.len, range.minlen);
+    if (discarded < 0) {
+        return discarded;
+    }
+    range.len = discarded;
+    return copy_to_user(argument, &range, sizeof(range)) != 0 ? -EFAULT : 0;
+}
+
+static long shut_down(struct super_block* sb, u32 __user* argument) {
+    u32 mode;
+
+    if (!capable(CAP_SYS_ADMIN)) {
+        return -EPERM;
+    }
+    if (get_user(mode, argument) != 0) {
+        return -EFAULT;
+    }
+    return mode > 2 ? -EINVAL : TIFFIN_CALL(tiffin_mount_of(sb), shutdown, mode);
+}
+
+long tiffin_ioctl(struct file* file, unsigned int command, unsigned long argument) {
+    struct super_block* sb = file_inode(file)->i_sb;
+
+    switch (command) {
+        case FITRIM:
+            return trim(sb, (struct fstrim_range __user*)argument);
+        case TIFFIN_IOC_SHUTDOWN:
+            return shut_down(sb, (u32 __user*)argument);
+        default:
+            return -ENOTTY;
+    }
+}

@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * Inodes and their attributes.
+ *
+ * The file system has the attributes, and the inode shows them: every operation that changes some fetches them anew. Two
+ * things the inode has first: the size of a regular file, which grows with the page cache, and times, which the VFS moves
+ * with every write and read; write_inode hands these over.
+ */
+#include <linux/blkdev.h>
+#include <linux/fs.h>
+#include <linux/namei.h>
+#include <linux/pagemap.h>
+#include <linux/posix_acl.h>
+#include <linux/slab.h>
+
+#include "kmod/vfs/internal.h"
+
+static struct timespec64 to_timespec(const struct tiffin_time* time) {
+    return (struct timespec64){.tv_sec = time->seconds, .tv_nsec = time->nanoseconds};
+}
+
+static struct tiffin_time from_timespec(const struct timespec64* time) {
+    return (struct tiffin_time){.seconds = time->tv_sec, .nanoseconds = time->tv_nsec};
+}
+
+/* Times that the file system has not got yet stay; what changes a file in passing moves its change time only. */
+static void fill_times(struct inode* inode, const struct tiffin_attributes* attributes) {
+    const struct timespec64 change_time = to_timespec(&attributes->change_time);
+    const bool dirty = test_bit(TIFFIN_TIMES_DIRTY, &tiffin_inode_of(inode)->flags);
+
+    if (!dirty) {
+        inode->i_atime = to_timespec(&attributes->access_time);
+    }
+    if (!dirty || !S_ISREG(inode->i_mode)) {
+        inode->i_mtime = to_timespec(&attributes->modification_time);
+    }
+    if (!dirty || timespec64_compare(&change_time, &inode->i_ctime) > 0) {
+        inode->i_ctime = change_time;
+    }
+}
+
+void tiffin_fill(struct inode* inode, const struct tiffin_attributes* attributes) {
+    inode->i_mode = (inode->i_mode & S_IFMT) | (attributes->mode & 07777);
+    i_uid_write(inode, attributes->user_id);
+    i_gid_write(inode, attributes->group_id);
+    set_nlink(inode, attributes->link_count);
+    tiffin_fill_flags(inode, attributes->flags);
+    fill_times(inode, attributes);
+    if (!S_ISREG(inode->i_mode)) {
+        i_size_write(inode, attributes->size_bytes);
+    }
+}
+
+void tiffin_refresh(struct inode* inode) {
+    struct tiffin_attributes attributes;
+
+    if (TIFFIN_CALL(tiffin_mount_of(inode->i_sb), get_attributes, inode->i_ino, &attributes) == 0) {
+        tiffin_fill(inode, &attributes);
+    }
+}
+
+static void set_operations(struct inode* inode, const struct tiffin_attributes* attributes) {
+    const struct tiffin_operations* ops = tiffin_mount_of(inode->i_sb)->ops;
+
+    switch (inode->i_mode & S_IFMT) {
+        case S_IFREG:
+            inode->i_op = &tiffin_file_inode_operations;
+            inode->i_fop =
+                ops->has_blocks ? &tiffin_file_operations : &tiffin_simple_file_operations;
+            inode->i_mapping->a_ops = &tiffin_address_space_operations;
+            mapping_set_gfp_mask(inode->i_mapping, GFP_HIGHUSER_MOVABLE & ~__GFP_FS);
+            break;
+        case S_IFDIR:
+            inode->i_op = &tiffin_directory_inode_operations;
+            inode->i_fop = &tiffin_directory_operations;
+            break;
+        case S_IFLNK:
+            inode->i_op = &tiffin_symlink_inode_operations;
+            break;
+        default:
+            inode->i_op = &tiffin_special_inode_operations;
+            init_special_inode(inode, inode->i_mode,
+                               MKDEV(attributes->device_major, attributes->device_minor));
+            break;
+    }
+}
+
+/* A new inode: asks again, since whoever had this inode before may have changed what `given` says. */
+static int initialize_inode(struct inode* inode, const struct tiffin_attributes* given) {
+    struct tiffin_attributes attributes;
+    const int error =
+        TIFFIN_CALL(tiffin_mount_of(inode->i_sb), get_attributes, given->node, &attributes);
+
+    if (error != 0) {
+        return error;
+    }
+    inode->i_mode = attributes.mode;
+    inode->i_generation = attributes.generation;
+    tiffin_inode_of(inode)->generation = attributes.generation;
+    set_operations(inode, &attributes);
+    i_size_write(inode, attributes.size_bytes);
+    tiffin_fill(inode, &attributes);
+    return 0;
+}
+
+struct inode* tiffin_iget(struct super_block* sb, const struct tiffin_attributes* attributes,
+                          unsigned int references) {
+    struct inode* inode = iget_locked(sb, attributes->node);
+    int error;
+
+    if (inode == NULL) {
+        tiffin_forget(sb, attributes->node, references);
+        return ERR_PTR(-ENOMEM);
+    }
+    atomic64_add(references, &tiffin_inode_of(inode)->references);
+    if ((inode->i_state & I_NEW) == 0) {
+        return inode;
+    }
+    error = initialize_inode(inode, attributes);
+    if (error != 0) {
+        iget_failed(inode);
+        return ERR_PTR(error);
+    }
+    unlock_new_inode(inode);
+    return inode;
+}
+
+/* ---- Times ---- */
+
+int tiffin_update_time(struct inode* inode, struct timespec64* time, int flags) {
+    set_bit(TIFFIN_TIMES_DIRTY, &tiffin_inode_of(inode)->flags);
+    return generic_update_time(inode, time, flags);
+}
+
+int tiffin_write_times(struct inode* inode) {
+    const struct tiffin_caller nobody = {0};
+    struct tiffin_mount* mount = tiffin_mount_of(inode->i_sb);
+    struct tiffin_attributes after;
+    struct tiffin_change change = {
+        .valid =
+            TIFFIN_CHANGE_ACCESS_TIME | TIFFIN_CHANGE_MODIFICATION_TIME | TIFFIN_CHANGE_CHANGE_TIME,
+    };
+    int error;
+
+    if (!test_and_clear_bit(TIFFIN_TIMES_DIRTY, &tiffin_inode_of(inode)->flags)) {
+        return 0;
+    }
+    change.access_time = from_timespec(&inode->i_atime);
+    change.modification_time = from_timespec(&inode->i_mtime);
+    change.change_time = from_timespec(&inode->i_ctime);
+    error = TIFFIN_CALL(mount, set_attributes, &nobody, inode->i_ino, &change, &after);
+    if (error == -EPERM) {
+        /* Immutable and append-only files keep their access time, but not that of what was written before. */
+        change.valid &= ~TIFFIN_CHANGE_ACCESS_TIME;
+        error = TIFFIN_CALL(mount, set_attributes, &nobody, inode->i_ino, &change, &after);
+    }
+    if (error == -ENOMEM) {
+        set_bit(TIFFIN_TIMES_DIRTY, &tiffin_inode_of(inode)->flags);
+        mark_inode_dirty_sync(inode);
+    }
+    return error;
+}
+
+/* ---- Attributes ---- */
+
+static struct tiffin_change change_of(const struct inode* inode, const struct iattr* attr) {
+    struct tiffin_change change = {0};
+
+    if (attr->ia_valid & ATTR_MODE) {
+        change.valid |= TIFFIN_CHANGE_MODE;
+        change.mode = attr->ia_mode & 07777;
+    }
+    if (attr->ia_valid & ATTR_UID) {
+        change.valid |= TIFFIN_CHANGE_USER_ID;
+        change.user_id = from_kuid(inode->i_sb->s_user_ns, attr->ia_uid);
+    }
+    if (attr->ia_valid & ATTR_GID) {
+        change.valid |= TIFFIN_CHANGE_GROUP_ID;
+        change.group_id = from_kgid(inode->i_sb->s_user_ns, attr->ia_gid);
+    }
+    if (attr->ia_valid & ATTR_SIZE) {
+        change.valid |= TIFFIN_CHANGE_SIZE;
+        change.size_bytes = attr->ia_size;
+    }
+    if (attr->ia_valid & ATTR_ATIME) {
+        change.valid |= TIFFIN_CHANGE_ACCESS_TIME;
+        change.access_time = from_timespec(&attr->ia_atime);
+    }
+    if (attr->ia_valid & ATTR_MTIME) {
+        change.valid |= TIFFIN_CHANGE_MODIFICATION_TIME;
+        change.modification_time = from_timespec(&attr->ia_mtime);
+    }
+    if (attr->ia_valid & ATTR_CTIME) {
+        change.valid |= TIFFIN_CHANGE_CHANGE_TIME;
+        change.change_time = from_timespec(&attr->ia_ctime);
+    }
+    return change;
+}
+
+static int apply(struct inode* inode, const struct tiffin_change* change) {
+    const struct tiffin_caller nobody = {
+        0}; /* owners of files do not change with who changes attributes */
+    struct tiffin_attributes after;
+    const int error = TIFFIN_CALL(tiffin_mount_of(inode->i_sb), set_attributes, &nobody,
+                                  inode->i_ino, change, &after);
+
+    if (error == 0) {
+        tiffin_fill(inode, &after);
+    }
+    return error;
+}
+
+/*
+ * The page cache first where the file becomes shorter: what is written back from then on does not reach beyond the new end,
+ * so that it cannot make the file longer again.
+ */
+static int set_size(struct inode* inode, const struct tiffin_change* change) {
+    const loff_t old_size = i_size_read(inode);
+    const loff_t new_size = change->size_bytes;
+    int error;
+
+    filemap_invalidate_lock(inode->i_mapping);
+    if (new_size < old_size) {
+        truncate_setsize(inode, new_size);
+    }
+    error = apply(inode, change);
+    if (error == 0 && new_size > old_size) {
+        tiffin_zero_tail(inode);
+        truncate_setsize(inode, new_size);
+    } else if (error != 0 && new_size < old_size) {
+        /* The file is as long as before, but what was cached there and not written back is lost. */
+        i_size_write(inode, old_size);
+        mapping_set_error(inode->i_mapping, error);
+    }
+    filemap_invalidate_unlock(inode->i_mapping);
+    return error;
+}
+
+int tiffin_setattr(struct user_namespace* idmap, struct dentry* dentry, struct iattr* attr) {
+    struct inode* inode = d_inode(dentry);
+    const bool has_blocks = tiffin_mount_of(inode->i_sb)->ops->has_blocks;
+    struct tiffin_change change;
+    int error = setattr_prepare(idmap, dentry, attr);
+
+    if (error == 0) {
+        /* They may be older than those that are set now. */
+        error = tiffin_write_times(inode);
+    }
+    if (error != 0) {
+        return error;
+    }
+    change = change_of(inode, attr);
+    if (change.valid == 0) {
+        return 0;
+    }
+    if (!(change.valid & TIFFIN_CHANGE_SIZE)) {
+        error = apply(inode, &change);
+    } else if (has_blocks) {
+        error = set_size(inode, &change);
+    } else {
+        error = apply(inode, &change);
+        if (error == 0) {
+            i_size_write(inode, change.size_bytes);
+        }
+    }
+    if (error == 0 && (attr->ia_valid & ATTR_MODE)) {
+        forget_all_cached_acls(inode); /* the file system keeps ACLs in step with the mode */
+    }
+    return error;
+}
+
+int tiffin_getattr(struct user_namespace* idmap, const struct path* path, struct kstat* stat,
+                   u32 mask, unsigned int flags) {
+    struct inode* inode = d_inode(path->dentry);
+    struct tiffin_attributes attributes;
+    const int error =
+        TIFFIN_CALL(tiffin_mount_of(inode->i_sb), get_attributes, inode->i_ino, &attributes);
+
+    if (error != 0) {
+        return error;
+    }
+    generic_fillattr(idmap, inode, stat);
+    stat->blocks = attributes.allocated_bytes >> SECTOR_SHIFT;
+    stat->result_mask |= STATX_BTIME;
+    stat->btime = to_timespec(&attributes.birth_time);
+    stat->attributes_mask |= STATX_ATTR_IMMUTABLE | STATX_ATTR_APPEND | STATX_ATTR_NODUMP;
+    stat->attributes |= (attributes.flags & FS_IMMUTABLE_FL ? STATX_ATTR_IMMUTABLE : 0) |
+                        (attributes.flags & FS_APPEND_FL ? STATX_ATTR_APPEND : 0) |
+                        (attributes.flags & FS_NODUMP_FL ? STATX_ATTR_NODUMP : 0);
+    return 0;
+}
+
+/* ---- Symbolic links ---- */
+
+static const char* get_link(struct dentry* dentry, struct inode* inode, struct delayed_call* done) {
+    char* target;
+    long length;
+
+    if (dentry == NULL) {
+        return ERR_PTR(-ECHILD);
+    }
+    target = kmalloc(PATH_MAX, GFP_KERNEL);
+    if (target == NULL) {
+        return ERR_PTR(-ENOMEM);
+    }
+    length =
+        TIFFIN_CALL(tiffin_mount_of(inode->i_sb), read_link, inode->i_ino, target, PATH_MAX - 1);
+    if (length < 0) {
+        kfree(target);
+        return ERR_PTR(length);
+    }
+    target[length] = '\0';
+    set_delayed_call(done, kfree_link, target);
+    return target;
+}
+
+/* ---- Tables ---- */
+
+#define COMMON_OPERATIONS                                                                \
+    .setattr = tiffin_setattr, .getattr = tiffin_getattr, .listxattr = tiffin_listxattr, \
+    .update_time = tiffin_update_time
+
+const struct inode_operations tiffin_file_inode_operations = {
+    COMMON_OPERATIONS,
+    .get_acl = tiffin_get_acl,
+    .set_acl = tiffin_set_acl,
+    .fileattr_get = tiffin_fileattr_get,
+    .fileattr_set = tiffin_fileattr_set,
+};
+
+const struct inode_operations tiffin_special_inode_operations = {
+    COMMON_OPERATIONS,
+    .get_acl = tiffin_get_acl,
+    .set_acl = tiffin_set_acl,
+};
+
+const struct inode_operations tiffin_symlink_inode_operations = {
+    COMMON_OPERATIONS,
+    .get_link = get_link,
+};

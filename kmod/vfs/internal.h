@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/* What the parts of the framework know of each other. */
+#ifndef TIFFIN_KMOD_INTERNAL_H
+#define TIFFIN_KMOD_INTERNAL_H
+
+#include <linux/atomic.h>
+#include <linux/bitops.h>
+#include <linux/fs.h>
+#include <linux/mempool.h>
+#include <linux/sched/mm.h>
+
+#include "kmod/vfs/abi.h"
+#include "kmod/vfs/compat.h"
+
+#define TIFFIN_ROOT_NODE 1
+#define TIFFIN_BLOCK_BYTES 4096
+
+struct tiffin_device {
+    struct block_device* bdev;
+};
+
+/* One mount: sb->s_fs_info. */
+struct tiffin_mount {
+    const struct tiffin_operations* ops;
+    struct tiffin_file_system* fs;
+    struct tiffin_device device;
+    mempool_t* writebacks; /* see writeback.c; NULL without blocks */
+};
+
+enum tiffin_inode_flag {
+    /* The times of the inode are newer than those of the file system. */
+    TIFFIN_TIMES_DIRTY,
+};
+
+struct tiffin_inode {
+    struct inode vfs;
+    /* How many references of the contract the inode stands for; given back when it is evicted. */
+    atomic64_t references;
+    u64 generation;
+    unsigned long flags; /* tiffin_inode_flag */
+};
+
+static inline struct tiffin_inode* tiffin_inode_of(struct inode* inode) {
+    return container_of(inode, struct tiffin_inode, vfs);
+}
+static inline struct tiffin_mount* tiffin_mount_of(const struct super_block* sb) {
+    return sb->s_fs_info;
+}
+
+/* Calls an operation of a mount. What it allocates must not be reclaimed by calling into a file system, which may be the
+ * same one. */
+#define TIFFIN_CALL(mount, operation, ...)                                    \
+    ({                                                                        \
+        const unsigned int nofs_ = memalloc_nofs_save();                      \
+        typeof((mount)->ops->operation((mount)->fs, ##__VA_ARGS__)) result_ = \
+            (mount)->ops->operation((mount)->fs, ##__VA_ARGS__);              \
+        memalloc_nofs_restore(nofs_);                                         \
+        result_;                                                              \
+    })
+
+/* device_bio.c */
+int tiffin_device_initialize(void);
+void tiffin_device_exit(void);
+extern const struct tiffin_services tiffin_services;
+
+/* inode.c */
+extern const struct inode_operations tiffin_file_inode_operations;
+extern const struct inode_operations tiffin_special_inode_operations;
+extern const struct inode_operations tiffin_symlink_inode_operations;
+/* Takes over the references that came with `attributes` (1, or 0 for the root), also when it fails. */
+struct inode* tiffin_iget(struct super_block* sb, const struct tiffin_attributes* attributes,
+                          unsigned int references);
+/* The inode's attributes, but the size of a regular file, become those that the file system has. */
+void tiffin_fill(struct inode* inode, const struct tiffin_attributes* attributes);
+/* The same, asking for them: after an operation that changed the inode in passing. */
+void tiffin_refresh(struct inode* inode);
+int tiffin_write_times(struct inode* inode);
+int tiffin_update_time(struct inode* inode, struct timespec64* time, int flags);
+int tiffin_setattr(struct user_namespace* idmap, struct dentry* dentry, struct iattr* attr);
+int tiffin_getattr(struct user_namespace* idmap, const struct path* path, struct kstat* stat,
+                   u32 mask, unsigned int flags);
+
+/* flags.c */
+int tiffin_fileattr_get(struct dentry* dentry, struct fileattr* fa);
+int tiffin_fileattr_set(struct user_namespace* idmap, struct dentry* dentry, struct fileattr* fa);
+void tiffin_fill_flags(struct inode* inode, u32 flags);
+long tiffin_ioctl(struct file* file, unsigned int command, unsigned long argument);
+
+/* namei.c, dir.c */
+extern const struct inode_operations tiffin_directory_inode_operations;
+extern const struct file_operations tiffin_directory_operations;
+int tiffin_fsync(struct file* file, loff_t start, loff_t end, int data_only);
+
+/* file.c, simple_file.c */
+extern const struct file_operations tiffin_file_operations;
+extern const struct file_operations tiffin_simple_file_operations;
+
+/* pagecache.c, writeback.c */
+extern const struct address_space_operations tiffin_address_space_operations;
+/* Reads into pages that follow each other; what is behind the end of the file becomes zeros. */
+int tiffin_read_vectors(struct inode* inode, loff_t offset, const struct tiffin_vector* vectors,
+                        size_t count);
+/* Zeroes what a mapping may have written behind the end of the file, before that end moves on. */
+void tiffin_zero_tail(struct inode* inode);
+int tiffin_writepages(struct address_space* mapping, struct writeback_control* wbc);
+int tiffin_writeback_initialize(void);
+void tiffin_writeback_exit(void);
+int tiffin_writeback_mount(struct tiffin_mount* mount);
+void tiffin_writeback_unmount(struct tiffin_mount* mount);
+
+/* xattr.c */
+extern const struct xattr_handler* const tiffin_xattr_handlers[];
+ssize_t tiffin_listxattr(struct dentry* dentry, char* buffer, size_t size);
+struct posix_acl* tiffin_get_acl(struct inode* inode, int type, bool rcu);
+int tiffin_set_acl(struct user_namespace* idmap, struct inode* inode, struct posix_acl* acl,
+                   int type);
+
+/* export.c */
+extern const struct export_operations tiffin_export_operations;
+
+/* super.c */
+void tiffin_forget(struct super_block* sb, u64 node, u64 references);
+int tiffin_super_initialize(void);
+void tiffin_super_exit(void);
+
+#endif

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/* Names: looking them up, making, removing and moving them. */
+#include <linux/cred.h>
+#include <linux/fs.h>
+#include <linux/fs_struct.h>
+#include <linux/namei.h>
+
+#include "kmod/vfs/internal.h"
+
+/* The umask counts only where the VFS leaves it to the file system, because of default ACLs; elsewhere it has been applied
+ * to the mode already, and doing that again changes nothing. */
+static struct tiffin_caller caller_for(const struct inode* dir) {
+    return (struct tiffin_caller){
+        .user_id = from_kuid(dir->i_sb->s_user_ns, current_fsuid()),
+        .group_id = from_kgid(dir->i_sb->s_user_ns, current_fsgid()),
+        .umask = current_umask(),
+    };
+}
+
+static struct dentry* lookup(struct inode* dir, struct dentry* dentry, unsigned int flags) {
+    struct tiffin_attributes found;
+    const int error = TIFFIN_CALL(tiffin_mount_of(dir->i_sb), lookup, dir->i_ino,
+                                  dentry->d_name.name, dentry->d_name.len, &found);
+
+    if (error == -ENOENT) {
+        return d_splice_alias(NULL, dentry);
+    }
+    return error != 0 ? ERR_PTR(error) : d_splice_alias(tiffin_iget(dir->i_sb, &found, 1), dentry);
+}
+
+/* The end of each operation that makes something. */
+static int instantiate(struct inode* dir, struct dentry* dentry, int error,
+                       const struct tiffin_attributes* created) {
+    struct inode* inode;
+
+    if (error != 0) {
+        return error;
+    }
+    tiffin_refresh(dir);
+    inode = tiffin_iget(dir->i_sb, created, 1);
+    if (IS_ERR(inode)) {
+        /* It exists. Without an inode the name cannot be shown now; the next lookup will find it. */
+        d_drop(dentry);
+        return PTR_ERR(inode);
+    }
+    d_instantiate(dentry, inode);
+    return 0;
+}
+
+static int mknod(struct user_namespace* idmap, struct inode* dir, struct dentry* dentry,
+                 umode_t mode, dev_t device) {
+    const struct tiffin_caller caller = caller_for(dir);
+    struct tiffin_attributes created;
+    const int error =
+        TIFFIN_CALL(tiffin_mount_of(dir->i_sb), create, &caller, dir->i_ino, dentry->d_name.name,
+                    dentry->d_name.len, mode, MAJOR(device), MINOR(device), &created);
+
+    return instantiate(dir, dentry, error, &created);
+}
+
+static int create(struct user_namespace* idmap, struct inode* dir, struct dentry* dentry,
+                  umode_t mode, bool exclusive) {
+    return mknod(idmap, dir, dentry, (mode & ~S_IFMT) | S_IFREG, 0);
+}
+
+static int mkdir(struct user_namespace* idmap, struct inode* dir, struct dentry* dentry,
+                 umode_t mode) {
+    const struct tiffin_caller caller = caller_for(dir);
+    struct tiffin_attributes created;
+    const int error =
+        TIFFIN_CALL(tiffin_mount_of(dir->i_sb), make_directory, &caller, dir->i_ino,
+                    dentry->d_name.name, dentry->d_name.len, mode & ~S_IFMT, &created);
+
+    return instantiate(dir, dentry, error, &created);
+}
+
+static int symlink(struct user_namespace* idmap, struct inode* dir, struct dentry* dentry,
+                   const char* target) {
+    const struct tiffin_caller caller = caller_for(dir);
+    struct tiffin_attributes created;
+    const int error =
+        TIFFIN_CALL(tiffin_mount_of(dir->i_sb), make_symlink, &caller, dir->i_ino,
+                    dentry->d_name.name, dentry->d_name.len, target, strlen(target), &created);
+
+    return instantiate(dir, dentry, error, &created);
+}
+
+static int tmpfile(struct user_namespace* idmap, struct inode* dir, struct file* file,
+                   umode_t mode) {
+    const struct tiffin_caller caller = caller_for(dir);
+    struct tiffin_attributes created;
+    struct inode* inode;
+    int error = TIFFIN_CALL(tiffin_mount_of(dir->i_sb), make_temporary, &caller, dir->i_ino,
+                            mode & ~S_IFMT, &created);
+
+    if (error != 0) {
+        return error;
+    }
+    inode = tiffin_iget(dir->i_sb, &created, 1);
+    if (IS_ERR(inode)) {
+        return PTR_ERR(inode);
+    }
+    set_nlink(inode, 1); /* d_tmpfile() takes it away */
+    d_tmpfile(file, inode);
+    return finish_open_simple(file, 0);
+}
+
+static int link(struct dentry* old_dentry, struct inode* dir, struct dentry* dentry) {
+    struct inode* inode = d_inode(old_dentry);
+    struct tiffin_attributes linked;
+    const int error = TIFFIN_CALL(tiffin_mount_of(dir->i_sb), link, inode->i_ino, dir->i_ino,
+                                  dentry->d_name.name, dentry->d_name.len, &linked);
+
+    if (error != 0) {
+        return error;
+    }
+    atomic64_inc(&tiffin_inode_of(inode)->references);
+    tiffin_fill(inode, &linked);
+    tiffin_refresh(dir);
+    ihold(inode);
+    d_instantiate(dentry, inode);
+    return 0;
+}
+
+static int unlink(struct inode* dir, struct dentry* dentry) {
+    const int error = TIFFIN_CALL(tiffin_mount_of(dir->i_sb), unlink, dir->i_ino,
+                                  dentry->d_name.name, dentry->d_name.len);
+
+    if (error == 0) {
+        tiffin_refresh(dir);
+        tiffin_refresh(d_inode(dentry));
+    }
+    return error;
+}
+
+static int rmdir(struct inode* dir, struct dentry* dentry) {
+    const int error = TIFFIN_CALL(tiffin_mount_of(dir->i_sb), remove_directory, dir->i_ino,
+                                  dentry->d_name.name, dentry->d_name.len);
+
+    if (error == 0) {
+        tiffin_refresh(dir);
+        clear_nlink(d_inode(dentry));
+    }
+    return error;
+}
+
+static int rename(struct user_namespace* idmap, struct inode* old_dir, struct dentry* old_dentry,
+                  struct inode* new_dir, struct dentry* new_dentry, unsigned int flags) {
+    int error;
+
+    if (flags & ~(RENAME_NOREPLACE | RENAME_EXCHANGE)) {
+        return -EINVAL;
+    }
+    error = TIFFIN_CALL(tiffin_mount_of(old_dir->i_sb), rename, old_dir->i_ino,
+                        old_dentry->d_name.name, old_dentry->d_name.len, new_dir->i_ino,
+                        new_dentry->d_name.name, new_dentry->d_name.len, flags);
+    if (error != 0) {
+        return error;
+    }
+    tiffin_refresh(old_dir);
+    if (new_dir != old_dir) {
+        tiffin_refresh(new_dir);
+    }
+    tiffin_refresh(d_inode(old_dentry));
+    if (d_really_is_positive(new_dentry)) {
+        struct inode* target = d_inode(new_dentry);
+
+        if (S_ISDIR(target->i_mode) && !(flags & RENAME_EXCHANGE)) {
+            clear_nlink(target);
+        } else {
+            tiffin_refresh(target);
+        }
+    }
+    return 0;
+}
+
+const struct inode_operations tiffin_directory_inode_operations = {
+    .lookup = lookup,
+    .create = create,
+    .mknod = mknod,
+    .mkdir = mkdir,
+    .symlink = symlink,
+    .tmpfile = tmpfile,
+    .link = link,
+    .unlink = unlink,
+    .rmdir = rmdir,
+    .rename = rename,
+    .setattr = tiffin_setattr,
+    .getattr = tiffin_getattr,
+    .listxattr = tiffin_listxattr,
+    .update_time = tiffin_update_time,
+    .get_acl = tiffin_get_acl,
+    .set_acl = tiffin_set_acl,
+    .fileattr_get = tiffin_fileattr_get,
+    .fileattr_set = tiffin_fileattr_set,
+};

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/* Mounts: superblocks, options, and the life of inodes in memory. */
+#include <linux/blkdev.h>
+#include <linux/fs_context.h>
+#include <linux/module.h>
+#include <linux/seq_file.h>
+#include <linux/slab.h>
+#include <linux/statfs.h>
+
+#include "kmod/vfs/internal.h"
+#include "kmod/vfs/module.h"
+
+#define TIFFIN_MAGIC 0x54494646
+
+static struct kmem_cache* inode_cache;
+
+/* ---- Inodes in memory ---- */
+
+static void initialize_inode_once(void* object) {
+    struct tiffin_inode* inode = object;
+
+    inode_init_once(&inode->vfs);
+}
+
+static struct inode* alloc_inode(struct super_block* sb) {
+    struct tiffin_inode* inode = alloc_inode_sb(sb, inode_cache, GFP_KERNEL);
+
+    if (inode == NULL) {
+        return NULL;
+    }
+    atomic64_set(&inode->references, 0);
+    inode->generation = 0;
+    inode->flags = 0;
+    return &inode->vfs;
+}
+
+static void free_inode(struct inode* inode) {
+    kmem_cache_free(inode_cache, tiffin_inode_of(inode));
+}
+
+void tiffin_forget(struct super_block* sb, u64 node, u64 references) {
+    struct tiffin_mount* mount = tiffin_mount_of(sb);
+    unsigned int nofs;
+
+    if (references > 0) {
+        nofs = memalloc_nofs_save();
+        mount->ops->forget(mount->fs, node, references);
+        memalloc_nofs_restore(nofs);
+    }
+}
+
+static void evict_inode(struct inode* inode) {
+    truncate_inode_pages_final(&inode->i_data);
+    clear_inode(inode);
+    tiffin_forget(inode->i_sb, inode->i_ino, atomic64_read(&tiffin_inode_of(inode)->references));
+}
+
+static int write_inode(struct inode* inode, struct writeback_control* wbc) {
+    return tiffin_write_times(inode);
+}
+
+/* ---- The whole file system ---- */
+
+static void put_super(struct super_block* sb) {
+    struct tiffin_mount* mount = tiffin_mount_of(sb);
+    int error;
+
+    tiffin_writeback_unmount(mount);
+    error = TIFFIN_CALL(mount, unmount);
+    if (error != 0) {
+        pr_err("tiffin: %s: unmounting failed (error %d)\n", sb->s_id, -error);
+    }
+    kfree(mount);
+    sb->s_fs_info = NULL;
+}
+
+static int sync_fs(struct super_block* sb, int wait) {
+    return TIFFIN_CALL(tiffin_mount_of(sb), sync, wait != 0);
+}
+
+static int statistics(struct dentry* dentry, struct kstatfs* out) {
+    struct super_block* sb = dentry->d_sb;
+    struct tiffin_statistics in;
+    const int error = TIFFIN_CALL(tiffin_mount_of(sb), statistics, &in);
+
+    if (error != 0) {
+        return error;
+    }
+    out->f_type = sb->s_magic;
+    out->f_bsize = in.block_bytes;
+    out->f_frsize = in.block_bytes;
+    out->f_blocks = in.total_blocks;
+    out->f_bfree = in.free_blocks;
+    out->f_bavail = in.available_blocks;
+    out->f_files = in.total_nodes;
+    out->f_ffree = in.free_nodes;
+    out->f_namelen = in.name_max_bytes;
+    out->f_fsid = u64_to_fsid(in.file_system_id);
+    return 0;
+}
+
+/* What the VFS does not show by itself. There are no options yet but those. */
+static int show_options(struct seq_file* file, struct dentry* root) { return 0; }
+
+static const struct super_operations super_operations = {
+    .alloc_inode = alloc_inode,
+    .free_inode = free_inode,
+    .evict_inode = evict_inode,
+    .write_inode = write_inode,
+    .put_super = put_super,
+    .sync_fs = sync_fs,
+    .statfs = statistics,
+    .show_options = show_options,
+};
+
+/* ---- Mounting ---- */
+
+static int mount_file_system(struct super_block* sb, const struct tiffin_operations* ops) {
+    const struct tiffin_mount_options options = {.read_only = sb_rdonly(sb)};
+    struct tiffin_mount* mount = kzalloc(sizeof(*mount), GFP_KERNEL);
+    unsigned int nofs;
+    int error;
+
+    if (mount == NULL) {
+        return -ENOMEM;
+    }
+    mount->ops = ops;
+    mount->device.bdev = sb->s_bdev;
+    error = tiffin_writeback_mount(mount);
+    if (error == 0) {
+        nofs = memalloc_nofs_save();
+        error = ops->mount(ops->needs_device ? &mount->device : NULL, &options, &mount->fs);
+        memalloc_nofs_restore(nofs);
+        if (error != 0) {
+            tiffin_writeback_unmount(mount);
+        }
+    }
+    if (error != 0) {
+        kfree(mount);
+        return error;
+    }
+    /* From here on put_super() undoes it, as soon as there is a root. */
+    sb->s_fs_info = mount;
+    return 0;
+}
+
+static int make_root(struct super_block* sb) {
+    struct tiffin_attributes attributes;
+    struct inode* root;
+    const int error =
+        TIFFIN_CALL(tiffin_mount_of(sb), get_attributes, TIFFIN_ROOT_NODE, &attributes);
+
+    if (error != 0) {
+        return error;
+    }
+    root = tiffin_iget(sb, &attributes, 0);
+    if (IS_ERR(root)) {
+        return PTR_ERR(root);
+    }
+    sb->s_root = d_make_root(root);
+    return sb->s_root == NULL ? -ENOMEM : 0;
+}
+
+static int fill_super(struct super_block* sb, struct fs_context* context) {
+    const struct tiffin_operations* ops = context->fs_private;
+    int error;
+
+    sb->s_magic = TIFFIN_MAGIC;
+    sb->s_maxbytes = MAX_LFS_FILESIZE;
+    sb->s_time_gran = 1;
+    sb->s_op = &super_operations;
+    sb->s_xattr = (const struct xattr_handler**)tiffin_xattr_handlers;
+    sb->s_export_op = &tiffin_export_operations;
+    sb->s_flags |= SB_POSIXACL;
+    if (ops->has_blocks) {
+        /* Checksums are taken over pages before they are written. */
+        sb->s_iflags |= SB_I_STABLE_WRITES;
+    }
+    if (ops->needs_device && !sb_set_blocksize(sb, TIFFIN_BLOCK_BYTES)) {
+        errorf(context, "tiffin: the device has blocks of more than %d bytes", TIFFIN_BLOCK_BYTES);
+        return -EINVAL;
+    }
+    if (!ops->needs_device) {
+        sb->s_blocksize = PAGE_SIZE;
+        sb->s_blocksize_bits = PAGE_SHIFT;
+    }
+    error = mount_file_system(sb, ops);
+    if (error != 0) {
+        return error;
+    }
+    error = make_root(sb);
+    if (error != 0) {
+        put_super(sb);
+    }
+    return error;
+}
+
+static int get_tree(struct fs_context* context) {
+    const struct tiffin_operations* ops = context->fs_private;
+
+    return ops->needs_device ? get_tree_bdev(context, fill_super)
+                             : get_tree_nodev(context, fill_super);
+}
+
+static int reconfigure(struct fs_context* context) {
+    struct super_block* sb = context->root->d_sb;
+    const bool read_only = (context->sb_flags & SB_RDONLY) != 0;
+    int error;
+
+    sync_filesystem(sb);
+    if (read_only == sb_rdonly(sb)) {
+        return 0;
+    }
+    if (!read_only && sb->s_bdev != NULL && bdev_read_only(sb->s_bdev)) {
+        return -EACCES;
+    }
+    error = TIFFIN_CALL(tiffin_mount_of(sb), remount, read_only);
+    return error;
+}
+
+static const struct fs_context_operations context_operations = {
+    .get_tree = get_tree,
+    .reconfigure = reconfigure,
+};
+
+int tiffin_init_fs_context(struct fs_context* context, const struct tiffin_operations* operations) {
+    context->fs_private = (void*)operations;
+    context->ops = &context_operations;
+    return 0;
+}
+EXPORT_SYMBOL_GPL(tiffin_init_fs_context);
+
+void tiffin_kill_sb(struct super_block* sb) {
+    if (sb->s_bdev != NULL) {
+        kill_block_super(sb);
+    } else {
+        kill_anon_super(sb);
+    }
+}
+EXPORT_SYMBOL_GPL(tiffin_kill_sb);
+
+int tiffin_super_initialize(void) {
+    inode_cache = kmem_cache_create("tiffin_inode", sizeof(struct tiffin_inode), 0,
+                                    SLAB_RECLAIM_ACCOUNT | SLAB_MEM_SPREAD | SLAB_ACCOUNT,
+                                    initialize_inode_once);
+    return inode_cache == NULL ? -ENOMEM : 0;
+}
+
+void tiffin_super_exit(void) {
+    /* Inodes are freed after a grace period. */
+    rcu_barrier();
+    kmem_cache_destroy(inode_cache);
+}

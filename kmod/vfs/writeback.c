@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * Write-back: dirty pages that follow each other become one write of the file system, which nobody waits for.
+ *
+ * A page is under write-back (and does not change) until its write has been committed: its checksum is that of what was
+ * written.
+ */
+#include <linux/backing-dev.h>
+#include <linux/blkdev.h>
+#include <linux/fs.h>
+#include <linux/highmem.h>
+#include <linux/mempool.h>
+#include <linux/pagemap.h>
+#include <linux/slab.h>
+#include <linux/workqueue.h>
+#include <linux/writeback.h>
+
+#include "kmod/vfs/internal.h"
+
+#define WRITE_PAGES 256
+
+struct writeback {
+    struct work_struct work;
+    struct inode* inode;
+    loff_t offset;
+    unsigned int count;
+    struct page* pages[WRITE_PAGES];
+    struct tiffin_vector vectors[WRITE_PAGES];
+    void* writer;
+};
+
+/* Where writes go on whose I/O has completed. They may wait for each other, and for room, so that there have to be enough
+ * of its threads. */
+static struct workqueue_struct* queue;
+
+/* ---- Memory: some is always there for each mount ---- */
+
+#define RESERVED_WRITES 4
+
+static void free_writeback(void* element, void* data) {
+    struct writeback* writeback = element;
+
+    kfree(writeback->writer);
+    kfree(writeback);
+}
+
+static void* allocate_writeback(gfp_t gfp, void* data) {
+    const struct tiffin_mount* mount = data;
+    struct writeback* writeback = kmalloc(sizeof(*writeback), gfp | __GFP_NOWARN);
+
+    if (writeback == NULL) {
+        return NULL;
+    }
+    writeback->count = 0;
+    writeback->writer = kmalloc(mount->ops->writer_bytes, gfp | __GFP_NOWARN);
+    if (writeback->writer == NULL) {
+        kfree(writeback);
+        return NULL;
+    }
+    return writeback;
+}
+
+int tiffin_writeback_mount(struct tiffin_mount* mount) {
+    mount->writebacks = NULL;
+    if (!mount->ops->has_blocks) {
+        return 0;
+    }
+    mount->writebacks = mempool_create(RESERVED_WRITES, allocate_writeback, free_writeback, mount);
+    return mount->writebacks == NULL ? -ENOMEM : 0;
+}
+
+void tiffin_writeback_unmount(struct tiffin_mount* mount) {
+    if (mount->writebacks != NULL) {
+        /* Writes have ended their pages; what remains of them is their own end. */
+        flush_workqueue(queue);
+        mempool_destroy(mount->writebacks);
+    }
+}
+
+int tiffin_writeback_initialize(void) {
+    queue = alloc_workqueue("tiffin_writeback", WQ_UNBOUND | WQ_MEM_RECLAIM, WQ_UNBOUND_MAX_ACTIVE);
+    return queue == NULL ? -ENOMEM : 0;
+}
+
+void tiffin_writeback_exit(void) { destroy_workqueue(queue); }
+
+/* ---- A write ---- */
+
+static void finish(struct writeback* writeback) {
+    struct inode* inode = writeback->inode;
+    struct address_space* mapping = inode->i_mapping;
+    struct tiffin_mount* mount = tiffin_mount_of(inode->i_sb);
+    const int error = mount->ops->write_result(writeback->writer);
+    unsigned int i;
+
+    if (error != 0 && error != -ENOMEM) {
+        mapping_set_error(mapping, error);
+    }
+    for (i = 0; i < writeback->count; ++i) {
+        if (error == -ENOMEM) {
+            /* Nothing is lost: they are written again. */
+            set_page_dirty(writeback->pages[i]);
+        }
+        end_page_writeback(writeback->pages[i]);
+    }
+    mempool_free(writeback, mount->writebacks);
+}
+
+static void advance(struct writeback* writeback) {
+    struct tiffin_mount* mount = tiffin_mount_of(writeback->inode->i_sb);
+    const unsigned int nofs = memalloc_nofs_save();
+    /* When this is false, another thread may have finished it already. */
+    const bool done = mount->ops->write_advance(writeback->writer);
+
+    if (done) {
+        finish(writeback);
+    }
+    memalloc_nofs_restore(nofs);
+}
+
+static void go_on(struct work_struct* work) { advance(container_of(work, struct writeback, work)); }
+
+/* In an interrupt. */
+static void transferred(void* owner) {
+    struct writeback* writeback = owner;
+
+    queue_work(queue, &writeback->work);
+}
+
+static void submit(struct writeback* writeback) {
+    struct inode* inode = writeback->inode;
+    struct tiffin_mount* mount = tiffin_mount_of(inode->i_sb);
+
+    INIT_WORK(&writeback->work, go_on);
+    mount->ops->write_begin(mount->fs, writeback->writer, inode->i_ino, writeback->offset,
+                            writeback->vectors, writeback->count,
+                            TIFFIN_WRITE_BACK | TIFFIN_WRITE_KEEP_TIMES, transferred, writeback);
+    advance(writeback);
+}
+
+/* ---- Collecting pages ---- */
+
+struct collector {
+    struct writeback* current_write; /* pages that follow each other, or NULL */
+};
+
+static bool follows(const struct writeback* writeback, const struct page* page) {
+    return writeback->pages[writeback->count - 1]->index + 1 == page->index;
+}
+
+static void submit_collected(struct collector* collector) {
+    if (collector->current_write != NULL) {
+        submit(collector->current_write);
+        collector->current_write = NULL;
+    }
+}
+
+static struct writeback* begin(struct inode* inode, struct page* page) {
+    struct writeback* writeback = mempool_alloc(tiffin_mount_of(inode->i_sb)->writebacks, GFP_NOFS);
+
+    writeback->inode = inode;
+    writeback->offset = page_offset(page);
+    writeback->count = 0;
+    return writeback;
+}
+
+/* Of a page at the end of the file, only what is in the file is written. */
+static int add_page(struct page* page, struct writeback_control* control, void* data) {
+    struct collector* collector = data;
+    struct inode* inode = page->mapping->host;
+    const loff_t size = i_size_read(inode);
+    size_t length = PAGE_SIZE;
+    struct writeback* writeback;
+
+    if (page_offset(page) >= size) {
+        unlock_page(page); /* it is being truncated */
+        return 0;
+    }
+    if (size - page_offset(page) < PAGE_SIZE) {
+        length = size - page_offset(page);
+        zero_user_segment(page, length, PAGE_SIZE);
+    }
+    if (collector->current_write != NULL && !follows(collector->current_write, page)) {
+        submit_collected(collector);
+    }
+    if (collector->current_write == NULL) {
+        collector->current_write = begin(inode, page);
+    }
+    writeback = collector->current_write;
+    writeback->pages[writeback->count] = page;
+    writeback->vectors[writeback->count] =
+        (struct tiffin_vector){.data = page_address(page), .size_bytes = length};
+    ++writeback->count;
+    set_page_writeback(page);
+    unlock_page(page);
+    if (writeback->count == WRITE_PAGES || length < PAGE_SIZE) {
+        submit_collected(collector);
+    }
+    return 0;
+}
+
+int tiffin_writepages(struct address_space* mapping, struct writeback_control* control) {
+    struct collector collector = {.current_write = NULL};
+    struct blk_plug plug;
+    int error;
+
+    blk_start_plug(&plug);
+    error = write_cache_pages(mapping, control, add_page, &collector);
+    submit_collected(&collector);
+    blk_finish_plug(&plug);
+    return error;
+}
