@@ -63,6 +63,8 @@ struct tiffin_caller {
 #define TIFFIN_CHANGE_ACCESS_TIME (1U << 4)
 #define TIFFIN_CHANGE_MODIFICATION_TIME (1U << 5)
 #define TIFFIN_CHANGE_CHANGE_TIME (1U << 6)
+#define TIFFIN_CHANGE_ACCESS_NOW (1U << 7)
+#define TIFFIN_CHANGE_MODIFICATION_NOW (1U << 8)
 struct tiffin_change {
     uint32_t valid;
     uint32_t mode;

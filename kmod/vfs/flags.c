@@ -84,6 +84,8 @@ long tiffin_ioctl(struct file* file, unsigned int command, unsigned long argumen
     struct super_block* sb = file_inode(file)->i_sb;
 
     switch (command) {
+        case FS_IOC_GETVERSION:
+            return put_user(file_inode(file)->i_generation, (int __user*)argument);
         case FITRIM:
             return trim(sb, (struct fstrim_range __user*)argument);
         case TIFFIN_IOC_SHUTDOWN:

@@ -182,17 +182,18 @@ static struct tiffin_change change_of(const struct inode* inode, const struct ia
         change.valid |= TIFFIN_CHANGE_SIZE;
         change.size_bytes = attr->ia_size;
     }
-    if (attr->ia_valid & ATTR_ATIME) {
+    /* Append-only files take "now" and no other time. The change time is always now, and the file system's matter. */
+    if (attr->ia_valid & ATTR_ATIME_SET) {
         change.valid |= TIFFIN_CHANGE_ACCESS_TIME;
         change.access_time = from_timespec(&attr->ia_atime);
+    } else if (attr->ia_valid & ATTR_ATIME) {
+        change.valid |= TIFFIN_CHANGE_ACCESS_NOW;
     }
-    if (attr->ia_valid & ATTR_MTIME) {
+    if (attr->ia_valid & ATTR_MTIME_SET) {
         change.valid |= TIFFIN_CHANGE_MODIFICATION_TIME;
         change.modification_time = from_timespec(&attr->ia_mtime);
-    }
-    if (attr->ia_valid & ATTR_CTIME) {
-        change.valid |= TIFFIN_CHANGE_CHANGE_TIME;
-        change.change_time = from_timespec(&attr->ia_ctime);
+    } else if (attr->ia_valid & ATTR_MTIME) {
+        change.valid |= TIFFIN_CHANGE_MODIFICATION_NOW;
     }
     return change;
 }
@@ -250,7 +251,7 @@ int tiffin_setattr(struct user_namespace* idmap, struct dentry* dentry, struct i
         return error;
     }
     change = change_of(inode, attr);
-    if (change.valid == 0) {
+    if (change.valid == 0 && !(attr->ia_valid & ATTR_CTIME)) {
         return 0;
     }
     if (!(change.valid & TIFFIN_CHANGE_SIZE)) {

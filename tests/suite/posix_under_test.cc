@@ -2,6 +2,7 @@
 #include "tests/suite/posix_under_test.h"
 
 #include <dirent.h>
+#include <linux/capability.h>
 #include <linux/fs.h>
 #include <sys/fsuid.h>
 #include <sys/ioctl.h>
@@ -48,6 +49,19 @@ int64_t status_at(int directory, const char* path, int flags, FileStatus& status
     return 0;
 }
 
+// Of the thread. What root may do that is no matter of files by its name, such as seeing trusted attributes.
+void set_administrator(bool is_administrator) {
+    __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+    __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {};
+    if (::syscall(SYS_capget, &header, data) != 0) {
+        return;
+    }
+    constexpr uint32_t kBit = 1U << CAP_SYS_ADMIN;
+    data[0].effective = is_administrator ? data[0].effective | (data[0].permitted & kBit)
+                                         : data[0].effective & ~kBit;
+    ::syscall(SYS_capset, &header, data);
+}
+
 }  // namespace
 
 PosixUnderTest::PosixUnderTest(std::string root, FeatureSet features)
@@ -63,7 +77,9 @@ void PosixUnderTest::become(uint32_t user_id, uint32_t group_id) {
     if (user_id != 0) {
         ::setfsgid(group_id);
         ::setfsuid(user_id);
+        set_administrator(false);
     } else {
+        set_administrator(true);
         ::setfsuid(0);
         ::setfsgid(group_id);
     }

@@ -16,6 +16,7 @@ namespace tiffin::suite {
 namespace {
 
 constexpr long kXfsMagic = 0x58465342;
+constexpr long kKernelTiffinMagic = 0x54494646;  // kmod/vfs
 
 FeatureSet all_but(std::initializer_list<Feature> missing) {
     return FeatureSet::all().without(FeatureSet(missing));
@@ -50,6 +51,10 @@ constexpr AcceptedGap kAcceptedGaps[] = {
     {"fuse", "full.write_says_so"},
     // Runs only when it is asked for, since the mount is of no use afterwards.
     {"fuse", "shutdown."},
+    {"kernel", "shutdown."},
+    // The module refuses to open files so.
+    {"kernel", "direct."},
+    {"kernel", "threads.reading_while_another_writes"},
 };
 
 }  // namespace
@@ -76,6 +81,9 @@ Target mounted_target(const std::string& directory) {
             return {"fuse", all_but({Feature::shutdown, Feature::collapse_insert,
                                      Feature::atomic_blocks, Feature::synchronous_enospc,
                                      Feature::access_on_read, Feature::flags_change_time})};
+        case kKernelTiffinMagic:
+            return {"kernel",
+                    all_but({Feature::shutdown, Feature::atomic_blocks, Feature::direct_io})};
         case TMPFS_MAGIC:
             return {"tmpfs",
                     all_but({Feature::shutdown, Feature::atomic_blocks, Feature::mmap_tail,
@@ -98,7 +106,8 @@ Target mounted_target(const std::string& directory) {
 
 std::vector<std::string> unexpected_not_run(const Target& target) {
     std::vector<std::string> differences;
-    if (target.name != "core" && target.name != "memory" && target.name != "fuse") {
+    if (target.name != "core" && target.name != "memory" && target.name != "fuse" &&
+        target.name != "kernel") {
         return differences;
     }
     const std::vector<std::string> missing = cases_not_run(target.features);

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT OR GPL-2.0-only
+# What programs do with a mount of the module, and what is left of it after unmounting. Run by tests/uml/run.
+set -euo pipefail
+# shellcheck source=tests/uml/lib/guest.sh
+source "$repository/tests/uml/lib/guest.sh"
+make_device 300
+load_modules
+make_file_system
+mount_device
+
+say "trees"
+mkdir "$mount_point/copies"
+for tree in "$repository/docs" /usr/include/linux; do
+    cp -a "$tree" "$mount_point/copies/"
+    rsync -nac --hard-links --delete --out-format='%i %n' "$tree/" "$mount_point/copies/$(basename "$tree")/" >/tmp/diff
+    [[ ! -s /tmp/diff ]] || fail "rsync sees differences of $tree: $(head -n 5 /tmp/diff)"
+done
+tar -C "$mount_point/copies" -cf "$mount_point/copies.tar" .
+tar -C "$mount_point/copies" --compare -f "$mount_point/copies.tar" >/tmp/tar 2>&1 || fail "tar: $(head -n 5 /tmp/tar)"
+drop_caches
+mkdir "$mount_point/unpacked"
+tar -C "$mount_point/unpacked" -xpf "$mount_point/copies.tar"
+diff -r --no-dereference "$mount_point/copies" "$mount_point/unpacked" >/tmp/diff || fail "unpacked: $(head -n 5 /tmp/diff)"
+mv "$mount_point/unpacked" "$mount_point/moved"
+rm -r "$mount_point/copies"
+
+say "a large file"
+head -c 60000000 /dev/urandom >/tmp/large
+cp /tmp/large "$mount_point/large"
+cmp /tmp/large "$mount_point/large"
+drop_caches
+cmp /tmp/large "$mount_point/large"
+
+say "a file at random"
+for seed in 1 2 3; do
+    python3 "$repository/tests/uml/random_file.py" "$mount_point/random-$seed" "$seed" 500 || fail "seed $seed"
+done
+
+say "again after a remount"
+(cd "$mount_point" && find . -printf '%p %y %m %n %U:%G %s %T@ %C@ %l\n' | sort) >/tmp/names
+remount "files"
+(cd "$mount_point" && find . -printf '%p %y %m %n %U:%G %s %T@ %C@ %l\n' | sort) | diff /tmp/names - >/tmp/diff ||
+    fail "names or attributes after a remount: $(head -n 5 /tmp/diff)"
+cmp /tmp/large "$mount_point/large"
+for seed in 1 2 3; do
+    cmp "$mount_point/random-$seed" "$mount_point/random-$seed.expected"
+done
+tar -C "$mount_point/moved" --compare -f "$mount_point/copies.tar" >/tmp/tar 2>&1 || fail "tar: $(head -n 5 /tmp/tar)"
+
+say "read-only"
+exec {file}<"$mount_point/large"
+mount -o remount,ro "$mount_point" || fail "remount,ro"
+! touch "$mount_point/new" 2>/dev/null || fail "a file could be made on a read-only mount"
+mount -o remount,rw "$mount_point" || fail "remount,rw"
+exec {file}<&-
+touch "$mount_point/new"
+unmount_device
+mount_device -o ro
+cmp /tmp/large "$mount_point/large"
+unmount_device
+
+check_device "at the end"
+unload_modules
