@@ -23,20 +23,23 @@ static struct tiffin_time from_timespec(const struct timespec64* time) {
     return (struct tiffin_time){.seconds = time->tv_sec, .nanoseconds = time->tv_nsec};
 }
 
-/* Times that the file system has not got yet stay; what changes a file in passing moves its change time only. */
+/* Times that the file system has not got yet stay. What changes a file in passing moves its change time only. */
 static void fill_times(struct inode* inode, const struct tiffin_attributes* attributes) {
     const struct timespec64 change_time = to_timespec(&attributes->change_time);
-    const bool dirty = test_bit(TIFFIN_TIMES_DIRTY, &tiffin_inode_of(inode)->flags);
+    int dirty;
 
-    if (!dirty) {
+    spin_lock(&inode->i_lock);
+    dirty = tiffin_inode_of(inode)->dirty_times;
+    if (!(dirty & S_ATIME)) {
         inode->i_atime = to_timespec(&attributes->access_time);
     }
-    if (!dirty || !S_ISREG(inode->i_mode)) {
+    if (!(dirty & S_MTIME)) {
         inode->i_mtime = to_timespec(&attributes->modification_time);
     }
-    if (!dirty || timespec64_compare(&change_time, &inode->i_ctime) > 0) {
+    if (!(dirty & S_CTIME) || timespec64_compare(&change_time, &inode->i_ctime) > 0) {
         inode->i_ctime = change_time;
     }
+    spin_unlock(&inode->i_lock);
 }
 
 void tiffin_fill(struct inode* inode, const struct tiffin_attributes* attributes) {
@@ -56,6 +59,14 @@ void tiffin_refresh(struct inode* inode) {
 
     if (TIFFIN_CALL(tiffin_mount_of(inode->i_sb), get_attributes, inode->i_ino, &attributes) == 0) {
         tiffin_fill(inode, &attributes);
+    }
+}
+
+void tiffin_refresh_change_time(struct inode* inode) {
+    struct tiffin_attributes attributes;
+
+    if (TIFFIN_CALL(tiffin_mount_of(inode->i_sb), get_attributes, inode->i_ino, &attributes) == 0) {
+        fill_times(inode, &attributes);
     }
 }
 
@@ -128,35 +139,67 @@ struct inode* tiffin_iget(struct super_block* sb, const struct tiffin_attributes
 /* ---- Times ---- */
 
 int tiffin_update_time(struct inode* inode, struct timespec64* time, int flags) {
-    set_bit(TIFFIN_TIMES_DIRTY, &tiffin_inode_of(inode)->flags);
-    return generic_update_time(inode, time, flags);
+    spin_lock(&inode->i_lock);
+    if (flags & S_ATIME) {
+        inode->i_atime = *time;
+    }
+    if (flags & S_MTIME) {
+        inode->i_mtime = *time;
+    }
+    if (flags & S_CTIME) {
+        inode->i_ctime = *time;
+    }
+    tiffin_inode_of(inode)->dirty_times |= flags & (S_ATIME | S_MTIME | S_CTIME);
+    spin_unlock(&inode->i_lock);
+    __mark_inode_dirty(inode, inode->i_sb->s_flags & SB_LAZYTIME ? I_DIRTY_TIME : I_DIRTY_SYNC);
+    return 0;
+}
+
+/* Takes the dirty times; the change time always, since it would become that of the change. */
+static struct tiffin_change take_times(struct inode* inode) {
+    struct tiffin_inode* own = tiffin_inode_of(inode);
+    struct tiffin_change change = {.valid = 0};
+
+    spin_lock(&inode->i_lock);
+    if (own->dirty_times != 0) {
+        change.valid = TIFFIN_CHANGE_CHANGE_TIME |
+                       (own->dirty_times & S_ATIME ? TIFFIN_CHANGE_ACCESS_TIME : 0) |
+                       (own->dirty_times & S_MTIME ? TIFFIN_CHANGE_MODIFICATION_TIME : 0);
+        change.access_time = from_timespec(&inode->i_atime);
+        change.modification_time = from_timespec(&inode->i_mtime);
+        change.change_time = from_timespec(&inode->i_ctime);
+        own->dirty_times = 0;
+    }
+    spin_unlock(&inode->i_lock);
+    return change;
+}
+
+static void return_times(struct inode* inode, const struct tiffin_change* change) {
+    spin_lock(&inode->i_lock);
+    tiffin_inode_of(inode)->dirty_times |=
+        S_CTIME | (change->valid & TIFFIN_CHANGE_ACCESS_TIME ? S_ATIME : 0) |
+        (change->valid & TIFFIN_CHANGE_MODIFICATION_TIME ? S_MTIME : 0);
+    spin_unlock(&inode->i_lock);
+    mark_inode_dirty_sync(inode);
 }
 
 int tiffin_write_times(struct inode* inode) {
     const struct tiffin_caller nobody = {0};
     struct tiffin_mount* mount = tiffin_mount_of(inode->i_sb);
+    struct tiffin_change change = take_times(inode);
     struct tiffin_attributes after;
-    struct tiffin_change change = {
-        .valid =
-            TIFFIN_CHANGE_ACCESS_TIME | TIFFIN_CHANGE_MODIFICATION_TIME | TIFFIN_CHANGE_CHANGE_TIME,
-    };
     int error;
 
-    if (!test_and_clear_bit(TIFFIN_TIMES_DIRTY, &tiffin_inode_of(inode)->flags)) {
+    if (change.valid == 0) {
         return 0;
     }
-    change.access_time = from_timespec(&inode->i_atime);
-    change.modification_time = from_timespec(&inode->i_mtime);
-    change.change_time = from_timespec(&inode->i_ctime);
     error = TIFFIN_CALL(mount, set_attributes, &nobody, inode->i_ino, &change, &after);
-    if (error == -EPERM) {
+    if (error == -ENOMEM) {
+        return_times(inode, &change);
+    } else if (error == -EPERM) {
         /* Immutable and append-only files keep their access time, but not that of what was written before. */
         change.valid &= ~TIFFIN_CHANGE_ACCESS_TIME;
         error = TIFFIN_CALL(mount, set_attributes, &nobody, inode->i_ino, &change, &after);
-    }
-    if (error == -ENOMEM) {
-        set_bit(TIFFIN_TIMES_DIRTY, &tiffin_inode_of(inode)->flags);
-        mark_inode_dirty_sync(inode);
     }
     return error;
 }

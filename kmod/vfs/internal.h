@@ -27,17 +27,13 @@ struct tiffin_mount {
     mempool_t* writebacks; /* see writeback.c; NULL without blocks */
 };
 
-enum tiffin_inode_flag {
-    /* The times of the inode are newer than those of the file system. */
-    TIFFIN_TIMES_DIRTY,
-};
-
 struct tiffin_inode {
     struct inode vfs;
     /* How many references of the contract the inode stands for; given back when it is evicted. */
     atomic64_t references;
     u64 generation;
-    unsigned long flags; /* tiffin_inode_flag */
+    /* Which times are newer than those of the file system: S_ATIME, S_MTIME, S_CTIME. With them under i_lock. */
+    int dirty_times;
 };
 
 static inline struct tiffin_inode* tiffin_inode_of(struct inode* inode) {
@@ -72,8 +68,11 @@ struct inode* tiffin_iget(struct super_block* sb, const struct tiffin_attributes
                           unsigned int references);
 /* The inode's attributes, but the size of a regular file, become those that the file system has. */
 void tiffin_fill(struct inode* inode, const struct tiffin_attributes* attributes);
-/* The same, asking for them: after an operation that changed the inode in passing. */
+/* The same, asking for them: after an operation that changed the inode in passing. Both with the inode locked, since who
+ * asked earlier must not fill later. */
 void tiffin_refresh(struct inode* inode);
+/* The change time alone, of an inode that need not be locked. */
+void tiffin_refresh_change_time(struct inode* inode);
 int tiffin_write_times(struct inode* inode);
 int tiffin_update_time(struct inode* inode, struct timespec64* time, int flags);
 int tiffin_setattr(struct user_namespace* idmap, struct dentry* dentry, struct iattr* attr);

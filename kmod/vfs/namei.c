@@ -144,6 +144,15 @@ static int rmdir(struct inode* dir, struct dentry* dentry) {
     return error;
 }
 
+/* The VFS has locked what is no directory; of a directory only the change time has moved. */
+static void refresh_moved(struct inode* inode) {
+    if (S_ISDIR(inode->i_mode)) {
+        tiffin_refresh_change_time(inode);
+    } else {
+        tiffin_refresh(inode);
+    }
+}
+
 static int rename(struct user_namespace* idmap, struct inode* old_dir, struct dentry* old_dentry,
                   struct inode* new_dir, struct dentry* new_dentry, unsigned int flags) {
     int error;
@@ -161,14 +170,14 @@ static int rename(struct user_namespace* idmap, struct inode* old_dir, struct de
     if (new_dir != old_dir) {
         tiffin_refresh(new_dir);
     }
-    tiffin_refresh(d_inode(old_dentry));
+    refresh_moved(d_inode(old_dentry));
     if (d_really_is_positive(new_dentry)) {
         struct inode* target = d_inode(new_dentry);
 
         if (S_ISDIR(target->i_mode) && !(flags & RENAME_EXCHANGE)) {
             clear_nlink(target);
         } else {
-            tiffin_refresh(target);
+            refresh_moved(target);
         }
     }
     return 0;

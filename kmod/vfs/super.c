@@ -30,7 +30,7 @@ static struct inode* alloc_inode(struct super_block* sb) {
     }
     atomic64_set(&inode->references, 0);
     inode->generation = 0;
-    inode->flags = 0;
+    inode->dirty_times = 0;
     return &inode->vfs;
 }
 

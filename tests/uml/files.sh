@@ -3,11 +3,11 @@
 # What programs do with a mount of the module, and what is left of it after unmounting. Run by tests/uml/run.
 set -euo pipefail
 # shellcheck source=tests/uml/lib/guest.sh
-source "$repository/tests/uml/lib/guest.sh"
+source "$(dirname "$0")/lib/guest.sh"
 make_device 300
 load_modules
 make_file_system
-mount_device
+mount_device rw
 
 say "trees"
 mkdir "$mount_point/copies"
@@ -56,7 +56,7 @@ mount -o remount,rw "$mount_point" || fail "remount,rw"
 exec {file}<&-
 touch "$mount_point/new"
 unmount_device
-mount_device -o ro
+mount_device ro
 cmp /tmp/large "$mount_point/large"
 unmount_device
 

@@ -3,11 +3,11 @@
 # A full volume: what write and fsync took is there after a remount, and what did not fit was refused. Run by tests/uml/run.
 set -euo pipefail
 # shellcheck source=tests/uml/lib/guest.sh
-source "$repository/tests/uml/lib/guest.sh"
+source "$(dirname "$0")/lib/guest.sh"
 make_device 64
 load_modules
 make_file_system
-mount_device
+mount_device rw
 
 for size in 5000 700000 3000000; do
     say "copies of $size bytes until the volume is full"

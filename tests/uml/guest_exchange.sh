@@ -6,10 +6,10 @@
 # usage: guest_exchange.sh FROM_FUSE FOR_FUSE     (trees on the host: what was copied, what is to be)
 set -euo pipefail
 # shellcheck source=tests/uml/lib/guest.sh
-source "$repository/tests/uml/lib/guest.sh"
+source "$(dirname "$0")/lib/guest.sh"
 device=/dev/ubda
 load_modules
-mount_device
+mount_device rw
 rsync -naxc --hard-links --delete --out-format='%i %n' "$1/" "$mount_point/from_fuse/" >/tmp/diff
 [[ ! -s /tmp/diff ]] || fail "attributes of what FUSE has written: $(head -n 5 /tmp/diff)"
 (cd "$mount_point/from_fuse" && getfattr -dm - -- attributes) | diff - "$1.attributes" || fail "extended attributes"

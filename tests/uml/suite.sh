@@ -4,11 +4,11 @@
 # usage: suite.sh [ARGUMENT...]     (to suite_run_mount)
 set -euo pipefail
 # shellcheck source=tests/uml/lib/guest.sh
-source "$repository/tests/uml/lib/guest.sh"
+source "$(dirname "$0")/lib/guest.sh"
 make_device 300
 load_modules
 make_file_system
-mount_device
+mount_device rw
 "$repository/build/release/tests/mount/suite_run_mount" "$mount_point" "$@" | tee /tmp/suite | grep -v "^passed" || {
     fail "the suite"
 }

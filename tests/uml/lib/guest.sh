@@ -26,7 +26,8 @@ load_modules() {
 unload_modules() { rmmod tiffin_tiffinfs tiffin_vfs; }
 
 make_file_system() { "$bin/mkfs.tiffin" -f "$device" >/tmp/mkfs || fail "mkfs.tiffin: $(</tmp/mkfs)"; }
-mount_device() { mount -t tiffin "$@" "$device" "$mount_point" || fail "mount $*"; }
+# mount_device OPTIONS
+mount_device() { mount -t tiffin -o "$1" "$device" "$mount_point" || fail "mount -o $1"; }
 unmount_device() { umount "$mount_point" || fail "umount"; }
 check_device() {
     "$bin/fsck.tiffin" -n "$device" >/tmp/fsck 2>&1 || fail "fsck.tiffin -n, $1: $(</tmp/fsck)"
@@ -40,5 +41,5 @@ drop_caches() {
 remount() {
     unmount_device
     check_device "$1"
-    mount_device
+    mount_device rw
 }
