@@ -30,7 +30,7 @@ make_file_system() { "$bin/mkfs.tiffin" -f "$device" >/tmp/mkfs || fail "mkfs.ti
 mount_device() { mount -t tiffin -o "$1" "$device" "$mount_point" || fail "mount -o $1"; }
 unmount_device() { umount "$mount_point" || fail "umount"; }
 check_device() {
-    "$bin/fsck.tiffin" -n "$device" >/tmp/fsck 2>&1 || fail "fsck.tiffin -n, $1: $(</tmp/fsck)"
+    "$bin/fsck.tiffin" -n -f --data "$device" >/tmp/fsck 2>&1 || fail "fsck.tiffin -n, $1: $(</tmp/fsck)"
 }
 # What is read next comes from the device.
 drop_caches() {

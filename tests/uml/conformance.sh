@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT OR GPL-2.0-only
+# The single system calls of tests/conformance on a mount of the module and on ext4, both in the same kernel. Run by tests/uml/run.
+#
+# usage: conformance.sh [GROUP]...        (prints what differs)
+set -euo pipefail
+# shellcheck source=tests/uml/lib/guest.sh
+source "$(dirname "$0")/lib/guest.sh"
+conformance=$repository/build/release/tests/mount/conformance
+insmod "$kernel_modules/drivers/block/brd.ko" rd_nr=2 rd_size=262144
+load_modules
+make_file_system
+mount_device dev,suid
+mkdir /tmp/ext4
+mkfs.ext4 -q -F -N 60000 -E lazy_itable_init=0,lazy_journal_init=0 /dev/ram1
+mount -t ext4 /dev/ram1 /tmp/ext4
+
+# try_all NAME DIRECTORY [GROUP]...
+try_all() {
+    local name=$1 directory=$2
+    shift 2
+    mkdir "$directory/trials"
+    setsid "$conformance" --read-only "mount -o remount,ro $directory" "$directory/trials" "$@" >"/tmp/$name.txt" \
+        2>"/tmp/$name.errors" || fail "$name: $(tail -n 3 "/tmp/$name.errors")"
+    say "$name: $(wc -l <"/tmp/$name.txt") trials"
+}
+try_all ext4 /tmp/ext4 "$@"
+try_all tiffin "$mount_point" "$@"
+known=()
+[[ $# -gt 0 ]] || known=(--known "$repository/tests/uml/known_differences.txt")
+python3 "$repository/tests/conformance/compare.py" "${known[@]}" /tmp/tiffin.txt /tmp/ext4.txt ||
+    fail "see above"
+umount "$mount_point"
+check_device "conformance"
+umount /tmp/ext4
+unload_modules

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT OR GPL-2.0-only
+# The modules themselves: two file systems on one framework, references, what is refused. Run by tests/uml/run.
+set -euo pipefail
+# shellcheck source=tests/uml/lib/guest.sh
+source "$(dirname "$0")/lib/guest.sh"
+make_device 64
+load_modules
+
+say "hello"
+insmod "$modules/tiffin_hello.ko"
+mkdir /tmp/hello
+mount -t tiffin_hello none /tmp/hello
+[[ $(</tmp/hello/hello) == Hello* ]] || fail "hello: $(</tmp/hello/hello)"
+echo "something else" >/tmp/hello/hello
+[[ $(</tmp/hello/hello) == "something else" ]] || fail "hello does not keep what is written"
+[[ $(stat -c %s /tmp/hello/hello) -eq 15 ]] || fail "the size of hello"
+! touch /tmp/hello/new 2>/dev/null || fail "hello made a file"
+! rm /tmp/hello/hello 2>/dev/null || fail "hello removed its file"
+! rmmod tiffin_hello 2>/dev/null || fail "a module that is mounted was unloaded"
+umount /tmp/hello
+rmmod tiffin_hello
+
+say "references"
+make_file_system
+mount_device rw
+! rmmod tiffin_tiffinfs 2>/dev/null || fail "a module that is mounted was unloaded"
+! rmmod tiffin_vfs 2>/dev/null || fail "the framework was unloaded"
+exec {file}>"$mount_point/open"
+! umount "$mount_point" 2>/dev/null || fail "a mount with an open file was taken away"
+rm "$mount_point/open"
+echo "still there" >&"$file"
+exec {file}>&-
+umount "$mount_point"
+check_device "an open file"
+
+say "a newer module for the next mount"
+rmmod tiffin_tiffinfs
+insmod "$modules/tiffin_tiffinfs.ko"
+for _ in 1 2 3 4 5; do
+    mount_device rw
+    echo x >>"$mount_point/count"
+    unmount_device
+done
+mount_device rw
+[[ $(wc -l <"$mount_point/count") -eq 5 ]] || fail "lines are missing"
+
+say "shutdown"
+python3 - "$mount_point" <<'END' || fail "see above"
+import errno, fcntl, os, struct, sys
+folder = os.open(sys.argv[1], os.O_RDONLY)
+file = os.open(sys.argv[1] + "/late", os.O_RDWR | os.O_CREAT)
+os.write(file, b"not durable")
+fcntl.ioctl(folder, 0x8004587d, struct.pack("I", 2))
+for call in (lambda: os.fsync(file), lambda: os.mkdir(sys.argv[1] + "/new"), lambda: os.stat(sys.argv[1] + "/count")):
+    try:
+        call()
+        sys.exit("a call has succeeded after the shutdown")
+    except OSError as error:
+        assert error.errno == errno.EIO, error
+END
+umount "$mount_point"
+mount_device rw
+[[ $(wc -l <"$mount_point/count") -eq 5 ]] || fail "lines are missing after a shutdown"
+unmount_device
+check_device "a shutdown"
+
+say "what is no tiffinfs"
+dd if=/dev/zero of="$device" bs=1M count=64 2>/dev/null
+! mount -t tiffin "$device" "$mount_point" 2>/dev/null || fail "zeros were mounted"
+! mount -t tiffin -o nonsense "$device" "$mount_point" 2>/dev/null || fail "an unknown option was taken"
+unload_modules
