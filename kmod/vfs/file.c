@@ -10,6 +10,16 @@
 
 #include "kmod/vfs/internal.h"
 
+static int open_file(struct inode* inode, struct file* file) {
+    file->f_mode |= FMODE_CAN_ODIRECT;
+    return generic_file_open(inode, file);
+}
+
+static ssize_t read_iter(struct kiocb* iocb, struct iov_iter* to) {
+    return iocb->ki_flags & IOCB_DIRECT ? tiffin_direct_read(iocb, to)
+                                        : generic_file_read_iter(iocb, to);
+}
+
 /* ---- Writing ---- */
 
 /* Room for [position, position + length), so that write-back does not fail for want of it. */
@@ -83,6 +93,9 @@ static ssize_t write_locked(struct kiocb* iocb, struct iov_iter* from) {
         filemap_invalidate_lock(inode->i_mapping);
         tiffin_zero_tail(inode);
         filemap_invalidate_unlock(inode->i_mapping);
+    }
+    if (iocb->ki_flags & IOCB_DIRECT) {
+        return tiffin_direct_write(iocb, from);
     }
     current->backing_dev_info = inode_to_bdi(inode);
     do {
@@ -263,10 +276,10 @@ static loff_t llseek(struct file* file, loff_t offset, int whence) {
 
 const struct file_operations tiffin_file_operations = {
     .llseek = llseek,
-    .read_iter = generic_file_read_iter,
+    .read_iter = read_iter,
     .write_iter = write_iter,
     .mmap = map_file,
-    .open = generic_file_open,
+    .open = open_file,
     .fsync = tiffin_fsync,
     .fallocate = allocate,
     .splice_read = generic_file_splice_read,

@@ -225,7 +225,7 @@ static struct tiffin_change change_of(const struct inode* inode, const struct ia
         change.valid |= TIFFIN_CHANGE_SIZE;
         change.size_bytes = attr->ia_size;
     }
-    /* Append-only files take "now" and no other time. The change time is always now, and the file system's matter. */
+    /* Append-only files take "now" and no other time. The change time is that of the change. */
     if (attr->ia_valid & ATTR_ATIME_SET) {
         change.valid |= TIFFIN_CHANGE_ACCESS_TIME;
         change.access_time = from_timespec(&attr->ia_atime);
@@ -237,6 +237,11 @@ static struct tiffin_change change_of(const struct inode* inode, const struct ia
         change.modification_time = from_timespec(&attr->ia_mtime);
     } else if (attr->ia_valid & ATTR_MTIME) {
         change.valid |= TIFFIN_CHANGE_MODIFICATION_NOW;
+    }
+    if (change.valid == 0 && (attr->ia_valid & ATTR_CTIME)) {
+        /* chown() that changes no owner. */
+        change.valid = TIFFIN_CHANGE_CHANGE_TIME;
+        change.change_time = from_timespec(&attr->ia_ctime);
     }
     return change;
 }
@@ -294,7 +299,7 @@ int tiffin_setattr(struct user_namespace* idmap, struct dentry* dentry, struct i
         return error;
     }
     change = change_of(inode, attr);
-    if (change.valid == 0 && !(attr->ia_valid & ATTR_CTIME)) {
+    if (change.valid == 0) {
         return 0;
     }
     if (!(change.valid & TIFFIN_CHANGE_SIZE)) {

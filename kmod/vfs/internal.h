@@ -94,6 +94,10 @@ int tiffin_fsync(struct file* file, loff_t start, loff_t end, int data_only);
 extern const struct file_operations tiffin_file_operations;
 extern const struct file_operations tiffin_simple_file_operations;
 
+/* direct.c */
+ssize_t tiffin_direct_read(struct kiocb* iocb, struct iov_iter* to);
+ssize_t tiffin_direct_write(struct kiocb* iocb, struct iov_iter* from);
+
 /* pagecache.c, writeback.c */
 extern const struct address_space_operations tiffin_address_space_operations;
 /* Reads into pages that follow each other; what is behind the end of the file becomes zeros. */

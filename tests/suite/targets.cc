@@ -52,8 +52,6 @@ constexpr AcceptedGap kAcceptedGaps[] = {
     // Runs only when it is asked for, since the mount is of no use afterwards.
     {"fuse", "shutdown."},
     {"kernel", "shutdown."},
-    // The module refuses to open files so.
-    {"kernel", "direct."},
     {"kernel", "threads.reading_while_another_writes"},
 };
 
@@ -82,8 +80,7 @@ Target mounted_target(const std::string& directory) {
                                      Feature::atomic_blocks, Feature::synchronous_enospc,
                                      Feature::access_on_read, Feature::flags_change_time})};
         case kKernelTiffinMagic:
-            return {"kernel",
-                    all_but({Feature::shutdown, Feature::atomic_blocks, Feature::direct_io})};
+            return {"kernel", all_but({Feature::shutdown, Feature::atomic_blocks})};
         case TMPFS_MAGIC:
             return {"tmpfs",
                     all_but({Feature::shutdown, Feature::atomic_blocks, Feature::mmap_tail,

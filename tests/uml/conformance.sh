@@ -6,7 +6,7 @@
 set -euo pipefail
 # shellcheck source=tests/uml/lib/guest.sh
 source "$(dirname "$0")/lib/guest.sh"
-conformance=$repository/build/release/tests/mount/conformance
+conformance=$bin/../tests/mount/conformance
 insmod "$kernel_modules/drivers/block/brd.ko" rd_nr=2 rd_size=262144
 load_modules
 make_file_system

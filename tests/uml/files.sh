@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT OR GPL-2.0-only
 # What programs do with a mount of the module, and what is left of it after unmounting. Run by tests/uml/run.
 set -euo pipefail
+: "${repository:?tests/uml/run starts this}"
 # shellcheck source=tests/uml/lib/guest.sh
 source "$(dirname "$0")/lib/guest.sh"
 make_device 300

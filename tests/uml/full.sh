@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT OR GPL-2.0-only
 # A full volume: what write and fsync took is there after a remount, and what did not fit was refused. Run by tests/uml/run.
 set -euo pipefail
+: "${repository:?tests/uml/run starts this}"
 # shellcheck source=tests/uml/lib/guest.sh
 source "$(dirname "$0")/lib/guest.sh"
 make_device 64

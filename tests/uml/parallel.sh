@@ -5,6 +5,7 @@
 #
 # usage: parallel.sh [OPERATIONS [SEED]]
 set -euo pipefail
+: "${repository:?tests/uml/run starts this}"
 # shellcheck source=tests/uml/lib/guest.sh
 source "$(dirname "$0")/lib/guest.sh"
 operations=${1:-150}

@@ -9,7 +9,7 @@ make_device 300
 load_modules
 make_file_system
 mount_device rw
-"$repository/build/release/tests/mount/suite_run_mount" "$mount_point" "$@" | tee /tmp/suite | grep -v "^passed" || {
+"$bin/../tests/mount/suite_run_mount" "$mount_point" "$@" | tee /tmp/suite | grep -v "^passed" || {
     fail "the suite"
 }
 unmount_device

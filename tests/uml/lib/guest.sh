@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT OR GPL-2.0-only
-# What the scripts that run inside user-mode Linux share. tests/uml/run gives them $repository, $modules, $kernel_modules.
+# What the scripts that run inside user-mode Linux share. tests/uml/run gives them $repository, $bin (the programs), $modules
+# and $kernel_modules.
 # shellcheck shell=bash disable=SC2154
 
-bin=$repository/build/release/bin
 mount_point=/tmp/mnt
 device=/dev/ram0
 
