@@ -289,7 +289,7 @@ int tiffin_setattr(struct user_namespace* idmap, struct dentry* dentry, struct i
     struct inode* inode = d_inode(dentry);
     const bool has_blocks = tiffin_mount_of(inode->i_sb)->ops->has_blocks;
     struct tiffin_change change;
-    int error = setattr_prepare(idmap, dentry, attr);
+    int error = IS_IMMUTABLE(inode) ? -EPERM : setattr_prepare(idmap, dentry, attr);
 
     if (error == 0) {
         /* They may be older than those that are set now. */

@@ -12,7 +12,7 @@ load_modules
 make_file_system
 mount_device dev,suid
 mkdir /tmp/ext4
-mkfs.ext4 -q -F -N 60000 -E lazy_itable_init=0,lazy_journal_init=0 /dev/ram1
+mkfs.ext4 -q -F -b 4096 -N 60000 -E lazy_itable_init=0,lazy_journal_init=0 /dev/ram1
 mount -t ext4 /dev/ram1 /tmp/ext4
 
 # try_all NAME DIRECTORY [GROUP]...
