@@ -197,7 +197,11 @@ static long allocate_locked(struct file* file, int mode, loff_t offset, loff_t l
         error = inode_newsize_ok(inode, offset + length);
     }
     if (error == 0) {
-        error = file_modified(file);
+        error = file_remove_privs(file);
+    }
+    if (error == 0) {
+        /* It moves times itself, if it changes anything. */
+        error = tiffin_write_times(inode);
     }
     if (error != 0) {
         return error;

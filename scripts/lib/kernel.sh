@@ -9,13 +9,14 @@
 kernel_cache="${XDG_CACHE_HOME:-$HOME/.cache}/tiffin/kernel"
 
 # What tests load, below a release's folder of modules.
-kernel_modules_needed=('arch/*' 'crypto/*' 'lib/*' 'drivers/infiniband/*' 'drivers/virtio/*' 'drivers/net/veth.ko'
+kernel_modules_needed=('arch/*' 'crypto/*' 'lib/*' 'drivers/block/brd.ko' 'drivers/infiniband/*' 'drivers/virtio/*' 'drivers/net/veth.ko'
     'fs/9p/*' 'fs/configfs/*' 'fs/fscache/*' 'fs/fuse/*' 'fs/netfs/*' 'net/9p/*' 'net/ipv4/udp_tunnel.ko'
     'net/ipv6/*' 'net/sched/sch_netem.ko')
 
-# Whether a kernel's folder has what tests/vm/rdma loads: those of earlier versions have not.
-has_rdma_modules() {
-    [[ -n $(find "$1/lib/modules" -name rdma_rxe.ko -print -quit) ]]
+# Whether a kernel's folder has what tests/vm loads: those of earlier versions have not.
+has_all_modules() {
+    [[ -n $(find "$1/lib/modules" -name rdma_rxe.ko -print -quit) &&
+        -n $(find "$1/lib/modules" -name brd.ko -print -quit) ]]
 }
 
 # Prints the folder of the newest release that is there; fails when there is none.
@@ -57,7 +58,7 @@ unpack_kernel() {
 
 provide_kernel() {
     local image folder
-    if folder="$(kernel_folder)" && has_rdma_modules "$folder"; then
+    if folder="$(kernel_folder)" && has_all_modules "$folder"; then
         return 0
     fi
     as_root apt-get --quiet --quiet --option DPkg::Lock::Timeout=600 update
