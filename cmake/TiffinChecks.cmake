@@ -38,6 +38,9 @@ if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT TIFFIN_SANITIZE)
     # beside it what has no time of its own and takes just that part: CTest runs first what has a higher cost. Emulated:
     # most of the time of the first goes into building the module, the rest into booting.
     tiffin_long_check(vm.core_in_kernel "ci;full" 900 tests/vm/run)
+    tiffin_long_check(vm.mount full 1500 tests/vm/run --mount)
+    set_tests_properties(vm.mount PROPERTIES COST -3 RESOURCE_LOCK virtual_machine
+                         ENVIRONMENT "TIFFIN_BIN=${PROJECT_BINARY_DIR}/bin")
     tiffin_long_check(vm.rdma full 3200 tests/vm/rdma "${PROJECT_BINARY_DIR}")
     set_tests_properties(vm.rdma PROPERTIES COST -1 RESOURCE_LOCK virtual_machine)
     if(NOT TIFFIN_RDMA OR NOT ibverbs_FOUND)
