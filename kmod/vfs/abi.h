@@ -95,6 +95,8 @@ struct tiffin_vector {
 
 struct tiffin_mount_options {
     bool read_only;
+    /* Of the machine: caches that nobody can make smaller have to be a small part of it. */
+    uint64_t memory_bytes;
 };
 
 /* Takes one entry of a directory; false: no room for it, and it was not taken. */

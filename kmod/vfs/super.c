@@ -2,6 +2,7 @@
 /* Mounts: superblocks, options, and the life of inodes in memory. */
 #include <linux/blkdev.h>
 #include <linux/fs_context.h>
+#include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/seq_file.h>
 #include <linux/slab.h>
@@ -116,7 +117,10 @@ static const struct super_operations super_operations = {
 /* ---- Mounting ---- */
 
 static int mount_file_system(struct super_block* sb, const struct tiffin_operations* ops) {
-    const struct tiffin_mount_options options = {.read_only = sb_rdonly(sb)};
+    const struct tiffin_mount_options options = {
+        .read_only = sb_rdonly(sb),
+        .memory_bytes = (u64)totalram_pages() << PAGE_SHIFT,
+    };
     struct tiffin_mount* mount = kzalloc(sizeof(*mount), GFP_KERNEL);
     unsigned int nofs;
     int error;

@@ -2,17 +2,17 @@
 # SPDX-License-Identifier: MIT OR GPL-2.0-only
 # The single system calls of tests/conformance on a mount of the module and on ext4, both in the same kernel. Run by tests/uml/run.
 #
-# usage: conformance.sh [GROUP]...        (prints what differs)
+# usage: conformance.sh [GROUP]...        (prints what differs; all groups need --memory 3000 --time 1200)
 set -euo pipefail
 # shellcheck source=tests/uml/lib/guest.sh
 source "$(dirname "$0")/lib/guest.sh"
 conformance=$bin/../tests/mount/conformance
-insmod "$kernel_modules/drivers/block/brd.ko" rd_nr=2 rd_size=262144
+insmod "$kernel_modules/drivers/block/brd.ko" rd_nr=2 rd_size=900000
 load_modules
 make_file_system
 mount_device dev,suid
 mkdir /tmp/ext4
-mkfs.ext4 -q -F -b 4096 -N 60000 -E lazy_itable_init=0,lazy_journal_init=0 /dev/ram1
+mkfs.ext4 -q -F -b 4096 -N 300000 -E lazy_itable_init=0,lazy_journal_init=0 /dev/ram1
 mount -t ext4 /dev/ram1 /tmp/ext4
 
 # try_all NAME DIRECTORY [GROUP]...
