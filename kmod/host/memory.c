@@ -2,10 +2,12 @@
 /* Memory for the core: the slab allocator, and virtually contiguous pages beyond it. */
 #include "kernel_services.h"
 
+#include <linux/atomic.h>
 #include <linux/bug.h>
 #include <linux/irqflags.h>
 #include <linux/log2.h>
 #include <linux/mm.h>
+#include <linux/moduleparam.h>
 #include <linux/percpu.h>
 #include <linux/preempt.h>
 #include <linux/sched/mm.h>
@@ -50,6 +52,17 @@ static size_t with_alignment(size_t size_bytes) {
     return size_bytes <= 192 ? roundup_pow_of_two(size_bytes) : size_bytes;
 }
 
+/* For tests, while it is not 0: every n-th allocation fails. */
+static unsigned int fail_every;
+module_param(fail_every, uint, 0600);
+static atomic_t allocation_number = ATOMIC_INIT(0);
+
+static bool fails_for_test(void) {
+    const unsigned int every = READ_ONCE(fail_every);
+
+    return unlikely(every != 0) && (unsigned int)atomic_inc_return(&allocation_number) % every == 0;
+}
+
 unsigned int tiffin_enter_memory_reserve(void) { return memalloc_noreclaim_save(); }
 void tiffin_leave_memory_reserve(unsigned int before) { memalloc_noreclaim_restore(before); }
 
@@ -57,7 +70,7 @@ void* tiffin_allocate(size_t size_bytes) {
     void* memory;
 
     WARN_ON_ONCE(!in_task() || irqs_disabled());
-    memory = kvmalloc(with_alignment(size_bytes), TIFFIN_GFP);
+    memory = fails_for_test() ? NULL : kvmalloc(with_alignment(size_bytes), TIFFIN_GFP);
     if (memory != NULL) {
         count(1, size_bytes);
     }

@@ -3,7 +3,8 @@
  * Write-back: dirty pages that follow each other become one write of the file system, which nobody waits for.
  *
  * A page is under write-back (and does not change) until its write has been committed: its checksum is that of what was
- * written.
+ * written. For want of memory a write is begun again, later: to give up would lose what a program believes to be written, and
+ * to make its pages dirty again would have fsync succeed without it.
  */
 #include <linux/backing-dev.h>
 #include <linux/blkdev.h>
@@ -19,8 +20,14 @@
 
 #define WRITE_PAGES 256
 
+/* Together half a minute, and what the file system's own patience takes. */
+#define ATTEMPTS_AT_MOST 300
+#define ATTEMPT_DELAY (HZ / 10)
+
 struct writeback {
-    struct work_struct work;
+    struct delayed_work work;
+    bool begun;
+    unsigned int attempts;
     struct inode* inode;
     loff_t offset;
     unsigned int count;
@@ -86,56 +93,68 @@ void tiffin_writeback_exit(void) { destroy_workqueue(queue); }
 
 /* ---- A write ---- */
 
-static void finish(struct writeback* writeback) {
+static void finish(struct writeback* writeback, int error) {
     struct inode* inode = writeback->inode;
-    struct address_space* mapping = inode->i_mapping;
     struct tiffin_mount* mount = tiffin_mount_of(inode->i_sb);
-    const int error = mount->ops->write_result(writeback->writer);
     unsigned int i;
 
-    if (error != 0 && error != -ENOMEM) {
-        mapping_set_error(mapping, error);
+    if (error != 0) {
+        mapping_set_error(inode->i_mapping, error);
     }
     for (i = 0; i < writeback->count; ++i) {
-        if (error == -ENOMEM) {
-            /* Nothing is lost: they are written again. */
-            set_page_dirty(writeback->pages[i]);
-        }
         end_page_writeback(writeback->pages[i]);
     }
     mempool_free(writeback, mount->writebacks);
 }
 
 static void advance(struct writeback* writeback) {
-    struct tiffin_mount* mount = tiffin_mount_of(writeback->inode->i_sb);
-    const unsigned int nofs = memalloc_nofs_save();
+    const struct tiffin_operations* ops = tiffin_mount_of(writeback->inode->i_sb)->ops;
+    int error;
+
     /* When this is false, another thread may have finished it already. */
-    const bool done = mount->ops->write_advance(writeback->writer);
-
-    if (done) {
-        finish(writeback);
+    if (!ops->write_advance(writeback->writer)) {
+        return;
     }
-    memalloc_nofs_restore(nofs);
+    error = ops->write_result(writeback->writer);
+    if (error == -ENOMEM && ++writeback->attempts < ATTEMPTS_AT_MOST) {
+        writeback->begun = false;
+        queue_delayed_work(queue, &writeback->work, ATTEMPT_DELAY);
+    } else {
+        finish(writeback, error);
+    }
 }
-
-static void go_on(struct work_struct* work) { advance(container_of(work, struct writeback, work)); }
 
 /* In an interrupt. */
 static void transferred(void* owner) {
     struct writeback* writeback = owner;
 
-    queue_work(queue, &writeback->work);
+    queue_delayed_work(queue, &writeback->work, 0);
+}
+
+static void run(struct writeback* writeback) {
+    struct inode* inode = writeback->inode;
+    struct tiffin_mount* mount = tiffin_mount_of(inode->i_sb);
+    const unsigned int nofs = memalloc_nofs_save();
+
+    if (!writeback->begun) {
+        writeback->begun = true;
+        mount->ops->write_begin(
+            mount->fs, writeback->writer, inode->i_ino, writeback->offset, writeback->vectors,
+            writeback->count, TIFFIN_WRITE_BACK | TIFFIN_WRITE_KEEP_TIMES, transferred, writeback);
+    }
+    advance(writeback);
+    memalloc_nofs_restore(nofs);
+}
+
+static void go_on(struct work_struct* work) {
+    run(container_of(to_delayed_work(work), struct writeback, work));
 }
 
 static void submit(struct writeback* writeback) {
-    struct inode* inode = writeback->inode;
-    struct tiffin_mount* mount = tiffin_mount_of(inode->i_sb);
-
-    INIT_WORK(&writeback->work, go_on);
-    mount->ops->write_begin(mount->fs, writeback->writer, inode->i_ino, writeback->offset,
-                            writeback->vectors, writeback->count,
-                            TIFFIN_WRITE_BACK | TIFFIN_WRITE_KEEP_TIMES, transferred, writeback);
-    advance(writeback);
+    INIT_DELAYED_WORK(&writeback->work, go_on);
+    writeback->begun = false;
+    writeback->attempts = 0;
+    run(writeback);
 }
 
 /* ---- Collecting pages ---- */
