@@ -4,6 +4,7 @@
 #
 # usage: conformance.sh [GROUP]...        (prints what differs; all groups need --memory 3000 --time 1200)
 set -euo pipefail
+: "${repository:?tests/uml/run starts this}"
 # shellcheck source=tests/uml/lib/guest.sh
 source "$(dirname "$0")/lib/guest.sh"
 conformance=$bin/../tests/mount/conformance
