@@ -256,8 +256,9 @@ class FileSystem {
     // not. Writes of disjoint ranges go on together. A small file is claimed as a whole.
     //
     // What a claim waits for is ended by the device's progress and by the thread that commits. So a thread whose own
-    // writes of this file are under way, and are committed by no other, must not begin another that could overlap; and
-    // who has mappings must not begin one. `flags`: write_flag. Errors: those of write().
+    // writes of this file are under way, and are committed by no other, must not begin another one of it, not even of a
+    // disjoint range: it would wait behind a truncation that waits for the first. A thread that has mappings must not
+    // begin one either. `flags`: write_flag. Errors: those of write().
     virtual Result<void> begin_write(NodeId node, uint64_t offset_bytes, uint64_t length_bytes,
                                      uint32_t flags, WriteGrant& grant);
     // Room for a part of the claimed range, which begins at `offset_bytes` (any byte of it) and may end before the range
