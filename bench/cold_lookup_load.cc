@@ -54,7 +54,7 @@ void make_files(vfs::BlockDevice& device, uint64_t count) {
     for (uint64_t i = 0; i < count; ++i) {
         const std::string name = file_name(i);
         const uint64_t node =
-            must(fs->create({}, vfs::kRootNode, name_of(name), 0644, 0, 0), "create").node;
+            must(fs->create({}, vfs::kRootNode, name_of(name), 0644, 0, 0, {}), "create").node;
         const vfs::IoVector buffer{content.data(), content.size()};
         must(fs->write(node, 0, 0, Span<const vfs::IoVector>(&buffer, 1), 0), "write");
         fs->forget(node, 1);

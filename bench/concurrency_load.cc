@@ -139,14 +139,14 @@ class Core final : public Target {
 
     void make_directory(const std::string& path) override {
         const Result<vfs::Attributes> made =
-            fs_->make_directory({}, vfs::kRootNode, name_of(path), 0755);
+            fs_->make_directory({}, vfs::kRootNode, name_of(path), 0755, {});
         directories_[path] = must(made);
     }
     void create(const std::string& path) override {
         const size_t slash = path.find('/');
         const Result<vfs::Attributes> made =
             fs_->create({}, directories_.at(path.substr(0, slash)),
-                        name_of(std::string_view(path).substr(slash + 1)), 0644, 0, 0);
+                        name_of(std::string_view(path).substr(slash + 1)), 0644, 0, 0, {});
         fs_->forget(must(made), 1);
     }
     void lookup(const std::string& path) override { fs_->forget(open(path), 1); }

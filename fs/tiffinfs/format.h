@@ -221,7 +221,7 @@ static_assert(3 * (kMaximumValueBytes + sizeof(LeafSlot)) <= kNodeSpaceBytes);
 struct DiskTime {
     int64_t seconds;
     uint32_t nanoseconds;
-    uint32_t reserved;
+    uint32_t extra;  // of something else: see InodeValue
 };
 
 namespace inode_flag {
@@ -247,6 +247,8 @@ struct InodeValue {
     uint64_t allocated_blocks;
     uint64_t generation;  // random
     uint64_t parent;      // of a directory; 0 for others
+    // `extra` of these: a project number, for which there is room only (0: none); the lower and the upper half of the
+    // change counter (see vfs::Attributes); 0. All were 0 in older volumes.
     DiskTime access_time;
     DiskTime modification_time;
     DiskTime change_time;

@@ -10,6 +10,14 @@ namespace tiffin::vfs {
 
 Result<void> FileSystem::remount(bool /*read_only*/) { return Error::eopnotsupp; }
 
+Result<void> FileSystem::freeze() { return Error::eopnotsupp; }
+
+Result<void> FileSystem::thaw() { return Error::einval; }
+
+uint64_t FileSystem::reclaimable_bytes() { return 0; }
+
+uint64_t FileSystem::shrink(uint64_t /*wanted_bytes*/) { return 0; }
+
 Result<Attributes> FileSystem::find_node(NodeId /*node*/, uint64_t /*generation*/) {
     return Error::estale;
 }
@@ -19,32 +27,37 @@ Result<Attributes> FileSystem::set_attributes(const Caller& /*caller*/, NodeId /
     return Error::eopnotsupp;
 }
 
-Result<void> FileSystem::set_flags(NodeId /*node*/, uint32_t /*flags*/) {
+Result<void> FileSystem::set_flags(const Caller& /*caller*/, NodeId /*node*/, uint32_t /*flags*/) {
     return Error::eopnotsupp;
 }
 
 Result<Attributes> FileSystem::create(const Caller& /*caller*/, NodeId /*parent*/, Name /*name*/,
                                       uint32_t /*mode*/, uint32_t /*device_major*/,
-                                      uint32_t /*device_minor*/) {
+                                      uint32_t /*device_minor*/,
+                                      Span<const InitialXattr> /*xattrs*/) {
     return Error::eopnotsupp;
 }
 
 Result<Attributes> FileSystem::make_directory(const Caller& /*caller*/, NodeId /*parent*/,
-                                              Name /*name*/, uint32_t /*mode*/) {
+                                              Name /*name*/, uint32_t /*mode*/,
+                                              Span<const InitialXattr> /*xattrs*/) {
     return Error::eopnotsupp;
 }
 
 Result<Attributes> FileSystem::make_symlink(const Caller& /*caller*/, NodeId /*parent*/,
-                                            Name /*name*/, Name /*target*/) {
+                                            Name /*name*/, Name /*target*/,
+                                            Span<const InitialXattr> /*xattrs*/) {
     return Error::eopnotsupp;
 }
 
 Result<Attributes> FileSystem::make_temporary(const Caller& /*caller*/, NodeId /*parent*/,
-                                              uint32_t /*mode*/) {
+                                              uint32_t /*mode*/,
+                                              Span<const InitialXattr> /*xattrs*/) {
     return Error::eopnotsupp;
 }
 
-Result<Attributes> FileSystem::link(NodeId /*node*/, NodeId /*new_parent*/, Name /*new_name*/) {
+Result<Attributes> FileSystem::link(const Caller& /*caller*/, NodeId /*node*/,
+                                    NodeId /*new_parent*/, Name /*new_name*/) {
     return Error::eopnotsupp;
 }
 
@@ -52,14 +65,17 @@ Result<size_t> FileSystem::read_link(NodeId /*node*/, MutableByteSpan /*buffer*/
     return Error::eopnotsupp;
 }
 
-Result<void> FileSystem::unlink(NodeId /*parent*/, Name /*name*/) { return Error::eopnotsupp; }
-
-Result<void> FileSystem::remove_directory(NodeId /*parent*/, Name /*name*/) {
+Result<void> FileSystem::unlink(const Caller& /*caller*/, NodeId /*parent*/, Name /*name*/) {
     return Error::eopnotsupp;
 }
 
-Result<void> FileSystem::rename(NodeId /*parent*/, Name /*name*/, NodeId /*new_parent*/,
-                                Name /*new_name*/, uint32_t /*flags*/) {
+Result<void> FileSystem::remove_directory(const Caller& /*caller*/, NodeId /*parent*/,
+                                          Name /*name*/) {
+    return Error::eopnotsupp;
+}
+
+Result<void> FileSystem::rename(const Caller& /*caller*/, NodeId /*parent*/, Name /*name*/,
+                                NodeId /*new_parent*/, Name /*new_name*/, uint32_t /*flags*/) {
     return Error::eopnotsupp;
 }
 
@@ -129,6 +145,10 @@ Result<uint64_t> FileSystem::commit_write(WriteGrant& /*grant*/, Span<const uint
 
 Result<void> FileSystem::end_write(WriteGrant& /*grant*/) { return Error::eopnotsupp; }
 
+Result<void> FileSystem::promise(uint64_t /*block_count*/) { return Error::eopnotsupp; }
+
+void FileSystem::return_promise(uint64_t /*block_count*/) {}
+
 Result<void> FileSystem::reserve(NodeId /*node*/, uint64_t /*offset_bytes*/,
                                  uint64_t /*length_bytes*/) {
     return Error::eopnotsupp;
@@ -138,8 +158,8 @@ Result<size_t> FileSystem::get_xattr(NodeId /*node*/, Name /*name*/, MutableByte
     return Error::eopnotsupp;
 }
 
-Result<void> FileSystem::set_xattr(NodeId /*node*/, Name /*name*/, ByteSpan /*value*/,
-                                   uint32_t /*flags*/) {
+Result<void> FileSystem::set_xattr(const Caller& /*caller*/, NodeId /*node*/, Name /*name*/,
+                                   ByteSpan /*value*/, uint32_t /*flags*/) {
     return Error::eopnotsupp;
 }
 
@@ -147,7 +167,9 @@ Result<size_t> FileSystem::list_xattr(NodeId /*node*/, MutableByteSpan /*buffer*
     return Error::eopnotsupp;
 }
 
-Result<void> FileSystem::remove_xattr(NodeId /*node*/, Name /*name*/) { return Error::eopnotsupp; }
+Result<void> FileSystem::remove_xattr(const Caller& /*caller*/, NodeId /*node*/, Name /*name*/) {
+    return Error::eopnotsupp;
+}
 
 Result<uint64_t> FileSystem::trim(uint64_t /*offset_bytes*/, uint64_t /*length_bytes*/,
                                   uint64_t /*minimum_bytes*/) {

@@ -76,6 +76,20 @@ class FileSystem {
     // at a time. Errors: erofs (it cannot be written, or damage was met), ebusy (others read it).
     virtual Result<void> remount(bool read_only);
 
+    // Makes everything durable and leaves the device as if unmounted, so that a copy of it (a snapshot of the block
+    // layer) can be mounted anywhere; nothing is written until thaw(). The host keeps changing operations back meanwhile;
+    // one that comes all the same gives erofs. forget() may come. Nothing happens to what is mounted read-only. Errors:
+    // eopnotsupp (the default), ebusy (frozen already); after an error it is not frozen.
+    virtual Result<void> freeze();
+    // Errors: einval (not frozen); erofs, eio: it stays read-only.
+    virtual Result<void> thaw();
+
+    // What caches hold that nobody uses at the moment, in bytes, as far as it is cheap to say.
+    virtual uint64_t reclaimable_bytes();
+    // Gives about `wanted_bytes` of that back to the host, and returns how many. Waits for nothing and allocates nothing:
+    // a kernel calls it when memory is short, from any thread that allocates.
+    virtual uint64_t shrink(uint64_t wanted_bytes);
+
     // ---- 2. Nodes: finding them and letting go -----------------------------------------------
     // Every successful lookup(), find_node() and operation of group 4 that returns a node adds one
     // reference to it, and so does every entry that a read_directory() with attributes hands over;
@@ -109,8 +123,8 @@ class FileSystem {
     virtual Result<Attributes> set_attributes(const Caller& caller, NodeId node,
                                               const AttributeChange& change);
 
-    // The flags that chattr shows (file_flag). Errors of set: eopnotsupp for unknown flags.
-    virtual Result<void> set_flags(NodeId node, uint32_t flags);
+    // The flags that chattr shows (file_flag). Errors: eopnotsupp for unknown flags.
+    virtual Result<void> set_flags(const Caller& caller, NodeId node, uint32_t flags);
 
     // ---- 4. Creating -------------------------------------------------------------------------
     // The type comes from the operation or from `mode`, the permissions from `mode` without the
@@ -120,21 +134,27 @@ class FileSystem {
     // Errors: eexist, enoent (the parent was removed), enotdir, enospc, enametoolong, emlink (too
     // many sub-directories), eperm (the parent is immutable).
 
+    // `xattrs` are there from the beginning, or the node is not (a security module's label). Errors also: e2big (more than
+    // kInitialXattrsMaximum, or kInitialXattrsMaxBytes), einval (ACLs; one name twice), and those of set_xattr().
+
     // A regular file, fifo, socket or device, by the type bits of `mode` (none: regular).
     virtual Result<Attributes> create(const Caller& caller, NodeId parent, Name name, uint32_t mode,
-                                      uint32_t device_major, uint32_t device_minor);
+                                      uint32_t device_major, uint32_t device_minor,
+                                      Span<const InitialXattr> xattrs);
     virtual Result<Attributes> make_directory(const Caller& caller, NodeId parent, Name name,
-                                              uint32_t mode);
+                                              uint32_t mode, Span<const InitialXattr> xattrs);
     // Errors also: enametoolong when `target` is longer than kSymlinkMaxBytes.
     virtual Result<Attributes> make_symlink(const Caller& caller, NodeId parent, Name name,
-                                            Name target);
+                                            Name target, Span<const InitialXattr> xattrs);
     // A regular file without a name (O_TMPFILE), link count 0; `parent` gives its defaults. It is
     // gone with its last reference unless link() has named it.
-    virtual Result<Attributes> make_temporary(const Caller& caller, NodeId parent, uint32_t mode);
+    virtual Result<Attributes> make_temporary(const Caller& caller, NodeId parent, uint32_t mode,
+                                              Span<const InitialXattr> xattrs);
 
     // Another name for `node`. Also gives a temporary file its first name. Errors also: eperm
     // (directories, immutable or append-only files), emlink, enoent (its last link is gone).
-    virtual Result<Attributes> link(NodeId node, NodeId new_parent, Name new_name);
+    virtual Result<Attributes> link(const Caller& caller, NodeId node, NodeId new_parent,
+                                    Name new_name);
 
     // Writes the target of a symlink to `buffer` and returns its length. Errors: einval (not a
     // symlink).
@@ -144,16 +164,16 @@ class FileSystem {
     // They add and drop no references: the host forgets when it wants to.
 
     // Errors: enoent, enotdir, eisdir (`name` is a directory), eperm (immutable, append-only).
-    virtual Result<void> unlink(NodeId parent, Name name);
+    virtual Result<void> unlink(const Caller& caller, NodeId parent, Name name);
     // Errors: enoent, enotdir, enotempty, einval ("."), enotempty (".."), eperm.
-    virtual Result<void> remove_directory(NodeId parent, Name name);
+    virtual Result<void> remove_directory(const Caller& caller, NodeId parent, Name name);
 
     // Moves `name` of `parent` to `new_name` of `new_parent` in one atomic step; an existing
     // target is replaced. `flags`: rename_flag. Renaming one link of a file onto another link of
     // the same file does nothing. Errors: enoent, eexist (no_replace), enotdir, eisdir, enotempty,
-    // einval (a directory into itself or unknown flags), emlink, enospc, eperm.
-    virtual Result<void> rename(NodeId parent, Name name, NodeId new_parent, Name new_name,
-                                uint32_t flags);
+    // einval (a directory into itself, unknown flags, exchange with another flag), emlink, enospc, eperm.
+    virtual Result<void> rename(const Caller& caller, NodeId parent, Name name, NodeId new_parent,
+                                Name new_name, uint32_t flags);
 
     // ---- 6. Opening --------------------------------------------------------------------------
     // Reading and writing need no open file: a node reference is enough. A file system that wants
@@ -276,8 +296,17 @@ class FileSystem {
     // committed. Errors: eio (not durable); the write has ended all the same.
     virtual Result<void> end_write(WriteGrant& grant);
 
-    // Asks before data is cached: afterwards write-back of the range cannot fail for want of
-    // space. For hosts that can ask (a kernel's write_begin and page_mkwrite).
+    // Promises room for `block_count` blocks that a host is about to hold in its cache, and for the metadata that writing
+    // them back may take (delayed allocation): that write-back, with write_flag::promised, does not fail for want of
+    // space. It costs a count in memory, so a host asks for each block that becomes dirty, before it locks the page, and
+    // need not know what the file has there. The promise of all blocks of a write is used up by end_write(), also after
+    // an error. Counts as used space in statistics(). Errors: enospc: the host writes back, which often makes room, and
+    // asks again; then it asks for the range with reserve().
+    virtual Result<void> promise(uint64_t block_count);
+    // Takes the promise of blocks back that will not be written: the file was truncated, or nothing came of the write.
+    virtual void return_promise(uint64_t block_count);
+    // The same, on the device: allocates what the file has not got in the range, as allocate() does without changing the
+    // size. On a full volume it still answers success for blocks that the file has: they can always be overwritten.
     virtual Result<void> reserve(NodeId node, uint64_t offset_bytes, uint64_t length_bytes);
 
     // ---- 9. Directories ----------------------------------------------------------------------
@@ -301,11 +330,12 @@ class FileSystem {
     // Errors: enodata (no such attribute), erange (buffer too small), eopnotsupp (prefix).
     virtual Result<size_t> get_xattr(NodeId node, Name name, MutableByteSpan buffer);
     // Errors: eexist, enodata (flags), enospc, e2big, erange (name), eopnotsupp, einval (ACL).
-    virtual Result<void> set_xattr(NodeId node, Name name, ByteSpan value, uint32_t flags);
+    virtual Result<void> set_xattr(const Caller& caller, NodeId node, Name name, ByteSpan value,
+                                   uint32_t flags);
     // The names, each ended by NUL; returns the size. Errors: erange.
     virtual Result<size_t> list_xattr(NodeId node, MutableByteSpan buffer);
     // Errors: enodata.
-    virtual Result<void> remove_xattr(NodeId node, Name name);
+    virtual Result<void> remove_xattr(const Caller& caller, NodeId node, Name name);
 
     // ---- 11. Control and maintenance ---------------------------------------------------------
 

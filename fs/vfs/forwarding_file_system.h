@@ -20,6 +20,10 @@ class ForwardingFileSystem : public FileSystem {
     Result<FileSystemStatistics> statistics() override { return below_.statistics(); }
     Result<void> sync(bool wait) override { return below_.sync(wait); }
     Result<void> remount(bool read_only) override { return below_.remount(read_only); }
+    Result<void> freeze() override { return below_.freeze(); }
+    Result<void> thaw() override { return below_.thaw(); }
+    uint64_t reclaimable_bytes() override { return below_.reclaimable_bytes(); }
+    uint64_t shrink(uint64_t wanted_bytes) override { return below_.shrink(wanted_bytes); }
     Result<Attributes> lookup(NodeId parent, Name name) override {
         return below_.lookup(parent, name);
     }
@@ -32,37 +36,42 @@ class ForwardingFileSystem : public FileSystem {
                                       const AttributeChange& change) override {
         return below_.set_attributes(caller, node, change);
     }
-    Result<void> set_flags(NodeId node, uint32_t flags) override {
-        return below_.set_flags(node, flags);
+    Result<void> set_flags(const Caller& caller, NodeId node, uint32_t flags) override {
+        return below_.set_flags(caller, node, flags);
     }
     Result<Attributes> create(const Caller& caller, NodeId parent, Name name, uint32_t mode,
-                              uint32_t device_major, uint32_t device_minor) override {
-        return below_.create(caller, parent, name, mode, device_major, device_minor);
+                              uint32_t device_major, uint32_t device_minor,
+                              Span<const InitialXattr> xattrs) override {
+        return below_.create(caller, parent, name, mode, device_major, device_minor, xattrs);
     }
-    Result<Attributes> make_directory(const Caller& caller, NodeId parent, Name name,
-                                      uint32_t mode) override {
-        return below_.make_directory(caller, parent, name, mode);
+    Result<Attributes> make_directory(const Caller& caller, NodeId parent, Name name, uint32_t mode,
+                                      Span<const InitialXattr> xattrs) override {
+        return below_.make_directory(caller, parent, name, mode, xattrs);
     }
-    Result<Attributes> make_symlink(const Caller& caller, NodeId parent, Name name,
-                                    Name target) override {
-        return below_.make_symlink(caller, parent, name, target);
+    Result<Attributes> make_symlink(const Caller& caller, NodeId parent, Name name, Name target,
+                                    Span<const InitialXattr> xattrs) override {
+        return below_.make_symlink(caller, parent, name, target, xattrs);
     }
-    Result<Attributes> make_temporary(const Caller& caller, NodeId parent, uint32_t mode) override {
-        return below_.make_temporary(caller, parent, mode);
+    Result<Attributes> make_temporary(const Caller& caller, NodeId parent, uint32_t mode,
+                                      Span<const InitialXattr> xattrs) override {
+        return below_.make_temporary(caller, parent, mode, xattrs);
     }
-    Result<Attributes> link(NodeId node, NodeId new_parent, Name new_name) override {
-        return below_.link(node, new_parent, new_name);
+    Result<Attributes> link(const Caller& caller, NodeId node, NodeId new_parent,
+                            Name new_name) override {
+        return below_.link(caller, node, new_parent, new_name);
     }
     Result<size_t> read_link(NodeId node, MutableByteSpan buffer) override {
         return below_.read_link(node, buffer);
     }
-    Result<void> unlink(NodeId parent, Name name) override { return below_.unlink(parent, name); }
-    Result<void> remove_directory(NodeId parent, Name name) override {
-        return below_.remove_directory(parent, name);
+    Result<void> unlink(const Caller& caller, NodeId parent, Name name) override {
+        return below_.unlink(caller, parent, name);
     }
-    Result<void> rename(NodeId parent, Name name, NodeId new_parent, Name new_name,
-                        uint32_t flags) override {
-        return below_.rename(parent, name, new_parent, new_name, flags);
+    Result<void> remove_directory(const Caller& caller, NodeId parent, Name name) override {
+        return below_.remove_directory(caller, parent, name);
+    }
+    Result<void> rename(const Caller& caller, NodeId parent, Name name, NodeId new_parent,
+                        Name new_name, uint32_t flags) override {
+        return below_.rename(caller, parent, name, new_parent, new_name, flags);
     }
     Result<Handle> open(NodeId node, uint32_t open_flags) override {
         return below_.open(node, open_flags);
@@ -114,6 +123,8 @@ class ForwardingFileSystem : public FileSystem {
         return below_.commit_write(grant, checksums, content);
     }
     Result<void> end_write(WriteGrant& grant) override { return below_.end_write(grant); }
+    Result<void> promise(uint64_t block_count) override { return below_.promise(block_count); }
+    void return_promise(uint64_t block_count) override { below_.return_promise(block_count); }
     Result<void> reserve(NodeId node, uint64_t offset_bytes, uint64_t length_bytes) override {
         return below_.reserve(node, offset_bytes, length_bytes);
     }
@@ -124,14 +135,15 @@ class ForwardingFileSystem : public FileSystem {
     Result<size_t> get_xattr(NodeId node, Name name, MutableByteSpan buffer) override {
         return below_.get_xattr(node, name, buffer);
     }
-    Result<void> set_xattr(NodeId node, Name name, ByteSpan value, uint32_t flags) override {
-        return below_.set_xattr(node, name, value, flags);
+    Result<void> set_xattr(const Caller& caller, NodeId node, Name name, ByteSpan value,
+                           uint32_t flags) override {
+        return below_.set_xattr(caller, node, name, value, flags);
     }
     Result<size_t> list_xattr(NodeId node, MutableByteSpan buffer) override {
         return below_.list_xattr(node, buffer);
     }
-    Result<void> remove_xattr(NodeId node, Name name) override {
-        return below_.remove_xattr(node, name);
+    Result<void> remove_xattr(const Caller& caller, NodeId node, Name name) override {
+        return below_.remove_xattr(caller, node, name);
     }
     Result<uint64_t> trim(uint64_t offset_bytes, uint64_t length_bytes,
                           uint64_t minimum_bytes) override {

@@ -83,6 +83,15 @@ inline constexpr uint32_t no_atime = 0x80;
 inline constexpr uint32_t settable = immutable | append_only | no_dump | no_atime;
 }  // namespace file_flag
 
+// What else a node has that a host may want to know without asking for it.
+namespace attribute_trait {
+inline constexpr uint32_t xattrs = 1U
+                                   << 0;  // may have extended attributes; without: there are none
+inline constexpr uint32_t capability = 1U << 1;  // security.capability
+inline constexpr uint32_t access_acl = 1U << 2;
+inline constexpr uint32_t default_acl = 1U << 3;
+}  // namespace attribute_trait
+
 struct Attributes {
     NodeId node = 0;
     uint64_t generation = 0;  // with the id, the identity in exported file handles
@@ -94,20 +103,34 @@ struct Attributes {
     uint32_t device_minor = 0;
     uint64_t size_bytes = 0;
     uint64_t allocated_bytes = 0;
-    uint32_t flags = 0;  // file_flag
+    uint32_t flags = 0;   // file_flag
+    uint32_t traits = 0;  // attribute_trait
+    // Grows with every change that moves the change time, and is durable with it (i_version; NFS' change attribute).
+    // Writes with write_flag::keep_times do not move it: the times that the host sends for them do.
+    uint64_t change_counter = 0;
     Timestamp access_time;
     Timestamp modification_time;
     Timestamp change_time;
     Timestamp birth_time;
 };
 
-// Who asks. The host has already checked permissions (the kernel's VFS does; FUSE mounts with
-// default_permissions): file systems use this for ownership of what is created.
+// For whom names, attributes and extended attributes are changed. (Content is written back for nobody in particular.) The
+// host has already checked permissions (the kernel's VFS does; FUSE mounts with default_permissions): file systems use
+// this for ownership of what is created.
 struct Caller {
     uint32_t user_id = 0;
     uint32_t group_id = 0;
     uint32_t umask = 0;  // applied by the file system unless a default ACL overrides it
 };
+
+// An extended attribute that a node is made with.
+struct InitialXattr {
+    Name name;
+    ByteSpan value;
+};
+// Of one node: how many, and names and values together.
+inline constexpr size_t kInitialXattrsMaximum = 8;
+inline constexpr size_t kInitialXattrsMaxBytes = 4096;
 
 // A change of attributes: only members whose bit is in `valid` count.
 struct AttributeChange {
@@ -141,7 +164,9 @@ struct AttributeChange {
 namespace rename_flag {
 inline constexpr uint32_t no_replace = 1;
 inline constexpr uint32_t exchange = 2;
-inline constexpr uint32_t all = no_replace | exchange;
+// Leaves a character device 0:0 where the name was: what union file systems take for "removed here".
+inline constexpr uint32_t whiteout = 4;
+inline constexpr uint32_t all = no_replace | exchange | whiteout;
 }  // namespace rename_flag
 
 // Modes of allocate(), as fallocate's.
@@ -172,6 +197,8 @@ inline constexpr uint32_t keep_times = 1U << 4;
 // The buffers may change while they are written (a program's own memory, a mapped page without stable pages):
 // ContentWriter copies them first, so that what is stored and its checksum are of the same bytes.
 inline constexpr uint32_t unstable_buffers = 1U << 5;
+// Each block of the write has been promised room: see FileSystem::promise().
+inline constexpr uint32_t promised = 1U << 6;
 }  // namespace write_flag
 
 // Flags of set_xattr(), as setxattr's.

@@ -106,7 +106,7 @@ Result<void> set_flags_as_caller(const Control& control, uint32_t flags) {
             return Error::eperm;
         }
     }
-    return file_system.set_flags(control.node, flags);
+    return file_system.set_flags(control.request.caller(), control.node, flags);
 }
 
 void set_flags_and_answer(Control& control, uint32_t flags) {

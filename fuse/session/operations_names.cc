@@ -37,21 +37,21 @@ void make_node(fuse_req_t handle, fuse_ino_t parent, const char* name, mode_t mo
     Request request(handle, Operation::make_node);
     request.entry(settle(request.session(), parent,
                          request.file_system().create(request.caller(), parent, to_name(name), mode,
-                                                      major(device), minor(device))));
+                                                      major(device), minor(device), {})));
 }
 
 void make_directory(fuse_req_t handle, fuse_ino_t parent, const char* name, mode_t mode) {
     Request request(handle, Operation::make_directory);
     request.entry(settle(
         request.session(), parent,
-        request.file_system().make_directory(request.caller(), parent, to_name(name), mode)));
+        request.file_system().make_directory(request.caller(), parent, to_name(name), mode, {})));
 }
 
 void make_symlink(fuse_req_t handle, const char* target, fuse_ino_t parent, const char* name) {
     Request request(handle, Operation::make_symlink);
     request.entry(settle(request.session(), parent,
                          request.file_system().make_symlink(request.caller(), parent, to_name(name),
-                                                            to_name(target))));
+                                                            to_name(target), {})));
 }
 
 // Answers a creation that also opens.
@@ -81,7 +81,7 @@ void create(fuse_req_t handle, fuse_ino_t parent, const char* name, mode_t mode,
     answer_created(request,
                    settle(request.session(), parent,
                           request.file_system().create(request.caller(), parent, to_name(name),
-                                                       file_mode, 0, 0)),
+                                                       file_mode, 0, 0, {})),
                    *file);
 }
 
@@ -90,32 +90,36 @@ void make_temporary(fuse_req_t handle, fuse_ino_t parent, mode_t mode, fuse_file
     Request request(handle, Operation::make_temporary);
     answer_created(request,
                    request.file_system().make_temporary(request.caller(), parent,
-                                                        mode & vfs::mode::permission_mask),
+                                                        mode & vfs::mode::permission_mask, {}),
                    *file);
 }
 #endif
 
 void link(fuse_req_t handle, fuse_ino_t node, fuse_ino_t new_parent, const char* new_name) {
     Request request(handle, Operation::link);
-    request.entry(settle(request.session(), new_parent,
-                         request.file_system().link(node, new_parent, to_name(new_name))));
+    request.entry(
+        settle(request.session(), new_parent,
+               request.file_system().link(request.caller(), node, new_parent, to_name(new_name))));
 }
 
 void unlink(fuse_req_t handle, fuse_ino_t parent, const char* name) {
     Request request(handle, Operation::unlink);
-    Result<void> result = request.file_system().unlink(parent, to_name(name));
+    Result<void> result = request.file_system().unlink(request.caller(), parent, to_name(name));
     request.finish(result.ok() ? settle(request.session(), parent) : result.error());
 }
 
 void remove_directory(fuse_req_t handle, fuse_ino_t parent, const char* name) {
     Request request(handle, Operation::remove_directory);
-    Result<void> result = request.file_system().remove_directory(parent, to_name(name));
+    Result<void> result =
+        request.file_system().remove_directory(request.caller(), parent, to_name(name));
     request.finish(result.ok() ? settle(request.session(), parent) : result.error());
 }
 
-Result<void> rename_and_settle(Session& session, fuse_ino_t parent, const char* name,
+Result<void> rename_and_settle(Request& request, fuse_ino_t parent, const char* name,
                                fuse_ino_t new_parent, const char* new_name, uint32_t flags) {
-    TRY(session.file_system().rename(parent, to_name(name), new_parent, to_name(new_name), flags));
+    Session& session = request.session();
+    TRY(session.file_system().rename(request.caller(), parent, to_name(name), new_parent,
+                                     to_name(new_name), flags));
     TRY(settle(session, new_parent));
     return parent == new_parent ? Result<void>() : settle(session, parent);
 }
@@ -123,7 +127,7 @@ Result<void> rename_and_settle(Session& session, fuse_ino_t parent, const char* 
 void rename(fuse_req_t handle, fuse_ino_t parent, const char* name, fuse_ino_t new_parent,
             const char* new_name, unsigned flags) {
     Request request(handle, Operation::rename);
-    request.finish(rename_and_settle(request.session(), parent, name, new_parent, new_name, flags));
+    request.finish(rename_and_settle(request, parent, name, new_parent, new_name, flags));
 }
 
 }  // namespace

@@ -34,7 +34,8 @@ void set_xattr(fuse_req_t handle, fuse_ino_t node, const char* name_text, const 
         contract_flags |= vfs::xattr_flag::kill_set_group_id;
     }
     request.finish(request.file_system().set_xattr(
-        node, name, {reinterpret_cast<const unsigned char*>(value), size}, contract_flags));
+        request.caller(), node, name, {reinterpret_cast<const unsigned char*>(value), size},
+        contract_flags));
 }
 
 bool is_acl(const vfs::Name& name) {
@@ -142,7 +143,7 @@ void list_xattr(fuse_req_t handle, fuse_ino_t node, size_t size) {
 
 void remove_xattr(fuse_req_t handle, fuse_ino_t node, const char* name) {
     Request request(handle, Operation::remove_xattr);
-    request.finish(request.file_system().remove_xattr(node, to_name(name)));
+    request.finish(request.file_system().remove_xattr(request.caller(), node, to_name(name)));
 }
 
 }  // namespace

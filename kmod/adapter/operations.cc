@@ -121,7 +121,7 @@ int set_attributes(tiffin_file_system* fs, const tiffin_caller* caller, uint64_t
 }
 
 int set_flags(tiffin_file_system* fs, uint64_t node, uint32_t flags) {
-    return status_of(fs->core->set_flags(node, flags));
+    return status_of(fs->core->set_flags({}, node, flags));
 }
 
 // ---- Names ---------------------------------------------------------------------------------------
@@ -130,40 +130,41 @@ int create(tiffin_file_system* fs, const tiffin_caller* caller, uint64_t parent,
            size_t bytes, uint32_t mode, uint32_t major, uint32_t minor,
            tiffin_attributes* created) {
     return hand_over(
-        fs->core->create(to(*caller), parent, name_of(name, bytes), mode, major, minor), created);
+        fs->core->create(to(*caller), parent, name_of(name, bytes), mode, major, minor, {}),
+        created);
 }
 int make_directory(tiffin_file_system* fs, const tiffin_caller* caller, uint64_t parent,
                    const char* name, size_t bytes, uint32_t mode, tiffin_attributes* created) {
-    return hand_over(fs->core->make_directory(to(*caller), parent, name_of(name, bytes), mode),
+    return hand_over(fs->core->make_directory(to(*caller), parent, name_of(name, bytes), mode, {}),
                      created);
 }
 int make_symlink(tiffin_file_system* fs, const tiffin_caller* caller, uint64_t parent,
                  const char* name, size_t bytes, const char* target, size_t target_bytes,
                  tiffin_attributes* created) {
     return hand_over(fs->core->make_symlink(to(*caller), parent, name_of(name, bytes),
-                                            name_of(target, target_bytes)),
+                                            name_of(target, target_bytes), {}),
                      created);
 }
 int make_temporary(tiffin_file_system* fs, const tiffin_caller* caller, uint64_t parent,
                    uint32_t mode, tiffin_attributes* created) {
-    return hand_over(fs->core->make_temporary(to(*caller), parent, mode), created);
+    return hand_over(fs->core->make_temporary(to(*caller), parent, mode, {}), created);
 }
 int link(tiffin_file_system* fs, uint64_t node, uint64_t parent, const char* name, size_t bytes,
          tiffin_attributes* linked) {
-    return hand_over(fs->core->link(node, parent, name_of(name, bytes)), linked);
+    return hand_over(fs->core->link({}, node, parent, name_of(name, bytes)), linked);
 }
 long read_link(tiffin_file_system* fs, uint64_t node, char* buffer, size_t bytes) {
     return number_of(fs->core->read_link(node, {reinterpret_cast<unsigned char*>(buffer), bytes}));
 }
 int unlink(tiffin_file_system* fs, uint64_t parent, const char* name, size_t bytes) {
-    return status_of(fs->core->unlink(parent, name_of(name, bytes)));
+    return status_of(fs->core->unlink({}, parent, name_of(name, bytes)));
 }
 int remove_directory(tiffin_file_system* fs, uint64_t parent, const char* name, size_t bytes) {
-    return status_of(fs->core->remove_directory(parent, name_of(name, bytes)));
+    return status_of(fs->core->remove_directory({}, parent, name_of(name, bytes)));
 }
 int rename(tiffin_file_system* fs, uint64_t parent, const char* name, size_t bytes,
            uint64_t new_parent, const char* new_name, size_t new_bytes, uint32_t flags) {
-    return status_of(fs->core->rename(parent, name_of(name, bytes), new_parent,
+    return status_of(fs->core->rename({}, parent, name_of(name, bytes), new_parent,
                                       name_of(new_name, new_bytes), flags));
 }
 
@@ -218,12 +219,12 @@ long list_xattr(tiffin_file_system* fs, uint64_t node, void* buffer, size_t buff
 int set_xattr(tiffin_file_system* fs, uint64_t node, const char* name, size_t bytes,
               const void* value, size_t value_bytes, uint32_t flags) {
     static_assert(TIFFIN_XATTR_KILL_SET_GROUP_ID == vfs::xattr_flag::kill_set_group_id);
-    return status_of(fs->core->set_xattr(node, name_of(name, bytes),
+    return status_of(fs->core->set_xattr({}, node, name_of(name, bytes),
                                          {static_cast<const unsigned char*>(value), value_bytes},
                                          flags));
 }
 int remove_xattr(tiffin_file_system* fs, uint64_t node, const char* name, size_t bytes) {
-    return status_of(fs->core->remove_xattr(node, name_of(name, bytes)));
+    return status_of(fs->core->remove_xattr({}, node, name_of(name, bytes)));
 }
 
 int64_t trim(tiffin_file_system* fs, uint64_t offset_bytes, uint64_t length_bytes,

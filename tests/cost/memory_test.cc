@@ -59,7 +59,7 @@ class Memory : public testing::Test {
     static std::string name(uint64_t number) { return "file-" + std::to_string(number); }
     // Both keep the reference.
     void create(uint64_t number) {
-        ASSERT_TRUE(fs_->create({}, vfs::kRootNode, name_of(name(number)), 0644, 0, 0).ok());
+        ASSERT_TRUE(fs_->create({}, vfs::kRootNode, name_of(name(number)), 0644, 0, 0, {}).ok());
     }
     vfs::NodeId lookup(uint64_t number) {
         Result<vfs::Attributes> found = fs_->lookup(vfs::kRootNode, name_of(name(number)));

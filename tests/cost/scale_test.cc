@@ -113,7 +113,7 @@ class Scale : public testing::Test {
 
     void create(vfs::NodeId directory, const std::string& name) {
         Result<vfs::Attributes> made =
-            fs().create({}, directory, vfs::Name(name.data(), name.size()), 0644, 0, 0);
+            fs().create({}, directory, vfs::Name(name.data(), name.size()), 0644, 0, 0, {});
         ASSERT_TRUE(made.ok());
         std::string content(kFileBytes, 'c');
         const vfs::IoVector buffer{content.data(), content.size()};
@@ -126,7 +126,7 @@ class Scale : public testing::Test {
         fs().forget(found->node, 1);
     }
     void unlink(vfs::NodeId directory, const std::string& name) {
-        ASSERT_TRUE(fs().unlink(directory, vfs::Name(name.data(), name.size())).ok());
+        ASSERT_TRUE(fs().unlink({}, directory, vfs::Name(name.data(), name.size())).ok());
         ++unlinked_;
     }
     // Deleting goes on in the background.

@@ -101,7 +101,7 @@ class FullCoreSubject final : public CoreSubject {
     void fill() {
         filler_bytes_ = 0;
         Result<vfs::Attributes> made =
-            volume_.file_system().make_temporary({}, vfs::kRootNode, 0600);
+            volume_.file_system().make_temporary({}, vfs::kRootNode, 0600, {});
         if (made.ok()) {
             filler_ = made->node;
             extend();

@@ -52,11 +52,11 @@ class PatientFileSystem : public MemoryFileSystem {
         return MemoryFileSystem::fsync(node, data_only);
     }
 
-    Result<tiffin::vfs::Attributes> make_directory(const tiffin::vfs::Caller& caller,
-                                                   tiffin::vfs::NodeId parent,
-                                                   tiffin::vfs::Name name, uint32_t mode) override {
+    Result<tiffin::vfs::Attributes> make_directory(
+        const tiffin::vfs::Caller& caller, tiffin::vfs::NodeId parent, tiffin::vfs::Name name,
+        uint32_t mode, tiffin::Span<const tiffin::vfs::InitialXattr> xattrs) override {
         directories_.post();
-        return MemoryFileSystem::make_directory(caller, parent, name, mode);
+        return MemoryFileSystem::make_directory(caller, parent, name, mode, xattrs);
     }
 
   private:

@@ -222,6 +222,40 @@ SUITE_CASE(rename, exchange_of_two_links_of_one_file, {Feature::rename_exchange}
     CHECK_EQUAL(status_of(fs, "a").link_count, 2U);
 }
 
+SUITE_CASE(rename, leaves_a_whiteout, {Feature::rename_whiteout}) {
+    write_file(fs, "a", "A");
+    write_file(fs, "b", "B");
+    REQUIRE_OK(fs.mkdir("d", 0755));
+    REQUIRE_OK(fs.mkdir("d/e", 0755));
+    const auto check_whiteout = [&](const char* name) {
+        const auto status = status_of(fs, name);
+        CHECK_EQUAL(status.mode, unsigned{S_IFCHR});
+        CHECK_EQUAL(status.link_count, 1U);
+        CHECK_EQUAL(status.device_major, 0U);
+        CHECK_EQUAL(status.device_minor, 0U);
+        CHECK_EQUAL(status.user_id, status_of(fs, "").user_id);
+    };
+    REQUIRE_OK(fs.rename("a", "new", RENAME_WHITEOUT));
+    check_whiteout("a");
+    check_file(fs, "new", "A");
+    REQUIRE_OK(fs.rename("new", "b", RENAME_WHITEOUT));
+    check_whiteout("new");
+    check_file(fs, "b", "A");
+    REQUIRE_OK(fs.rename("d/e", "e", RENAME_WHITEOUT));
+    check_whiteout("d/e");
+    CHECK_EQUAL(names_in(fs, ""), "a b d e new");
+    CHECK_EQUAL(names_in(fs, "d"), "e");
+    CHECK_EQUAL(status_of(fs, "d").link_count, 2U);
+    CHECK_ERROR(fs.rename("b", "a", RENAME_WHITEOUT | RENAME_NOREPLACE), EEXIST);
+    CHECK_ERROR(fs.rename("b", "a", RENAME_WHITEOUT | RENAME_EXCHANGE), EINVAL);
+    // What is put over a whiteout is there; a whiteout is removed as any other name is.
+    REQUIRE_OK(fs.rename("b", "a", 0));
+    check_file(fs, "a", "A");
+    REQUIRE_OK(fs.unlink("new"));
+    REQUIRE_OK(fs.unlink("d/e"));
+    REQUIRE_OK(fs.rmdir("d"));
+}
+
 SUITE_CASE(rename, over_an_open_file, {}) {
     write_file(fs, "a", "new");
     File target(fs, "b", O_RDWR | O_CREAT);

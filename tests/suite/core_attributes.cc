@@ -203,7 +203,8 @@ int64_t CoreUnderTest::get_flags(int number, uint32_t& flags) {
 
 int64_t CoreUnderTest::set_flags(int number, uint32_t flags) {
     OpenFilePointer file = file_of(number);
-    return file == nullptr ? -EBADF : answer_of(file_system_->set_flags(file->node.node(), flags));
+    return file == nullptr ? -EBADF
+                           : answer_of(file_system_->set_flags({}, file->node.node(), flags));
 }
 
 int64_t CoreUnderTest::get_generation(int number, uint64_t& generation) {

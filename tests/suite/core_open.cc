@@ -52,7 +52,7 @@ int64_t CoreUnderTest::open_temporary(const Place& place, int flags, uint32_t mo
         return -ENOTDIR;
     }
     Result<vfs::Attributes> made =
-        file_system_->make_temporary(caller(), place.node.node(), mode & 07777);
+        file_system_->make_temporary(caller(), place.node.node(), mode & 07777, {});
     if (!made.ok()) {
         return -errno_value(made.error());
     }
@@ -81,7 +81,7 @@ int64_t CoreUnderTest::open_place(Place& place, int flags, uint32_t mode, NodeRe
     }
     Result<vfs::Attributes> made =
         file_system_->create(caller(), place.parent.node(), name_of(place.name),
-                             vfs::mode::regular | (mode & 07777), 0, 0);
+                             vfs::mode::regular | (mode & 07777), 0, 0, {});
     if (!made.ok()) {
         bool lost_race = made.error() == Error::eexist && (flags & O_EXCL) == 0;
         return lost_race ? -EAGAIN : -errno_value(made.error());

@@ -77,7 +77,7 @@ int64_t CoreUnderTest::link(const std::string& path, const std::string& new_path
     if (int64_t answer = find_free(new_path, place); answer < 0) {
         return answer;
     }
-    return take_node(file_system_->link(node.node(), place.parent.node(), name_of(place.name)),
+    return take_node(file_system_->link({}, node.node(), place.parent.node(), name_of(place.name)),
                      *file_system_);
 }
 
@@ -97,9 +97,9 @@ int64_t CoreUnderTest::link_file(int number, const std::string& new_path) {
     if (int64_t answer = find_free(new_path, place); answer < 0) {
         return answer;
     }
-    int64_t answer =
-        take_node(file_system_->link(file->node.node(), place.parent.node(), name_of(place.name)),
-                  *file_system_);
+    int64_t answer = take_node(
+        file_system_->link({}, file->node.node(), place.parent.node(), name_of(place.name)),
+        *file_system_);
     if (answer == 0) {
         file->linkable = false;
     }
@@ -116,7 +116,7 @@ int64_t CoreUnderTest::unlink(const std::string& path) {
     }
     // The reference of the walk must not keep alive what the last name gives up.
     place.node.reset();
-    return answer_of(file_system_->unlink(place.parent.node(), name_of(place.name)));
+    return answer_of(file_system_->unlink({}, place.parent.node(), name_of(place.name)));
 }
 
 int64_t CoreUnderTest::mkdir(const std::string& path, uint32_t mode) {
@@ -125,7 +125,7 @@ int64_t CoreUnderTest::mkdir(const std::string& path, uint32_t mode) {
         return answer;
     }
     return take_node(file_system_->make_directory(caller(), place.parent.node(),
-                                                  name_of(place.name), mode & 01777),
+                                                  name_of(place.name), mode & 01777, {}),
                      *file_system_);
 }
 
@@ -138,7 +138,7 @@ int64_t CoreUnderTest::rmdir(const std::string& path) {
         return place.name == "." ? -EINVAL : -ENOTEMPTY;
     }
     place.node.reset();
-    return answer_of(file_system_->remove_directory(place.parent.node(), name_of(place.name)));
+    return answer_of(file_system_->remove_directory({}, place.parent.node(), name_of(place.name)));
 }
 
 int64_t CoreUnderTest::rename(const std::string& path, const std::string& new_path,
@@ -156,8 +156,8 @@ int64_t CoreUnderTest::rename(const std::string& path, const std::string& new_pa
     }
     from.node.reset();
     to.node.reset();
-    return answer_of(file_system_->rename(from.parent.node(), name_of(from.name), to.parent.node(),
-                                          name_of(to.name), flags));
+    return answer_of(file_system_->rename({}, from.parent.node(), name_of(from.name),
+                                          to.parent.node(), name_of(to.name), flags));
 }
 
 int64_t CoreUnderTest::symlink(const std::string& target, const std::string& path) {
@@ -169,7 +169,7 @@ int64_t CoreUnderTest::symlink(const std::string& target, const std::string& pat
         return answer;
     }
     return take_node(file_system_->make_symlink(caller(), place.parent.node(), name_of(place.name),
-                                                name_of(target)),
+                                                name_of(target), {}),
                      *file_system_);
 }
 
@@ -195,7 +195,7 @@ int64_t CoreUnderTest::mknod(const std::string& path, uint32_t mode, uint32_t de
         return answer;
     }
     return take_node(file_system_->create(caller(), place.parent.node(), name_of(place.name), mode,
-                                          device_major, device_minor),
+                                          device_major, device_minor, {}),
                      *file_system_);
 }
 
@@ -227,7 +227,7 @@ int64_t CoreUnderTest::set_xattr(const std::string& path, const std::string& nam
         return -EPERM;
     }
     return answer_of(file_system_->set_xattr(
-        node.node(), name_of(name), ByteSpan(static_cast<const unsigned char*>(value), size),
+        {}, node.node(), name_of(name), ByteSpan(static_cast<const unsigned char*>(value), size),
         static_cast<uint32_t>(flags)));
 }
 
@@ -248,7 +248,7 @@ int64_t CoreUnderTest::remove_xattr(const std::string& path, const std::string& 
     if (is_unwelcome(name, node.attributes())) {
         return -EPERM;
     }
-    return answer_of(file_system_->remove_xattr(node.node(), name_of(name)));
+    return answer_of(file_system_->remove_xattr({}, node.node(), name_of(name)));
 }
 
 // ---- The whole file system -----------------------------------------------------------------------

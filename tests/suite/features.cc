@@ -33,6 +33,7 @@ constexpr const char* kNames[] = {
     "punch_hole",
     "read_only_remount",
     "rename_exchange",
+    "rename_whiteout",
     "seek_data",
     "set_id_clearing",
     "shutdown",

@@ -39,6 +39,7 @@ enum class Feature : uint32_t {
     punch_hole,   // and keep_size
     read_only_remount,
     rename_exchange,
+    rename_whiteout,
     seek_data,           // SEEK_DATA and SEEK_HOLE know holes
     set_id_clearing,     // writing by an ordinary user clears set-user-id
     shutdown,            // FS_IOC_SHUTDOWN; the target can be given up afterwards

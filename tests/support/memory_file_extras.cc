@@ -65,8 +65,8 @@ Result<size_t> MemoryFileSystem::get_xattr(vfs::NodeId id, vfs::Name name, Mutab
     return value.size();
 }
 
-Result<void> MemoryFileSystem::set_xattr(vfs::NodeId id, vfs::Name name, ByteSpan value,
-                                         uint32_t flags) {
+Result<void> MemoryFileSystem::set_xattr(const vfs::Caller& /*caller*/, vfs::NodeId id,
+                                         vfs::Name name, ByteSpan value, uint32_t flags) {
     std::unique_lock lock(mutex_);
     TRY(check_writable());
     Node* node = TRY(find(id));
@@ -104,7 +104,8 @@ Result<size_t> MemoryFileSystem::list_xattr(vfs::NodeId id, MutableByteSpan buff
     return names.size();
 }
 
-Result<void> MemoryFileSystem::remove_xattr(vfs::NodeId id, vfs::Name name) {
+Result<void> MemoryFileSystem::remove_xattr(const vfs::Caller& /*caller*/, vfs::NodeId id,
+                                            vfs::Name name) {
     std::unique_lock lock(mutex_);
     TRY(check_writable());
     Node* node = TRY(find(id));

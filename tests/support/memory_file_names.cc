@@ -8,6 +8,11 @@
 namespace tiffin::testing {
 namespace {
 
+// Nothing that is tested with this file system makes nodes with attributes.
+Result<void> check_none(Span<const vfs::InitialXattr> xattrs) {
+    return xattrs.empty() ? Result<void>() : Result<void>(Error::eopnotsupp);
+}
+
 std::string text(vfs::Name name) { return {name.data, name.size_bytes}; }
 
 }  // namespace
@@ -16,8 +21,10 @@ std::string text(vfs::Name name) { return {name.data, name.size_bytes}; }
 
 Result<vfs::Attributes> MemoryFileSystem::create(const vfs::Caller& caller, vfs::NodeId parent,
                                                  vfs::Name name, uint32_t mode,
-                                                 uint32_t device_major, uint32_t device_minor) {
+                                                 uint32_t device_major, uint32_t device_minor,
+                                                 Span<const vfs::InitialXattr> xattrs) {
     std::unique_lock lock(mutex_);
+    TRY(check_none(xattrs));
     Node* directory = TRY(check_new_name(parent, name));
     if ((mode & vfs::mode::type_mask) == 0) {
         mode |= vfs::mode::regular;
@@ -33,8 +40,10 @@ Result<vfs::Attributes> MemoryFileSystem::create(const vfs::Caller& caller, vfs:
 
 Result<vfs::Attributes> MemoryFileSystem::make_directory(const vfs::Caller& caller,
                                                          vfs::NodeId parent, vfs::Name name,
-                                                         uint32_t mode) {
+                                                         uint32_t mode,
+                                                         Span<const vfs::InitialXattr> xattrs) {
     std::unique_lock lock(mutex_);
+    TRY(check_none(xattrs));
     Node* directory = TRY(check_new_name(parent, name));
     Node& node =
         add_node(caller, *directory, vfs::mode::directory | (mode & vfs::mode::permission_mask));
@@ -46,8 +55,10 @@ Result<vfs::Attributes> MemoryFileSystem::make_directory(const vfs::Caller& call
 
 Result<vfs::Attributes> MemoryFileSystem::make_symlink(const vfs::Caller& caller,
                                                        vfs::NodeId parent, vfs::Name name,
-                                                       vfs::Name target) {
+                                                       vfs::Name target,
+                                                       Span<const vfs::InitialXattr> xattrs) {
     std::unique_lock lock(mutex_);
+    TRY(check_none(xattrs));
     if (target.size_bytes > vfs::kSymlinkMaxBytes) {
         return Error::enametoolong;
     }
@@ -61,8 +72,10 @@ Result<vfs::Attributes> MemoryFileSystem::make_symlink(const vfs::Caller& caller
 }
 
 Result<vfs::Attributes> MemoryFileSystem::make_temporary(const vfs::Caller& caller,
-                                                         vfs::NodeId parent, uint32_t mode) {
+                                                         vfs::NodeId parent, uint32_t mode,
+                                                         Span<const vfs::InitialXattr> xattrs) {
     std::unique_lock lock(mutex_);
+    TRY(check_none(xattrs));
     TRY(check_writable());
     Node* directory = TRY(find_directory(parent));
     if ((directory->attributes.flags & vfs::file_flag::immutable) != 0) {
@@ -74,8 +87,8 @@ Result<vfs::Attributes> MemoryFileSystem::make_temporary(const vfs::Caller& call
     return attributes_of(node);
 }
 
-Result<vfs::Attributes> MemoryFileSystem::link(vfs::NodeId id, vfs::NodeId new_parent,
-                                               vfs::Name new_name) {
+Result<vfs::Attributes> MemoryFileSystem::link(const vfs::Caller& /*caller*/, vfs::NodeId id,
+                                               vfs::NodeId new_parent, vfs::Name new_name) {
     std::unique_lock lock(mutex_);
     Node* node = TRY(find(id));
     Node* directory = TRY(check_new_name(new_parent, new_name));
@@ -103,7 +116,8 @@ Result<size_t> MemoryFileSystem::read_link(vfs::NodeId id, MutableByteSpan buffe
 
 // ---- Removing and renaming ---------------------------------------------------------------------
 
-Result<void> MemoryFileSystem::unlink(vfs::NodeId parent, vfs::Name name) {
+Result<void> MemoryFileSystem::unlink(const vfs::Caller& /*caller*/, vfs::NodeId parent,
+                                      vfs::Name name) {
     std::unique_lock lock(mutex_);
     TRY(check_writable());
     Node* directory = TRY(find_directory(parent));
@@ -119,7 +133,8 @@ Result<void> MemoryFileSystem::unlink(vfs::NodeId parent, vfs::Name name) {
     return {};
 }
 
-Result<void> MemoryFileSystem::remove_directory(vfs::NodeId parent, vfs::Name name) {
+Result<void> MemoryFileSystem::remove_directory(const vfs::Caller& /*caller*/, vfs::NodeId parent,
+                                                vfs::Name name) {
     std::unique_lock lock(mutex_);
     TRY(check_writable());
     if (name == vfs::Name(".")) {
@@ -165,13 +180,13 @@ Result<void> MemoryFileSystem::check_replaceable(Node& moved, Node& target, bool
     return target.entries.empty() ? Result<void>() : Result<void>(Error::enotempty);
 }
 
-Result<void> MemoryFileSystem::rename(vfs::NodeId parent, vfs::Name name, vfs::NodeId new_parent,
-                                      vfs::Name new_name, uint32_t flags) {
+Result<void> MemoryFileSystem::rename(const vfs::Caller& caller, vfs::NodeId parent, vfs::Name name,
+                                      vfs::NodeId new_parent, vfs::Name new_name, uint32_t flags) {
     using namespace vfs::rename_flag;  // NOLINT
     std::unique_lock lock(mutex_);
     TRY(check_writable());
     bool is_exchange = (flags & exchange) != 0;
-    if ((flags & ~all) != 0 || (is_exchange && (flags & no_replace) != 0)) {
+    if ((flags & ~all) != 0 || (is_exchange && flags != exchange)) {
         return Error::einval;
     }
     Node* from = TRY(find_directory(parent));
@@ -217,6 +232,11 @@ Result<void> MemoryFileSystem::rename(vfs::NodeId parent, vfs::Name name, vfs::N
         touch_change(*target);
     } else if (target != nullptr) {
         drop_link(*target);
+    }
+    if ((flags & whiteout) != 0) {
+        Node& mark = add_node(caller, *from, vfs::mode::character_device);
+        mark.attributes.link_count = 1;
+        add_entry(*from, name, mark);
     }
     return {};
 }

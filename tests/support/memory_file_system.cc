@@ -324,7 +324,8 @@ Result<vfs::Attributes> MemoryFileSystem::set_attributes(const vfs::Caller& /*ca
     return attributes_of(*node);
 }
 
-Result<void> MemoryFileSystem::set_flags(vfs::NodeId id, uint32_t flags) {
+Result<void> MemoryFileSystem::set_flags(const vfs::Caller& /*caller*/, vfs::NodeId id,
+                                         uint32_t flags) {
     std::unique_lock lock(mutex_);
     TRY(check_writable());
     Node* node = TRY(find(id));

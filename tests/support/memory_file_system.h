@@ -51,25 +51,29 @@ class MemoryFileSystem : public vfs::FileSystem {
     Result<vfs::Attributes> get_attributes(vfs::NodeId node) override;
     Result<vfs::Attributes> set_attributes(const vfs::Caller& caller, vfs::NodeId node,
                                            const vfs::AttributeChange& change) override;
-    Result<void> set_flags(vfs::NodeId node, uint32_t flags) override;
+    Result<void> set_flags(const vfs::Caller& caller, vfs::NodeId node, uint32_t flags) override;
 
     Result<vfs::Attributes> create(const vfs::Caller& caller, vfs::NodeId parent, vfs::Name name,
-                                   uint32_t mode, uint32_t device_major,
-                                   uint32_t device_minor) override;
+                                   uint32_t mode, uint32_t device_major, uint32_t device_minor,
+                                   Span<const vfs::InitialXattr> xattrs) override;
     Result<vfs::Attributes> make_directory(const vfs::Caller& caller, vfs::NodeId parent,
-                                           vfs::Name name, uint32_t mode) override;
+                                           vfs::Name name, uint32_t mode,
+                                           Span<const vfs::InitialXattr> xattrs) override;
     Result<vfs::Attributes> make_symlink(const vfs::Caller& caller, vfs::NodeId parent,
-                                         vfs::Name name, vfs::Name target) override;
+                                         vfs::Name name, vfs::Name target,
+                                         Span<const vfs::InitialXattr> xattrs) override;
     Result<vfs::Attributes> make_temporary(const vfs::Caller& caller, vfs::NodeId parent,
-                                           uint32_t mode) override;
-    Result<vfs::Attributes> link(vfs::NodeId node, vfs::NodeId new_parent,
-                                 vfs::Name new_name) override;
+                                           uint32_t mode,
+                                           Span<const vfs::InitialXattr> xattrs) override;
+    Result<vfs::Attributes> link(const vfs::Caller& caller, vfs::NodeId node,
+                                 vfs::NodeId new_parent, vfs::Name new_name) override;
     Result<size_t> read_link(vfs::NodeId node, MutableByteSpan buffer) override;
 
-    Result<void> unlink(vfs::NodeId parent, vfs::Name name) override;
-    Result<void> remove_directory(vfs::NodeId parent, vfs::Name name) override;
-    Result<void> rename(vfs::NodeId parent, vfs::Name name, vfs::NodeId new_parent,
-                        vfs::Name new_name, uint32_t flags) override;
+    Result<void> unlink(const vfs::Caller& caller, vfs::NodeId parent, vfs::Name name) override;
+    Result<void> remove_directory(const vfs::Caller& caller, vfs::NodeId parent,
+                                  vfs::Name name) override;
+    Result<void> rename(const vfs::Caller& caller, vfs::NodeId parent, vfs::Name name,
+                        vfs::NodeId new_parent, vfs::Name new_name, uint32_t flags) override;
 
     Result<size_t> read(vfs::NodeId node, vfs::Handle handle, uint64_t offset_bytes,
                         Span<const vfs::IoVector> buffers) override;
@@ -87,10 +91,10 @@ class MemoryFileSystem : public vfs::FileSystem {
                                 bool with_attributes, vfs::DirectorySink& sink) override;
 
     Result<size_t> get_xattr(vfs::NodeId node, vfs::Name name, MutableByteSpan buffer) override;
-    Result<void> set_xattr(vfs::NodeId node, vfs::Name name, ByteSpan value,
-                           uint32_t flags) override;
+    Result<void> set_xattr(const vfs::Caller& caller, vfs::NodeId node, vfs::Name name,
+                           ByteSpan value, uint32_t flags) override;
     Result<size_t> list_xattr(vfs::NodeId node, MutableByteSpan buffer) override;
-    Result<void> remove_xattr(vfs::NodeId node, vfs::Name name) override;
+    Result<void> remove_xattr(const vfs::Caller& caller, vfs::NodeId node, vfs::Name name) override;
 
     Result<uint64_t> trim(uint64_t offset_bytes, uint64_t length_bytes,
                           uint64_t minimum_bytes) override;

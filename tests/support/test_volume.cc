@@ -118,7 +118,7 @@ Result<vfs::Attributes> TestVolume::attributes(const std::string& path) {
 Result<void> TestVolume::create(const std::string& path, uint32_t mode) {
     const Place place = TRY(place_of(path));
     const vfs::Attributes made =
-        TRY(file_system_->create(kRoot, place.parent, name_of(place.name), mode, 8, 1));
+        TRY(file_system_->create(kRoot, place.parent, name_of(place.name), mode, 8, 1, {}));
     file_system_->forget(made.node, 1);
     return {};
 }
@@ -126,15 +126,15 @@ Result<void> TestVolume::create(const std::string& path, uint32_t mode) {
 Result<void> TestVolume::make_directory(const std::string& path) {
     const Place place = TRY(place_of(path));
     const vfs::Attributes made =
-        TRY(file_system_->make_directory(kRoot, place.parent, name_of(place.name), 0755));
+        TRY(file_system_->make_directory(kRoot, place.parent, name_of(place.name), 0755, {}));
     file_system_->forget(made.node, 1);
     return {};
 }
 
 Result<void> TestVolume::make_symlink(const std::string& path, const std::string& target) {
     const Place place = TRY(place_of(path));
-    const vfs::Attributes made =
-        TRY(file_system_->make_symlink(kRoot, place.parent, name_of(place.name), name_of(target)));
+    const vfs::Attributes made = TRY(
+        file_system_->make_symlink(kRoot, place.parent, name_of(place.name), name_of(target), {}));
     file_system_->forget(made.node, 1);
     return {};
 }
@@ -142,26 +142,27 @@ Result<void> TestVolume::make_symlink(const std::string& path, const std::string
 Result<void> TestVolume::link(const std::string& path, const std::string& new_path) {
     const vfs::NodeId node = TRY(find(path));
     const Place place = TRY(place_of(new_path));
-    const vfs::Attributes linked = TRY(file_system_->link(node, place.parent, name_of(place.name)));
+    const vfs::Attributes linked =
+        TRY(file_system_->link({}, node, place.parent, name_of(place.name)));
     file_system_->forget(linked.node, 1);
     return {};
 }
 
 Result<void> TestVolume::unlink(const std::string& path) {
     const Place place = TRY(place_of(path));
-    return file_system_->unlink(place.parent, name_of(place.name));
+    return file_system_->unlink({}, place.parent, name_of(place.name));
 }
 
 Result<void> TestVolume::remove_directory(const std::string& path) {
     const Place place = TRY(place_of(path));
-    return file_system_->remove_directory(place.parent, name_of(place.name));
+    return file_system_->remove_directory({}, place.parent, name_of(place.name));
 }
 
 Result<void> TestVolume::rename(const std::string& path, const std::string& new_path,
                                 uint32_t flags) {
     const Place from = TRY(place_of(path));
     const Place to = TRY(place_of(new_path));
-    return file_system_->rename(from.parent, name_of(from.name), to.parent, name_of(to.name),
+    return file_system_->rename({}, from.parent, name_of(from.name), to.parent, name_of(to.name),
                                 flags);
 }
 
@@ -217,12 +218,12 @@ Result<void> TestVolume::allocate(const std::string& path, uint32_t mode, uint64
 Result<void> TestVolume::set_xattr(const std::string& path, const std::string& name,
                                    std::string_view value) {
     return file_system_->set_xattr(
-        TRY(find(path)), name_of(name),
+        {}, TRY(find(path)), name_of(name),
         ByteSpan(reinterpret_cast<const unsigned char*>(value.data()), value.size()), 0);
 }
 
 Result<void> TestVolume::remove_xattr(const std::string& path, const std::string& name) {
-    return file_system_->remove_xattr(TRY(find(path)), name_of(name));
+    return file_system_->remove_xattr({}, TRY(find(path)), name_of(name));
 }
 
 Result<void> TestVolume::fsync(const std::string& path) {
@@ -244,7 +245,7 @@ Result<std::vector<std::string>> TestVolume::list(const std::string& path) {
 
 Result<vfs::NodeId> TestVolume::make_temporary(std::string_view data) {
     const vfs::Attributes made =
-        TRY(file_system_->make_temporary(kRoot, vfs::kRootNode, vfs::mode::regular | 0600));
+        TRY(file_system_->make_temporary(kRoot, vfs::kRootNode, vfs::mode::regular | 0600, {}));
     std::string copy(data);
     const vfs::IoVector buffer{copy.data(), copy.size()};
     TRY(file_system_->write(made.node, 0, 0, Span<const vfs::IoVector>(&buffer, 1), 0));

@@ -111,16 +111,16 @@ void AttributeChanger::change_inode(InodeValue& inode) {
         }
     }
     if (has(Change::access_time_bit)) {
-        inode.access_time = to_disk(change_.access_time);
+        set_time(inode.access_time, change_.access_time);
     } else if (has(Change::access_now_bit)) {
-        inode.access_time = to_disk(now_);
+        set_time(inode.access_time, now_);
     }
     if (has(Change::modification_time_bit)) {
-        inode.modification_time = to_disk(change_.modification_time);
+        set_time(inode.modification_time, change_.modification_time);
     } else if (has(Change::modification_now_bit | Change::size_bit)) {
-        inode.modification_time = to_disk(now_);
+        set_time(inode.modification_time, now_);
     }
-    inode.change_time = to_disk(has(Change::change_time_bit) ? change_.change_time : now_);
+    set_change_time(inode, has(Change::change_time_bit) ? change_.change_time : now_);
 }
 
 bool AttributeChanger::needs_xattr_change() const {
@@ -242,7 +242,8 @@ Result<vfs::Attributes> TiffinFileSystem::set_attributes(const vfs::Caller& /*ca
     });
 }
 
-Result<void> TiffinFileSystem::set_flags(vfs::NodeId node, uint32_t flags) {
+Result<void> TiffinFileSystem::set_flags(const vfs::Caller& /*caller*/, vfs::NodeId node,
+                                         uint32_t flags) {
     TRY(volume_->check_writable());
     if ((flags & ~vfs::file_flag::settable) != 0) {
         return Error::eopnotsupp;
@@ -255,7 +256,7 @@ Result<void> TiffinFileSystem::set_flags(vfs::NodeId node, uint32_t flags) {
             TRY(check_alive(object));
             InodeValue inode = object.inode;
             inode.file_flags = flags;
-            inode.change_time = to_disk(Volume::now());
+            set_change_time(inode, Volume::now());
             Transaction transaction(*volume_);
             TRY(transaction.begin(SpacePriority::overwriting, {.scattered = 1}));
             TRY(stage_inode(transaction, object, inode));

@@ -8,10 +8,6 @@
 namespace tiffin::tiffinfs {
 namespace {
 
-bool is_acl(XattrKind kind) {
-    return kind == XattrKind::access_acl || kind == XattrKind::default_acl;
-}
-
 // "user." is for files and directories: the permissions of others say nothing about content.
 bool may_have_user_xattrs(const Object& object) REQUIRES_SHARED(object.state) {
     return object.is_regular() || object.is_directory();
@@ -64,7 +60,7 @@ Result<void> XattrChanger::check() {
 }
 
 Result<uint64_t> XattrChanger::commit(Transaction& transaction, InodeValue& inode) {
-    inode.change_time = to_disk(Volume::now());
+    set_change_time(inode, Volume::now());
     TRY(stage_inode(transaction, object_, inode));
     TRY(transaction.prepare());
     const uint64_t ticket = transaction.commit();
@@ -200,8 +196,8 @@ Result<size_t> TiffinFileSystem::get_xattr(vfs::NodeId node, vfs::Name name,
     return place.value_bytes;
 }
 
-Result<void> TiffinFileSystem::set_xattr(vfs::NodeId node, vfs::Name name, ByteSpan value,
-                                         uint32_t flags) {
+Result<void> TiffinFileSystem::set_xattr(const vfs::Caller& /*caller*/, vfs::NodeId node,
+                                         vfs::Name name, ByteSpan value, uint32_t flags) {
     TRY(volume_->check_writable());
     constexpr uint32_t kKnownFlags =
         vfs::xattr_flag::create | vfs::xattr_flag::replace | vfs::xattr_flag::kill_set_group_id;
@@ -231,7 +227,8 @@ Result<size_t> TiffinFileSystem::list_xattr(vfs::NodeId node, MutableByteSpan bu
     return list_xattrs(*volume_, node, buffer);
 }
 
-Result<void> TiffinFileSystem::remove_xattr(vfs::NodeId node, vfs::Name name) {
+Result<void> TiffinFileSystem::remove_xattr(const vfs::Caller& /*caller*/, vfs::NodeId node,
+                                            vfs::Name name) {
     TRY(volume_->check_writable());
     const XattrKind kind = TRY(xattr_kind(name));
     ObjectPin pin = TRY(objects_.get(node));

@@ -28,6 +28,9 @@ inline constexpr size_t kCapabilityMaxBytes = 512;
 enum class XattrKind : uint8_t { user, trusted, security, access_acl, default_acl };
 // Errors: eopnotsupp (unknown prefix), einval (nothing behind it), erange (too long).
 Result<XattrKind> xattr_kind(vfs::Name name);
+constexpr bool is_acl(XattrKind kind) {
+    return kind == XattrKind::access_acl || kind == XattrKind::default_acl;
+}
 
 // Bytes on the heap, for values whose size is not known before.
 class HeapBytes {

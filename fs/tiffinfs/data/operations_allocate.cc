@@ -109,6 +109,21 @@ Result<void> TiffinFileSystem::allocate(vfs::NodeId node, uint32_t mode, uint64_
     return finish(object, object.last_ticket.load(std::memory_order_acquire));
 }
 
+Result<void> TiffinFileSystem::promise(uint64_t block_count) {
+    TRY(volume_->check_writable());
+    return volume_->with_room(SpacePriority::normal, [&]() -> Result<void> {
+        if (volume_->allocator().promise(block_count)) {
+            return {};
+        }
+        volume_->note_space_refusal();
+        return Error::enospc;
+    });
+}
+
+void TiffinFileSystem::return_promise(uint64_t block_count) {
+    volume_->allocator().return_promise(block_count);
+}
+
 Result<void> TiffinFileSystem::reserve(vfs::NodeId node, uint64_t offset_bytes,
                                        uint64_t length_bytes) {
     TRY(volume_->check_writable());

@@ -74,6 +74,11 @@ Result<void> TiffinFileSystem::begin_write(vfs::NodeId node, uint64_t offset_byt
         return begun;
     }
     grant.active = true;
+    state->is_promised = (flags & vfs::write_flag::promised) != 0;
+    if (state->is_promised) {
+        const uint64_t blocks = blocks_for(grant.end_bytes) - block_at(grant.start_bytes);
+        state->claimed_blocks = volume_->allocator().take_promise(blocks);
+    }
     return {};
 }
 
@@ -135,6 +140,7 @@ Result<void> TiffinFileSystem::end_write(vfs::WriteGrant& grant) NO_THREAD_SAFET
     }
     WriteState& state = WriteState::of(grant);
     give_back_part(*volume_, grant);
+    volume_->allocator().drop_claim(state.claimed_blocks);
     grant.active = false;
     const uint64_t ticket = state.ticket;
     state.object->claims.release(state.claim);

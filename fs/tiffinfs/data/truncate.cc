@@ -158,7 +158,7 @@ Result<void> TiffinFileSystem::change_size(Object& object, const InodeValue& new
 
 namespace {
 
-void advance(DiskTime& time, const DiskTime& now) {
+void advance(DiskTime& time, vfs::Timestamp now) {
     // The tick of a coarse clock, in the slowest kernels.
     constexpr int64_t kTickNs = 10'000'000;
     constexpr int64_t kSecondNs = 1'000'000'000;
@@ -167,7 +167,7 @@ void advance(DiskTime& time, const DiskTime& now) {
         is_close ? (time.seconds - now.seconds) * kSecondNs + time.nanoseconds - now.nanoseconds
                  : 0;
     if (ahead_ns <= 0 || ahead_ns >= kTickNs) {
-        time = now;
+        set_time(time, now);
     }
 }
 
@@ -176,9 +176,10 @@ void advance(DiskTime& time, const DiskTime& now) {
 // A kernel that keeps the times itself reads a clock that may be a part of a tick ahead of ours. A time that it has
 // told us stays then: it would not tell it again.
 void touch_content(InodeValue& inode) {
-    const DiskTime now = to_disk(Volume::now());
+    const vfs::Timestamp now = Volume::now();
     advance(inode.modification_time, now);
     advance(inode.change_time, now);
+    count_change(inode);
 }
 
 Result<void> commit_inode(TiffinFileSystem& file_system, Object& object, const InodeValue& inode) {

@@ -194,7 +194,7 @@ Result<uint64_t> commit_part(TiffinFileSystem& file_system, vfs::WriteGrant& gra
             continue;
         }
         // On a full volume the new blocks may have used up what the transaction needs for its nodes. What replaces mapped
-        // blocks may use the reserve, and less of it leaves more for nodes.
+        // blocks may use the reserve, and less of it leaves more for nodes, also where it was promised.
         const uint32_t fewer_blocks =
             state.all_mapped ? plan.block_count / 4 : state.mapped_prefix_blocks;
         if (fewer_blocks == 0) {

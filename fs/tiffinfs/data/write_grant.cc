@@ -40,6 +40,7 @@ Result<Looked> look_at_part(Volume& volume, Object& object, vfs::WriteGrant& gra
     }
     WritePlan& plan = scratch.plan;
     plan.new_block_priority = new_block_priority(grant.flags);
+    plan.claimed_blocks = state.claims();
     TRY(look_at_range(volume, object, block_at(grant.offset_bytes), blocks_for(end_bytes),
                       scratch.found, plan));
     state.seen_ticket = object.last_ticket.load(std::memory_order_relaxed);
@@ -140,7 +141,8 @@ void give_back_part(Volume& volume, vfs::WriteGrant& grant) {
     for (uint32_t i = 0; i < grant.segment_count; ++i) {
         if ((state.in_place >> i & 1U) == 0) {
             volume.allocator().cancel({block_at(grant.segments[i].device_offset_bytes),
-                                       block_at(grant.segments[i].length_bytes)});
+                                       block_at(grant.segments[i].length_bytes)},
+                                      state.claims());
         }
     }
     grant.segment_count = 0;

@@ -104,8 +104,8 @@ Result<void> allocate_runs(Volume& volume, WritePlan& plan) {
         while (left > 0 && plan.run_count < WritePlan::kMaximumRuns) {
             WriteRun run = wanted;
             if (!wanted.in_place) {
-                Result<BlockRange> range =
-                    volume.allocator().allocate(goal, left, plan.priority(), goal_use);
+                Result<BlockRange> range = volume.allocator().allocate(
+                    goal, left, plan.priority(), goal_use, plan.claimed_blocks);
                 if (!range.ok()) {
                     if (range.error() == Error::enospc && plan.block_count > 0) {
                         return {};
@@ -130,7 +130,8 @@ Result<void> allocate_runs(Volume& volume, WritePlan& plan) {
 void cancel_runs(Volume& volume, WritePlan& plan) {
     for (uint32_t i = 0; i < plan.run_count; ++i) {
         if (!plan.runs[i].in_place) {
-            volume.allocator().cancel({plan.runs[i].physical_block, plan.runs[i].block_count});
+            volume.allocator().cancel({plan.runs[i].physical_block, plan.runs[i].block_count},
+                                      plan.claimed_blocks);
         }
     }
     plan.run_count = 0;

@@ -64,6 +64,8 @@ struct WritePlan {
     GoalUse goal_use = GoalUse::continues;
     // Whose space new blocks come from; set by the caller of look_at_range().
     SpacePriority new_block_priority = SpacePriority::normal;
+    // How many blocks the write has a claim on, which are taken first; nullptr: it was promised none. Set by the same.
+    uint64_t* claimed_blocks = nullptr;
 
     // What was allocated for it.
     uint32_t block_count = 0;  // that `runs` covers: may be less than wanted_blocks

@@ -58,6 +58,11 @@ struct WriteState {
     uint32_t room_attempt = 0;
     uint32_t room_attempts_left = 64;
 
+    // With write_flag::promised: on how many blocks this write has a claim.
+    bool is_promised = false;
+    uint64_t claimed_blocks = 0;
+    uint64_t* claims() { return is_promised ? &claimed_blocks : nullptr; }
+
     // The part that is granted. Unwritten blocks that are written in place must not be used again meanwhile, even if the
     // file is deleted: a read epoch keeps them.
     uint32_t epoch = 0;

@@ -144,6 +144,39 @@ Result<void> TiffinFileSystem::remount(bool read_only) {
     return {};
 }
 
+// The device is then as after an unmount: what a remount leaves.
+Result<void> TiffinFileSystem::freeze() {
+    if (frozen_ != Frozen::no) {
+        return Error::ebusy;
+    }
+    const bool was_read_only = volume_->read_only();
+    TRY(volume_->remount(true));
+    frozen_ = was_read_only ? Frozen::was_read_only : Frozen::yes;
+    return {};
+}
+
+Result<void> TiffinFileSystem::thaw() {
+    if (frozen_ == Frozen::no) {
+        return Error::einval;
+    }
+    const Frozen frozen = frozen_;
+    frozen_ = Frozen::no;
+    return frozen == Frozen::yes ? remount(false) : Result<void>();
+}
+
+uint64_t TiffinFileSystem::reclaimable_bytes() {
+    return volume_->cache().reclaimable_bytes() + objects_.object_count() * sizeof(Object);
+}
+
+// Objects first: they are small, and come back with what is found on the way to them.
+uint64_t TiffinFileSystem::shrink(uint64_t wanted_bytes) {
+    const uint64_t wanted_objects = wanted_bytes / sizeof(Object) / 2;
+    const uint64_t given_bytes = objects_.shrink(wanted_objects) * sizeof(Object);
+    return given_bytes >= wanted_bytes
+               ? given_bytes
+               : given_bytes + volume_->cache().shrink(wanted_bytes - given_bytes);
+}
+
 Result<void> TiffinFileSystem::shutdown(vfs::ShutdownMode mode) {
     TRY(volume_->check_running());
     Result<void> synced;
@@ -176,9 +209,10 @@ Result<void> TiffinFileSystem::describe(vfs::ByteSink& sink) {
     description.line("version", superblock.version);
     description.line("label", label_of(superblock));
     description.line("uuid", static_cast<const char*>(uuid));
-    description.line("state", volume_->is_shut_down() ? "shut down"
-                              : volume_->read_only()  ? "read-only"
-                                                      : "read-write");
+    description.line("state", volume_->is_shut_down()  ? "shut down"
+                              : frozen_ == Frozen::yes ? "frozen"
+                              : volume_->read_only()   ? "read-only"
+                                                       : "read-write");
     description.line("access times", access_time_text(options_.access_time));
     description.line("synchronous", options_.synchronous);
     description.line("generation", volume_->tree().generation());
@@ -189,6 +223,7 @@ Result<void> TiffinFileSystem::describe(vfs::ByteSink& sink) {
     description.line("used blocks", allocator.used_blocks());
     description.line("free blocks", allocator.free_blocks());
     description.line("blocks to be free after commit and checkpoint", allocator.deferred_blocks());
+    description.line("promised blocks", allocator.promised_blocks());
     description.line("reserved blocks", allocator.reserve_blocks());
     description.line("blocks reserved for write-back", allocator.write_back_reserve_blocks());
     description.line("damaged blocks", allocator.damaged_blocks());

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // New nodes: files, directories and all else, with what they inherit from their directory.
 #include "fs/base/race_point.h"
-#include "fs/base/siphash.h"
 #include "fs/tiffinfs/attributes/acl.h"
 #include "fs/tiffinfs/attributes/xattr.h"
 #include "fs/tiffinfs/names/directory.h"
@@ -25,6 +24,7 @@ struct NewNode {
     uint32_t device_major = 0;
     uint32_t device_minor = 0;
     vfs::Name target;  // of a symlink
+    Span<const vfs::InitialXattr> xattrs;
 
     bool is_temporary() const { return name.size_bytes == 0; }
     bool is_directory() const { return vfs::mode::is_directory(mode); }
@@ -66,7 +66,7 @@ class NodeMaker {
     Result<void> inherit_acls() REQUIRES_SHARED(parent_.state);
     Result<void> commit(Object& object) REQUIRES_SHARED(parent_.state) REQUIRES(object.state);
     uint64_t commit_counted(Transaction& transaction) REQUIRES_SHARED(parent_.state);
-    Result<void> stage_acls(Transaction& transaction, uint64_t node);
+    Result<void> stage_xattrs(Transaction& transaction, uint64_t node);
     Result<void> stage_target(Transaction& transaction, uint64_t node);
     TransactionSize transaction_size() const;
 
@@ -121,13 +121,11 @@ void NodeMaker::fill_inode(uint64_t node) {
     inode_.device_minor = wanted_.device_minor;
     inode_.size_bytes = wanted_.target.size_bytes;
     inode_.parent = is_directory ? parent_.node : 0;
-    inode_.access_time = to_disk(now);
-    inode_.modification_time = to_disk(now);
-    inode_.change_time = to_disk(now);
-    inode_.birth_time = to_disk(now);
-    // Nobody can predict it without the volume's key, and cheap: a create must not wait for randomness.
-    const uint64_t seed[3] = {node, static_cast<uint64_t>(now.seconds), now.nanoseconds};
-    inode_.generation = siphash24(volume_.superblock().hash_key, seed, sizeof(seed));
+    begin_life(volume_, inode_, node, now);
+    for (const vfs::InitialXattr& xattr : wanted_.xattrs) {
+        inode_.inode_flags |= inode_flag::has_xattrs |
+                              (xattr.name == kCapabilityName ? inode_flag::has_capability : 0);
+    }
 }
 
 // Takes the ACLs over from the parent's default ACL, or applies the umask when there is none.
@@ -169,6 +167,9 @@ TransactionSize NodeMaker::transaction_size() const {
         size.contiguous_bytes +=
             xattr_change_bytes(kDefaultAclName, acls_.default_acl.bytes().size(), XattrPlace{});
     }
+    for (const vfs::InitialXattr& xattr : wanted_.xattrs) {
+        size.contiguous_bytes += xattr_change_bytes(xattr.name, xattr.value.size(), XattrPlace{});
+    }
     if (wanted_.target.size_bytes != 0) {
         const auto target_bytes = static_cast<uint32_t>(wanted_.target.size_bytes);
         size.contiguous_bytes +=
@@ -177,15 +178,28 @@ TransactionSize NodeMaker::transaction_size() const {
     return size;
 }
 
-Result<void> NodeMaker::stage_acls(Transaction& transaction, uint64_t node) {
+Result<void> NodeMaker::stage_xattrs(Transaction& transaction, uint64_t node) {
     // The node is new: it has no attribute yet, so each goes to the first slot of its hash.
+    uint64_t places[vfs::kInitialXattrsMaximum + 2];
+    uint32_t count = 0;
+    const auto stage = [&](vfs::Name name, ByteSpan value) -> Result<void> {
+        const XattrPlace place = TRY(find_xattr(volume_, node, name, true));
+        for (uint32_t i = 0; i < count; ++i) {
+            if (places[i] == place.offset) {
+                return Error::einval;  // one name twice
+            }
+        }
+        places[count++] = place.offset;
+        return stage_xattr(transaction, node, place, name, value);
+    };
     if (!acls_.access.empty()) {
-        XattrPlace place = TRY(find_xattr(volume_, node, kAccessAclName, true));
-        TRY(stage_xattr(transaction, node, place, kAccessAclName, acls_.access.bytes()));
+        TRY(stage(kAccessAclName, acls_.access.bytes()));
     }
     if (!acls_.default_acl.empty()) {
-        XattrPlace place = TRY(find_xattr(volume_, node, kDefaultAclName, true));
-        TRY(stage_xattr(transaction, node, place, kDefaultAclName, acls_.default_acl.bytes()));
+        TRY(stage(kDefaultAclName, acls_.default_acl.bytes()));
+    }
+    for (const vfs::InitialXattr& xattr : wanted_.xattrs) {
+        TRY(stage(xattr.name, xattr.value));
     }
     return {};
 }
@@ -216,7 +230,7 @@ Result<void> NodeMaker::commit(Object& object) {
                         wanted_.name));
     }
     TRY(stage_inode(transaction, object, inode_));
-    TRY(stage_acls(transaction, object.node));
+    TRY(stage_xattrs(transaction, object.node));
     TRY(stage_target(transaction, object.node));
     if (!wanted_.is_temporary()) {
         TRY(stage_inode(transaction, parent_,
@@ -397,9 +411,36 @@ Result<vfs::Attributes> NodeMaker::run() {
     return attributes_;
 }
 
+Result<void> check_xattrs(const NewNode& wanted) {
+    if (wanted.xattrs.size() > vfs::kInitialXattrsMaximum) {
+        return Error::e2big;
+    }
+    size_t total_bytes = 0;
+    for (const vfs::InitialXattr& xattr : wanted.xattrs) {
+        const XattrKind kind = TRY(xattr_kind(xattr.name));
+        if (is_acl(kind)) {
+            return Error::einval;
+        }
+        if (kind == XattrKind::user && !wanted.is_directory() &&
+            !vfs::mode::is_regular(wanted.mode)) {
+            return Error::eperm;
+        }
+        if (xattr.name == kCapabilityName && xattr.value.size() > kCapabilityMaxBytes) {
+            return Error::einval;
+        }
+        // Each is bounded, and so no sum overflows.
+        if (xattr.value.size() > vfs::kInitialXattrsMaxBytes) {
+            return Error::e2big;
+        }
+        total_bytes += xattr.name.size_bytes + xattr.value.size();
+    }
+    return total_bytes <= vfs::kInitialXattrsMaxBytes ? Result<void>() : Error::e2big;
+}
+
 Result<vfs::Attributes> make_node(TiffinFileSystem& file_system, vfs::NodeId parent,
                                   const NewNode& wanted) {
     TRY(file_system.volume().check_writable());
+    TRY(check_xattrs(wanted));
     ObjectPin parent_pin = TRY(file_system.objects().get(parent));
     return file_system.volume().with_room(SpacePriority::normal, [&] {
         NodeMaker maker(file_system, *parent_pin, wanted);
@@ -411,7 +452,8 @@ Result<vfs::Attributes> make_node(TiffinFileSystem& file_system, vfs::NodeId par
 
 Result<vfs::Attributes> TiffinFileSystem::create(const vfs::Caller& caller, vfs::NodeId parent,
                                                  vfs::Name name, uint32_t mode,
-                                                 uint32_t device_major, uint32_t device_minor) {
+                                                 uint32_t device_major, uint32_t device_minor,
+                                                 Span<const vfs::InitialXattr> xattrs) {
     uint32_t type = mode & vfs::mode::type_mask;
     switch (type) {
         case 0:
@@ -438,12 +480,14 @@ Result<vfs::Attributes> TiffinFileSystem::create(const vfs::Caller& caller, vfs:
                              .mode = type | (mode & vfs::mode::permission_mask),
                              .device_major = device_major,
                              .device_minor = device_minor,
-                             .target = {}});
+                             .target = {},
+                             .xattrs = xattrs});
 }
 
 Result<vfs::Attributes> TiffinFileSystem::make_directory(const vfs::Caller& caller,
                                                          vfs::NodeId parent, vfs::Name name,
-                                                         uint32_t mode) {
+                                                         uint32_t mode,
+                                                         Span<const vfs::InitialXattr> xattrs) {
     if (name.size_bytes == 0) {
         return Error::enoent;
     }
@@ -451,31 +495,37 @@ Result<vfs::Attributes> TiffinFileSystem::make_directory(const vfs::Caller& call
                      NewNode{.caller = caller,
                              .name = name,
                              .mode = vfs::mode::directory | (mode & vfs::mode::permission_mask),
-                             .target = {}});
+                             .target = {},
+                             .xattrs = xattrs});
 }
 
 Result<vfs::Attributes> TiffinFileSystem::make_symlink(const vfs::Caller& caller,
                                                        vfs::NodeId parent, vfs::Name name,
-                                                       vfs::Name target) {
+                                                       vfs::Name target,
+                                                       Span<const vfs::InitialXattr> xattrs) {
     if (name.size_bytes == 0 || target.size_bytes == 0) {
         return Error::enoent;
     }
     if (target.size_bytes > vfs::kSymlinkMaxBytes) {
         return Error::enametoolong;
     }
-    return make_node(
-        *this, parent,
-        NewNode{
-            .caller = caller, .name = name, .mode = vfs::mode::symlink | 0777, .target = target});
+    return make_node(*this, parent,
+                     NewNode{.caller = caller,
+                             .name = name,
+                             .mode = vfs::mode::symlink | 0777,
+                             .target = target,
+                             .xattrs = xattrs});
 }
 
 Result<vfs::Attributes> TiffinFileSystem::make_temporary(const vfs::Caller& caller,
-                                                         vfs::NodeId parent, uint32_t mode) {
+                                                         vfs::NodeId parent, uint32_t mode,
+                                                         Span<const vfs::InitialXattr> xattrs) {
     return make_node(*this, parent,
                      NewNode{.caller = caller,
                              .name = {},
                              .mode = vfs::mode::regular | (mode & vfs::mode::permission_mask),
-                             .target = {}});
+                             .target = {},
+                             .xattrs = xattrs});
 }
 
 }  // namespace tiffin::tiffinfs

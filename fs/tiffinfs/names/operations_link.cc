@@ -59,7 +59,7 @@ Result<uint64_t> Linker::commit(uint64_t entry_offset) {
     InodeValue inode = object_.inode;
     const bool was_temporary = inode.link_count == 0;
     inode.link_count++;
-    inode.change_time = to_disk(now);
+    set_change_time(inode, now);
     inode.inode_flags &= ~inode_flag::orphan;
 
     Transaction transaction(file_system_.volume());
@@ -110,8 +110,8 @@ Result<vfs::Attributes> Linker::run() {
 
 }  // namespace
 
-Result<vfs::Attributes> TiffinFileSystem::link(vfs::NodeId node, vfs::NodeId new_parent,
-                                               vfs::Name new_name) {
+Result<vfs::Attributes> TiffinFileSystem::link(const vfs::Caller& /*caller*/, vfs::NodeId node,
+                                               vfs::NodeId new_parent, vfs::Name new_name) {
     TRY(volume_->check_writable());
     if (new_name.size_bytes == 0) {
         return Error::enoent;

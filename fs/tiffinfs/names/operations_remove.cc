@@ -132,7 +132,8 @@ Result<void> Remover::run() {
 
 }  // namespace
 
-Result<void> TiffinFileSystem::unlink(vfs::NodeId parent, vfs::Name name) {
+Result<void> TiffinFileSystem::unlink(const vfs::Caller& /*caller*/, vfs::NodeId parent,
+                                      vfs::Name name) {
     TRY(volume_->check_writable());
     if (is_dot(name) || is_dot_dot(name)) {
         return Error::eisdir;
@@ -146,7 +147,8 @@ Result<void> TiffinFileSystem::unlink(vfs::NodeId parent, vfs::Name name) {
     return removed;
 }
 
-Result<void> TiffinFileSystem::remove_directory(vfs::NodeId parent, vfs::Name name) {
+Result<void> TiffinFileSystem::remove_directory(const vfs::Caller& /*caller*/, vfs::NodeId parent,
+                                                vfs::Name name) {
     TRY(volume_->check_writable());
     if (is_dot(name)) {
         return Error::einval;

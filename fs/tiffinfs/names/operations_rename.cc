@@ -25,15 +25,18 @@ struct End {
 class Renamer {
   public:
     // `rename_lock` is the volume's.
-    Renamer(TiffinFileSystem& file_system, host::Mutex& rename_lock, Object& old_parent,
-            vfs::Name name, Object& new_parent, vfs::Name new_name, uint32_t flags)
+    Renamer(TiffinFileSystem& file_system, host::Mutex& rename_lock, const vfs::Caller& caller,
+            Object& old_parent, vfs::Name name, Object& new_parent, vfs::Name new_name,
+            uint32_t flags)
         : file_system_(file_system),
           volume_(file_system.volume()),
+          caller_(caller),
           rename_lock_(rename_lock),
           from_{old_parent, name, {}, {}},
           to_{new_parent, new_name, {}, {}},
           exchange_((flags & vfs::rename_flag::exchange) != 0),
-          no_replace_((flags & vfs::rename_flag::no_replace) != 0) {}
+          no_replace_((flags & vfs::rename_flag::no_replace) != 0),
+          leaves_whiteout_((flags & vfs::rename_flag::whiteout) != 0) {}
 
     Result<void> run();
 
@@ -54,7 +57,10 @@ class Renamer {
     Result<void> change_directories(InodeValue& old_parent, InodeValue& new_parent,
                                     vfs::Timestamp now)
         REQUIRES(from_.directory.state, to_.directory.state);
-    Result<void> stage_entries(Transaction& transaction);
+    Result<void> stage_entries(Transaction& transaction, vfs::Timestamp now)
+        REQUIRES(from_.directory.state);
+    Result<void> stage_whiteout(Transaction& transaction, vfs::Timestamp now)
+        REQUIRES(from_.directory.state);
     Result<void> commit(Object& source, Object* target)
         REQUIRES(from_.directory.state, to_.directory.state, source.state);
     Result<void> finish();
@@ -67,11 +73,13 @@ class Renamer {
 
     TiffinFileSystem& file_system_;
     Volume& volume_;
+    const vfs::Caller& caller_;
     host::Mutex& rename_lock_;
     End from_;
     End to_;
     const bool exchange_;
     const bool no_replace_;
+    const bool leaves_whiteout_;
     // For which nodes check_ancestors() has looked, under the rename lock that is held.
     uint64_t checked_source_ = 0;
     uint64_t checked_target_ = 0;
@@ -256,7 +264,7 @@ Result<void> Renamer::change_directories(InodeValue& old_parent, InodeValue& new
                                          vfs::Timestamp now) {
     const int source_links = from_.is_directory() ? 1 : 0;
     const int target_links = to_.is_directory() ? 1 : 0;
-    const int leaving = exchange_ ? 0 : -1;
+    const int leaving = exchange_ || leaves_whiteout_ ? 0 : -1;
     const int arriving = to_.place.found ? 0 : 1;
     if (same_directory()) {
         count_entry(old_parent, leaving + arriving, now);
@@ -270,14 +278,35 @@ Result<void> Renamer::change_directories(InodeValue& old_parent, InodeValue& new
     return change_directory_links(volume_, to_.directory, new_parent, source_links - target_links);
 }
 
-Result<void> Renamer::stage_entries(Transaction& transaction) {
+// A new node, which nobody can know before the commit: it becomes an object when somebody finds its name.
+Result<void> Renamer::stage_whiteout(Transaction& transaction, vfs::Timestamp now) {
+    const uint64_t node = volume_.allocate_node_ids(1);
+    if (node > kKeyOffsetMask) {
+        return Error::enospc;  // no orphan key could name it
+    }
+    const InodeValue& parent = from_.directory.inode;
+    InodeValue inode{};
+    inode.mode = vfs::mode::character_device;
+    inode.link_count = 1;
+    inode.user_id = caller_.user_id;
+    inode.group_id =
+        (parent.mode & vfs::mode::set_group_id) != 0 ? parent.group_id : caller_.group_id;
+    begin_life(volume_, inode, node, now);
+    TRY(transaction.put_value(make_key(node, Kind::inode, 0), inode));
+    return stage_entry(transaction, from_.directory.node, from_.place.offset, node, inode.mode,
+                       from_.name);
+}
+
+Result<void> Renamer::stage_entries(Transaction& transaction, vfs::Timestamp now) {
     TRY(stage_entry(transaction, to_.directory.node, to_.place.offset, from_.place.node,
                     from_.place.type_mode, to_.name));
     if (exchange_) {
         return stage_entry(transaction, from_.directory.node, from_.place.offset, to_.place.node,
                            to_.place.type_mode, from_.name);
     }
-    return stage_entry_removal(transaction, from_.directory.node, from_.place.offset);
+    return leaves_whiteout_
+               ? stage_whiteout(transaction, now)
+               : stage_entry_removal(transaction, from_.directory.node, from_.place.offset);
 }
 
 Result<void> Renamer::commit(Object& source, Object* target) {
@@ -288,15 +317,16 @@ Result<void> Renamer::commit(Object& source, Object* target) {
 
     // A replacement must succeed on a full volume too.
     Transaction transaction(volume_);
-    TRY(transaction.begin(target != nullptr ? SpacePriority::privileged : SpacePriority::normal,
-                          {.scattered = 7}));
-    TRY(stage_entries(transaction));
+    TRY(transaction.begin(
+        target != nullptr && !leaves_whiteout_ ? SpacePriority::privileged : SpacePriority::normal,
+        {.scattered = leaves_whiteout_ ? 8U : 7U}));
+    TRY(stage_entries(transaction, now));
     TRY(stage_inode(transaction, from_.directory, old_parent));
     if (!same_directory()) {
         TRY(stage_inode(transaction, to_.directory, new_parent));
     }
     InodeValue source_inode = source.inode;
-    source_inode.change_time = to_disk(now);
+    set_change_time(source_inode, now);
     source_inode.parent = from_.is_directory() ? to_.directory.node : 0;
     TRY(stage_inode(transaction, source, source_inode));
     InodeValue target_inode{};
@@ -304,7 +334,7 @@ Result<void> Renamer::commit(Object& source, Object* target) {
         locks_.assert_held(*target);
         target_inode = target->inode;
         if (exchange_) {
-            target_inode.change_time = to_disk(now);
+            set_change_time(target_inode, now);
             target_inode.parent = to_.is_directory() ? from_.directory.node : 0;
             TRY(stage_inode(transaction, *target, target_inode));
         } else {
@@ -388,17 +418,19 @@ Result<void> Renamer::run() {
 
 }  // namespace
 
-Result<void> TiffinFileSystem::rename(vfs::NodeId parent, vfs::Name name, vfs::NodeId new_parent,
-                                      vfs::Name new_name, uint32_t flags) {
+Result<void> TiffinFileSystem::rename(const vfs::Caller& caller, vfs::NodeId parent, vfs::Name name,
+                                      vfs::NodeId new_parent, vfs::Name new_name, uint32_t flags) {
     TRY(volume_->check_writable());
-    if ((flags & ~vfs::rename_flag::all) != 0 || flags == vfs::rename_flag::all || is_dot(name) ||
+    const bool exchanges_only =
+        (flags & vfs::rename_flag::exchange) == 0 || flags == vfs::rename_flag::exchange;
+    if ((flags & ~vfs::rename_flag::all) != 0 || !exchanges_only || is_dot(name) ||
         is_dot_dot(name) || is_dot(new_name) || is_dot_dot(new_name) || new_name.size_bytes == 0) {
         return Error::einval;
     }
     ObjectPin old_pin = TRY(objects_.get(parent));
     ObjectPin new_pin = TRY(objects_.get(new_parent));
     Result<void> renamed = volume_->with_room(SpacePriority::normal, [&] {
-        Renamer renamer(*this, rename_lock_, *old_pin, name, *new_pin, new_name, flags);
+        Renamer renamer(*this, rename_lock_, caller, *old_pin, name, *new_pin, new_name, flags);
         return renamer.run();
     });
     wake_reclaim();

@@ -27,6 +27,10 @@ class TiffinFileSystem final : public vfs::FileSystem, private SpaceReclaimer {
     Result<vfs::FileSystemStatistics> statistics() override;
     Result<void> sync(bool wait) override;
     Result<void> remount(bool read_only) override;
+    Result<void> freeze() override;
+    Result<void> thaw() override;
+    uint64_t reclaimable_bytes() override;
+    uint64_t shrink(uint64_t wanted_bytes) override;
     Result<void> shutdown(vfs::ShutdownMode mode) override;
     Result<void> describe(vfs::ByteSink& sink) override;
 
@@ -41,34 +45,38 @@ class TiffinFileSystem final : public vfs::FileSystem, private SpaceReclaimer {
     Result<vfs::Attributes> get_attributes(vfs::NodeId node) override;
     Result<vfs::Attributes> set_attributes(const vfs::Caller& caller, vfs::NodeId node,
                                            const vfs::AttributeChange& change) override;
-    Result<void> set_flags(vfs::NodeId node, uint32_t flags) override;
+    Result<void> set_flags(const vfs::Caller& caller, vfs::NodeId node, uint32_t flags) override;
 
     // operations_create.cc, operations_link.cc, operations_symlink.cc (read_link)
     Result<vfs::Attributes> create(const vfs::Caller& caller, vfs::NodeId parent, vfs::Name name,
-                                   uint32_t mode, uint32_t device_major,
-                                   uint32_t device_minor) override;
+                                   uint32_t mode, uint32_t device_major, uint32_t device_minor,
+                                   Span<const vfs::InitialXattr> xattrs) override;
     Result<vfs::Attributes> make_directory(const vfs::Caller& caller, vfs::NodeId parent,
-                                           vfs::Name name, uint32_t mode) override;
+                                           vfs::Name name, uint32_t mode,
+                                           Span<const vfs::InitialXattr> xattrs) override;
     Result<vfs::Attributes> make_symlink(const vfs::Caller& caller, vfs::NodeId parent,
-                                         vfs::Name name, vfs::Name target) override;
+                                         vfs::Name name, vfs::Name target,
+                                         Span<const vfs::InitialXattr> xattrs) override;
     Result<vfs::Attributes> make_temporary(const vfs::Caller& caller, vfs::NodeId parent,
-                                           uint32_t mode) override;
-    Result<vfs::Attributes> link(vfs::NodeId node, vfs::NodeId new_parent,
-                                 vfs::Name new_name) override;
+                                           uint32_t mode,
+                                           Span<const vfs::InitialXattr> xattrs) override;
+    Result<vfs::Attributes> link(const vfs::Caller& caller, vfs::NodeId node,
+                                 vfs::NodeId new_parent, vfs::Name new_name) override;
     Result<size_t> read_link(vfs::NodeId node, MutableByteSpan buffer) override;
 
     // operations_remove.cc, operations_rename.cc
-    Result<void> unlink(vfs::NodeId parent, vfs::Name name) override;
-    Result<void> remove_directory(vfs::NodeId parent, vfs::Name name) override;
-    Result<void> rename(vfs::NodeId parent, vfs::Name name, vfs::NodeId new_parent,
-                        vfs::Name new_name, uint32_t flags) override;
+    Result<void> unlink(const vfs::Caller& caller, vfs::NodeId parent, vfs::Name name) override;
+    Result<void> remove_directory(const vfs::Caller& caller, vfs::NodeId parent,
+                                  vfs::Name name) override;
+    Result<void> rename(const vfs::Caller& caller, vfs::NodeId parent, vfs::Name name,
+                        vfs::NodeId new_parent, vfs::Name new_name, uint32_t flags) override;
 
     // operations_xattr.cc
     Result<size_t> get_xattr(vfs::NodeId node, vfs::Name name, MutableByteSpan buffer) override;
-    Result<void> set_xattr(vfs::NodeId node, vfs::Name name, ByteSpan value,
-                           uint32_t flags) override;
+    Result<void> set_xattr(const vfs::Caller& caller, vfs::NodeId node, vfs::Name name,
+                           ByteSpan value, uint32_t flags) override;
     Result<size_t> list_xattr(vfs::NodeId node, MutableByteSpan buffer) override;
-    Result<void> remove_xattr(vfs::NodeId node, vfs::Name name) override;
+    Result<void> remove_xattr(const vfs::Caller& caller, vfs::NodeId node, vfs::Name name) override;
 
     // operations_read.cc
     vfs::BlockDevice* device() override;
@@ -97,6 +105,8 @@ class TiffinFileSystem final : public vfs::FileSystem, private SpaceReclaimer {
     // operations_allocate.cc
     Result<void> allocate(vfs::NodeId node, uint32_t mode, uint64_t offset_bytes,
                           uint64_t length_bytes) override;
+    Result<void> promise(uint64_t block_count) override;
+    void return_promise(uint64_t block_count) override;
     Result<void> reserve(vfs::NodeId node, uint64_t offset_bytes, uint64_t length_bytes) override;
 
     // operations_maintenance.cc
@@ -169,6 +179,8 @@ class TiffinFileSystem final : public vfs::FileSystem, private SpaceReclaimer {
 
     Volume* volume_;
     MountOptions options_;
+    enum class Frozen : uint8_t { no, yes, was_read_only };
+    Frozen frozen_ = Frozen::no;  // hosts freeze and thaw one at a time
     ObjectTable objects_;
     DataScratchPool data_scratch_;
     // Cross-directory renames of directories: keeps two of them from making a loop.

@@ -39,6 +39,25 @@ bool check_inode(uint64_t node, const InodeValue& inode) {
            good_time(inode.birth_time);
 }
 
+namespace {
+
+uint32_t traits_of(uint32_t inode_flags) {
+    constexpr struct {
+        uint32_t flag;
+        uint32_t trait;
+    } kTraits[] = {{inode_flag::has_xattrs, vfs::attribute_trait::xattrs},
+                   {inode_flag::has_capability, vfs::attribute_trait::capability},
+                   {inode_flag::has_access_acl, vfs::attribute_trait::access_acl},
+                   {inode_flag::has_default_acl, vfs::attribute_trait::default_acl}};
+    uint32_t traits = 0;
+    for (const auto& each : kTraits) {
+        traits |= (inode_flags & each.flag) != 0 ? each.trait : 0;
+    }
+    return traits;
+}
+
+}  // namespace
+
 InodeValue inode_of(const Object& object) {
     if (!object.is_directory()) {
         return object.inode;
@@ -66,6 +85,8 @@ vfs::Attributes attributes_of(const Object& object) {
         attributes.allocated_bytes += (inode.size_bytes + 511) & ~uint64_t{511};
     }
     attributes.flags = inode.file_flags;
+    attributes.traits = traits_of(inode.inode_flags);
+    attributes.change_counter = change_counter(inode);
     attributes.access_time = from_disk(inode.access_time);
     attributes.modification_time = from_disk(inode.modification_time);
     attributes.change_time = from_disk(inode.change_time);

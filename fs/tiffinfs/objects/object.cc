@@ -153,19 +153,46 @@ void ObjectTable::destroy(Object* object) { destroy_object(object); }
 
 // Second chance: an object that was used since the hand passed is spared once. A pin is taken only
 // under the shard's lock or by somebody who has one, so that an object without pins has no users.
+bool ObjectTable::evict_next(Shard& shard) {
+    Object* const object = shard.clock_hand;
+    shard.clock_hand = object->clock_next;
+    if (object->pins.load(std::memory_order_acquire) != 0) {
+        recall_pins(object);
+        return false;
+    }
+    if (object->referenced.exchange(false, std::memory_order_relaxed)) {
+        return false;
+    }
+    unlink(shard, object);
+    destroy(object);
+    return true;
+}
+
 void ObjectTable::evict(Shard& shard) {
     for (uint32_t step = 0;
          step < kEvictionSteps && shard.count >= maximum_per_shard_ && shard.clock_hand != nullptr;
          ++step) {
-        Object* const object = shard.clock_hand;
-        shard.clock_hand = object->clock_next;
-        if (object->pins.load(std::memory_order_acquire) != 0) {
-            recall_pins(object);
-        } else if (!object->referenced.exchange(false, std::memory_order_relaxed)) {
-            unlink(shard, object);
-            destroy(object);
-        }
+        (void)evict_next(shard);
     }
+}
+
+uint64_t ObjectTable::shrink(uint64_t wanted) {
+    uint64_t dropped = 0;
+    for (Shard& shard : tables_->shards) {
+        if (dropped >= wanted) {
+            break;
+        }
+        if (!shard.lock.try_lock()) {
+            continue;
+        }
+        // Twice around the ring: the first time spares what was used.
+        for (uint32_t left = 2 * shard.count;
+             left > 0 && shard.clock_hand != nullptr && dropped < wanted; --left) {
+            dropped += evict_next(shard) ? 1 : 0;
+        }
+        shard.lock.unlock();
+    }
+    return dropped;
 }
 
 // ---- Pins at hand ---------------------------------------------------------------------------------

@@ -171,6 +171,9 @@ class ObjectTable {
     }
 
     void unpin(Object* object) { object->pins.fetch_sub(1, std::memory_order_release); }
+    // Drops up to `wanted` objects that nobody has pinned, those that were not used lately first; returns how many.
+    // Passes shards by whose lock is held.
+    uint64_t shrink(uint64_t wanted);
     // Objects in memory, and nodes that hosts have references to.
     uint64_t object_count();
     uint64_t referenced_nodes();
@@ -229,6 +232,8 @@ class ObjectTable {
     void link(Shard& shard, Object* object) REQUIRES(shard.lock);
     void unlink(Shard& shard, Object* object) REQUIRES(shard.lock);
     void evict(Shard& shard) REQUIRES(shard.lock);
+    // Looks at the next object; true when it has been dropped.
+    bool evict_next(Shard& shard) REQUIRES(shard.lock);
     void destroy(Object* object);
     Result<ObjectPin> wait_until_loaded(Shard& shard, Object* object) REQUIRES(shard.lock);
     Result<void> load(Object& object);
@@ -247,8 +252,24 @@ class ObjectTable {
 };
 
 // Timestamps between memory and disk.
-inline DiskTime to_disk(vfs::Timestamp time) { return {time.seconds, time.nanoseconds, 0}; }
+inline void set_time(DiskTime& time, vfs::Timestamp value) {
+    time.seconds = value.seconds;
+    time.nanoseconds = value.nanoseconds;
+}
 inline vfs::Timestamp from_disk(const DiskTime& time) { return {time.seconds, time.nanoseconds}; }
+
+inline uint64_t change_counter(const InodeValue& inode) {
+    return uint64_t{inode.change_time.extra} << 32 | inode.modification_time.extra;
+}
+inline void count_change(InodeValue& inode) {
+    const uint64_t next = change_counter(inode) + 1;
+    inode.modification_time.extra = static_cast<uint32_t>(next);
+    inode.change_time.extra = static_cast<uint32_t>(next >> 32);
+}
+inline void set_change_time(InodeValue& inode, vfs::Timestamp time) {
+    set_time(inode.change_time, time);
+    count_change(inode);
+}
 
 // True when an inode read from the device can be used: nothing in it leads to an overflow, an endless
 // loop or an object without a type.

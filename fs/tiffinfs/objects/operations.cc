@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 #include "fs/tiffinfs/objects/operations.h"
 
+#include "fs/base/siphash.h"
+
 namespace tiffin::tiffinfs {
 namespace {
 
@@ -75,19 +77,14 @@ void count_entry(InodeValue& directory, int change, vfs::Timestamp now) {
     if (change >= 0 || directory.size_bytes > 0) {
         directory.size_bytes += static_cast<uint64_t>(static_cast<int64_t>(change));
     }
-    directory.modification_time = to_disk(now);
-    directory.change_time = to_disk(now);
+    set_time(directory.modification_time, now);
+    set_change_time(directory, now);
 }
 
 void keep_entry_count(Object& directory, const InodeValue& inode) NO_THREAD_SAFETY_ANALYSIS {
     directory.inode.size_bytes = inode.size_bytes;
-    // The clock is coarse: most of the time these stay, and what does not change need not travel.
-    if (!(from_disk(directory.inode.modification_time) == from_disk(inode.modification_time))) {
-        directory.inode.modification_time = inode.modification_time;
-    }
-    if (!(from_disk(directory.inode.change_time) == from_disk(inode.change_time))) {
-        directory.inode.change_time = inode.change_time;
-    }
+    directory.inode.modification_time = inode.modification_time;
+    directory.inode.change_time = inode.change_time;
     if (directory.inode.link_count != inode.link_count) {
         directory.inode.link_count = inode.link_count;
     }
@@ -107,10 +104,20 @@ Result<void> change_directory_links(Volume& volume, const Object& directory, Ino
     return {};
 }
 
+void begin_life(Volume& volume, InodeValue& inode, uint64_t node, vfs::Timestamp now) {
+    set_time(inode.access_time, now);
+    set_time(inode.modification_time, now);
+    set_time(inode.change_time, now);
+    set_time(inode.birth_time, now);
+    // Nobody can predict it without the volume's key, and cheap: a create must not wait for randomness.
+    const uint64_t seed[3] = {node, static_cast<uint64_t>(now.seconds), now.nanoseconds};
+    inode.generation = siphash24(volume.superblock().hash_key, seed, sizeof(seed));
+}
+
 void drop_link(InodeValue& inode, vfs::Timestamp now) {
     inode.link_count = vfs::mode::is_directory(inode.mode) ? 0 : inode.link_count - 1;
     inode.inode_flags |= inode.link_count == 0 ? inode_flag::orphan : 0;
-    inode.change_time = to_disk(now);
+    set_change_time(inode, now);
 }
 
 Result<void> stage_link_drop(Transaction& transaction, const Object& object,
@@ -156,7 +163,7 @@ void touch_access_time(TiffinFileSystem& file_system, Object& object) {
         Transaction transaction(file_system.volume());
         TRY(transaction.begin(SpacePriority::overwriting, {.scattered = 1}));
         InodeValue inode = object.inode;
-        inode.access_time = to_disk(now);
+        set_time(inode.access_time, now);
         TRY(stage_inode(transaction, object, inode));
         TRY(transaction.prepare());
         ticket = transaction.commit();

@@ -336,7 +336,12 @@ void Allocator::apply(const SpaceChange& change) {
     }
 }
 
-void Allocator::cancel(BlockRange range) {
+void Allocator::cancel(BlockRange range, uint64_t* claimed_blocks) {
+    if (claimed_blocks != nullptr) {
+        // First, so that nobody comes between.
+        free_blocks_.give(-static_cast<int64_t>(range.block_count));
+        *claimed_blocks += range.block_count;
+    }
     while (range.block_count != 0) {
         const Piece piece = Piece::cut_from(range);
         BlockGroup* found = table_.find(piece.group);

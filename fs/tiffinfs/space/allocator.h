@@ -17,8 +17,8 @@
 // damaged serves nothing until fsck has rebuilt it; the others go on.
 //
 // Used blocks are counted with the fixed structures of all groups, also of those never opened, and
-// without the bits beyond the end of the volume; so used, free and deferred blocks and those handed
-// out sum up to total_blocks.
+// without the bits beyond the end of the volume; so used, free and deferred blocks, those handed out
+// and those promised sum up to total_blocks.
 //
 // Threading: all functions may be called by many threads, but start, format_fixed_blocks, seal and
 // write_sealed and the three of growth are for one at a time; lock classes allocator_group, allocator. Which functions need
@@ -86,15 +86,29 @@ class Allocator {
     // nothing has changed.
     Result<void> begin_timeline(Superblock& superblock);
 
+    // Claims room for `block_count` blocks of data that will be written later, at normal priority, and a share for the
+    // metadata that this may take; false when there is too little. What is promised is not free, and not handed out.
+    [[nodiscard]] bool promise(uint64_t block_count);
+    // Makes it free again.
+    void return_promise(uint64_t block_count);
+    // The same, but leaves the claim on the blocks of data to the caller: up to `block_count`; returns how many.
+    [[nodiscard]] uint64_t take_promise(uint64_t block_count);
+    // Gives up a claim that the caller has.
+    void drop_claim(uint64_t block_count) { free_blocks_.give(static_cast<int64_t>(block_count)); }
+    uint64_t promised_blocks() const { return promised_blocks_.load(std::memory_order_relaxed); }
+
     // Finds up to `wanted` contiguous free blocks, near `goal_block` when it is not 0, and makes
     // them busy. Returns at least one block, at most `wanted`, never across a group. Errors: enospc
     // (try again after a commit and a checkpoint: deferred frees may be waiting); eio, euclean and
     // enomem when bitmaps that might have had room could not be used. When the volume is as good as
     // full, enospc may also mean that other threads are just taking the last blocks.
+    // `claimed_blocks`: those the caller has a claim on already, of which it takes first (by take_promise()).
     Result<BlockRange> allocate(uint64_t goal_block, uint64_t wanted, SpacePriority priority,
-                                GoalUse goal_use = GoalUse::continues);
-    // Gives back what was allocated and not mapped.
-    void cancel(BlockRange range);
+                                GoalUse goal_use = GoalUse::continues,
+                                uint64_t* claimed_blocks = nullptr);
+    // Gives back what was allocated and not mapped. With `claimed_blocks` the caller keeps a claim on as many blocks,
+    // which are added there.
+    void cancel(BlockRange range, uint64_t* claimed_blocks = nullptr);
 
     // Reads the bitmaps of `range`, so that marking needs no I/O. A damaged one is no error: blocks are
     // then neither marked there nor handed out. Errors: eio, enomem; euclean when no file and no node
@@ -275,6 +289,7 @@ class Allocator {
     StripedBudget free_blocks_;
     StripedCounter used_blocks_;
     StripedCounter deferred_blocks_;
+    alignas(64) std::atomic<uint64_t> promised_blocks_{0};  // without the shares for metadata
     alignas(64) std::atomic<uint64_t> damaged_blocks_{0};
     std::atomic<uint64_t> changed_groups_{0};
     // Since the last seal, freed again or not; each group adds several at once (BlockGroup::count_mapped).

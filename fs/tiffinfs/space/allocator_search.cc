@@ -55,10 +55,57 @@ uint64_t Allocator::claim(uint64_t wanted, SpacePriority priority) {
         static_cast<int64_t>(wanted), 1, static_cast<int64_t>(kept_blocks(priority))));
 }
 
+namespace {
+
+// One block of metadata for so many of data. What a leaf takes for 32 single blocks (a key and a value of 48 bytes each)
+// is less than a half of it; leaves split in halves.
+constexpr uint64_t kBlocksForOneOfMetadata = 32;
+
+constexpr int64_t with_metadata(uint64_t block_count) {
+    return static_cast<int64_t>(block_count + block_count / kBlocksForOneOfMetadata);
+}
+
+}  // namespace
+
+// Each change of the count claims or gives back what it makes of it with its shares, so that these never drift, in
+// whatever order the changes come.
+bool Allocator::promise(uint64_t block_count) {
+    const uint64_t before = promised_blocks_.fetch_add(block_count, std::memory_order_relaxed);
+    const int64_t wanted = with_metadata(before + block_count) - with_metadata(before);
+    if (free_blocks_.take_up_to(wanted, wanted,
+                                static_cast<int64_t>(kept_blocks(SpacePriority::normal))) != 0 ||
+        wanted == 0) {
+        return true;
+    }
+    const uint64_t after = promised_blocks_.fetch_sub(block_count, std::memory_order_relaxed);
+    free_blocks_.give(with_metadata(after) - with_metadata(after - block_count) - wanted);
+    return false;
+}
+
+uint64_t Allocator::take_promise(uint64_t block_count) {
+    uint64_t before = promised_blocks_.load(std::memory_order_relaxed);
+    uint64_t taken = 0;
+    do {
+        taken = smaller(block_count, before);
+    } while (
+        !promised_blocks_.compare_exchange_weak(before, before - taken, std::memory_order_relaxed));
+    free_blocks_.give(with_metadata(before) - with_metadata(before - taken) -
+                      static_cast<int64_t>(taken));
+    return taken;
+}
+
+void Allocator::return_promise(uint64_t block_count) {
+    const uint64_t taken = take_promise(block_count);
+    TIFFIN_ASSERT(taken == block_count);
+    drop_claim(taken);
+}
+
 Result<BlockRange> Allocator::allocate(uint64_t goal_block, uint64_t wanted, SpacePriority priority,
-                                       GoalUse goal_use) {
+                                       GoalUse goal_use, uint64_t* claimed_blocks) {
     TIFFIN_ASSERT(wanted > 0);
-    const uint64_t claimed = claim(smaller(wanted, kBlocksPerGroup), priority);
+    wanted = smaller(wanted, kBlocksPerGroup);
+    const bool has_claim = claimed_blocks != nullptr && *claimed_blocks != 0;
+    const uint64_t claimed = has_claim ? smaller(wanted, *claimed_blocks) : claim(wanted, priority);
     if (claimed == 0) {
         return Error::enospc;
     }
@@ -67,8 +114,10 @@ Result<BlockRange> Allocator::allocate(uint64_t goal_block, uint64_t wanted, Spa
     search.goal_use = goal_use;
     search.wanted = static_cast<uint32_t>(claimed);
     Result<BlockRange> result = find_space(search);
-    if (const uint64_t rest = claimed - search.found.block_count; rest != 0) {
-        free_blocks_.give(static_cast<int64_t>(rest));
+    if (has_claim) {
+        *claimed_blocks -= search.found.block_count;
+    } else if (const uint64_t rest = claimed - search.found.block_count; rest != 0) {
+        drop_claim(rest);
     }
     return result;
 }

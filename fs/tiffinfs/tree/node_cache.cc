@@ -322,6 +322,33 @@ Node* NodeCache::evict_from(Shard& shard, uint32_t& looked_at) {
     return nullptr;
 }
 
+uint64_t NodeCache::shrink(uint64_t wanted_bytes) {
+    const uint64_t before = nodes_.load(std::memory_order_relaxed);
+    const uint64_t wanted = wanted_bytes / kBlockBytes;
+    uint64_t taken = 0;
+    for (Shard& shard : shards_) {
+        // Twice around the ring: the first time spares what was used.
+        uint32_t looked_at = 0;
+        uint32_t end = 1;
+        while (taken < wanted && looked_at < end && shard.lock.try_lock()) {
+            end = 2 * shard.count;
+            const uint32_t seen = looked_at;
+            Node* victim = evict_from(shard, looked_at);
+            shard.lock.unlock();
+            if (victim != nullptr) {
+                taken++;
+                retire(victim);
+            } else if (looked_at == seen) {
+                break;  // an empty one
+            }
+        }
+    }
+    evictions_.fetch_add(taken, std::memory_order_relaxed);
+    free_reusable();
+    const uint64_t after = nodes_.load(std::memory_order_relaxed);
+    return after < before ? (before - after) * kBlockBytes : 0;
+}
+
 // Several at once, since one look at the readers serves them all.
 void NodeCache::evict_some() {
     const uint64_t share = budget_nodes_ / 64 + 1;

@@ -136,6 +136,17 @@ class NodeCache {
     // After a failed checkpoint: the nodes are dirty again.
     void give_back_dirty(Node* list);
 
+    // Gives about `wanted_bytes` of clean nodes that nobody uses back to the host, those that were not used lately
+    // first; returns how many bytes. Passes shards by whose lock is held, and waits for no reader: what readers may
+    // still look at goes later.
+    uint64_t shrink(uint64_t wanted_bytes);
+    // What that could give at most.
+    uint64_t reclaimable_bytes() const {
+        const uint64_t resident = resident_bytes();
+        const uint64_t dirty = dirty_bytes();
+        return resident > dirty ? resident - dirty : 0;
+    }
+
     // A node object with a page, from evicted or new memory. Errors: enomem.
     Result<Node*> allocate_node();
     // Frees one that has not been in the cache since.
@@ -179,6 +190,8 @@ class NodeCache {
     Node* take_retired();
     void poll_readers() REQUIRES(retired_lock_);
     void free_list(Node* list);
+    // Frees what readers have left.
+    void free_reusable();
 
     vfs::BlockDevice& device_;
     DamageListener& listener_;

@@ -66,6 +66,19 @@ void NodeCache::poll_readers() {
     }
 }
 
+void NodeCache::free_reusable() {
+    Node* list = nullptr;
+    {
+        MutexLock lock(retired_lock_);
+        poll_readers();
+        poll_readers();
+        list = reusable_;
+        reusable_ = nullptr;
+        reusable_count_ = 0;
+    }
+    free_list(list);
+}
+
 Result<Node*> NodeCache::allocate_node() {
     Node* node = take_retired();
     if (node == nullptr && nodes_.load(std::memory_order_relaxed) >= budget_nodes_) {

@@ -53,19 +53,20 @@ TEST(Collisions, AreNamesLikeOthers) {
     EXPECT_EQ(volume.lookup_error(directory, same(kEntrySlots)), ENOENT);
 
     // Other changes at a full hash.
-    EXPECT_EQ(code(volume.fs().create({}, directory, name_of(same(7)), 0644, 0, 0)), EEXIST);
-    EXPECT_EQ(code(volume.fs().rename(directory, name_of(same(1)), directory, name_of(same(2)), 0)),
-              0);
+    EXPECT_EQ(code(volume.fs().create({}, directory, name_of(same(7)), 0644, 0, 0, {})), EEXIST);
+    EXPECT_EQ(
+        code(volume.fs().rename({}, directory, name_of(same(1)), directory, name_of(same(2)), 0)),
+        0);
     nodes[same(2)] = nodes[same(1)];
     nodes.erase(same(1));
-    EXPECT_EQ(code(volume.fs().rename(directory, name_of(same(3)), directory, name_of(same(4)),
+    EXPECT_EQ(code(volume.fs().rename({}, directory, name_of(same(3)), directory, name_of(same(4)),
                                       vfs::rename_flag::exchange)),
               0);
     std::swap(nodes[same(3)], nodes[same(4)]);
-    EXPECT_EQ(code(volume.fs().rename(directory, name_of(same(5)), directory, "other", 0)), 0);
+    EXPECT_EQ(code(volume.fs().rename({}, directory, name_of(same(5)), directory, "other", 0)), 0);
     nodes["other"] = nodes[same(5)];
     nodes.erase(same(5));
-    EXPECT_EQ(code(volume.fs().unlink(directory, name_of(same(6)))), 0);
+    EXPECT_EQ(code(volume.fs().unlink({}, directory, name_of(same(6)))), 0);
     nodes.erase(same(6));
     expect_names(volume, directory, nodes);
 
@@ -87,12 +88,12 @@ TEST(Collisions, BeyondTheLimitAreRefusedWithoutHarm) {
     const vfs::Name more("one more of the same");
     const vfs::Attributes before = volume.attributes(directory);
 
-    EXPECT_EQ(code(fs.create({}, directory, more, 0644, 0, 0)), ENOSPC);
-    EXPECT_EQ(code(fs.make_directory({}, directory, more, 0755)), ENOSPC);
-    EXPECT_EQ(code(fs.make_symlink({}, directory, more, "target")), ENOSPC);
-    EXPECT_EQ(code(fs.link(other, directory, more)), ENOSPC);
-    EXPECT_EQ(code(fs.rename(vfs::kRootNode, "other", directory, more, 0)), ENOSPC);
-    EXPECT_EQ(code(fs.rename(vfs::kRootNode, "other-directory", directory, more, 0)), ENOSPC);
+    EXPECT_EQ(code(fs.create({}, directory, more, 0644, 0, 0, {})), ENOSPC);
+    EXPECT_EQ(code(fs.make_directory({}, directory, more, 0755, {})), ENOSPC);
+    EXPECT_EQ(code(fs.make_symlink({}, directory, more, "target", {})), ENOSPC);
+    EXPECT_EQ(code(fs.link({}, other, directory, more)), ENOSPC);
+    EXPECT_EQ(code(fs.rename({}, vfs::kRootNode, "other", directory, more, 0)), ENOSPC);
+    EXPECT_EQ(code(fs.rename({}, vfs::kRootNode, "other-directory", directory, more, 0)), ENOSPC);
     // Nothing of it has happened, and other names have room.
     EXPECT_EQ(volume.attributes(directory).size_bytes, before.size_bytes);
     EXPECT_EQ(volume.attributes(directory).link_count, before.link_count);
@@ -104,9 +105,9 @@ TEST(Collisions, BeyondTheLimitAreRefusedWithoutHarm) {
     EXPECT_NE(volume.create(vfs::kRootNode, same(0)), 0U);
 
     // A slot that becomes free is room for one.
-    EXPECT_EQ(code(fs.unlink(directory, name_of(same(100)))), 0);
-    EXPECT_EQ(code(fs.link(other, directory, more)), 0);
-    EXPECT_EQ(code(fs.create({}, directory, name_of(same(100)), 0644, 0, 0)), ENOSPC);
+    EXPECT_EQ(code(fs.unlink({}, directory, name_of(same(100)))), 0);
+    EXPECT_EQ(code(fs.link({}, other, directory, more)), 0);
+    EXPECT_EQ(code(fs.create({}, directory, name_of(same(100)), 0644, 0, 0, {})), ENOSPC);
     EXPECT_EQ(volume.check(), "");
 }
 
@@ -193,7 +194,7 @@ class Reading {
     }
     void remove(const std::string& name, std::set<std::string>& always) {
         if (present_.erase(name) != 0) {
-            EXPECT_EQ(code(volume_.fs().unlink(directory_, name_of(name))), 0);
+            EXPECT_EQ(code(volume_.fs().unlink({}, directory_, name_of(name))), 0);
             always.erase(name);
         }
     }
@@ -273,7 +274,7 @@ TEST(Collisions, EveryPositionStaysValid) {
     for (size_t i = 2; i < order.size(); i += 3) {
         for (const std::string& name : {order[i], order[std::min(i + 1, order.size() - 1)]}) {
             if (removed.insert(name).second) {
-                ASSERT_EQ(code(fs.unlink(directory, name_of(name))), 0);
+                ASSERT_EQ(code(fs.unlink({}, directory, name_of(name))), 0);
             }
         }
     }
@@ -298,14 +299,14 @@ TEST(Collisions, OfAttributesAreBoundedAsWell) {
     const auto name = [](uint64_t i) { return "user.same-" + std::to_string(i); };
     const auto value = [](uint64_t i) { return std::string(i % 3 == 0 ? 3000 : 20, 'a' + i % 26); };
     for (uint64_t i = 0; i < 256; ++i) {
-        ASSERT_EQ(code(fs.set_xattr(node, name_of(name(i)), bytes_of(value(i)), 0)), 0) << i;
+        ASSERT_EQ(code(fs.set_xattr({}, node, name_of(name(i)), bytes_of(value(i)), 0)), 0) << i;
     }
-    EXPECT_EQ(code(fs.set_xattr(node, "user.more of the same", bytes_of("x"), 0)), ENOSPC);
-    EXPECT_EQ(code(fs.set_xattr(node, "user.other", bytes_of("x"), 0)), 0);
-    EXPECT_EQ(code(fs.set_xattr(node, name_of(name(9)), bytes_of("less"), 0)), 0);
-    EXPECT_EQ(code(fs.remove_xattr(node, name_of(name(10)))), 0);
+    EXPECT_EQ(code(fs.set_xattr({}, node, "user.more of the same", bytes_of("x"), 0)), ENOSPC);
+    EXPECT_EQ(code(fs.set_xattr({}, node, "user.other", bytes_of("x"), 0)), 0);
+    EXPECT_EQ(code(fs.set_xattr({}, node, name_of(name(9)), bytes_of("less"), 0)), 0);
+    EXPECT_EQ(code(fs.remove_xattr({}, node, name_of(name(10)))), 0);
     EXPECT_EQ(code(fs.get_xattr(node, name_of(name(10)), {})), ENODATA);
-    EXPECT_EQ(code(fs.set_xattr(node, "user.more of the same", bytes_of("x"), 0)), 0);
+    EXPECT_EQ(code(fs.set_xattr({}, node, "user.more of the same", bytes_of("x"), 0)), 0);
     volume.remount();
     for (uint64_t i = 0; i < 256; ++i) {
         if (i == 10) {

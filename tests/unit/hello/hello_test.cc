@@ -100,7 +100,8 @@ TEST_F(HelloTest, RefusesWhatItDoesNotKeep) {
     change.mode = 0600;
     EXPECT_EQ(file_system_->set_attributes({}, file_, change).error(), Error::eopnotsupp);
     EXPECT_EQ(file_system_->get_attributes(file_)->mode, vfs::mode::regular | 0644U);
-    EXPECT_EQ(file_system_->create({}, vfs::kRootNode, "x", 0644, 0, 0).error(), Error::eopnotsupp);
+    EXPECT_EQ(file_system_->create({}, vfs::kRootNode, "x", 0644, 0, 0, {}).error(),
+              Error::eopnotsupp);
 }
 
 TEST_F(HelloTest, KeepsTheTimesItIsGiven) {

@@ -105,9 +105,12 @@ class ShelfFileSystem final : public vfs::FileSystem {
 
     // ---- Creating and removing.
     Result<Attributes> create(const vfs::Caller& caller, NodeId parent, vfs::Name name,
-                              uint32_t mode, uint32_t /*device_major*/,
-                              uint32_t /*device_minor*/) override {
+                              uint32_t mode, uint32_t /*device_major*/, uint32_t /*device_minor*/,
+                              Span<const vfs::InitialXattr> xattrs) override {
         MutexLock lock(mutex_);
+        if (!xattrs.empty()) {
+            return Error::eopnotsupp;
+        }
         TRY(check_directory(parent));
         if (name.size_bytes > vfs::kNameMaxBytes) {
             return Error::enametoolong;
@@ -137,7 +140,7 @@ class ShelfFileSystem final : public vfs::FileSystem {
         return Error::enospc;
     }
 
-    Result<void> unlink(NodeId parent, vfs::Name name) override {
+    Result<void> unlink(const vfs::Caller& /*caller*/, NodeId parent, vfs::Name name) override {
         MutexLock lock(mutex_);
         TRY(check_directory(parent));
         File* file = find_name(name);

@@ -22,7 +22,7 @@ class ShelfTest : public testing::Test {
 
     Result<vfs::Attributes> make(const std::string& name) {
         return file_system_->create({}, vfs::kRootNode, vfs::Name(name.data(), name.size()), 0644,
-                                    0, 0);
+                                    0, 0, {});
     }
     std::string content(NodeId node) {
         std::string text(100, '?');
@@ -61,7 +61,7 @@ class Names final : public vfs::DirectorySink {
 TEST_F(ShelfTest, AFileOutlivesItsNameWhileItIsReferenced) {
     NodeId node = MUST(make("cup")).node;
     write(node, "tea");
-    ASSERT_TRUE(file_system_->unlink(vfs::kRootNode, "cup").ok());
+    ASSERT_TRUE(file_system_->unlink({}, vfs::kRootNode, "cup").ok());
     EXPECT_EQ(file_system_->lookup(vfs::kRootNode, "cup").error(), Error::enoent);
     EXPECT_EQ(content(node), "tea");
     EXPECT_EQ(file_system_->get_attributes(node)->link_count, 0U);
@@ -79,7 +79,7 @@ TEST_F(ShelfTest, AFileOutlivesItsReferencesWhileItHasAName) {
     file_system_->forget(node, 1);
     EXPECT_EQ(MUST(file_system_->lookup(vfs::kRootNode, "cup")).node, node);
     ASSERT_TRUE(file_system_->lookup(vfs::kRootNode, "cup").ok());
-    ASSERT_TRUE(file_system_->unlink(vfs::kRootNode, "cup").ok());
+    ASSERT_TRUE(file_system_->unlink({}, vfs::kRootNode, "cup").ok());
     file_system_->forget(node, 1);
     EXPECT_TRUE(file_system_->get_attributes(node).ok());
     file_system_->forget(node, 1);
@@ -94,7 +94,7 @@ TEST_F(ShelfTest, EntriesWithAttributesAreReferences) {
     ASSERT_TRUE(file_system_->read_directory(vfs::kRootNode, 0, 0, true, with).ok());
     Names too_small(2);
     ASSERT_TRUE(file_system_->read_directory(vfs::kRootNode, 0, 0, true, too_small).ok());
-    ASSERT_TRUE(file_system_->unlink(vfs::kRootNode, "cup").ok());
+    ASSERT_TRUE(file_system_->unlink({}, vfs::kRootNode, "cup").ok());
     // Two are held: by create() and by the one reading that had room and asked for attributes.
     file_system_->forget(node, 1);
     EXPECT_TRUE(file_system_->get_attributes(node).ok());
@@ -108,8 +108,8 @@ TEST_F(ShelfTest, ReadingGoesOnWhereItStoppedWhateverCameAndWent) {
     }
     Names first(4);  // ".", "..", "a", "b"
     ASSERT_TRUE(file_system_->read_directory(vfs::kRootNode, 0, 0, false, first).ok());
-    ASSERT_TRUE(file_system_->unlink(vfs::kRootNode, "b").ok());
-    ASSERT_TRUE(file_system_->unlink(vfs::kRootNode, "c").ok());
+    ASSERT_TRUE(file_system_->unlink({}, vfs::kRootNode, "b").ok());
+    ASSERT_TRUE(file_system_->unlink({}, vfs::kRootNode, "c").ok());
     ASSERT_TRUE(make("e").ok());
     Names second(10);
     ASSERT_TRUE(file_system_->read_directory(vfs::kRootNode, 0, first.cookie, false, second).ok());
@@ -126,7 +126,7 @@ TEST_F(ShelfTest, IsFullWithSixteenFiles) {
     EXPECT_EQ(file_system_->statistics()->free_blocks, 0U);
     NodeId node = MUST(file_system_->lookup(vfs::kRootNode, "file3")).node;
     file_system_->forget(node, 2);
-    ASSERT_TRUE(file_system_->unlink(vfs::kRootNode, "file3").ok());
+    ASSERT_TRUE(file_system_->unlink({}, vfs::kRootNode, "file3").ok());
     EXPECT_TRUE(make("one more").ok());
 }
 

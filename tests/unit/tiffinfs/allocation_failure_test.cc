@@ -167,8 +167,8 @@ Result<void> read_through_a_mapping(TestVolume& volume) {
 Result<void> name_a_temporary_file(TestVolume& volume) {
     vfs::FileSystem& fs = volume.file_system();
     const vfs::Attributes made =
-        TRY(fs.make_temporary(kRoot, vfs::kRootNode, vfs::mode::regular | 0600));
-    const Result<vfs::Attributes> linked = fs.link(made.node, vfs::kRootNode, "named");
+        TRY(fs.make_temporary(kRoot, vfs::kRootNode, vfs::mode::regular | 0600, {}));
+    const Result<vfs::Attributes> linked = fs.link({}, made.node, vfs::kRootNode, "named");
     fs.forget(made.node, linked.ok() ? 2 : 1);
     return no_value(linked);
 }
@@ -326,7 +326,7 @@ const Operation kOperations[] = {
      [](TestVolume& v) { return change(v, "/d/inline", vfs::AttributeChange::user_id_bit); }},
     {"SetFlags",
      [](TestVolume& v) -> Result<void> {
-         return v.file_system().set_flags(TRY(v.find("/d/inline")), vfs::file_flag::no_dump);
+         return v.file_system().set_flags({}, TRY(v.find("/d/inline")), vfs::file_flag::no_dump);
      }},
     {"Fsync",
      [](TestVolume& v) -> Result<void> {

@@ -175,7 +175,7 @@ TEST(DataCrafted, NothingCrashesOnAnyTree) {
         }
         EXPECT_TRUE(progress.finished);
         for (const char* name : {"small", "large", "fragments", "reserved"}) {
-            (void)volume.fs().unlink(vfs::kRootNode, vfs::Name(name, std::strlen(name))).ok();
+            (void)volume.fs().unlink({}, vfs::kRootNode, vfs::Name(name, std::strlen(name))).ok();
         }
         volume.abandon();
     }

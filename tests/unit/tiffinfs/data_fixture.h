@@ -103,7 +103,7 @@ class DataVolume {
 
     uint64_t create(const std::string& name) {
         Result<vfs::Attributes> made = file_system_->create(
-            {}, vfs::kRootNode, vfs::Name(name.data(), name.size()), 0644, 0, 0);
+            {}, vfs::kRootNode, vfs::Name(name.data(), name.size()), 0644, 0, 0, {});
         EXPECT_TRUE(made.ok());
         return made.ok() ? made->node : 0;
     }

@@ -154,7 +154,7 @@ TEST(FullVolumeThreads, DeleteAtTheSameTime) {
         threads.emplace_back([&, i] {
             for (const std::string& name : names[static_cast<size_t>(i)]) {
                 failed += volume.file_system()
-                                  .unlink(vfs::kRootNode, vfs::Name(name.data(), name.size()))
+                                  .unlink({}, vfs::kRootNode, vfs::Name(name.data(), name.size()))
                                   .ok()
                               ? 0
                               : 1;
@@ -316,7 +316,7 @@ TEST(SmallJournal, IsNoReasonToFail) {
             for (int i = 0; i < 20; ++i) {
                 failed += volume.file_system()
                                   .set_xattr(
-                                      node, vfs::Name("user.v"),
+                                      {}, node, vfs::Name("user.v"),
                                       ByteSpan(reinterpret_cast<const unsigned char*>(value.data()),
                                                value.size()),
                                       0)

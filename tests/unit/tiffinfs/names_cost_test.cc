@@ -27,7 +27,7 @@ class LargeDirectory : public testing::Test {
         other_ = volume_.make_directory(vfs::kRootNode, "other");
         for (uint64_t i = 0; i < kEntries; ++i) {
             Result<vfs::Attributes> made =
-                volume_.fs().create({}, directory_, name_of(name(i)), 0644, 0, 0);
+                volume_.fs().create({}, directory_, name_of(name(i)), 0644, 0, 0, {});
             EXPECT_TRUE(made.ok());
             volume_.fs().forget(made->node, 1);
         }
@@ -72,15 +72,15 @@ TEST_F(LargeDirectory, EveryOperationTakesAFewDescents) {
     EXPECT_LE(
         descents([&](uint64_t i) { EXPECT_NE(volume_.create(directory_, name(i) + "-new"), 0U); }),
         7U);
-    EXPECT_LE(descents([&](uint64_t i) {
-                  EXPECT_EQ(
-                      code(fs.rename(directory_, name_of(name(i)), other_, name_of(name(i)), 0)),
-                      0);
-              }),
-              10U);
+    EXPECT_LE(
+        descents([&](uint64_t i) {
+            EXPECT_EQ(
+                code(fs.rename({}, directory_, name_of(name(i)), other_, name_of(name(i)), 0)), 0);
+        }),
+        10U);
     // What is removed still has references: nothing is deleted meanwhile.
     EXPECT_LE(descents([&](uint64_t i) {
-                  EXPECT_EQ(code(fs.unlink(directory_, name_of(name(i) + "-new"))), 0);
+                  EXPECT_EQ(code(fs.unlink({}, directory_, name_of(name(i) + "-new"))), 0);
               }),
               7U);
     // A batch of entries lies in a few leaves, wherever it begins.
@@ -100,11 +100,12 @@ TEST(BadNames, AreRefused) {
     vfs::FileSystem& fs = volume.fs();
     const uint64_t node = volume.create(vfs::kRootNode, "good");
     for (const std::string& bad : {std::string("a/b"), std::string("a\0b", 3), std::string("/")}) {
-        EXPECT_EQ(code(fs.create({}, vfs::kRootNode, name_of(bad), 0644, 0, 0)), EINVAL);
-        EXPECT_EQ(code(fs.make_directory({}, vfs::kRootNode, name_of(bad), 0755)), EINVAL);
-        EXPECT_EQ(code(fs.make_symlink({}, vfs::kRootNode, name_of(bad), "target")), EINVAL);
-        EXPECT_EQ(code(fs.link(node, vfs::kRootNode, name_of(bad))), EINVAL);
-        EXPECT_EQ(code(fs.rename(vfs::kRootNode, "good", vfs::kRootNode, name_of(bad), 0)), EINVAL);
+        EXPECT_EQ(code(fs.create({}, vfs::kRootNode, name_of(bad), 0644, 0, 0, {})), EINVAL);
+        EXPECT_EQ(code(fs.make_directory({}, vfs::kRootNode, name_of(bad), 0755, {})), EINVAL);
+        EXPECT_EQ(code(fs.make_symlink({}, vfs::kRootNode, name_of(bad), "target", {})), EINVAL);
+        EXPECT_EQ(code(fs.link({}, node, vfs::kRootNode, name_of(bad))), EINVAL);
+        EXPECT_EQ(code(fs.rename({}, vfs::kRootNode, "good", vfs::kRootNode, name_of(bad), 0)),
+                  EINVAL);
         EXPECT_EQ(volume.lookup_error(vfs::kRootNode, bad), ENOENT);
     }
     EXPECT_EQ(volume.check(), "");

@@ -35,17 +35,17 @@ void make_many(TiffinFileSystem& fs, uint64_t directory, int number, uint64_t ro
     for (uint64_t i = 0; i < rounds; ++i) {
         const std::string text = std::to_string(i);
         const std::string own = "own" + std::to_string(number) + "-" + text;
-        count(fs.create({}, directory, name_of("all" + text), 0644, 0, 0), false);
+        count(fs.create({}, directory, name_of("all" + text), 0644, 0, 0, {}), false);
         switch (i % 4) {
             case 0:
                 done.directories +=
-                    count(fs.make_directory({}, directory, name_of(own), 0755), true) ? 1 : 0;
+                    count(fs.make_directory({}, directory, name_of(own), 0755, {}), true) ? 1 : 0;
                 break;
             case 1:
-                count(fs.make_symlink({}, directory, name_of(own), name_of("target")), true);
+                count(fs.make_symlink({}, directory, name_of(own), name_of("target"), {}), true);
                 break;
             case 2: {
-                Result<vfs::Attributes> made = fs.make_temporary({}, directory, 0600);
+                Result<vfs::Attributes> made = fs.make_temporary({}, directory, 0600, {});
                 if (made.ok()) {
                     fs.forget(made->node, 1);
                 }
@@ -53,8 +53,8 @@ void make_many(TiffinFileSystem& fs, uint64_t directory, int number, uint64_t ro
                 break;
             }
             default:
-                count(fs.create({}, directory, name_of(own), 0644, 0, 0), true);
-                if (fs.unlink(directory, name_of(own)).ok()) {
+                count(fs.create({}, directory, name_of(own), 0644, 0, 0, {}), true);
+                if (fs.unlink({}, directory, name_of(own)).ok()) {
                     --done.entries;
                 } else {
                     ++done.failures;
@@ -151,7 +151,7 @@ TEST(NewNames, AreDurableForWhoHasFoundThem) {
         for (uint64_t i = 0; i < names; ++i) {
             // One transaction each.
             const std::string name = std::to_string(i);
-            failures += fs.create({}, directory, name_of(name), 0644, 0, 0).ok() ? 0 : 1;
+            failures += fs.create({}, directory, name_of(name), 0644, 0, 0, {}).ok() ? 0 : 1;
         }
     });
     for (uint64_t i = 0; i < names; ++i) {
@@ -196,10 +196,10 @@ TEST(NewNames, AreMadeInNoDirectoryThatIsGone) {
                     continue;
                 }
                 Result<vfs::Attributes> file =
-                    fs.create({}, directory->node, name_of(name), 0644, 0, 0);
+                    fs.create({}, directory->node, name_of(name), 0644, 0, 0, {});
                 if (file.ok()) {
                     // It is there until its maker takes it away.
-                    failures += fs.unlink(directory->node, name_of(name)).ok() ? 0 : 1;
+                    failures += fs.unlink({}, directory->node, name_of(name)).ok() ? 0 : 1;
                     fs.forget(file->node, 1);
                 } else {
                     failures += file.error() == Error::enoent ? 0 : 1;
@@ -211,12 +211,12 @@ TEST(NewNames, AreMadeInNoDirectoryThatIsGone) {
     }
     do {
         Result<vfs::Attributes> directory =
-            fs.make_directory({}, vfs::kRootNode, name_of("d"), 0755);
+            fs.make_directory({}, vfs::kRootNode, name_of("d"), 0755, {});
         if (directory.ok()) {
             fs.forget(directory->node, 1);
         }
         std::this_thread::yield();
-        const Result<void> gone = fs.remove_directory(vfs::kRootNode, name_of("d"));
+        const Result<void> gone = fs.remove_directory({}, vfs::kRootNode, name_of("d"));
         failures += gone.ok() || gone.error() == Error::enotempty ? 0 : 1;
     } while (working > 0);
     for (std::thread& thread : threads) {
@@ -226,7 +226,7 @@ TEST(NewNames, AreMadeInNoDirectoryThatIsGone) {
     Result<vfs::Attributes> left = fs.lookup(vfs::kRootNode, name_of("d"));
     if (left.ok()) {
         fs.forget(left->node, 1);
-        EXPECT_TRUE(fs.remove_directory(vfs::kRootNode, name_of("d")).ok());
+        EXPECT_TRUE(fs.remove_directory({}, vfs::kRootNode, name_of("d")).ok());
     }
     EXPECT_EQ(volume.check(), "");
 }

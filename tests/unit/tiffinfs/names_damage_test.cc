@@ -16,8 +16,8 @@ TEST(DamagedNames, AnEntryThatLeadsNowhere) {
     NamesVolume volume;
     volume.put_entry(kRoot, "nowhere", 9999, vfs::mode::regular);
     EXPECT_EQ(volume.lookup_error(kRoot, "nowhere"), kDamaged);
-    EXPECT_EQ(code(volume.fs().unlink(kRoot, "nowhere")), kDamaged);
-    EXPECT_EQ(code(volume.fs().rename(kRoot, "nowhere", kRoot, "there", 0)), kDamaged);
+    EXPECT_EQ(code(volume.fs().unlink({}, kRoot, "nowhere")), kDamaged);
+    EXPECT_EQ(code(volume.fs().rename({}, kRoot, "nowhere", kRoot, "there", 0)), kDamaged);
     // Its name can still be seen.
     EXPECT_EQ(volume.list(kRoot).back(), "nowhere");
     NameList sink;
@@ -31,8 +31,8 @@ TEST(DamagedNames, AnEntryThatLeadsBack) {
     volume.put_entry(directory, "self", directory, vfs::mode::directory);
     for (const std::string name : {"root", "self"}) {
         EXPECT_EQ(volume.lookup_error(directory, name), kDamaged);
-        EXPECT_EQ(code(volume.fs().remove_directory(directory, name_of(name))), kDamaged);
-        EXPECT_EQ(code(volume.fs().rename(directory, name_of(name), kRoot, "x", 0)), kDamaged);
+        EXPECT_EQ(code(volume.fs().remove_directory({}, directory, name_of(name))), kDamaged);
+        EXPECT_EQ(code(volume.fs().rename({}, directory, name_of(name), kRoot, "x", 0)), kDamaged);
     }
 }
 
@@ -41,9 +41,9 @@ TEST(DamagedNames, AnEntryOfAnotherTypeThanItsInode) {
     const uint64_t file = volume.create(kRoot, "file");
     volume.put_entry(kRoot, "wrong", file, vfs::mode::directory);
     EXPECT_EQ(volume.lookup_error(kRoot, "wrong"), kDamaged);
-    EXPECT_EQ(code(volume.fs().remove_directory(kRoot, "wrong")), kDamaged);
-    EXPECT_EQ(code(volume.fs().rename(kRoot, "wrong", kRoot, "moved", 0)), kDamaged);
-    EXPECT_EQ(code(volume.fs().rename(kRoot, "file", kRoot, "wrong", 0)), 0)
+    EXPECT_EQ(code(volume.fs().remove_directory({}, kRoot, "wrong")), kDamaged);
+    EXPECT_EQ(code(volume.fs().rename({}, kRoot, "wrong", kRoot, "moved", 0)), kDamaged);
+    EXPECT_EQ(code(volume.fs().rename({}, kRoot, "file", kRoot, "wrong", 0)), 0)
         << "two names of one node: nothing to do";
 }
 
@@ -54,7 +54,7 @@ TEST(DamagedNames, AMalformedEntry) {
     const unsigned char garbage[5] = {1, 2, 3, 4, 5};
     volume.put(make_key(kRoot, Kind::entry, hash << kEntrySlotBits), ByteSpan(garbage, 5));
     EXPECT_EQ(volume.lookup_error(kRoot, "bad"), kDamaged);
-    EXPECT_EQ(code(volume.fs().create({}, kRoot, "bad", 0644, 0, 0)), kDamaged);
+    EXPECT_EQ(code(volume.fs().create({}, kRoot, "bad", 0644, 0, 0, {})), kDamaged);
     NameList sink;
     (void)volume.fs().read_directory(kRoot, 0, 0, false, sink);
     EXPECT_NE(volume.lookup(kRoot, "good"), 0U);
@@ -70,12 +70,12 @@ TEST(DamagedNames, CountsThatAreTooSmall) {
     inode.link_count = 2;
     volume.put_inode(directory, inode);
     volume.crash();
-    EXPECT_EQ(code(volume.fs().unlink(directory, "file")), 0);
-    EXPECT_EQ(code(volume.fs().remove_directory(directory, "sub")), kDamaged);
+    EXPECT_EQ(code(volume.fs().unlink({}, directory, "file")), 0);
+    EXPECT_EQ(code(volume.fs().remove_directory({}, directory, "sub")), kDamaged);
     // It counts as empty, but the tree has an entry, which is not to be lost.
-    EXPECT_EQ(code(volume.fs().remove_directory(kRoot, "directory")), kDamaged);
+    EXPECT_EQ(code(volume.fs().remove_directory({}, kRoot, "directory")), kDamaged);
     volume.make_directory(kRoot, "other");
-    EXPECT_EQ(code(volume.fs().rename(kRoot, "other", kRoot, "directory", 0)), kDamaged);
+    EXPECT_EQ(code(volume.fs().rename({}, kRoot, "other", kRoot, "directory", 0)), kDamaged);
     EXPECT_NE(volume.lookup(directory, "sub"), 0U);
 }
 
@@ -86,8 +86,8 @@ TEST(DamagedNames, AFileWithoutLinksThatHasAName) {
     inode.link_count = 0;
     volume.put_inode(file, inode);
     volume.crash();
-    EXPECT_EQ(code(volume.fs().unlink(kRoot, "file")), kDamaged);
-    EXPECT_EQ(code(volume.fs().rename(kRoot, "file", kRoot, "moved", 0)), kDamaged);
+    EXPECT_EQ(code(volume.fs().unlink({}, kRoot, "file")), kDamaged);
+    EXPECT_EQ(code(volume.fs().rename({}, kRoot, "file", kRoot, "moved", 0)), kDamaged);
 }
 
 TEST(DamagedNames, ParentsThatFormALoop) {
@@ -101,12 +101,12 @@ TEST(DamagedNames, ParentsThatFormALoop) {
     inode.parent = third;
     volume.put_inode(first, inode);
     volume.crash();
-    EXPECT_EQ(code(volume.fs().rename(other, "moved", third, "moved", 0)), kDamaged);
+    EXPECT_EQ(code(volume.fs().rename({}, other, "moved", third, "moved", 0)), kDamaged);
     // A way up that ends at a missing node.
     inode.parent = 9999;
     volume.put_inode(first, inode);
     volume.crash();
-    EXPECT_EQ(code(volume.fs().rename(other, "moved", third, "moved", 0)), code(Error::enoent));
+    EXPECT_EQ(code(volume.fs().rename({}, other, "moved", third, "moved", 0)), code(Error::enoent));
     EXPECT_EQ(volume.lookup_error(first, ".."), kDamaged);
     NameList sink;
     EXPECT_NE(code(volume.fs().read_directory(first, 0, 0, true, sink)), 0);
@@ -150,7 +150,7 @@ TEST(DamagedOrphans, KeysWithoutInodesAreDropped) {
 TEST(DamagedSymlinks, AreRefused) {
     NamesVolume volume;
     const std::string target(3000, 't');
-    Result<vfs::Attributes> made = volume.fs().make_symlink({}, kRoot, "link", name_of(target));
+    Result<vfs::Attributes> made = volume.fs().make_symlink({}, kRoot, "link", name_of(target), {});
     ASSERT_TRUE(made.ok());
     unsigned char buffer[4096];
     ASSERT_EQ(volume.fs().read_link(made->node, MutableByteSpan(buffer, 4096)).value_or(0), 3000U);
@@ -165,7 +165,7 @@ TEST(DamagedXattrs, AreRefused) {
     const uint64_t file = volume.create(kRoot, "file");
     const std::vector<unsigned char> value(5000, 'v');
     const ByteSpan bytes(value.data(), value.size());
-    ASSERT_TRUE(volume.fs().set_xattr(file, "user.large", bytes, 0).ok());
+    ASSERT_TRUE(volume.fs().set_xattr({}, file, "user.large", bytes, 0).ok());
     Result<XattrPlace> place = find_xattr(volume.volume(), file, "user.large", false);
     ASSERT_TRUE(place.ok() && place->found);
     ASSERT_EQ(place->chunks, 5U);
@@ -175,16 +175,16 @@ TEST(DamagedXattrs, AreRefused) {
 
     volume.put(third, bytes.first(10));
     EXPECT_EQ(code(volume.fs().get_xattr(file, "user.large", room)), kDamaged);
-    EXPECT_EQ(code(volume.fs().set_xattr(file, "user.large", bytes, 0)), kDamaged);
+    EXPECT_EQ(code(volume.fs().set_xattr({}, file, "user.large", bytes, 0)), kDamaged);
     volume.erase(third);
     EXPECT_EQ(code(volume.fs().get_xattr(file, "user.large", room)), kDamaged);
-    EXPECT_EQ(code(volume.fs().remove_xattr(file, "user.large")), kDamaged);
+    EXPECT_EQ(code(volume.fs().remove_xattr({}, file, "user.large")), kDamaged);
     volume.put(make_key(file, Kind::xattr, place->offset), bytes.first(3));
     EXPECT_EQ(code(volume.fs().list_xattr(file, room)), kDamaged);
     // Chunks without their first one are nobody's.
     volume.erase(make_key(file, Kind::xattr, place->offset));
     EXPECT_EQ(code(volume.fs().get_xattr(file, "user.large", room)), code(Error::enodata));
-    EXPECT_EQ(code(volume.fs().set_xattr(file, "user.large", bytes.first(10), 0)), 0);
+    EXPECT_EQ(code(volume.fs().set_xattr({}, file, "user.large", bytes.first(10), 0)), 0);
     EXPECT_EQ(volume.fs().get_xattr(file, "user.large", room).value_or(0), 10U);
 }
 
@@ -195,7 +195,7 @@ TEST(DamagedXattrs, ADefaultAclThatIsNotThereIsNotInherited) {
     inode.inode_flags |= inode_flag::has_xattrs | inode_flag::has_default_acl;
     volume.put_inode(directory, inode);
     volume.crash();
-    EXPECT_EQ(code(volume.fs().create({}, directory, "file", 0644, 0, 0)), kDamaged);
+    EXPECT_EQ(code(volume.fs().create({}, directory, "file", 0644, 0, 0, {})), kDamaged);
 }
 
 }  // namespace

@@ -117,10 +117,10 @@ class NamesVolume {
 
     // Each keeps one reference to what it returns; 0 after a failure, which fails the test too.
     uint64_t create(uint64_t parent, const std::string& name) {
-        return node_of(fs_->create({}, parent, name_of(name), 0644, 0, 0));
+        return node_of(fs_->create({}, parent, name_of(name), 0644, 0, 0, {}));
     }
     uint64_t make_directory(uint64_t parent, const std::string& name) {
-        return node_of(fs_->make_directory({}, parent, name_of(name), 0755));
+        return node_of(fs_->make_directory({}, parent, name_of(name), 0755, {}));
     }
     uint64_t lookup(uint64_t parent, const std::string& name) {
         return node_of(fs_->lookup(parent, name_of(name)));

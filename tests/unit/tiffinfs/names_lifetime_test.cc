@@ -71,7 +71,7 @@ TEST(Objects, AreEvictedAlsoWhenTheyAreKeptAtHand) {
     for (int time = 0; time < kTimes; ++time) {
         EXPECT_EQ(volume.attributes(last).node, last);
     }
-    ASSERT_TRUE(volume.fs().unlink(vfs::kRootNode, "file0").ok());
+    ASSERT_TRUE(volume.fs().unlink({}, vfs::kRootNode, "file0").ok());
     EXPECT_EQ(volume.attributes(last).link_count, 0U);
     volume.fs().forget(last, 1);
     EXPECT_EQ(volume.check(), "");
@@ -81,15 +81,15 @@ TEST(Orphans, AreSoundWhileTheyAreTakenApart) {
     NamesVolume volume;
     const std::string target(3000, 't');
     Result<vfs::Attributes> link =
-        volume.fs().make_symlink({}, vfs::kRootNode, "link", name_of(target));
+        volume.fs().make_symlink({}, vfs::kRootNode, "link", name_of(target), {});
     ASSERT_TRUE(link.ok());
     const uint64_t file = volume.create(vfs::kRootNode, "file");
     // One chunk more than a transaction erases.
     const std::vector<unsigned char> value(vfs::kXattrValueMaxBytes, 'v');
     ASSERT_TRUE(
-        volume.fs().set_xattr(file, "user.a", ByteSpan(value.data(), value.size()), 0).ok());
+        volume.fs().set_xattr({}, file, "user.a", ByteSpan(value.data(), value.size()), 0).ok());
     for (const char* name : {"link", "file"}) {
-        ASSERT_TRUE(volume.fs().unlink(vfs::kRootNode, name_of(name)).ok());
+        ASSERT_TRUE(volume.fs().unlink({}, vfs::kRootNode, name_of(name)).ok());
     }
     // The references keep the reclaim thread away.
     for (const uint64_t node : {link->node, file}) {
@@ -107,7 +107,7 @@ TEST(Orphans, LiveAsLongAsTheirReferences) {
     NamesVolume volume;
     const uint64_t node = volume.create(vfs::kRootNode, "file");
     ASSERT_EQ(write_text(volume.fs(), node, std::string(100'000, 'x')), 100'000);
-    ASSERT_TRUE(volume.fs().unlink(vfs::kRootNode, "file").ok());
+    ASSERT_TRUE(volume.fs().unlink({}, vfs::kRootNode, "file").ok());
     EXPECT_EQ(volume.attributes(node).link_count, 0U);
     EXPECT_TRUE(volume.exists(make_key(kVolumeNode, Kind::orphan, node)));
     EXPECT_EQ(write_text(volume.fs(), node, "still here"), 10);
@@ -130,8 +130,8 @@ TEST(Orphans, AreGoneAfterUnmountWhoeverHeldThem) {
         const std::string name = "file" + std::to_string(i);
         const uint64_t node = volume.create(vfs::kRootNode, name);
         ASSERT_EQ(write_text(volume.fs(), node, std::string(5000, 'x')), 5000);
-        ASSERT_TRUE(volume.fs().unlink(vfs::kRootNode, name_of(name)).ok());
-        ASSERT_TRUE(volume.fs().make_temporary({}, vfs::kRootNode, 0600).ok());
+        ASSERT_TRUE(volume.fs().unlink({}, vfs::kRootNode, name_of(name)).ok());
+        ASSERT_TRUE(volume.fs().make_temporary({}, vfs::kRootNode, 0600, {}).ok());
     }
     EXPECT_EQ(volume.check(), "");
     volume.mount();
@@ -145,7 +145,7 @@ TEST(Orphans, AreFoundAfterACrash) {
         const std::string name = "file" + std::to_string(i);
         const uint64_t node = volume.create(vfs::kRootNode, name);
         ASSERT_EQ(write_text(volume.fs(), node, std::string(5000, 'x')), 5000);
-        ASSERT_TRUE(volume.fs().unlink(vfs::kRootNode, name_of(name)).ok());
+        ASSERT_TRUE(volume.fs().unlink({}, vfs::kRootNode, name_of(name)).ok());
     }
     volume.crash();
     EXPECT_EQ(volume.check(), "");
@@ -156,11 +156,11 @@ TEST(Orphans, AreFoundAfterACrash) {
 TEST(Orphans, AReadOnlyMountLeavesThemAlone) {
     NamesVolume volume;
     const uint64_t node = volume.create(vfs::kRootNode, "file");
-    ASSERT_TRUE(volume.fs().unlink(vfs::kRootNode, "file").ok());
+    ASSERT_TRUE(volume.fs().unlink({}, vfs::kRootNode, "file").ok());
     ASSERT_TRUE(volume.fs().remount(true).ok());
     volume.fs().forget(node, 1);
     EXPECT_TRUE(volume.exists(make_key(kVolumeNode, Kind::orphan, node)));
-    EXPECT_EQ(code(volume.fs().unlink(vfs::kRootNode, "file")), code(Error::erofs));
+    EXPECT_EQ(code(volume.fs().unlink({}, vfs::kRootNode, "file")), code(Error::erofs));
     ASSERT_TRUE(volume.fs().remount(false).ok());
     EXPECT_EQ(volume.check(), "");
     volume.mount();
@@ -173,7 +173,7 @@ TEST(Orphans, MoreThanTheQueueHoldsAreDeletedToo) {
     constexpr int kFiles = 20'000;
     std::vector<uint64_t> nodes;
     for (int i = 0; i < kFiles; ++i) {
-        Result<vfs::Attributes> made = volume.fs().make_temporary({}, vfs::kRootNode, 0600);
+        Result<vfs::Attributes> made = volume.fs().make_temporary({}, vfs::kRootNode, 0600, {});
         ASSERT_TRUE(made.ok());
         nodes.push_back(made->node);
     }
@@ -193,19 +193,19 @@ TEST(Orphans, MoreThanTheQueueHoldsAreDeletedToo) {
 
 TEST(TemporaryFiles, GetTheirFirstNameByLink) {
     NamesVolume volume;
-    Result<vfs::Attributes> made = volume.fs().make_temporary({}, vfs::kRootNode, 0600);
+    Result<vfs::Attributes> made = volume.fs().make_temporary({}, vfs::kRootNode, 0600, {});
     ASSERT_TRUE(made.ok());
     const uint64_t node = made->node;
     EXPECT_EQ(made->link_count, 0U);
-    Result<vfs::Attributes> linked = volume.fs().link(node, vfs::kRootNode, "named");
+    Result<vfs::Attributes> linked = volume.fs().link({}, node, vfs::kRootNode, "named");
     ASSERT_TRUE(linked.ok());
     EXPECT_EQ(linked->link_count, 1U);
     EXPECT_FALSE(volume.exists(make_key(kVolumeNode, Kind::orphan, node)));
     volume.fs().forget(node, 2);
     EXPECT_EQ(volume.lookup(vfs::kRootNode, "named"), node);
     // Once it has lost its last name, it gets no other one.
-    ASSERT_TRUE(volume.fs().unlink(vfs::kRootNode, "named").ok());
-    EXPECT_EQ(code(volume.fs().link(node, vfs::kRootNode, "again")), code(Error::enoent));
+    ASSERT_TRUE(volume.fs().unlink({}, vfs::kRootNode, "named").ok());
+    EXPECT_EQ(code(volume.fs().link({}, node, vfs::kRootNode, "again")), code(Error::enoent));
     EXPECT_EQ(volume.check(), "");
 }
 
@@ -224,13 +224,13 @@ TEST(RemovedDirectories, AreEmptyAndTakeNothing) {
     NamesVolume volume;
     const uint64_t parent = volume.make_directory(vfs::kRootNode, "parent");
     const uint64_t node = volume.make_directory(parent, "child");
-    ASSERT_TRUE(volume.fs().remove_directory(parent, "child").ok());
-    ASSERT_TRUE(volume.fs().remove_directory(vfs::kRootNode, "parent").ok());
+    ASSERT_TRUE(volume.fs().remove_directory({}, parent, "child").ok());
+    ASSERT_TRUE(volume.fs().remove_directory({}, vfs::kRootNode, "parent").ok());
     volume.fs().forget(parent, 1);
     EXPECT_EQ(volume.lookup_error(node, "name"), code(Error::enoent));
     EXPECT_EQ(volume.lookup_error(node, ".."), code(Error::enoent));
-    EXPECT_EQ(code(volume.fs().create({}, node, "name", 0644, 0, 0)), code(Error::enoent));
-    EXPECT_EQ(code(volume.fs().make_temporary({}, node, 0644)), code(Error::enoent));
+    EXPECT_EQ(code(volume.fs().create({}, node, "name", 0644, 0, 0, {})), code(Error::enoent));
+    EXPECT_EQ(code(volume.fs().make_temporary({}, node, 0644, {})), code(Error::enoent));
     EXPECT_TRUE(volume.list(node).empty());
     EXPECT_EQ(volume.attributes(node).link_count, 0U);
     EXPECT_EQ(volume.check(), "");

@@ -22,18 +22,18 @@ TEST(NamesLimits, AFileHasAsManyNamesAsItMay) {
     const uint64_t file = volume.create(kRoot, "file");
     const uint64_t directory = volume.make_directory(kRoot, "names");
     for (uint32_t links = 1; links < kMaximumFileLinks; ++links) {
-        ASSERT_EQ(code(volume.fs().link(file, directory, name_of(std::to_string(links)))), 0);
+        ASSERT_EQ(code(volume.fs().link({}, file, directory, name_of(std::to_string(links)))), 0);
     }
     EXPECT_EQ(volume.attributes(file).link_count, kMaximumFileLinks);
-    EXPECT_EQ(code(volume.fs().link(file, directory, "more")), kTooMany);
+    EXPECT_EQ(code(volume.fs().link({}, file, directory, "more")), kTooMany);
     EXPECT_EQ(volume.lookup_error(directory, "more"), code(Error::enoent));
     EXPECT_EQ(volume.attributes(file).link_count, kMaximumFileLinks);
     // What is wrong with the new name comes first.
-    EXPECT_EQ(code(volume.fs().link(file, directory, "1")), code(Error::eexist));
+    EXPECT_EQ(code(volume.fs().link({}, file, directory, "1")), code(Error::eexist));
     // Moving a name is no new one, and one that goes makes room.
-    EXPECT_EQ(code(volume.fs().rename(directory, "1", kRoot, "moved", 0)), 0);
-    EXPECT_EQ(code(volume.fs().unlink(directory, "2")), 0);
-    EXPECT_EQ(code(volume.fs().link(file, directory, "more")), 0);
+    EXPECT_EQ(code(volume.fs().rename({}, directory, "1", kRoot, "moved", 0)), 0);
+    EXPECT_EQ(code(volume.fs().unlink({}, directory, "2")), 0);
+    EXPECT_EQ(code(volume.fs().link({}, file, directory, "more")), 0);
     EXPECT_EQ(volume.check(), "");
 }
 
@@ -45,16 +45,16 @@ TEST(NamesLimits, ADirectoryHasAsManySubDirectoriesAsItsLinkCountCanTell) {
     volume.make_directory(other, "moved");
     volume.create(other, "file");
     set_links(volume, full, kMaximumDirectoryLinks);
-    EXPECT_EQ(code(volume.fs().make_directory({}, full, "more", 0755)), kTooMany);
+    EXPECT_EQ(code(volume.fs().make_directory({}, full, "more", 0755, {})), kTooMany);
     EXPECT_EQ(volume.lookup_error(full, "more"), code(Error::enoent));
-    EXPECT_EQ(code(volume.fs().rename(other, "moved", full, "moved", 0)), kTooMany);
+    EXPECT_EQ(code(volume.fs().rename({}, other, "moved", full, "moved", 0)), kTooMany);
     EXPECT_NE(volume.lookup(other, "moved"), 0U);
     // Only sub-directories count, and one that takes another's place is none more.
-    EXPECT_EQ(code(volume.fs().create({}, full, "file", 0644, 0, 0)), 0);
-    EXPECT_EQ(code(volume.fs().rename(other, "moved", full, "sub", 0)), 0);
+    EXPECT_EQ(code(volume.fs().create({}, full, "file", 0644, 0, 0, {})), 0);
+    EXPECT_EQ(code(volume.fs().rename({}, other, "moved", full, "sub", 0)), 0);
     EXPECT_EQ(volume.attributes(full).link_count, kMaximumDirectoryLinks);
-    EXPECT_EQ(code(volume.fs().remove_directory(full, "sub")), 0);
-    EXPECT_EQ(code(volume.fs().make_directory({}, full, "more", 0755)), 0);
+    EXPECT_EQ(code(volume.fs().remove_directory({}, full, "sub")), 0);
+    EXPECT_EQ(code(volume.fs().make_directory({}, full, "more", 0755, {})), 0);
 }
 
 }  // namespace

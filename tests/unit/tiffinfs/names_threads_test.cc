@@ -73,30 +73,31 @@ class Worker {
         using enum Error;
         switch (random_() % 10) {
             case 0: {
-                Result<vfs::Attributes> made = fs_.make_directory({}, here, name_of(name), 0755);
+                Result<vfs::Attributes> made =
+                    fs_.make_directory({}, here, name_of(name), 0755, {});
                 note(made, {eexist, enoent});
                 keep_nothing(made);
                 break;
             }
             case 1: {
-                Result<vfs::Attributes> made = fs_.create({}, here, name_of(name), 0644, 0, 0);
+                Result<vfs::Attributes> made = fs_.create({}, here, name_of(name), 0644, 0, 0, {});
                 note(made, {eexist, enoent});
                 keep_nothing(made);
                 break;
             }
             case 2:
-                note(fs_.unlink(here, name_of(name)), {enoent, eisdir});
+                note(fs_.unlink({}, here, name_of(name)), {enoent, eisdir});
                 break;
             case 3:
-                note(fs_.remove_directory(here, name_of(name)), {enoent, enotdir, enotempty});
+                note(fs_.remove_directory({}, here, name_of(name)), {enoent, enotdir, enotempty});
                 break;
             case 4:
             case 5:
-                note(fs_.rename(here, name_of(name), there, name_of(other), 0),
+                note(fs_.rename({}, here, name_of(name), there, name_of(other), 0),
                      {enoent, enotdir, eisdir, enotempty, einval});
                 break;
             case 6:
-                note(fs_.rename(here, name_of(name), there, name_of(other),
+                note(fs_.rename({}, here, name_of(name), there, name_of(other),
                                 vfs::rename_flag::exchange),
                      {enoent, einval});
                 break;
@@ -104,7 +105,8 @@ class Worker {
                 Result<vfs::Attributes> found = fs_.lookup(here, name_of(name));
                 note(found, {enoent});
                 if (found.ok()) {
-                    Result<vfs::Attributes> linked = fs_.link(found->node, there, name_of(other));
+                    Result<vfs::Attributes> linked =
+                        fs_.link({}, found->node, there, name_of(other));
                     note(linked, {eexist, enoent, eperm});
                     keep_nothing(linked);
                     keep_nothing(found);
@@ -126,7 +128,7 @@ class Worker {
                 change.valid = vfs::AttributeChange::mode_bit;
                 change.mode = 0700;
                 note(fs_.set_attributes({}, here, change), {});
-                note(fs_.set_xattr(here, "user.x", {}, 0), {});
+                note(fs_.set_xattr({}, here, "user.x", {}, 0), {});
                 break;
             }
         }
@@ -166,20 +168,22 @@ TEST(NamesThreads, NoLoopIsMade) {
         const uint64_t b_sub = volume.make_directory(b, "sub");
         int a_into_b = -1;
         int b_into_a = -1;
-        std::thread first([&] { a_into_b = code(fs.rename(vfs::kRootNode, "a", b_sub, "a", 0)); });
-        std::thread second([&] { b_into_a = code(fs.rename(vfs::kRootNode, "b", a_sub, "b", 0)); });
+        std::thread first(
+            [&] { a_into_b = code(fs.rename({}, vfs::kRootNode, "a", b_sub, "a", 0)); });
+        std::thread second(
+            [&] { b_into_a = code(fs.rename({}, vfs::kRootNode, "b", a_sub, "b", 0)); });
         first.join();
         second.join();
         // Whoever comes second is refused, since the other one lies inside what he moves.
         ASSERT_TRUE((a_into_b == 0) != (b_into_a == 0)) << a_into_b << " and " << b_into_a;
         if (a_into_b == 0) {
-            ASSERT_EQ(code(fs.rename(b_sub, "a", vfs::kRootNode, "a", 0)), 0);
+            ASSERT_EQ(code(fs.rename({}, b_sub, "a", vfs::kRootNode, "a", 0)), 0);
         } else {
-            ASSERT_EQ(code(fs.rename(a_sub, "b", vfs::kRootNode, "b", 0)), 0);
+            ASSERT_EQ(code(fs.rename({}, a_sub, "b", vfs::kRootNode, "b", 0)), 0);
         }
         for (const auto& [node, name] : {std::pair(a, "a"), std::pair(b, "b")}) {
-            ASSERT_EQ(code(fs.remove_directory(node, "sub")), 0);
-            ASSERT_EQ(code(fs.remove_directory(vfs::kRootNode, vfs::Name(name, 1))), 0);
+            ASSERT_EQ(code(fs.remove_directory({}, node, "sub")), 0);
+            ASSERT_EQ(code(fs.remove_directory({}, vfs::kRootNode, vfs::Name(name, 1))), 0);
         }
         for (uint64_t node : {a, b, a_sub, b_sub}) {
             fs.forget(node, 1);

@@ -63,7 +63,7 @@ class Worker {
             create_and_write(i);
             touch_shared_file(i);
             if (i >= 10 && i % 2 == 0) {
-                expect(fs_.unlink(directory_, name_of(name(i - 10))).ok());
+                expect(fs_.unlink({}, directory_, name_of(name(i - 10))).ok());
             }
             if (i % 50 == 49) {
                 expect_listed(i);
@@ -93,7 +93,7 @@ class Worker {
     }
 
     void create_and_write(uint64_t i) {
-        Result<vfs::Attributes> made = fs_.create({}, directory_, name_of(name(i)), 0644, 0, 0);
+        Result<vfs::Attributes> made = fs_.create({}, directory_, name_of(name(i)), 0644, 0, 0, {});
         expect(made.ok());
         if (!made.ok()) {
             return;

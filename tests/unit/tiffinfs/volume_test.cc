@@ -84,7 +84,7 @@ TEST(Remount, ToReadOnlyKeepsAllThatWasDoneBefore) {
                 for (int number = 0;; ++number) {
                     const std::string name = std::to_string(i) + "-" + std::to_string(number);
                     Result<vfs::Attributes> created = volume.file_system().create(
-                        {}, vfs::kRootNode, vfs::Name(name.data(), name.size()), 0644, 0, 0);
+                        {}, vfs::kRootNode, vfs::Name(name.data(), name.size()), 0644, 0, 0, {});
                     if (!created.ok()) {
                         EXPECT_EQ(created.error(), Error::erofs);
                         return;

@@ -245,7 +245,7 @@ TEST_F(WriteBack, ReadersMapWhileOthersWaitForThem) {
     const std::string value(60'000, 'x');
     const auto set = [&](const std::string& name) {
         return volume_->fs().set_xattr(
-            read, vfs::Name(name.data(), name.size()),
+            {}, read, vfs::Name(name.data(), name.size()),
             ByteSpan(reinterpret_cast<const unsigned char*>(value.data()), value.size()), 0);
     };
     for (int i = 0; set("user." + std::to_string(i)).ok(); ++i) {

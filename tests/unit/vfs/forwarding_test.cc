@@ -65,7 +65,7 @@ TEST(Forwarding, ChangesWhatIsOverridden) {
     ASSERT_TRUE(volume.make().ok());
     ASSERT_TRUE(volume.mount().ok());
     Uppercase above(volume.file_system());
-    const Result<Attributes> made = above.create({}, kRootNode, "f", 0644, 0, 0);
+    const Result<Attributes> made = above.create({}, kRootNode, "f", 0644, 0, 0, {});
     ASSERT_TRUE(made.ok());
     std::string text = "written below";
     IoVector buffer{text.data(), text.size()};
@@ -75,7 +75,7 @@ TEST(Forwarding, ChangesWhatIsOverridden) {
               text.size());
     EXPECT_EQ(text, "WRITTEN BELOW");
     EXPECT_EQ(above.get_attributes(made.value().node).value().size_bytes, text.size());
-    EXPECT_TRUE(above.unlink(kRootNode, "f").ok());
+    EXPECT_TRUE(above.unlink({}, kRootNode, "f").ok());
     EXPECT_EQ(volume.file_system().lookup(kRootNode, "f").error(), Error::enoent);
 }
 

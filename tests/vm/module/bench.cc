@@ -172,11 +172,11 @@ Result<void> Bench::verify_zeros(vfs::NodeId node, uint64_t offset_bytes, uint64
 }
 
 Result<vfs::NodeId> Bench::create(vfs::NodeId parent, vfs::Name name) {
-    return TRY(file_system->create(kRoot, parent, name, vfs::mode::regular | 0644, 0, 0)).node;
+    return TRY(file_system->create(kRoot, parent, name, vfs::mode::regular | 0644, 0, 0, {})).node;
 }
 
 Result<vfs::NodeId> Bench::make_directory(vfs::NodeId parent, vfs::Name name) {
-    return TRY(file_system->make_directory(kRoot, parent, name, 0755)).node;
+    return TRY(file_system->make_directory(kRoot, parent, name, 0755, {})).node;
 }
 
 Result<vfs::NodeId> Bench::find(vfs::NodeId parent, vfs::Name name) {

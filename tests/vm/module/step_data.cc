@@ -76,7 +76,7 @@ Result<void> use_lower_path(Bench& bench) {
     TRY(write_lower(bench, file, *transfer.get()));
     TRY(read_lower(bench, file, *transfer.get()));
     TRY(bench.verify(file, 0, kGrantBytes, 9));
-    CHECK_OK(bench.file_system->unlink(vfs::kRootNode, "lower"));
+    CHECK_OK(bench.file_system->unlink({}, vfs::kRootNode, "lower"));
     bench.file_system->forget(file, 1);
     return {};
 }
@@ -98,7 +98,7 @@ Result<void> detect_damage(Bench& bench) {
     TRY(bench.verify(file, kBlock, kBlock, 5));
     bench.device.damage(place + 100);
     TRY(bench.verify(file, 0, kBlock, 5));
-    CHECK_OK(fs.unlink(vfs::kRootNode, "damaged"));
+    CHECK_OK(fs.unlink({}, vfs::kRootNode, "damaged"));
     fs.forget(file, 1);
     return {};
 }
@@ -121,12 +121,12 @@ Result<void> fill_device(Bench& bench) {
     // Deleting and overwriting work on a full volume.
     TRY(bench.verify(file, 0, kBufferBytes, 6));
     CHECK_OK(bench.write(file, 0, 3 * kBlock, 6));
-    CHECK_OK(fs.unlink(vfs::kRootNode, "filler"));
+    CHECK_OK(fs.unlink({}, vfs::kRootNode, "filler"));
     fs.forget(file, 1);
     const vfs::NodeId next = CHECK_OK(bench.create(vfs::kRootNode, "next"));
     CHECK_OK(bench.write(next, 0, kBufferBytes, 7));
     TRY(bench.verify(next, 0, kBufferBytes, 7));
-    CHECK_OK(fs.unlink(vfs::kRootNode, "next"));
+    CHECK_OK(fs.unlink({}, vfs::kRootNode, "next"));
     fs.forget(next, 1);
     return {};
 }

@@ -43,7 +43,7 @@ Result<void> change_space(Bench& bench) {
     TRY(bench.verify_zeros(copy, 0, copied));
 
     for (const vfs::Name name : {vfs::Name("space"), vfs::Name("copy")}) {
-        CHECK_OK(fs.unlink(vfs::kRootNode, name));
+        CHECK_OK(fs.unlink({}, vfs::kRootNode, name));
     }
     fs.forget(file, 1);
     fs.forget(copy, 1);

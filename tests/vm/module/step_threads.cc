@@ -45,10 +45,10 @@ Result<void> Worker::round(vfs::NodeId directory, uint32_t round_number) {
         TRY(own.verify(file, 0, size_of(i), seed(i)));
         fs.forget(file, 1);
         if (i % 2 == 0) {
-            CHECK_OK(fs.unlink(directory, NumberedName("file", i)));
+            CHECK_OK(fs.unlink({}, directory, NumberedName("file", i)));
         } else {
             // A name that only this thread uses; the last round's file is replaced.
-            CHECK_OK(fs.rename(directory, NumberedName("file", i), shared,
+            CHECK_OK(fs.rename({}, directory, NumberedName("file", i), shared,
                                NumberedName("shared", number * 1000 + i), 0));
         }
     }
@@ -64,7 +64,7 @@ Result<void> Worker::run() {
     for (uint32_t i = 0; i < kRounds; ++i) {
         TRY(round(directory, i));
     }
-    CHECK_OK(own.file_system->remove_directory(shared, name));
+    CHECK_OK(own.file_system->remove_directory({}, shared, name));
     own.file_system->forget(directory, 1);
     passed = true;
     return {};
@@ -103,11 +103,11 @@ Result<void> run_threads(Bench& bench) {
             const NumberedName name("shared", thread * 1000 + i);
             const vfs::NodeId file = CHECK_OK(bench.find(shared, name));
             TRY(bench.verify(file, 0, Worker::size_of(i), thread * 1000 + i));
-            CHECK_OK(fs.unlink(shared, name));
+            CHECK_OK(fs.unlink({}, shared, name));
             fs.forget(file, 1);
         }
     }
-    CHECK_OK(fs.remove_directory(vfs::kRootNode, "shared"));
+    CHECK_OK(fs.remove_directory({}, vfs::kRootNode, "shared"));
     return {};
 }
 
