@@ -4,6 +4,7 @@
 
 #include <linux/atomic.h>
 #include <linux/bug.h>
+#include <linux/hash.h>
 #include <linux/irqflags.h>
 #include <linux/log2.h>
 #include <linux/mm.h>
@@ -52,7 +53,10 @@ static size_t with_alignment(size_t size_bytes) {
     return size_bytes <= 192 ? roundup_pow_of_two(size_bytes) : size_bytes;
 }
 
-/* For tests, while it is not 0: every n-th allocation fails. */
+/*
+ * For tests, while it is not 0: one of n allocations fails. Which ones looks random and is not: were it each n-th, an
+ * operation that makes n of them could be tried again without end.
+ */
 static unsigned int fail_every;
 module_param(fail_every, uint, 0600);
 static atomic_t allocation_number = ATOMIC_INIT(0);
@@ -60,7 +64,7 @@ static atomic_t allocation_number = ATOMIC_INIT(0);
 static bool fails_for_test(void) {
     const unsigned int every = READ_ONCE(fail_every);
 
-    return unlikely(every != 0) && (unsigned int)atomic_inc_return(&allocation_number) % every == 0;
+    return unlikely(every != 0) && hash_32(atomic_inc_return(&allocation_number), 16) % every == 0;
 }
 
 unsigned int tiffin_enter_memory_reserve(void) { return memalloc_noreclaim_save(); }

@@ -20,14 +20,14 @@
 
 #define WRITE_PAGES 256
 
-/* Together half a minute, and what the file system's own patience takes. */
-#define ATTEMPTS_AT_MOST 300
+/* The file system is patient itself, for some seconds, so that attempts are bounded by their time. */
+#define PATIENCE (30 * HZ)
 #define ATTEMPT_DELAY (HZ / 10)
 
 struct writeback {
     struct delayed_work work;
     bool begun;
-    unsigned int attempts;
+    unsigned long deadline; /* in jiffies: after it no attempt begins */
     struct inode* inode;
     loff_t offset;
     unsigned int count;
@@ -116,7 +116,7 @@ static void advance(struct writeback* writeback) {
         return;
     }
     error = ops->write_result(writeback->writer);
-    if (error == -ENOMEM && ++writeback->attempts < ATTEMPTS_AT_MOST) {
+    if (error == -ENOMEM && time_before(jiffies, writeback->deadline)) {
         writeback->begun = false;
         queue_delayed_work(queue, &writeback->work, ATTEMPT_DELAY);
     } else {
@@ -153,7 +153,7 @@ static void go_on(struct work_struct* work) {
 static void submit(struct writeback* writeback) {
     INIT_DELAYED_WORK(&writeback->work, go_on);
     writeback->begun = false;
-    writeback->attempts = 0;
+    writeback->deadline = jiffies + PATIENCE;
     run(writeback);
 }
 

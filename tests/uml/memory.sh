@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT OR GPL-2.0-only
-# Allocations of the core fail: calls may, but what has succeeded is there, and nothing is left behind. Run by tests/uml/run.
+# Allocations of the core fail: calls may, but what has succeeded is there, and nothing is left behind; and no call waits
+# without limit. Run by tests/uml/run.
 set -euo pipefail
 # shellcheck source=tests/uml/lib/guest.sh
 source "$(dirname "$0")/lib/guest.sh"
@@ -9,15 +10,15 @@ make_device 200
 load_modules
 make_file_system
 fail_every=/sys/module/tiffin_tiffinfs/parameters/fail_every
-for every in 97 211; do
-    say "each allocation of $every"
+for every in 5 97 211; do
+    say "one allocation of $every"
     mount_device rw
     echo "$every" >"$fail_every"
     python3 "$repository/tests/uml/failing_memory.py" "$mount_point" /tmp/expected "$every" || fail "see above"
     echo 0 >"$fail_every"
     drop_caches
     python3 "$repository/tests/uml/failing_memory.py" "$mount_point" /tmp/expected verify || fail "see above"
-    remount "each allocation of $every"
+    remount "one allocation of $every"
     python3 "$repository/tests/uml/failing_memory.py" "$mount_point" /tmp/expected verify || fail "after a remount: see above"
     # Unmounting when allocations fail.
     echo "$every" >"$fail_every"
@@ -29,4 +30,29 @@ for every in 97 211; do
     unmount_device
     check_device "the end of $every"
 done
+
+say "all allocations"
+mount_device rw
+python3 - "$mount_point/file" "$fail_every" <<'END' || fail "see above"
+import errno, os, sys
+def set_failing(every):
+    with open(sys.argv[2], "w") as parameter:
+        parameter.write(str(every))
+# The first change of a mount finds nothing in its caches.
+file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+os.pwrite(file, b"b" * 900, 0)
+set_failing(1)
+try:
+    os.fsync(file)
+    sys.exit("fsync has succeeded without memory")
+except OSError as error:
+    assert error.errno == errno.ENOMEM, error
+set_failing(0)
+os.pwrite(file, b"c" * 900, 0)
+os.fsync(file)
+END
+drop_caches
+[[ $(tr -d c <"$mount_point/file" | wc -c) -eq 0 ]] || fail "what was written after the failure is not there"
+unmount_device
+check_device "all allocations"
 unload_modules
