@@ -7,27 +7,42 @@
 
 namespace tiffin::kmod {
 
-static_assert(sizeof(vfs::ContentReader) % vfs::kBlockBytes == 0);
+namespace {
+
+constexpr size_t kReaderBytes =
+    (sizeof(PageReader) + vfs::kBlockBytes - 1) / vfs::kBlockBytes * vfs::kBlockBytes;
+
+void destroy(PageReader* reader) {
+    reader->~PageReader();
+    host::release_pages(reader, kReaderBytes);
+}
+
+Span<const vfs::IoVector> list_of(const tiffin_vector* buffers, size_t count) {
+    return {reinterpret_cast<const vfs::IoVector*>(buffers), count};
+}
+
+}  // namespace
+
+// ---- Reading -------------------------------------------------------------------------------------
 
 ReaderPool::~ReaderPool() {
     for (size_t i = 0; i < count_; ++i) {
-        kept_[i]->~ContentReader();
-        host::release_pages(kept_[i], sizeof(vfs::ContentReader));
+        destroy(kept_[i]);
     }
 }
 
-vfs::ContentReader* ReaderPool::take() {
+PageReader* ReaderPool::take() {
     {
         MutexLock lock(lock_);
         if (count_ > 0) {
             return kept_[--count_];
         }
     }
-    void* memory = host::allocate_pages(sizeof(vfs::ContentReader));
-    return memory == nullptr ? nullptr : new (memory) vfs::ContentReader;
+    void* memory = host::allocate_pages(kReaderBytes);
+    return memory == nullptr ? nullptr : new (memory) PageReader;
 }
 
-void ReaderPool::give_back(vfs::ContentReader* reader) {
+void ReaderPool::give_back(PageReader* reader) {
     {
         MutexLock lock(lock_);
         if (count_ < kKept) {
@@ -35,63 +50,120 @@ void ReaderPool::give_back(vfs::ContentReader* reader) {
             return;
         }
     }
-    reader->~ContentReader();
-    host::release_pages(reader, sizeof(vfs::ContentReader));
+    destroy(reader);
 }
 
-namespace {
-
-Span<const vfs::IoVector> list_of(const tiffin_vector* buffers, size_t count) {
-    return {reinterpret_cast<const vfs::IoVector*>(buffers), count};
+// Without note_read(): the kernel keeps access times.
+void PageReader::begin(tiffin_file_system& fs, uint64_t node, uint64_t offset_bytes,
+                       Span<const vfs::IoVector> buffers, vfs::Transfer::Completed transferred,
+                       void* owner) {
+    fs_ = &fs;
+    node_ = node;
+    offset_bytes_ = offset_bytes;
+    cursor_ = BufferCursor(buffers);
+    done_bytes_ = 0;
+    failure_ = {};
+    transferred_ = transferred;
+    owner_ = owner;
+    step_ = cursor_.remaining() > 0 ? Step::map : Step::done;
 }
 
-// read_content() without note_read(): the kernel keeps access times.
-Result<size_t> read_pages(vfs::ContentReader& reader, tiffin_file_system& fs, uint64_t node,
-                          uint64_t offset_bytes, BufferCursor cursor) {
-    size_t done_bytes = 0;
-    while (cursor.remaining() > 0) {
-        const size_t size_bytes = cursor.remaining() < vfs::ContentReader::kMaximumBytes
-                                      ? cursor.remaining()
-                                      : vfs::ContentReader::kMaximumBytes;
-        Result<void> mapped =
-            reader.map(*fs.core, fs.device, node, offset_bytes + done_bytes, size_bytes);
-        Result<bool> fetched = mapped.ok() ? reader.fetch(cursor) : Result<bool>(mapped.error());
-        if (fetched.ok() && fetched.value()) {
-            reader.copy_to(cursor);
-        }
-        const size_t length_bytes = reader.length_bytes();
-        reader.release();
-        if (!fetched.ok()) {
-            return fetched.error();
-        }
-        if (!fetched.value()) {
-            return Error::enomem;
-        }
-        cursor.skip(length_bytes);
-        done_bytes += length_bytes;
-        if (length_bytes < size_bytes) {
-            break;
+// Once I/O is under way another thread may be in here, so nothing of the reader is touched after that.
+bool PageReader::advance() {
+    while (step_ != Step::done) {
+        if (step_ == Step::verify) {
+            finish_part();
+        } else if (begin_part()) {
+            return false;
         }
     }
-    return done_bytes;
+    return true;
 }
 
-}  // namespace
+Result<size_t> PageReader::result() const {
+    if (!failure_.ok()) {
+        return failure_.error();
+    }
+    return done_bytes_;
+}
+
+bool PageReader::begin_part() {
+    part_bytes_ = cursor_.remaining() < vfs::ContentReader::kMaximumBytes
+                      ? cursor_.remaining()
+                      : vfs::ContentReader::kMaximumBytes;
+    const Result<void> mapped =
+        content_.map(*fs_->core, fs_->device, node_, offset_bytes_, part_bytes_);
+    if (!mapped.ok()) {
+        fail(mapped.error());
+        return false;
+    }
+    if (!content_.place(cursor_)) {
+        fail(Error::enomem);
+        return false;
+    }
+    step_ = Step::verify;
+    return content_.begin_fetch(transferred_, owner_);
+}
+
+void PageReader::finish_part() {
+    const Result<void> fetched = content_.finish_fetch();
+    if (!fetched.ok()) {
+        fail(fetched.error());
+        return;
+    }
+    content_.copy_to(cursor_);
+    const size_t length_bytes = content_.length_bytes();
+    content_.release();
+    cursor_.skip(length_bytes);
+    offset_bytes_ += length_bytes;
+    done_bytes_ += length_bytes;
+    step_ = length_bytes < part_bytes_ || cursor_.remaining() == 0 ? Step::done : Step::map;
+}
+
+void PageReader::fail(Error error) {
+    content_.release();
+    failure_ = error;
+    step_ = Step::done;
+}
+
+void* read_begin(tiffin_file_system* fs, uint64_t node, uint64_t offset_bytes,
+                 const tiffin_vector* buffers, size_t buffer_count,
+                 void (*transferred)(void* owner), void* owner) {
+    PageReader* reader = fs->readers.take();
+    if (reader != nullptr) {
+        reader->begin(*fs, node, offset_bytes, list_of(buffers, buffer_count), transferred, owner);
+    }
+    return reader;
+}
+
+bool read_advance(void* reader) { return static_cast<PageReader*>(reader)->advance(); }
+
+long read_result(tiffin_file_system* fs, void* reader) {
+    auto* done = static_cast<PageReader*>(reader);
+    const Result<size_t> length = done->result();
+    fs->readers.give_back(done);
+    return number_of(length);
+}
 
 long read_data(tiffin_file_system* fs, uint64_t node, uint64_t offset_bytes,
                const tiffin_vector* buffers, size_t buffer_count) {
-    const Span<const vfs::IoVector> list = list_of(buffers, buffer_count);
     if (fs->core->device() == nullptr) {
-        return number_of(fs->core->read(node, 0, offset_bytes, list));
+        return number_of(fs->core->read(node, 0, offset_bytes, list_of(buffers, buffer_count)));
     }
-    vfs::ContentReader* reader = fs->readers.take();
+    host::Semaphore transferred;
+    void* reader = read_begin(
+        fs, node, offset_bytes, buffers, buffer_count,
+        [](void* owner) { static_cast<host::Semaphore*>(owner)->post(); }, &transferred);
     if (reader == nullptr) {
         return negative(Error::enomem);
     }
-    const Result<size_t> length = read_pages(*reader, *fs, node, offset_bytes, BufferCursor(list));
-    fs->readers.give_back(reader);
-    return number_of(length);
+    while (!read_advance(reader)) {
+        transferred.wait();
+    }
+    return read_result(fs, reader);
 }
+
+// ---- Writing -------------------------------------------------------------------------------------
 
 long write_data(tiffin_file_system* fs, uint64_t node, uint64_t offset_bytes,
                 const tiffin_vector* buffers, size_t buffer_count, uint32_t flags) {
@@ -113,11 +185,11 @@ void write_begin(tiffin_file_system* fs, void* writer, uint64_t node, uint64_t o
 
 bool write_advance(void* writer) { return static_cast<vfs::ContentWriter*>(writer)->advance(); }
 
-int write_result(void* writer) {
+long write_result(void* writer) {
     auto* done = static_cast<vfs::ContentWriter*>(writer);
     const Result<size_t> result = done->result();
     done->~ContentWriter();
-    return result.ok() ? 0 : negative(result.error());
+    return number_of(result);
 }
 
 }  // namespace tiffin::kmod

@@ -23,6 +23,36 @@ struct FileSystemType {
 };
 extern const FileSystemType kFileSystemType;
 
+// One read after the other, each of any length and without waiting for the device; see read_begin() in abi.h.
+class PageReader {
+  public:
+    void begin(tiffin_file_system& fs, uint64_t node, uint64_t offset_bytes,
+               Span<const vfs::IoVector> buffers, vfs::Transfer::Completed transferred,
+               void* owner);
+    [[nodiscard]] bool advance();
+    // When advance() has returned true.
+    Result<size_t> result() const;
+
+  private:
+    enum class Step : uint8_t { map, verify, done };
+
+    bool begin_part();
+    void finish_part();
+    void fail(Error error);
+
+    Step step_ = Step::done;
+    tiffin_file_system* fs_ = nullptr;
+    uint64_t node_ = 0;
+    uint64_t offset_bytes_ = 0;                         // of the next part
+    BufferCursor cursor_{Span<const vfs::IoVector>()};  // where it goes
+    size_t part_bytes_ = 0;
+    size_t done_bytes_ = 0;
+    Result<void> failure_;
+    vfs::Transfer::Completed transferred_ = nullptr;
+    void* owner_ = nullptr;
+    vfs::ContentReader content_;
+};
+
 // Readers are large, and reading must not wait for memory longer than it has to: they are kept.
 class ReaderPool {
   public:
@@ -32,14 +62,14 @@ class ReaderPool {
     ReaderPool& operator=(const ReaderPool&) = delete;
 
     // nullptr: there is no memory.
-    vfs::ContentReader* take();
-    void give_back(vfs::ContentReader* reader);
+    PageReader* take();
+    void give_back(PageReader* reader);
 
   private:
-    static constexpr size_t kKept = 4;
+    static constexpr size_t kKept = 8;
 
     host::Mutex lock_{host::LockClass::leaf};
-    vfs::ContentReader* kept_[kKept] = {};
+    PageReader* kept_[kKept] = {};
     size_t count_ = 0;
 };
 
@@ -71,13 +101,18 @@ auto number_of(const Result<Number>& result) {
 // data.cc: what goes through blocks.
 long read_data(tiffin_file_system* fs, uint64_t node, uint64_t offset_bytes,
                const tiffin_vector* buffers, size_t buffer_count);
+void* read_begin(tiffin_file_system* fs, uint64_t node, uint64_t offset_bytes,
+                 const tiffin_vector* buffers, size_t buffer_count,
+                 void (*transferred)(void* owner), void* owner);
+bool read_advance(void* reader);
+long read_result(tiffin_file_system* fs, void* reader);
 long write_data(tiffin_file_system* fs, uint64_t node, uint64_t offset_bytes,
                 const tiffin_vector* buffers, size_t buffer_count, uint32_t flags);
 void write_begin(tiffin_file_system* fs, void* writer, uint64_t node, uint64_t offset_bytes,
                  const tiffin_vector* buffers, size_t buffer_count, uint32_t flags,
                  void (*transferred)(void* owner), void* owner);
 bool write_advance(void* writer);
-int write_result(void* writer);
+long write_result(void* writer);
 uint32_t writer_bytes();
 
 }  // namespace tiffin::kmod

@@ -21,7 +21,7 @@
 extern "C" {
 #endif
 
-#define TIFFIN_ABI_VERSION 1
+#define TIFFIN_ABI_VERSION 2
 
 struct tiffin_device;      /* of the framework: an open block device */
 struct tiffin_file_system; /* of the file system's module: one mount */
@@ -172,21 +172,31 @@ struct tiffin_operations {
     /* Reads from `offset_bytes` on into whole pages or, without blocks, into anything; returns the bytes read. */
     long (*read)(struct tiffin_file_system* fs, uint64_t node, uint64_t offset_bytes,
                  const struct tiffin_vector* buffers, size_t buffer_count);
+    /*
+     * With blocks, a read that nobody waits for. read_begin() only notes it, and returns NULL when there is no memory.
+     * read_advance() continues until I/O is under way (false), or to its end (true). When that I/O has completed,
+     * transferred(owner) is called, from an interrupt, and read_advance() is called again, by another thread. At the end
+     * read_result() gives what read() does, and ends it. The list and the buffers stay until then. The second
+     * call must not be behind a write's: writes may wait for the blocks that a read holds.
+     */
+    void* (*read_begin)(struct tiffin_file_system* fs, uint64_t node, uint64_t offset_bytes,
+                        const struct tiffin_vector* buffers, size_t buffer_count,
+                        void (*transferred)(void* owner), void* owner);
+    bool (*read_advance)(void* reader);
+    long (*read_result)(struct tiffin_file_system* fs, void* reader);
     /* For file systems without blocks. Returns the bytes written. */
     long (*write)(struct tiffin_file_system* fs, uint64_t node, uint64_t offset_bytes,
                   const struct tiffin_vector* buffers, size_t buffer_count, uint32_t flags);
     /*
-     * A write that nobody waits for: write_begin() only notes it in `writer`, memory of writer_bytes on a page;
-     * write_advance() goes on until I/O is under way (false), or to its end (true). When that I/O has completed,
-     * transferred(owner) is called, from an interrupt, and write_advance() is called again, by another thread. At the
-     * end write_result() gives 0 or an errno, and `writer` may be used again. The list and the buffers stay until then.
+     * A write in the same way. write_begin() notes it in `writer`, memory of writer_bytes on a page, which may be used
+     * again after write_result(). That gives what write() does, but an errno if any of a TIFFIN_WRITE_BACK has failed.
      */
     void (*write_begin)(struct tiffin_file_system* fs, void* writer, uint64_t node,
                         uint64_t offset_bytes, const struct tiffin_vector* buffers,
                         size_t buffer_count, uint32_t flags, void (*transferred)(void* owner),
                         void* owner);
     bool (*write_advance)(void* writer);
-    int (*write_result)(void* writer);
+    long (*write_result)(void* writer);
     int (*reserve)(struct tiffin_file_system* fs, uint64_t node, uint64_t offset_bytes,
                    uint64_t length_bytes);
     int (*fsync)(struct tiffin_file_system* fs, uint64_t node, bool data_only);

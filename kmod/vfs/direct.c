@@ -1,124 +1,410 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * O_DIRECT: around the page cache, one piece after the other, and through memory of the module's own. The copy is what a
- * checksum can be taken over, whatever the program does with its memory meanwhile; and any alignment will do.
+ * O_DIRECT: around the page cache, in pieces that are all under way together. Who has not to wait (io_uring, libaio) does not.
+ *
+ * Reads go to a program's memory where the device can reach it, and through a copy elsewhere, so any alignment will do.
+ * Writes are copied: the copy is what a checksum can be taken over, whatever the program does with its memory meanwhile.
  */
+#include <linux/blkdev.h>
+#include <linux/completion.h>
 #include <linux/fs.h>
+#include <linux/mm.h>
 #include <linux/pagemap.h>
 #include <linux/slab.h>
 #include <linux/uio.h>
+#include <linux/workqueue.h>
 
 #include "kmod/vfs/internal.h"
 
 #define PIECE_BYTES (1U << 20)
+/* Of a program's memory, which need not begin on a page. */
+#define PIECE_PAGES (PIECE_BYTES / PAGE_SIZE + 1)
+
+/* Writes that nobody waits for continue and end here; an end may be an fsync, which waits for write-back's queue. */
+static struct workqueue_struct* queue;
+
+int tiffin_direct_initialize(void) {
+    queue = alloc_workqueue("tiffin_direct", WQ_UNBOUND | WQ_MEM_RECLAIM, WQ_UNBOUND_MAX_ACTIVE);
+    return queue == NULL ? -ENOMEM : 0;
+}
+
+void tiffin_direct_exit(void) { destroy_workqueue(queue); }
+
+void tiffin_direct_unmount(void) { flush_workqueue(queue); }
+
+/* ---- A request, of several pieces ---- */
+
+struct direct {
+    struct kiocb* iocb;
+    struct inode* inode;
+    bool waits;
+    bool is_write;
+    bool fills_user_memory;
+    atomic_t pending; /* pieces, and one for the submission itself */
+    struct completion completed;
+    spinlock_t lock;
+    loff_t start;
+    loff_t end; /* of what has succeeded */
+    int error;  /* of what is behind it */
+};
+
+static struct direct* new_direct(struct kiocb* iocb, size_t length, bool is_write, bool waits) {
+    struct direct* direct = kzalloc(sizeof(*direct), GFP_KERNEL);
+
+    if (direct == NULL) {
+        return NULL;
+    }
+    direct->iocb = iocb;
+    direct->inode = file_inode(iocb->ki_filp);
+    direct->waits = waits;
+    direct->is_write = is_write;
+    atomic_set(&direct->pending, 1);
+    init_completion(&direct->completed);
+    spin_lock_init(&direct->lock);
+    direct->start = iocb->ki_pos;
+    direct->end = iocb->ki_pos + (loff_t)length;
+    inode_dio_begin(direct->inode);
+    return direct;
+}
+
+static void failed_at(struct direct* direct, loff_t position, int error) {
+    spin_lock(&direct->lock);
+    if (position < direct->end) {
+        direct->end = position;
+        direct->error = error;
+    }
+    spin_unlock(&direct->lock);
+}
+
+/* Returns what the call does. */
+static ssize_t finish(struct direct* direct) {
+    struct kiocb* iocb = direct->iocb;
+    struct inode* inode = direct->inode;
+    ssize_t result = direct->end > direct->start ? direct->end - direct->start : direct->error;
+
+    if (direct->is_write && result > 0 && inode->i_mapping->nrpages > 0) {
+        /* A fault may have brought back what was there before. */
+        invalidate_inode_pages2_range(inode->i_mapping, direct->start >> PAGE_SHIFT,
+                                      (direct->end - 1) >> PAGE_SHIFT);
+    }
+    if (result > 0) {
+        iocb->ki_pos += result;
+    }
+    inode_dio_end(inode);
+    kfree(direct);
+    return result;
+}
+
+static void put_direct(struct direct* direct) {
+    struct kiocb* iocb = direct->iocb;
+    const bool is_write = direct->is_write;
+    ssize_t result;
+
+    if (!atomic_dec_and_test(&direct->pending)) {
+        return;
+    }
+    if (direct->waits) {
+        complete(&direct->completed);
+        return;
+    }
+    result = finish(direct);
+    if (is_write && result > 0) {
+        result = generic_write_sync(iocb, result);
+    }
+    iocb->ki_complete(iocb, result);
+}
+
+/* The end of a submission. */
+static ssize_t submitted(struct direct* direct) {
+    const bool waits = direct->waits;
+
+    put_direct(direct);
+    if (!waits) {
+        return -EIOCBQUEUED;
+    }
+    wait_for_completion(&direct->completed);
+    return finish(direct);
+}
 
 /* ---- Reading: what the page cache has not written back is written back before ---- */
 
-static ssize_t read_pieces(struct kiocb* iocb, struct iov_iter* to, struct tiffin_vector* vector) {
-    struct inode* inode = file_inode(iocb->ki_filp);
-    const size_t capacity = vector->size_bytes;
-    ssize_t total = 0;
+struct read_piece {
+    struct tiffin_read read;
+    struct direct* direct;
+    struct page* pages[PIECE_PAGES];
+    struct tiffin_vector vectors[PIECE_PAGES];
+};
 
-    while (iov_iter_count(to) > 0) {
-        ssize_t length;
-        size_t copied;
+static void read_done(struct tiffin_read* read, int error) {
+    struct read_piece* piece = container_of(read, struct read_piece, read);
+    struct direct* direct = piece->direct;
+    unsigned int i;
 
-        vector->size_bytes = min(capacity, iov_iter_count(to));
-        if (iocb->ki_pos >= i_size_read(inode)) {
-            break;
+    for (i = 0; i < read->count; ++i) {
+        if (direct->fills_user_memory) {
+            set_page_dirty_lock(piece->pages[i]);
         }
-        length =
-            TIFFIN_CALL(tiffin_mount_of(inode->i_sb), read, inode->i_ino, iocb->ki_pos, vector, 1);
-        if (length <= 0) {
-            return total > 0 ? total : length;
+        put_page(piece->pages[i]);
+    }
+    if (error != 0) {
+        failed_at(direct, read->offset, error);
+    }
+    kfree(piece);
+    put_direct(direct);
+}
+
+/* Lists a program's memory, and returns how much. */
+static ssize_t collect(struct read_piece* piece, struct iov_iter* to) {
+    size_t bytes = 0;
+
+    while (bytes < PIECE_BYTES && piece->read.count < PIECE_PAGES && iov_iter_count(to) > 0) {
+        size_t offset;
+        ssize_t got = iov_iter_get_pages2(to, piece->pages + piece->read.count, PIECE_BYTES - bytes,
+                                          PIECE_PAGES - piece->read.count, &offset);
+
+        if (got <= 0) {
+            return bytes > 0 ? bytes : got == 0 ? -EFAULT : got;
         }
-        copied = copy_to_iter(vector->data, length, to);
-        total += copied;
-        iocb->ki_pos += copied;
-        if (copied < length) {
-            return total > 0 ? total : -EFAULT;
+        bytes += got;
+        while (got > 0) {
+            const size_t length = min_t(size_t, got, PAGE_SIZE - offset);
+
+            piece->vectors[piece->read.count] = (struct tiffin_vector){
+                .data = page_address(piece->pages[piece->read.count]) + offset,
+                .size_bytes = length};
+            ++piece->read.count;
+            got -= length;
+            offset = 0;
         }
     }
-    return total;
+    return bytes;
+}
+
+static ssize_t read_to_program(struct kiocb* iocb, struct iov_iter* to) {
+    struct direct* direct = new_direct(iocb, iov_iter_count(to), false, is_sync_kiocb(iocb));
+    loff_t position = iocb->ki_pos;
+
+    if (direct == NULL) {
+        return -ENOMEM;
+    }
+    direct->fills_user_memory = user_backed_iter(to);
+    while (iov_iter_count(to) > 0) {
+        struct read_piece* piece = kmalloc(sizeof(*piece), GFP_KERNEL);
+        ssize_t length = -ENOMEM;
+
+        if (piece != NULL) {
+            piece->read = (struct tiffin_read){.inode = direct->inode,
+                                               .offset = position,
+                                               .vectors = piece->vectors,
+                                               .done = read_done};
+            piece->direct = direct;
+            length = collect(piece, to);
+        }
+        if (length < 0) {
+            kfree(piece);
+            failed_at(direct, position, length);
+            break;
+        }
+        position += length;
+        atomic_inc(&direct->pending);
+        tiffin_read_start(&piece->read);
+    }
+    return submitted(direct);
+}
+
+static ssize_t read_through_copy(struct kiocb* iocb, struct iov_iter* to) {
+    struct tiffin_vector vector = tiffin_allocate_piece(iov_iter_count(to), PIECE_BYTES);
+    ssize_t total = 0;
+    int error = vector.data == NULL ? -ENOMEM : 0;
+
+    while (error == 0 && iov_iter_count(to) > 0) {
+        size_t copied;
+
+        vector.size_bytes = min(vector.size_bytes, iov_iter_count(to));
+        error = tiffin_read_vectors(file_inode(iocb->ki_filp), iocb->ki_pos, &vector, 1);
+        if (error != 0) {
+            break;
+        }
+        copied = copy_to_iter(vector.data, vector.size_bytes, to);
+        total += copied;
+        iocb->ki_pos += copied;
+        error = copied < vector.size_bytes ? -EFAULT : 0;
+    }
+    kvfree(vector.data);
+    return total > 0 ? total : error;
+}
+
+/* Whether the device can reach it. */
+static bool is_reachable(const struct kiocb* iocb, const struct iov_iter* to) {
+    const unsigned long places = (unsigned long)iocb->ki_pos | iov_iter_alignment(to);
+
+    return (places & (SECTOR_SIZE - 1)) == 0 && (user_backed_iter(to) || iov_iter_is_bvec(to));
 }
 
 ssize_t tiffin_direct_read(struct kiocb* iocb, struct iov_iter* to) {
     struct inode* inode = file_inode(iocb->ki_filp);
-    struct tiffin_vector vector = {.size_bytes = min_t(size_t, iov_iter_count(to), PIECE_BYTES)};
+    const size_t wanted = iov_iter_count(to);
+    const bool reachable = is_reachable(iocb, to);
     ssize_t length;
 
-    if (vector.size_bytes == 0) {
+    if (wanted == 0) {
         return 0;
-    }
-    vector.data = kvmalloc(vector.size_bytes, GFP_KERNEL);
-    if (vector.data == NULL) {
-        return -ENOMEM;
     }
     inode_lock_shared(inode);
     length = filemap_write_and_wait_range(inode->i_mapping, iocb->ki_pos,
-                                          iocb->ki_pos + (loff_t)iov_iter_count(to) - 1);
-    if (length == 0) {
+                                          iocb->ki_pos + (loff_t)wanted - 1);
+    if (length == 0 && iocb->ki_pos < i_size_read(inode)) {
         file_accessed(iocb->ki_filp);
-        length = read_pieces(iocb, to, &vector);
+        iov_iter_truncate(to, i_size_read(inode) - iocb->ki_pos);
+        length = reachable ? read_to_program(iocb, to) : read_through_copy(iocb, to);
     }
     inode_unlock_shared(inode);
-    kvfree(vector.data);
     return length;
 }
 
 /* ---- Writing ---- */
 
-/* With page faults kept out, which would bring back what is being replaced. */
-static ssize_t write_piece(struct inode* inode, loff_t position,
-                           const struct tiffin_vector* vector) {
-    struct address_space* mapping = inode->i_mapping;
-    const loff_t last = position + (loff_t)vector->size_bytes - 1;
-    ssize_t written;
+struct write_piece {
+    struct work_struct work;
+    struct direct* direct;
+    loff_t offset;
+    struct tiffin_vector vector;
+    void* writer;
+};
+
+static void free_write(struct write_piece* piece) {
+    kfree(piece->writer);
+    kvfree(piece->vector.data);
+    kfree(piece);
+}
+
+static struct write_piece* new_write(struct direct* direct, loff_t offset, size_t wanted) {
+    const struct tiffin_operations* ops = tiffin_mount_of(direct->inode->i_sb)->ops;
+    struct write_piece* piece = kzalloc(sizeof(*piece), GFP_KERNEL);
+
+    if (piece == NULL) {
+        return NULL;
+    }
+    piece->direct = direct;
+    piece->offset = offset;
+    piece->vector = tiffin_allocate_piece(wanted, PIECE_BYTES);
+    piece->writer = kmalloc(ops->writer_bytes, GFP_KERNEL);
+    if (piece->vector.data == NULL || piece->writer == NULL) {
+        free_write(piece);
+        return NULL;
+    }
+    return piece;
+}
+
+static void advance_write(struct write_piece* piece) {
+    struct direct* direct = piece->direct;
+    const struct tiffin_operations* ops = tiffin_mount_of(direct->inode->i_sb)->ops;
+    const unsigned int nofs = memalloc_nofs_save();
+    /* When this is false, another thread may have finished it already. */
+    const bool done = ops->write_advance(piece->writer);
+    long written = 0;
+
+    if (done) {
+        written = ops->write_result(piece->writer);
+    }
+    memalloc_nofs_restore(nofs);
+    if (!done) {
+        return;
+    }
+    if (written < (long)piece->vector.size_bytes) {
+        failed_at(direct, piece->offset + max(written, 0L), min(written, 0L));
+    }
+    free_write(piece);
+    put_direct(direct);
+}
+
+static void continue_write(struct work_struct* work) {
+    advance_write(container_of(work, struct write_piece, work));
+}
+
+/* In an interrupt. */
+static void write_transferred(void* owner) {
+    struct write_piece* piece = owner;
+
+    queue_work(queue, &piece->work);
+}
+
+static void start_write(struct write_piece* piece) {
+    struct direct* direct = piece->direct;
+    struct tiffin_mount* mount = tiffin_mount_of(direct->inode->i_sb);
+    const unsigned int nofs = memalloc_nofs_save();
+
+    INIT_WORK(&piece->work, continue_write);
+    atomic_inc(&direct->pending);
+    mount->ops->write_begin(mount->fs, piece->writer, direct->inode->i_ino, piece->offset,
+                            &piece->vector, 1, TIFFIN_WRITE_KEEP_TIMES, write_transferred, piece);
+    memalloc_nofs_restore(nofs);
+    advance_write(piece);
+}
+
+static void submit_writes(struct direct* direct, struct iov_iter* from) {
+    loff_t position = direct->start;
+
+    while (iov_iter_count(from) > 0) {
+        const size_t wanted = iov_iter_count(from);
+        struct write_piece* piece = new_write(direct, position, wanted);
+        bool is_short;
+
+        if (piece == NULL) {
+            failed_at(direct, position, -ENOMEM);
+            return;
+        }
+        piece->vector.size_bytes =
+            copy_from_iter(piece->vector.data, piece->vector.size_bytes, from);
+        is_short = piece->vector.size_bytes < min_t(size_t, wanted, PIECE_BYTES);
+        position += (loff_t)piece->vector.size_bytes;
+        if (is_short) {
+            failed_at(direct, position, -EFAULT);
+        }
+        if (piece->vector.size_bytes == 0) {
+            free_write(piece);
+        } else {
+            start_write(piece);
+        }
+        if (is_short) {
+            return;
+        }
+    }
+}
+
+/* No page of the range may be in the page cache: what is being replaced would be read there. */
+static int leave_page_cache(struct address_space* mapping, loff_t first, loff_t last) {
+    int error;
 
     filemap_invalidate_lock(mapping);
-    written = filemap_write_and_wait_range(mapping, position, last);
-    if (written == 0) {
-        written =
-            invalidate_inode_pages2_range(mapping, position >> PAGE_SHIFT, last >> PAGE_SHIFT);
-    }
-    if (written == 0) {
-        written = TIFFIN_CALL(tiffin_mount_of(inode->i_sb), write, inode->i_ino, position, vector,
-                              1, TIFFIN_WRITE_KEEP_TIMES);
-    }
-    if (written > 0 && position + written > i_size_read(inode)) {
-        i_size_write(inode, position + written);
+    error = filemap_write_and_wait_range(mapping, first, last);
+    if (error == 0) {
+        error = invalidate_inode_pages2_range(mapping, first >> PAGE_SHIFT, last >> PAGE_SHIFT);
     }
     filemap_invalidate_unlock(mapping);
-    return written;
+    return error;
 }
 
 /* The inode is locked, and its times and privileges are as they have to be. */
 ssize_t tiffin_direct_write(struct kiocb* iocb, struct iov_iter* from) {
     struct inode* inode = file_inode(iocb->ki_filp);
-    const size_t capacity = min_t(size_t, iov_iter_count(from), PIECE_BYTES);
-    struct tiffin_vector vector = {.data = kvmalloc(capacity, GFP_KERNEL)};
-    ssize_t total = 0;
-    ssize_t written = 0;
+    const loff_t end = iocb->ki_pos + (loff_t)iov_iter_count(from);
+    const bool extends = end > i_size_read(inode);
+    struct direct* direct;
+    ssize_t written = leave_page_cache(inode->i_mapping, iocb->ki_pos, end - 1);
 
-    if (vector.data == NULL) {
+    if (written != 0) {
+        return written;
+    }
+    /* The end of the file moves while the inode is locked. */
+    direct = new_direct(iocb, iov_iter_count(from), true, is_sync_kiocb(iocb) || extends);
+    if (direct == NULL) {
         return -ENOMEM;
     }
-    while (iov_iter_count(from) > 0) {
-        vector.size_bytes = copy_from_iter(vector.data, min(capacity, iov_iter_count(from)), from);
-        if (vector.size_bytes == 0) {
-            written = -EFAULT;
-            break;
-        }
-        written = write_piece(inode, iocb->ki_pos, &vector);
-        if (written <= 0) {
-            break;
-        }
-        total += written;
-        iocb->ki_pos += written;
-        if (written < vector.size_bytes) {
-            break;
-        }
+    submit_writes(direct, from);
+    written = submitted(direct);
+    if (written > 0 && iocb->ki_pos > i_size_read(inode)) {
+        i_size_write(inode, iocb->ki_pos);
     }
-    kvfree(vector.data);
-    return total > 0 ? total : written;
+    return written;
 }

@@ -242,6 +242,7 @@ static long allocate(struct file* file, int mode, loff_t offset, loff_t length) 
         return -EOPNOTSUPP;
     }
     inode_lock(inode);
+    inode_dio_wait(inode);
     filemap_invalidate_lock(inode->i_mapping);
     error = allocate_locked(file, mode, offset, length);
     filemap_invalidate_unlock(inode->i_mapping);

@@ -268,6 +268,7 @@ static int set_size(struct inode* inode, const struct tiffin_change* change) {
     const loff_t new_size = change->size_bytes;
     int error;
 
+    inode_dio_wait(inode);
     filemap_invalidate_lock(inode->i_mapping);
     if (new_size < old_size) {
         truncate_setsize(inode, new_size);
@@ -332,6 +333,13 @@ int tiffin_getattr(struct user_namespace* idmap, const struct path* path, struct
     stat->blocks = attributes.allocated_bytes >> SECTOR_SHIFT;
     stat->result_mask |= STATX_BTIME;
     stat->btime = to_timespec(&attributes.birth_time);
+    if ((mask & STATX_DIOALIGN) != 0 && S_ISREG(inode->i_mode) &&
+        tiffin_mount_of(inode->i_sb)->ops->has_blocks) {
+        /* What is aligned otherwise is served as well, through copies. */
+        stat->result_mask |= STATX_DIOALIGN;
+        stat->dio_mem_align = max_t(u32, SECTOR_SIZE, bdev_dma_alignment(inode->i_sb->s_bdev) + 1);
+        stat->dio_offset_align = TIFFIN_BLOCK_BYTES;
+    }
     stat->attributes_mask |= STATX_ATTR_IMMUTABLE | STATX_ATTR_APPEND | STATX_ATTR_NODUMP;
     stat->attributes |= (attributes.flags & FS_IMMUTABLE_FL ? STATX_ATTR_IMMUTABLE : 0) |
                         (attributes.flags & FS_APPEND_FL ? STATX_ATTR_APPEND : 0) |

@@ -8,6 +8,7 @@
 #include <linux/fs.h>
 #include <linux/mempool.h>
 #include <linux/sched/mm.h>
+#include <linux/workqueue.h>
 
 #include "kmod/vfs/abi.h"
 #include "kmod/vfs/compat.h"
@@ -94,15 +95,39 @@ int tiffin_fsync(struct file* file, loff_t start, loff_t end, int data_only);
 extern const struct file_operations tiffin_file_operations;
 extern const struct file_operations tiffin_simple_file_operations;
 
+/* read.c */
+/* A read that nobody waits for, of pages or parts of them that follow each other. */
+struct tiffin_read {
+    /* Set by who starts it. */
+    struct inode* inode;
+    loff_t offset;
+    unsigned int count;
+    struct tiffin_vector* vectors;
+    /* Called by any thread when they are filled, what is behind the end of the file with zeros, or with an error. */
+    void (*done)(struct tiffin_read* read, int error);
+    /* Of read.c. */
+    void* reader;
+    struct work_struct work;
+};
+void tiffin_read_start(struct tiffin_read* read);
+/* The same, waiting. */
+int tiffin_read_vectors(struct inode* inode, loff_t offset, const struct tiffin_vector* vectors,
+                        size_t count);
+/* Memory for a part of a request, to copy through; data is NULL where there is none. */
+struct tiffin_vector tiffin_allocate_piece(size_t wanted_bytes, size_t most_bytes);
+int tiffin_read_initialize(void);
+void tiffin_read_exit(void);
+void tiffin_read_unmount(void);
+
 /* direct.c */
+int tiffin_direct_initialize(void);
+void tiffin_direct_exit(void);
+void tiffin_direct_unmount(void);
 ssize_t tiffin_direct_read(struct kiocb* iocb, struct iov_iter* to);
 ssize_t tiffin_direct_write(struct kiocb* iocb, struct iov_iter* from);
 
 /* pagecache.c, writeback.c */
 extern const struct address_space_operations tiffin_address_space_operations;
-/* Reads into pages that follow each other; what is behind the end of the file becomes zeros. */
-int tiffin_read_vectors(struct inode* inode, loff_t offset, const struct tiffin_vector* vectors,
-                        size_t count);
 /* Zeroes what a mapping may have written behind the end of the file, before that end moves on. */
 void tiffin_zero_tail(struct inode* inode);
 int tiffin_writepages(struct address_space* mapping, struct writeback_control* wbc);

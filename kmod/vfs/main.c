@@ -18,34 +18,38 @@ int tiffin_register(struct file_system_type* type, const struct tiffin_operation
 }
 EXPORT_SYMBOL_GPL(tiffin_register);
 
-static int __init load(void) {
-    int error = tiffin_super_initialize();
+static const struct {
+    int (*initialize)(void);
+    void (*exit)(void);
+} parts[] = {
+    {tiffin_super_initialize, tiffin_super_exit},
+    {tiffin_device_initialize, tiffin_device_exit},
+    {tiffin_read_initialize, tiffin_read_exit},
+    {tiffin_writeback_initialize, tiffin_writeback_exit},
+    {tiffin_direct_initialize, tiffin_direct_exit},
+};
 
-    if (error != 0) {
-        return error;
+static void exit_parts(size_t count) {
+    while (count > 0) {
+        parts[--count].exit();
     }
-    error = tiffin_device_initialize();
-    if (error != 0) {
-        goto no_device;
-    }
-    error = tiffin_writeback_initialize();
-    if (error != 0) {
-        goto no_writeback;
+}
+
+static int __init load(void) {
+    size_t i;
+
+    for (i = 0; i < ARRAY_SIZE(parts); ++i) {
+        const int error = parts[i].initialize();
+
+        if (error != 0) {
+            exit_parts(i);
+            return error;
+        }
     }
     return 0;
-
-no_writeback:
-    tiffin_device_exit();
-no_device:
-    tiffin_super_exit();
-    return error;
 }
 
-static void __exit unload(void) {
-    tiffin_writeback_exit();
-    tiffin_device_exit();
-    tiffin_super_exit();
-}
+static void __exit unload(void) { exit_parts(ARRAY_SIZE(parts)); }
 
 module_init(load);
 module_exit(unload);

@@ -11,31 +11,6 @@
 
 /* ---- Reading ---- */
 
-static void zero_behind(const struct tiffin_vector* vectors, size_t count, size_t filled) {
-    size_t i;
-
-    for (i = 0; i < count; ++i) {
-        const size_t size = vectors[i].size_bytes;
-        const size_t kept = min(filled, size);
-
-        memset(vectors[i].data + kept, 0, size - kept);
-        filled -= kept;
-    }
-}
-
-int tiffin_read_vectors(struct inode* inode, loff_t offset, const struct tiffin_vector* vectors,
-                        size_t count) {
-    const long length =
-        TIFFIN_CALL(tiffin_mount_of(inode->i_sb), read, inode->i_ino, offset, vectors, count);
-
-    if (length < 0) {
-        return length;
-    }
-    /* What the file system has not got may still be behind its own end of the file, but before the page cache's. */
-    zero_behind(vectors, count, length);
-    return 0;
-}
-
 static int read_page(struct inode* inode, struct page* page) {
     const struct tiffin_vector vector = {.data = page_address(page), .size_bytes = PAGE_SIZE};
     const int error = tiffin_read_vectors(inode, page_offset(page), &vector, 1);
@@ -55,53 +30,58 @@ static int read_folio(struct file* file, struct folio* folio) {
     return error;
 }
 
-/* A megabyte at a time: all of its blocks are read at once. */
-#define READ_PAGES 256
-struct page_list {
-    unsigned int count;
-    struct page* pages[READ_PAGES];
-    struct tiffin_vector vectors[READ_PAGES];
+/* A range of pages: all of its blocks are read at once, and nobody waits for it. */
+#define RANGE_PAGES 256
+struct page_range {
+    struct tiffin_read read;
+    struct page* pages[RANGE_PAGES];
+    struct tiffin_vector vectors[RANGE_PAGES];
 };
 
-static void read_list(struct inode* inode, struct page_list* list) {
+static void range_done(struct tiffin_read* read, int error) {
+    struct page_range* range = container_of(read, struct page_range, read);
+    const unsigned int count = read->count;
     unsigned int i;
-    int error;
 
-    if (list->count == 0) {
-        return;
-    }
-    error = tiffin_read_vectors(inode, page_offset(list->pages[0]), list->vectors, list->count);
-    for (i = 0; i < list->count; ++i) {
-        /* Pages that could not be read are asked for one by one, if anybody wants them. */
+    /* With the last page unlocked, the inode may be gone. Pages that could not be read are asked for one by one, if
+     * anybody wants them. */
+    for (i = 0; i < count; ++i) {
         if (error == 0) {
-            flush_dcache_page(list->pages[i]);
-            SetPageUptodate(list->pages[i]);
+            flush_dcache_page(range->pages[i]);
+            SetPageUptodate(range->pages[i]);
         }
-        unlock_page(list->pages[i]);
-        put_page(list->pages[i]);
+        unlock_page(range->pages[i]);
+        put_page(range->pages[i]);
     }
-    list->count = 0;
+    kfree(range);
 }
 
 static void readahead(struct readahead_control* control) {
-    struct inode* inode = control->mapping->host;
-    struct page_list* list = kmalloc(sizeof(*list), GFP_NOFS | __GFP_NOWARN | __GFP_NORETRY);
+    struct page_range* range;
     struct page* page;
 
-    if (list == NULL) {
-        return; /* then they are read when they are wanted */
-    }
-    list->count = 0;
-    while ((page = readahead_page(control)) != NULL) {
-        list->pages[list->count] = page;
-        list->vectors[list->count] =
-            (struct tiffin_vector){.data = page_address(page), .size_bytes = PAGE_SIZE};
-        if (++list->count == READ_PAGES) {
-            read_list(inode, list);
+    do {
+        range = kmalloc(sizeof(*range), GFP_NOFS | __GFP_NOWARN | __GFP_NORETRY);
+        if (range == NULL) {
+            return; /* then they are read when they are wanted */
         }
-    }
-    read_list(inode, list);
-    kfree(list);
+        range->read = (struct tiffin_read){
+            .inode = control->mapping->host, .vectors = range->vectors, .done = range_done};
+        while (range->read.count < RANGE_PAGES && (page = readahead_page(control)) != NULL) {
+            if (range->read.count == 0) {
+                range->read.offset = page_offset(page);
+            }
+            range->pages[range->read.count] = page;
+            range->vectors[range->read.count] =
+                (struct tiffin_vector){.data = page_address(page), .size_bytes = PAGE_SIZE};
+            ++range->read.count;
+        }
+        if (range->read.count == 0) {
+            kfree(range);
+            return;
+        }
+        tiffin_read_start(&range->read);
+    } while (readahead_count(control) > 0);
 }
 
 /* ---- Writing ---- */

@@ -10,13 +10,9 @@
 
 static ssize_t read_iter(struct kiocb* iocb, struct iov_iter* to) {
     struct inode* inode = file_inode(iocb->ki_filp);
-    struct tiffin_vector vector = {.size_bytes = min_t(size_t, iov_iter_count(to), PIECE_BYTES)};
+    struct tiffin_vector vector = tiffin_allocate_piece(iov_iter_count(to), PIECE_BYTES);
     ssize_t length;
 
-    if (vector.size_bytes == 0) {
-        return 0;
-    }
-    vector.data = kvmalloc(vector.size_bytes, GFP_KERNEL);
     if (vector.data == NULL) {
         return -ENOMEM;
     }
@@ -34,10 +30,9 @@ static ssize_t read_iter(struct kiocb* iocb, struct iov_iter* to) {
 
 static ssize_t write_piece(struct kiocb* iocb, struct iov_iter* from) {
     struct inode* inode = file_inode(iocb->ki_filp);
-    struct tiffin_vector vector = {.size_bytes = min_t(size_t, iov_iter_count(from), PIECE_BYTES)};
+    struct tiffin_vector vector = tiffin_allocate_piece(iov_iter_count(from), PIECE_BYTES);
     ssize_t length;
 
-    vector.data = kvmalloc(vector.size_bytes, GFP_KERNEL);
     if (vector.data == NULL) {
         return -ENOMEM;
     }

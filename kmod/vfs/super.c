@@ -66,6 +66,9 @@ static void put_super(struct super_block* sb) {
     struct tiffin_mount* mount = tiffin_mount_of(sb);
     int error;
 
+    /* Reads and writes have ended what others see of them; what remains is their own end. */
+    tiffin_direct_unmount();
+    tiffin_read_unmount();
     tiffin_writeback_unmount(mount);
     error = TIFFIN_CALL(mount, unmount);
     if (error != 0) {

@@ -78,7 +78,6 @@ int tiffin_writeback_mount(struct tiffin_mount* mount) {
 
 void tiffin_writeback_unmount(struct tiffin_mount* mount) {
     if (mount->writebacks != NULL) {
-        /* Writes have ended their pages; what remains of them is their own end. */
         flush_workqueue(queue);
         mempool_destroy(mount->writebacks);
     }
@@ -109,18 +108,18 @@ static void finish(struct writeback* writeback, int error) {
 
 static void advance(struct writeback* writeback) {
     const struct tiffin_operations* ops = tiffin_mount_of(writeback->inode->i_sb)->ops;
-    int error;
+    long result;
 
     /* When this is false, another thread may have finished it already. */
     if (!ops->write_advance(writeback->writer)) {
         return;
     }
-    error = ops->write_result(writeback->writer);
-    if (error == -ENOMEM && time_before(jiffies, writeback->deadline)) {
+    result = ops->write_result(writeback->writer);
+    if (result == -ENOMEM && time_before(jiffies, writeback->deadline)) {
         writeback->begun = false;
         queue_delayed_work(queue, &writeback->work, ATTEMPT_DELAY);
     } else {
-        finish(writeback, error);
+        finish(writeback, min(result, 0L));
     }
 }
 

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/* Reading content into memory of the kernel: waiting for it, and not. */
+#include <linux/fs.h>
+#include <linux/minmax.h>
+#include <linux/string.h>
+#include <linux/workqueue.h>
+
+#include "kmod/vfs/internal.h"
+
+/* Where reads continue whose I/O has completed. A queue of its own, since others may wait for the blocks that a read has
+ * mapped, and must not keep it from its threads. */
+static struct workqueue_struct* queue;
+
+int tiffin_read_initialize(void) {
+    queue = alloc_workqueue("tiffin_read", WQ_UNBOUND | WQ_MEM_RECLAIM, WQ_UNBOUND_MAX_ACTIVE);
+    return queue == NULL ? -ENOMEM : 0;
+}
+
+void tiffin_read_exit(void) { destroy_workqueue(queue); }
+
+void tiffin_read_unmount(void) { flush_workqueue(queue); }
+
+/* What the file system has not got may still be behind its own end of the file, but before the page cache's. */
+static void zero_behind(const struct tiffin_vector* vectors, size_t count, size_t filled) {
+    size_t i;
+
+    for (i = 0; i < count; ++i) {
+        const size_t size = vectors[i].size_bytes;
+        const size_t kept = min(filled, size);
+
+        memset(vectors[i].data + kept, 0, size - kept);
+        filled -= kept;
+    }
+}
+
+int tiffin_read_vectors(struct inode* inode, loff_t offset, const struct tiffin_vector* vectors,
+                        size_t count) {
+    const long length =
+        TIFFIN_CALL(tiffin_mount_of(inode->i_sb), read, inode->i_ino, offset, vectors, count);
+
+    if (length < 0) {
+        return length;
+    }
+    zero_behind(vectors, count, length);
+    return 0;
+}
+
+static void advance(struct tiffin_read* read) {
+    struct tiffin_mount* mount = tiffin_mount_of(read->inode->i_sb);
+    const unsigned int nofs = memalloc_nofs_save();
+    long length = 0;
+    /* When this is false, another thread may have finished it already. */
+    const bool done = mount->ops->read_advance(read->reader);
+
+    if (done) {
+        length = mount->ops->read_result(mount->fs, read->reader);
+    }
+    memalloc_nofs_restore(nofs);
+    if (done && length >= 0) {
+        zero_behind(read->vectors, read->count, length);
+    }
+    if (done) {
+        read->done(read, min(length, 0L));
+    }
+}
+
+static void continue_read(struct work_struct* work) {
+    advance(container_of(work, struct tiffin_read, work));
+}
+
+/* In an interrupt. */
+static void transferred(void* owner) {
+    struct tiffin_read* read = owner;
+
+    queue_work(queue, &read->work);
+}
+
+void tiffin_read_start(struct tiffin_read* read) {
+    INIT_WORK(&read->work, continue_read);
+    read->reader = TIFFIN_CALL(tiffin_mount_of(read->inode->i_sb), read_begin, read->inode->i_ino,
+                               read->offset, read->vectors, read->count, transferred, read);
+    if (read->reader == NULL) {
+        read->done(read, -ENOMEM);
+    } else {
+        advance(read);
+    }
+}
+
+struct tiffin_vector tiffin_allocate_piece(size_t wanted_bytes, size_t most_bytes) {
+    struct tiffin_vector piece = {.size_bytes = min(wanted_bytes, most_bytes)};
+
+    piece.data = kvmalloc(piece.size_bytes, GFP_KERNEL);
+    return piece;
+}

@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT OR GPL-2.0-only
+"""Requests on a device that is stopped: those that nobody has to wait for are accepted, and completed when it works again.
+
+usage: depth.py FILE DEVICE      (a name of dmsetup's)
+"""
+import ctypes
+import mmap
+import os
+import struct
+import subprocess
+import sys
+
+DEPTH = 32
+BLOCK = 64 << 10
+READ, WRITE = 0, 1
+NR_IO_SETUP, NR_IO_DESTROY, NR_IO_GETEVENTS, NR_IO_SUBMIT = 206, 207, 208, 209
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def system_call(number, *arguments):
+    result = libc.syscall(number, *[ctypes.c_void_p(argument) for argument in arguments])
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return result
+
+
+def address_of(memory):
+    return ctypes.addressof(ctypes.c_char.from_buffer(memory))
+
+
+class Queue:
+    """Requests of libaio's interface."""
+
+    def __init__(self):
+        context = ctypes.c_ulong(0)
+        system_call(NR_IO_SETUP, DEPTH, ctypes.addressof(context))
+        self.context = context.value
+
+    def submit(self, file, operation, memory, offsets):
+        base = address_of(memory)
+        blocks = [
+            bytearray(struct.pack("<QIIHHIQQqQII", number, 0, 0, operation, 0, file, base + number * BLOCK, BLOCK, offset, 0, 0, 0))
+            for number, offset in enumerate(offsets)
+        ]
+        pointers = (ctypes.c_void_p * len(blocks))(*[address_of(block) for block in blocks])
+        return system_call(NR_IO_SUBMIT, self.context, len(blocks), ctypes.addressof(pointers))
+
+    def events(self, at_least):
+        events = (ctypes.c_char * (32 * DEPTH))()
+        count = system_call(NR_IO_GETEVENTS, self.context, at_least, DEPTH, ctypes.addressof(events), 0)
+        return [struct.unpack_from("<QQqq", events, 32 * i)[2] for i in range(count)]
+
+    def close(self):
+        system_call(NR_IO_DESTROY, self.context)
+
+
+def dmsetup(*arguments):
+    subprocess.run(["dmsetup", *arguments], check=True)
+
+
+def pattern(number):
+    return bytes([number]) * BLOCK
+
+
+def resident_pages(file, size):
+    with mmap.mmap(file, size) as mapped:
+        states = (ctypes.c_ubyte * (size // mmap.PAGESIZE))()
+        if libc.mincore(ctypes.c_void_p(address_of(mapped)), ctypes.c_size_t(size), states) != 0:
+            raise OSError(ctypes.get_errno(), "mincore")
+        return sum(state & 1 for state in states)
+
+
+def stopped(device, submit, check_in_flight):
+    """Nothing that is waited for may happen while the device is stopped, or this never ends."""
+    dmsetup("suspend", "--nolockfs", "--noflush", device)
+    submit()
+    check_in_flight()
+    dmsetup("resume", "--noudevsync", device)
+
+
+def check_direct(path, device, operation):
+    file = os.open(path, os.O_RDWR | os.O_DIRECT)
+    queue = Queue()
+    memory = mmap.mmap(-1, DEPTH * BLOCK)
+    offsets = [BLOCK * number for number in range(DEPTH)]
+    if operation == WRITE:
+        for number in range(DEPTH):
+            memory[number * BLOCK:(number + 1) * BLOCK] = pattern(100 + number)
+
+    def submit():
+        accepted = queue.submit(file, operation, memory, offsets)
+        assert accepted == DEPTH, accepted
+
+    def check_in_flight():
+        assert queue.events(0) == [], "requests have completed on a stopped device"
+
+    stopped(device, submit, check_in_flight)
+    results = queue.events(DEPTH)
+    assert results == [BLOCK] * DEPTH, results
+    queue.close()
+    if operation == READ:
+        for number in range(DEPTH):
+            assert memory[number * BLOCK:(number + 1) * BLOCK] == pattern(number), number
+    os.close(file)
+
+
+def check_readahead(path, device):
+    file = os.open(path, os.O_RDWR)
+    size = DEPTH * BLOCK
+    os.posix_fadvise(file, 0, size, os.POSIX_FADV_DONTNEED)
+    assert resident_pages(file, size) == 0
+
+    def submit():
+        for number in range(DEPTH):
+            os.posix_fadvise(file, number * BLOCK, BLOCK, os.POSIX_FADV_WILLNEED)
+
+    def check_in_flight():
+        assert resident_pages(file, size) == 0, "pages were filled by a stopped device"
+
+    stopped(device, submit, check_in_flight)
+    for number in range(DEPTH):
+        assert os.pread(file, BLOCK, number * BLOCK) == pattern(number), number
+    os.close(file)
+
+
+def main():
+    path, device = sys.argv[1:]
+    with open(path, "wb") as file:
+        for number in range(DEPTH):
+            file.write(pattern(number))
+        os.fsync(file.fileno())
+    check_readahead(path, device)
+    print(f"{DEPTH} ranges ahead of a reader", flush=True)
+    check_direct(path, device, READ)
+    print(f"{DEPTH} direct reads", flush=True)
+    check_direct(path, device, WRITE)
+    print(f"{DEPTH} direct writes", flush=True)
+    with open(path, "rb") as file:
+        for number in range(DEPTH):
+            assert file.read(BLOCK) == pattern(100 + number), number
+
+
+if __name__ == "__main__":
+    main()
