@@ -83,6 +83,10 @@ void ContentWriter::start() {
     const Result<void> begun = patience_.run([this] {
         return file_system_->begin_write(node_, position_, cursor_.remaining(), flags_, grant_);
     });
+    if (!begun.ok() && (flags_ & write_flag::promised) != 0) {
+        file_system_->return_promise(
+            (position_ % kBlockBytes + cursor_.remaining() + kBlockBytes - 1) / kBlockBytes);
+    }
     failure_ = begun;
     position_ = begun.ok() ? grant_.start_bytes : position_;
     step_ = begun.ok() ? Step::grant : Step::done;

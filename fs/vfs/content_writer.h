@@ -51,7 +51,7 @@ class ContentWriter {
     [[nodiscard]] bool advance();
     // Sleeps until that I/O has completed.
     void wait();
-    // How much was written; see FileSystem::write(). When advance() has returned true.
+    // How much was written; see FileSystem::write(). What was promised to its blocks is used up, whatever happened. When advance() has returned true.
     Result<size_t> result() const;
 
   private:

@@ -34,7 +34,8 @@ int hand_over(const Result<vfs::Attributes>& result, tiffin_attributes* out) {
             from(in.access_time),
             from(in.modification_time),
             from(in.change_time),
-            from(in.birth_time)};
+            from(in.birth_time),
+            in.traits};
     return 0;
 }
 
@@ -77,6 +78,12 @@ int statistics(tiffin_file_system* fs, tiffin_statistics* out) {
 int sync(tiffin_file_system* fs, bool wait) { return status_of(fs->core->sync(wait)); }
 int remount(tiffin_file_system* fs, bool read_only) {
     return status_of(fs->core->remount(read_only));
+}
+int freeze(tiffin_file_system* fs) { return status_of(fs->core->freeze()); }
+int thaw(tiffin_file_system* fs) { return status_of(fs->core->thaw()); }
+uint64_t reclaimable_bytes(tiffin_file_system* fs) { return fs->core->reclaimable_bytes(); }
+uint64_t shrink(tiffin_file_system* fs, uint64_t wanted_bytes) {
+    return fs->core->shrink(wanted_bytes);
 }
 int shutdown(tiffin_file_system* fs, uint32_t mode) {
     return status_of(fs->core->shutdown(static_cast<vfs::ShutdownMode>(mode)));
@@ -162,9 +169,10 @@ int unlink(tiffin_file_system* fs, uint64_t parent, const char* name, size_t byt
 int remove_directory(tiffin_file_system* fs, uint64_t parent, const char* name, size_t bytes) {
     return status_of(fs->core->remove_directory({}, parent, name_of(name, bytes)));
 }
-int rename(tiffin_file_system* fs, uint64_t parent, const char* name, size_t bytes,
-           uint64_t new_parent, const char* new_name, size_t new_bytes, uint32_t flags) {
-    return status_of(fs->core->rename({}, parent, name_of(name, bytes), new_parent,
+int rename(tiffin_file_system* fs, const tiffin_caller* caller, uint64_t parent, const char* name,
+           size_t bytes, uint64_t new_parent, const char* new_name, size_t new_bytes,
+           uint32_t flags) {
+    return status_of(fs->core->rename(to(*caller), parent, name_of(name, bytes), new_parent,
                                       name_of(new_name, new_bytes), flags));
 }
 
@@ -189,6 +197,12 @@ int read_directory(tiffin_file_system* fs, uint64_t node, uint64_t cookie, tiffi
 
 // ---- Files ---------------------------------------------------------------------------------------
 
+int promise(tiffin_file_system* fs, uint64_t block_count) {
+    return status_of(fs->core->promise(block_count));
+}
+void return_promise(tiffin_file_system* fs, uint64_t block_count) {
+    fs->core->return_promise(block_count);
+}
 int reserve(tiffin_file_system* fs, uint64_t node, uint64_t offset_bytes, uint64_t length_bytes) {
     return status_of(fs->core->reserve(node, offset_bytes, length_bytes));
 }
@@ -232,7 +246,10 @@ int64_t trim(tiffin_file_system* fs, uint64_t offset_bytes, uint64_t length_byte
     return number_of(fs->core->trim(offset_bytes, length_bytes, minimum_bytes));
 }
 
+static_assert(TIFFIN_TRAIT_ACCESS_ACL == vfs::attribute_trait::access_acl &&
+              TIFFIN_TRAIT_DEFAULT_ACL == vfs::attribute_trait::default_acl);
 static_assert(TIFFIN_WRITE_BACK == vfs::write_flag::write_back &&
+              TIFFIN_WRITE_PROMISED == vfs::write_flag::promised &&
               TIFFIN_WRITE_KEEP_TIMES == vfs::write_flag::keep_times &&
               TIFFIN_WRITE_UNSTABLE_BUFFERS == vfs::write_flag::unstable_buffers);
 
@@ -248,6 +265,10 @@ tiffin_operations operations = {
     .statistics = statistics,
     .sync = sync,
     .remount = remount,
+    .freeze = freeze,
+    .thaw = thaw,
+    .reclaimable_bytes = reclaimable_bytes,
+    .shrink = shrink,
     .shutdown = shutdown,
     .lookup = lookup,
     .forget = forget,
@@ -273,6 +294,8 @@ tiffin_operations operations = {
     .write_begin = write_begin,
     .write_advance = write_advance,
     .write_result = write_result,
+    .promise = promise,
+    .return_promise = return_promise,
     .reserve = reserve,
     .fsync = fsync,
     .allocate = allocate,

@@ -21,7 +21,7 @@
 extern "C" {
 #endif
 
-#define TIFFIN_ABI_VERSION 2
+#define TIFFIN_ABI_VERSION 3
 
 struct tiffin_device;      /* of the framework: an open block device */
 struct tiffin_file_system; /* of the file system's module: one mount */
@@ -47,7 +47,10 @@ struct tiffin_attributes {
     struct tiffin_time modification_time;
     struct tiffin_time change_time;
     struct tiffin_time birth_time;
+    uint32_t traits; /* TIFFIN_TRAIT_ */
 };
+#define TIFFIN_TRAIT_ACCESS_ACL (1U << 2)
+#define TIFFIN_TRAIT_DEFAULT_ACL (1U << 3)
 
 struct tiffin_caller {
     uint32_t user_id;
@@ -107,6 +110,7 @@ typedef bool (*tiffin_add_entry)(void* sink, const char* name, size_t name_bytes
 #define TIFFIN_WRITE_BACK (1U << 0)
 #define TIFFIN_WRITE_KEEP_TIMES (1U << 4)
 #define TIFFIN_WRITE_UNSTABLE_BUFFERS (1U << 5)
+#define TIFFIN_WRITE_PROMISED (1U << 6)
 #define TIFFIN_XATTR_KILL_SET_GROUP_ID (1U << 16)
 #define TIFFIN_SEEK_DATA 0
 #define TIFFIN_SEEK_HOLE 1
@@ -129,6 +133,10 @@ struct tiffin_operations {
     int (*statistics)(struct tiffin_file_system* fs, struct tiffin_statistics* statistics);
     int (*sync)(struct tiffin_file_system* fs, bool wait);
     int (*remount)(struct tiffin_file_system* fs, bool read_only);
+    int (*freeze)(struct tiffin_file_system* fs);
+    int (*thaw)(struct tiffin_file_system* fs);
+    uint64_t (*reclaimable_bytes)(struct tiffin_file_system* fs);
+    uint64_t (*shrink)(struct tiffin_file_system* fs, uint64_t wanted_bytes);
     int (*shutdown)(struct tiffin_file_system* fs, uint32_t mode);
 
     int (*lookup)(struct tiffin_file_system* fs, uint64_t parent, const char* name,
@@ -163,9 +171,9 @@ struct tiffin_operations {
                   size_t name_bytes);
     int (*remove_directory)(struct tiffin_file_system* fs, uint64_t parent, const char* name,
                             size_t name_bytes);
-    int (*rename)(struct tiffin_file_system* fs, uint64_t parent, const char* name,
-                  size_t name_bytes, uint64_t new_parent, const char* new_name,
-                  size_t new_name_bytes, uint32_t flags);
+    int (*rename)(struct tiffin_file_system* fs, const struct tiffin_caller* caller,
+                  uint64_t parent, const char* name, size_t name_bytes, uint64_t new_parent,
+                  const char* new_name, size_t new_name_bytes, uint32_t flags);
     int (*read_directory)(struct tiffin_file_system* fs, uint64_t node, uint64_t cookie,
                           tiffin_add_entry add, void* sink);
 
@@ -197,6 +205,8 @@ struct tiffin_operations {
                         void* owner);
     bool (*write_advance)(void* writer);
     long (*write_result)(void* writer);
+    int (*promise)(struct tiffin_file_system* fs, uint64_t block_count);
+    void (*return_promise)(struct tiffin_file_system* fs, uint64_t block_count);
     int (*reserve)(struct tiffin_file_system* fs, uint64_t node, uint64_t offset_bytes,
                    uint64_t length_bytes);
     int (*fsync)(struct tiffin_file_system* fs, uint64_t node, bool data_only);

@@ -22,24 +22,61 @@ static ssize_t read_iter(struct kiocb* iocb, struct iov_iter* to) {
 
 /* ---- Writing ---- */
 
-/* Room for [position, position + length), so that write-back does not fail for want of it. */
+/* Promised room for `pages` pages that become dirty. What is under way often makes room for the next ones, and gives back
+ * what overwritten blocks were promised. */
+static int promise(struct inode* inode, unsigned int pages) {
+    struct tiffin_mount* mount = tiffin_mount_of(inode->i_sb);
+    int error = TIFFIN_CALL(mount, promise, pages);
+
+    if (error == -ENOSPC) {
+        try_to_writeback_inodes_sb(inode->i_sb, WB_REASON_FS_FREE_SPACE);
+        filemap_fdatawait_keep_errors(inode->i_mapping);
+        error = TIFFIN_CALL(mount, promise, pages);
+    }
+    return error;
+}
+
+static void return_promise(struct inode* inode, unsigned int pages) {
+    if (pages > 0) {
+        TIFFIN_CALL_VOID(tiffin_mount_of(inode->i_sb), return_promise, pages);
+    }
+}
+
+/* Whether a file that reaches up to `end` takes blocks; the content of a small one is kept in its inode. */
+static bool takes_blocks(struct inode* inode, loff_t end) {
+    return max_t(loff_t, end, i_size_read(inode)) > tiffin_mount_of(inode->i_sb)->ops->inline_bytes;
+}
+
+/* The same room as a part of the file, which blocks that it has already do not need. */
 static int reserve(struct inode* inode, loff_t position, size_t length) {
     struct tiffin_mount* mount = tiffin_mount_of(inode->i_sb);
     const loff_t begin = round_down(position, TIFFIN_BLOCK_BYTES);
     const loff_t end = round_up(position + length, TIFFIN_BLOCK_BYTES);
 
-    if (max_t(loff_t, position + length, i_size_read(inode)) <= mount->ops->inline_bytes) {
-        return 0; /* it takes no blocks */
-    }
     return TIFFIN_CALL(mount, reserve, inode->i_ino, begin, end - begin);
 }
 
 #define LONGEST_PART (1U << 20)
 
-/* The longest part from `position` on, of at most `wanted` bytes, that there is room for. */
-static ssize_t reserve_part(struct inode* inode, loff_t position, size_t wanted) {
+/* The longest part from `position` on, of at most `wanted` bytes, that there is room for, so that write-back does not fail
+ * for want of it. */
+static ssize_t make_room_for_part(struct inode* inode, loff_t position, size_t wanted) {
     size_t length = min_t(size_t, wanted, LONGEST_PART - (position & (LONGEST_PART - 1)));
-    int error = reserve(inode, position, length);
+    const unsigned int pages = DIV_ROUND_UP(offset_in_page(position) + length, PAGE_SIZE);
+    int error;
+
+    if (!takes_blocks(inode, position + length)) {
+        return length;
+    }
+    error = promise(inode, pages);
+    if (error == 0) {
+        tiffin_inode_of(inode)->promised_pages = pages;
+        return length;
+    }
+    if (error != -ENOSPC) {
+        return error;
+    }
+    error = reserve(inode, position, length);
 
     while (error == -ENOSPC && length > TIFFIN_BLOCK_BYTES) {
         length = max_t(size_t, length / 2, TIFFIN_BLOCK_BYTES);
@@ -56,7 +93,8 @@ static ssize_t reserve_part(struct inode* inode, loff_t position, size_t wanted)
 static ssize_t write_part(struct kiocb* iocb, struct iov_iter* from) {
     const size_t count = iov_iter_count(from);
     const loff_t position = iocb->ki_pos;
-    const ssize_t length = reserve_part(file_inode(iocb->ki_filp), position, count);
+    struct inode* inode = file_inode(iocb->ki_filp);
+    const ssize_t length = make_room_for_part(inode, position, count);
     ssize_t written;
 
     if (length < 0) {
@@ -65,6 +103,8 @@ static ssize_t write_part(struct kiocb* iocb, struct iov_iter* from) {
     iov_iter_truncate(from, length);
     written = generic_perform_write(iocb, from);
     iov_iter_reexpand(from, iov_iter_count(from) + (count - length));
+    return_promise(inode, tiffin_inode_of(inode)->promised_pages);
+    tiffin_inode_of(inode)->promised_pages = 0;
     if (written > 0) {
         /* Not all kernels of this version do it themselves. */
         iocb->ki_pos = position + written;
@@ -126,14 +166,18 @@ static vm_fault_t page_mkwrite(struct vm_fault* fault) {
     struct file* file = fault->vma->vm_file;
     struct inode* inode = file_inode(file);
     vm_fault_t result = VM_FAULT_LOCKED;
+    bool is_promised = false;
     int error;
 
     sb_start_pagefault(inode->i_sb);
     file_update_time(file);
     filemap_invalidate_lock_shared(inode->i_mapping);
     /* Also for a small file: what is behind its end in the page may become a part of it. */
-    error = TIFFIN_CALL(tiffin_mount_of(inode->i_sb), reserve, inode->i_ino, page_offset(page),
-                        PAGE_SIZE);
+    error = promise(inode, 1);
+    is_promised = error == 0;
+    if (error == -ENOSPC) {
+        error = reserve(inode, page_offset(page), PAGE_SIZE);
+    }
     if (error != 0) {
         result = block_page_mkwrite_return(error);
         goto out;
@@ -144,9 +188,13 @@ static vm_fault_t page_mkwrite(struct vm_fault* fault) {
         result = VM_FAULT_NOPAGE;
         goto out;
     }
+    wait_on_page_writeback(page);
+    if (is_promised) {
+        is_promised = !tiffin_mark_promised(page);
+    }
     set_page_dirty(page);
-    wait_for_stable_page(page);
 out:
+    return_promise(inode, is_promised ? 1 : 0);
     filemap_invalidate_unlock_shared(inode->i_mapping);
     sb_end_pagefault(inode->i_sb);
     return result;

@@ -111,6 +111,9 @@ static int initialize_inode(struct inode* inode, const struct tiffin_attributes*
     set_operations(inode, &attributes);
     i_size_write(inode, attributes.size_bytes);
     tiffin_fill(inode, &attributes);
+    if ((attributes.traits & (TIFFIN_TRAIT_ACCESS_ACL | TIFFIN_TRAIT_DEFAULT_ACL)) == 0) {
+        cache_no_acl(inode);
+    }
     return 0;
 }
 

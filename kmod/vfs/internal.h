@@ -35,6 +35,8 @@ struct tiffin_inode {
     u64 generation;
     /* Which times are newer than those of the file system: S_ATIME, S_MTIME, S_CTIME. With them under i_lock. */
     int dirty_times;
+    /* Pages that the write under way has been promised room for and not made dirty yet; with i_rwsem. */
+    unsigned int promised_pages;
 };
 
 static inline struct tiffin_inode* tiffin_inode_of(struct inode* inode) {
@@ -54,6 +56,13 @@ static inline struct tiffin_mount* tiffin_mount_of(const struct super_block* sb)
         memalloc_nofs_restore(nofs_);                                         \
         result_;                                                              \
     })
+
+#define TIFFIN_CALL_VOID(mount, operation, ...)              \
+    do {                                                     \
+        const unsigned int nofs_ = memalloc_nofs_save();     \
+        (mount)->ops->operation((mount)->fs, ##__VA_ARGS__); \
+        memalloc_nofs_restore(nofs_);                        \
+    } while (0)
 
 /* device_bio.c */
 int tiffin_device_initialize(void);
@@ -130,6 +139,10 @@ ssize_t tiffin_direct_write(struct kiocb* iocb, struct iov_iter* from);
 extern const struct address_space_operations tiffin_address_space_operations;
 /* Zeroes what a mapping may have written behind the end of the file, before that end moves on. */
 void tiffin_zero_tail(struct inode* inode);
+/* A page that has been promised room (see FileSystem::promise()) is private; under its lock, and changed when it is neither
+ * dirty nor under write-back. Returns false when it had been already. */
+bool tiffin_mark_promised(struct page* page);
+void tiffin_unmark_promised(struct page* page);
 int tiffin_writepages(struct address_space* mapping, struct writeback_control* wbc);
 int tiffin_writeback_initialize(void);
 void tiffin_writeback_exit(void);

@@ -155,12 +155,13 @@ static void refresh_moved(struct inode* inode) {
 
 static int rename(struct user_namespace* idmap, struct inode* old_dir, struct dentry* old_dentry,
                   struct inode* new_dir, struct dentry* new_dentry, unsigned int flags) {
+    const struct tiffin_caller caller = caller_for(old_dir);
     int error;
 
-    if (flags & ~(RENAME_NOREPLACE | RENAME_EXCHANGE)) {
+    if (flags & ~(RENAME_NOREPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT)) {
         return -EINVAL;
     }
-    error = TIFFIN_CALL(tiffin_mount_of(old_dir->i_sb), rename, old_dir->i_ino,
+    error = TIFFIN_CALL(tiffin_mount_of(old_dir->i_sb), rename, &caller, old_dir->i_ino,
                         old_dentry->d_name.name, old_dentry->d_name.len, new_dir->i_ino,
                         new_dentry->d_name.name, new_dentry->d_name.len, flags);
     if (error != 0) {

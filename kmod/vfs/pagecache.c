@@ -112,6 +112,31 @@ static int write_begin(struct file* file, struct address_space* mapping, loff_t 
     return 0;
 }
 
+bool tiffin_mark_promised(struct page* page) {
+    if (PagePrivate(page)) {
+        return false;
+    }
+    attach_page_private(page, (void*)1);
+    return true;
+}
+
+void tiffin_unmark_promised(struct page* page) {
+    if (PagePrivate(page)) {
+        detach_page_private(page);
+    }
+}
+
+/* What is dropped will not be written. */
+static void invalidate_folio(struct folio* folio, size_t offset, size_t length) {
+    if (offset == 0 && length == folio_size(folio) && folio_test_private(folio)) {
+        TIFFIN_CALL_VOID(tiffin_mount_of(folio->mapping->host->i_sb), return_promise, 1);
+        folio_detach_private(folio);
+    }
+}
+
+/* A page that has been promised room is to be written. */
+static bool release_folio(struct folio* folio, gfp_t gfp) { return false; }
+
 static int write_end(struct file* file, struct address_space* mapping, loff_t position,
                      unsigned int length, unsigned int copied, struct page* page, void* data) {
     struct inode* inode = mapping->host;
@@ -124,6 +149,9 @@ static int write_end(struct file* file, struct address_space* mapping, loff_t po
         }
     }
     if (copied > 0) {
+        if (tiffin_inode_of(inode)->promised_pages > 0 && tiffin_mark_promised(page)) {
+            --tiffin_inode_of(inode)->promised_pages;
+        }
         set_page_dirty(page);
         /* Under the lock of the page, so that write-back sees the end that belongs to its content. */
         if (position + copied > i_size_read(inode)) {
@@ -165,6 +193,8 @@ const struct address_space_operations tiffin_address_space_operations = {
     .write_begin = write_begin,
     .write_end = write_end,
     .writepages = tiffin_writepages,
+    .invalidate_folio = invalidate_folio,
+    .release_folio = release_folio,
     .dirty_folio = filemap_dirty_folio,
     .migrate_folio = filemap_migrate_folio,
 };

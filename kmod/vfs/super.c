@@ -32,6 +32,7 @@ static struct inode* alloc_inode(struct super_block* sb) {
     atomic64_set(&inode->references, 0);
     inode->generation = 0;
     inode->dirty_times = 0;
+    inode->promised_pages = 0;
     return &inode->vfs;
 }
 
@@ -40,13 +41,8 @@ static void free_inode(struct inode* inode) {
 }
 
 void tiffin_forget(struct super_block* sb, u64 node, u64 references) {
-    struct tiffin_mount* mount = tiffin_mount_of(sb);
-    unsigned int nofs;
-
     if (references > 0) {
-        nofs = memalloc_nofs_save();
-        mount->ops->forget(mount->fs, node, references);
-        memalloc_nofs_restore(nofs);
+        TIFFIN_CALL_VOID(tiffin_mount_of(sb), forget, node, references);
     }
 }
 
@@ -103,6 +99,25 @@ static int statistics(struct dentry* dentry, struct kstatfs* out) {
     return 0;
 }
 
+/* The VFS keeps writers back, and has written back what they left. */
+static int freeze_fs(struct super_block* sb) {
+    return sb_rdonly(sb) ? 0 : TIFFIN_CALL(tiffin_mount_of(sb), freeze);
+}
+
+static int unfreeze_fs(struct super_block* sb) {
+    return sb_rdonly(sb) ? 0 : TIFFIN_CALL(tiffin_mount_of(sb), thaw);
+}
+
+/* Of the superblock's shrinker, which calls them where a file system may be called. */
+static long nr_cached_objects(struct super_block* sb, struct shrink_control* control) {
+    return TIFFIN_CALL(tiffin_mount_of(sb), reclaimable_bytes) >> PAGE_SHIFT;
+}
+
+static long free_cached_objects(struct super_block* sb, struct shrink_control* control) {
+    return TIFFIN_CALL(tiffin_mount_of(sb), shrink, (u64)control->nr_to_scan << PAGE_SHIFT) >>
+           PAGE_SHIFT;
+}
+
 /* What the VFS does not show by itself. There are no options yet but those. */
 static int show_options(struct seq_file* file, struct dentry* root) { return 0; }
 
@@ -113,6 +128,10 @@ static const struct super_operations super_operations = {
     .write_inode = write_inode,
     .put_super = put_super,
     .sync_fs = sync_fs,
+    .freeze_fs = freeze_fs,
+    .unfreeze_fs = unfreeze_fs,
+    .nr_cached_objects = nr_cached_objects,
+    .free_cached_objects = free_cached_objects,
     .statfs = statistics,
     .show_options = show_options,
 };

@@ -31,6 +31,7 @@ struct writeback {
     struct inode* inode;
     loff_t offset;
     unsigned int count;
+    bool is_promised; /* its pages are those that were promised room, or those that were not */
     struct page* pages[WRITE_PAGES];
     struct tiffin_vector vectors[WRITE_PAGES];
     void* writer;
@@ -101,6 +102,7 @@ static void finish(struct writeback* writeback, int error) {
         mapping_set_error(inode->i_mapping, error);
     }
     for (i = 0; i < writeback->count; ++i) {
+        tiffin_unmark_promised(writeback->pages[i]);
         end_page_writeback(writeback->pages[i]);
     }
     mempool_free(writeback, mount->writebacks);
@@ -117,6 +119,10 @@ static void advance(struct writeback* writeback) {
     result = ops->write_result(writeback->writer);
     if (result == -ENOMEM && time_before(jiffies, writeback->deadline)) {
         writeback->begun = false;
+        /* The promise has been used up. */
+        writeback->is_promised =
+            writeback->is_promised &&
+            TIFFIN_CALL(tiffin_mount_of(writeback->inode->i_sb), promise, writeback->count) == 0;
         queue_delayed_work(queue, &writeback->work, ATTEMPT_DELAY);
     } else {
         finish(writeback, min(result, 0L));
@@ -137,9 +143,11 @@ static void run(struct writeback* writeback) {
 
     if (!writeback->begun) {
         writeback->begun = true;
-        mount->ops->write_begin(
-            mount->fs, writeback->writer, inode->i_ino, writeback->offset, writeback->vectors,
-            writeback->count, TIFFIN_WRITE_BACK | TIFFIN_WRITE_KEEP_TIMES, transferred, writeback);
+        mount->ops->write_begin(mount->fs, writeback->writer, inode->i_ino, writeback->offset,
+                                writeback->vectors, writeback->count,
+                                TIFFIN_WRITE_BACK | TIFFIN_WRITE_KEEP_TIMES |
+                                    (writeback->is_promised ? TIFFIN_WRITE_PROMISED : 0),
+                                transferred, writeback);
     }
     advance(writeback);
     memalloc_nofs_restore(nofs);
@@ -162,8 +170,9 @@ struct collector {
     struct writeback* current_write; /* pages that follow each other, or NULL */
 };
 
-static bool follows(const struct writeback* writeback, const struct page* page) {
-    return writeback->pages[writeback->count - 1]->index + 1 == page->index;
+static bool follows(const struct writeback* writeback, struct page* page) {
+    return writeback->is_promised == (PagePrivate(page) != 0) &&
+           writeback->pages[writeback->count - 1]->index + 1 == page->index;
 }
 
 static void submit_collected(struct collector* collector) {
@@ -178,6 +187,7 @@ static struct writeback* begin(struct inode* inode, struct page* page) {
 
     writeback->inode = inode;
     writeback->offset = page_offset(page);
+    writeback->is_promised = PagePrivate(page) != 0;
     writeback->count = 0;
     return writeback;
 }
