@@ -37,7 +37,7 @@ TIFFIN_CXX ?= $(subst gcc,g++,$(CC))
 
 # Only C has these, or they are given anew below.
 tiffin-c-only := -std=% -fshort-wchar -Wframe-larger-than=% \
-	-Wno-pointer-sign -Wdeclaration-after-statement -Wstrict-prototypes -Wmissing-prototypes \
+	-Wno-pointer-sign -Wno-override-init -Wdeclaration-after-statement -Wstrict-prototypes -Wmissing-prototypes -Wmissing-declarations \
 	-Wold-style-definition -Wimplicit-function-declaration -Wimplicit-int \
 	-Werror=strict-prototypes -Werror=implicit-function-declaration -Werror=implicit-int \
 	-Werror=designated-init -Werror=incompatible-pointer-types

@@ -1,17 +1,83 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* What differs between kernels: the only place with version numbers. */
+/*
+ * What differs between kernels: the only place with version numbers. The framework is written for the newest one; for an
+ * older one, this header has what that lacks. Included behind all headers of the kernel.
+ */
 #ifndef TIFFIN_KMOD_COMPAT_H
 #define TIFFIN_KMOD_COMPAT_H
 
+#include <linux/backing-dev.h>
+#include <linux/buffer_head.h>
+#include <linux/fs.h>
+#include <linux/pagemap.h>
+#include <linux/posix_acl_xattr.h>
+#include <linux/sched.h>
 #include <linux/version.h>
 
-#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 1, 0) || LINUX_VERSION_CODE >= KERNEL_VERSION(6, 2, 0)
-#error "Tiffin's module is written for Linux 6.1; other kernels have other interfaces of the VFS"
+#define TIFFIN_LINUX_IS(major, minor)                             \
+    (LINUX_VERSION_CODE >= KERNEL_VERSION((major), (minor), 0) && \
+     LINUX_VERSION_CODE < KERNEL_VERSION((major), (minor) + 1, 0))
+
+#if !TIFFIN_LINUX_IS(6, 1) && !TIFFIN_LINUX_IS(6, 12)
+#error \
+    "Tiffin's module is written for Linux 6.1 and 6.12; other kernels have other interfaces of the VFS"
 #endif
 
 /* Pages are named by their addresses, which those of high memory have not. */
 #ifdef CONFIG_HIGHMEM
 #error "Tiffin's module needs a kernel without high memory"
+#endif
+
+#if TIFFIN_LINUX_IS(6, 1)
+
+#define mnt_idmap user_namespace
+#define filemap_splice_read generic_file_splice_read
+#define vmf_fs_error block_page_mkwrite_return
+#define generic_fillattr(idmap, mask, inode, stat) generic_fillattr(idmap, inode, stat)
+#define get_inode_acl get_acl
+
+/* Macros: later releases of it have some of these functions. */
+#define inode_get_atime(inode) ((inode)->i_atime)
+#define inode_get_mtime(inode) ((inode)->i_mtime)
+#define inode_get_ctime(inode) ((inode)->i_ctime)
+#define inode_set_atime_to_ts(inode, time) ((inode)->i_atime = (time))
+#define inode_set_mtime_to_ts(inode, time) ((inode)->i_mtime = (time))
+#define inode_set_ctime_to_ts(inode, time) ((inode)->i_ctime = (time))
+
+/* What the VFS hands over to be written: a page, later a folio. */
+typedef struct page tiffin_cached;
+static inline struct page* tiffin_page_of(tiffin_cached* cached) { return cached; }
+static inline tiffin_cached* tiffin_cached_of(struct page* page) { return page; }
+
+/* What an ACL is set for: an inode, later a name. */
+typedef struct inode tiffin_acl_target;
+static inline struct inode* tiffin_acl_inode(tiffin_acl_target* target) { return target; }
+#define TIFFIN_ACL_HANDLERS &posix_acl_access_xattr_handler, &posix_acl_default_xattr_handler,
+
+/* inode_operations.update_time, with `now`. */
+#define TIFFIN_UPDATE_TIME(name) int name(struct inode* inode, struct timespec64* time, int flags)
+#define TIFFIN_UPDATE_NOW (*time)
+
+/* Who writes is not throttled by write-back to the same device. */
+static inline void tiffin_set_backing_device(struct inode* inode) {
+    current->backing_dev_info = inode == NULL ? NULL : inode_to_bdi(inode);
+}
+
+#else
+
+typedef struct folio tiffin_cached;
+static inline struct page* tiffin_page_of(tiffin_cached* cached) { return &cached->page; }
+static inline tiffin_cached* tiffin_cached_of(struct page* page) { return page_folio(page); }
+
+typedef struct dentry tiffin_acl_target;
+static inline struct inode* tiffin_acl_inode(tiffin_acl_target* target) { return d_inode(target); }
+#define TIFFIN_ACL_HANDLERS
+
+#define TIFFIN_UPDATE_TIME(name) int name(struct inode* inode, int flags)
+#define TIFFIN_UPDATE_NOW current_time(inode)
+
+static inline void tiffin_set_backing_device(struct inode* inode) {}
+
 #endif
 
 #endif

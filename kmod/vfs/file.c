@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* Regular files through the page cache. */
-#include <linux/backing-dev.h>
-#include <linux/buffer_head.h>
-#include <linux/falloc.h>
 #include <linux/fs.h>
 #include <linux/mm.h>
 #include <linux/pagemap.h>
 #include <linux/uio.h>
+
+/* Behind the others, whose types it uses. */
+#include <linux/falloc.h>
 
 #include "kmod/vfs/internal.h"
 
@@ -137,12 +137,12 @@ static ssize_t write_locked(struct kiocb* iocb, struct iov_iter* from) {
     if (iocb->ki_flags & IOCB_DIRECT) {
         return tiffin_direct_write(iocb, from);
     }
-    current->backing_dev_info = inode_to_bdi(inode);
+    tiffin_set_backing_device(inode);
     do {
         written = write_part(iocb, from);
         total += max_t(ssize_t, written, 0);
     } while (written > 0 && iov_iter_count(from) > 0);
-    current->backing_dev_info = NULL;
+    tiffin_set_backing_device(NULL);
     return total > 0 ? total : written;
 }
 
@@ -179,7 +179,7 @@ static vm_fault_t page_mkwrite(struct vm_fault* fault) {
         error = reserve(inode, page_offset(page), PAGE_SIZE);
     }
     if (error != 0) {
-        result = block_page_mkwrite_return(error);
+        result = vmf_fs_error(error);
         goto out;
     }
     lock_page(page);
@@ -335,7 +335,7 @@ const struct file_operations tiffin_file_operations = {
     .open = open_file,
     .fsync = tiffin_fsync,
     .fallocate = allocate,
-    .splice_read = generic_file_splice_read,
+    .splice_read = filemap_splice_read,
     .splice_write = iter_file_splice_write,
     .unlocked_ioctl = tiffin_ioctl,
     .compat_ioctl = compat_ptr_ioctl,

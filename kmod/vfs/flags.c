@@ -32,7 +32,7 @@ int tiffin_fileattr_get(struct dentry* dentry, struct fileattr* fa) {
     return error;
 }
 
-int tiffin_fileattr_set(struct user_namespace* idmap, struct dentry* dentry, struct fileattr* fa) {
+int tiffin_fileattr_set(struct mnt_idmap* idmap, struct dentry* dentry, struct fileattr* fa) {
     struct inode* inode = d_inode(dentry);
     int error;
 

@@ -19,25 +19,27 @@ static struct timespec64 to_timespec(const struct tiffin_time* time) {
     return (struct timespec64){.tv_sec = time->seconds, .tv_nsec = time->nanoseconds};
 }
 
-static struct tiffin_time from_timespec(const struct timespec64* time) {
-    return (struct tiffin_time){.seconds = time->tv_sec, .nanoseconds = time->tv_nsec};
+static struct tiffin_time from_timespec(struct timespec64 time) {
+    return (struct tiffin_time){.seconds = time.tv_sec, .nanoseconds = time.tv_nsec};
 }
 
 /* Times that the file system has not got yet stay. What changes a file in passing moves its change time only. */
 static void fill_times(struct inode* inode, const struct tiffin_attributes* attributes) {
     const struct timespec64 change_time = to_timespec(&attributes->change_time);
+    struct timespec64 own_change_time;
     int dirty;
 
     spin_lock(&inode->i_lock);
     dirty = tiffin_inode_of(inode)->dirty_times;
     if (!(dirty & S_ATIME)) {
-        inode->i_atime = to_timespec(&attributes->access_time);
+        inode_set_atime_to_ts(inode, to_timespec(&attributes->access_time));
     }
     if (!(dirty & S_MTIME)) {
-        inode->i_mtime = to_timespec(&attributes->modification_time);
+        inode_set_mtime_to_ts(inode, to_timespec(&attributes->modification_time));
     }
-    if (!(dirty & S_CTIME) || timespec64_compare(&change_time, &inode->i_ctime) > 0) {
-        inode->i_ctime = change_time;
+    own_change_time = inode_get_ctime(inode);
+    if (!(dirty & S_CTIME) || timespec64_compare(&change_time, &own_change_time) > 0) {
+        inode_set_ctime_to_ts(inode, change_time);
     }
     spin_unlock(&inode->i_lock);
 }
@@ -141,16 +143,18 @@ struct inode* tiffin_iget(struct super_block* sb, const struct tiffin_attributes
 
 /* ---- Times ---- */
 
-int tiffin_update_time(struct inode* inode, struct timespec64* time, int flags) {
+TIFFIN_UPDATE_TIME(tiffin_update_time) {
+    const struct timespec64 now = TIFFIN_UPDATE_NOW;
+
     spin_lock(&inode->i_lock);
     if (flags & S_ATIME) {
-        inode->i_atime = *time;
+        inode_set_atime_to_ts(inode, now);
     }
     if (flags & S_MTIME) {
-        inode->i_mtime = *time;
+        inode_set_mtime_to_ts(inode, now);
     }
     if (flags & S_CTIME) {
-        inode->i_ctime = *time;
+        inode_set_ctime_to_ts(inode, now);
     }
     tiffin_inode_of(inode)->dirty_times |= flags & (S_ATIME | S_MTIME | S_CTIME);
     spin_unlock(&inode->i_lock);
@@ -168,9 +172,9 @@ static struct tiffin_change take_times(struct inode* inode) {
         change.valid = TIFFIN_CHANGE_CHANGE_TIME |
                        (own->dirty_times & S_ATIME ? TIFFIN_CHANGE_ACCESS_TIME : 0) |
                        (own->dirty_times & S_MTIME ? TIFFIN_CHANGE_MODIFICATION_TIME : 0);
-        change.access_time = from_timespec(&inode->i_atime);
-        change.modification_time = from_timespec(&inode->i_mtime);
-        change.change_time = from_timespec(&inode->i_ctime);
+        change.access_time = from_timespec(inode_get_atime(inode));
+        change.modification_time = from_timespec(inode_get_mtime(inode));
+        change.change_time = from_timespec(inode_get_ctime(inode));
         own->dirty_times = 0;
     }
     spin_unlock(&inode->i_lock);
@@ -231,20 +235,20 @@ static struct tiffin_change change_of(const struct inode* inode, const struct ia
     /* Append-only files take "now" and no other time. The change time is that of the change. */
     if (attr->ia_valid & ATTR_ATIME_SET) {
         change.valid |= TIFFIN_CHANGE_ACCESS_TIME;
-        change.access_time = from_timespec(&attr->ia_atime);
+        change.access_time = from_timespec(attr->ia_atime);
     } else if (attr->ia_valid & ATTR_ATIME) {
         change.valid |= TIFFIN_CHANGE_ACCESS_NOW;
     }
     if (attr->ia_valid & ATTR_MTIME_SET) {
         change.valid |= TIFFIN_CHANGE_MODIFICATION_TIME;
-        change.modification_time = from_timespec(&attr->ia_mtime);
+        change.modification_time = from_timespec(attr->ia_mtime);
     } else if (attr->ia_valid & ATTR_MTIME) {
         change.valid |= TIFFIN_CHANGE_MODIFICATION_NOW;
     }
     if (change.valid == 0 && (attr->ia_valid & ATTR_CTIME)) {
         /* chown() that changes no owner. */
         change.valid = TIFFIN_CHANGE_CHANGE_TIME;
-        change.change_time = from_timespec(&attr->ia_ctime);
+        change.change_time = from_timespec(attr->ia_ctime);
     }
     return change;
 }
@@ -289,7 +293,7 @@ static int set_size(struct inode* inode, const struct tiffin_change* change) {
     return error;
 }
 
-int tiffin_setattr(struct user_namespace* idmap, struct dentry* dentry, struct iattr* attr) {
+int tiffin_setattr(struct mnt_idmap* idmap, struct dentry* dentry, struct iattr* attr) {
     struct inode* inode = d_inode(dentry);
     const bool has_blocks = tiffin_mount_of(inode->i_sb)->ops->has_blocks;
     struct tiffin_change change;
@@ -322,8 +326,8 @@ int tiffin_setattr(struct user_namespace* idmap, struct dentry* dentry, struct i
     return error;
 }
 
-int tiffin_getattr(struct user_namespace* idmap, const struct path* path, struct kstat* stat,
-                   u32 mask, unsigned int flags) {
+int tiffin_getattr(struct mnt_idmap* idmap, const struct path* path, struct kstat* stat, u32 mask,
+                   unsigned int flags) {
     struct inode* inode = d_inode(path->dentry);
     struct tiffin_attributes attributes;
     const int error =
@@ -332,7 +336,7 @@ int tiffin_getattr(struct user_namespace* idmap, const struct path* path, struct
     if (error != 0) {
         return error;
     }
-    generic_fillattr(idmap, inode, stat);
+    generic_fillattr(idmap, mask, inode, stat);
     stat->blocks = attributes.allocated_bytes >> SECTOR_SHIFT;
     stat->result_mask |= STATX_BTIME;
     stat->btime = to_timespec(&attributes.birth_time);
@@ -382,7 +386,7 @@ static const char* get_link(struct dentry* dentry, struct inode* inode, struct d
 
 const struct inode_operations tiffin_file_inode_operations = {
     COMMON_OPERATIONS,
-    .get_acl = tiffin_get_acl,
+    .get_inode_acl = tiffin_get_acl,
     .set_acl = tiffin_set_acl,
     .fileattr_get = tiffin_fileattr_get,
     .fileattr_set = tiffin_fileattr_set,
@@ -390,7 +394,7 @@ const struct inode_operations tiffin_file_inode_operations = {
 
 const struct inode_operations tiffin_special_inode_operations = {
     COMMON_OPERATIONS,
-    .get_acl = tiffin_get_acl,
+    .get_inode_acl = tiffin_get_acl,
     .set_acl = tiffin_set_acl,
 };
 

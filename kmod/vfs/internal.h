@@ -84,14 +84,14 @@ void tiffin_refresh(struct inode* inode);
 /* The change time alone, of an inode that need not be locked. */
 void tiffin_refresh_change_time(struct inode* inode);
 int tiffin_write_times(struct inode* inode);
-int tiffin_update_time(struct inode* inode, struct timespec64* time, int flags);
-int tiffin_setattr(struct user_namespace* idmap, struct dentry* dentry, struct iattr* attr);
-int tiffin_getattr(struct user_namespace* idmap, const struct path* path, struct kstat* stat,
-                   u32 mask, unsigned int flags);
+TIFFIN_UPDATE_TIME(tiffin_update_time);
+int tiffin_setattr(struct mnt_idmap* idmap, struct dentry* dentry, struct iattr* attr);
+int tiffin_getattr(struct mnt_idmap* idmap, const struct path* path, struct kstat* stat, u32 mask,
+                   unsigned int flags);
 
 /* flags.c */
 int tiffin_fileattr_get(struct dentry* dentry, struct fileattr* fa);
-int tiffin_fileattr_set(struct user_namespace* idmap, struct dentry* dentry, struct fileattr* fa);
+int tiffin_fileattr_set(struct mnt_idmap* idmap, struct dentry* dentry, struct fileattr* fa);
 void tiffin_fill_flags(struct inode* inode, u32 flags);
 long tiffin_ioctl(struct file* file, unsigned int command, unsigned long argument);
 
@@ -153,7 +153,7 @@ void tiffin_writeback_unmount(struct tiffin_mount* mount);
 extern const struct xattr_handler* const tiffin_xattr_handlers[];
 ssize_t tiffin_listxattr(struct dentry* dentry, char* buffer, size_t size);
 struct posix_acl* tiffin_get_acl(struct inode* inode, int type, bool rcu);
-int tiffin_set_acl(struct user_namespace* idmap, struct inode* inode, struct posix_acl* acl,
+int tiffin_set_acl(struct mnt_idmap* idmap, tiffin_acl_target* target, struct posix_acl* acl,
                    int type);
 
 /* export.c */

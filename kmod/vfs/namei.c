@@ -47,8 +47,8 @@ static int instantiate(struct inode* dir, struct dentry* dentry, int error,
     return 0;
 }
 
-static int mknod(struct user_namespace* idmap, struct inode* dir, struct dentry* dentry,
-                 umode_t mode, dev_t device) {
+static int mknod(struct mnt_idmap* idmap, struct inode* dir, struct dentry* dentry, umode_t mode,
+                 dev_t device) {
     const struct tiffin_caller caller = caller_for(dir);
     struct tiffin_attributes created;
     const int error =
@@ -58,13 +58,12 @@ static int mknod(struct user_namespace* idmap, struct inode* dir, struct dentry*
     return instantiate(dir, dentry, error, &created);
 }
 
-static int create(struct user_namespace* idmap, struct inode* dir, struct dentry* dentry,
-                  umode_t mode, bool exclusive) {
+static int create(struct mnt_idmap* idmap, struct inode* dir, struct dentry* dentry, umode_t mode,
+                  bool exclusive) {
     return mknod(idmap, dir, dentry, (mode & ~S_IFMT) | S_IFREG, 0);
 }
 
-static int mkdir(struct user_namespace* idmap, struct inode* dir, struct dentry* dentry,
-                 umode_t mode) {
+static int mkdir(struct mnt_idmap* idmap, struct inode* dir, struct dentry* dentry, umode_t mode) {
     const struct tiffin_caller caller = caller_for(dir);
     struct tiffin_attributes created;
     const int error =
@@ -74,7 +73,7 @@ static int mkdir(struct user_namespace* idmap, struct inode* dir, struct dentry*
     return instantiate(dir, dentry, error, &created);
 }
 
-static int symlink(struct user_namespace* idmap, struct inode* dir, struct dentry* dentry,
+static int symlink(struct mnt_idmap* idmap, struct inode* dir, struct dentry* dentry,
                    const char* target) {
     const struct tiffin_caller caller = caller_for(dir);
     struct tiffin_attributes created;
@@ -85,8 +84,7 @@ static int symlink(struct user_namespace* idmap, struct inode* dir, struct dentr
     return instantiate(dir, dentry, error, &created);
 }
 
-static int tmpfile(struct user_namespace* idmap, struct inode* dir, struct file* file,
-                   umode_t mode) {
+static int tmpfile(struct mnt_idmap* idmap, struct inode* dir, struct file* file, umode_t mode) {
     const struct tiffin_caller caller = caller_for(dir);
     struct tiffin_attributes created;
     struct inode* inode;
@@ -153,7 +151,7 @@ static void refresh_moved(struct inode* inode) {
     }
 }
 
-static int rename(struct user_namespace* idmap, struct inode* old_dir, struct dentry* old_dentry,
+static int rename(struct mnt_idmap* idmap, struct inode* old_dir, struct dentry* old_dentry,
                   struct inode* new_dir, struct dentry* new_dentry, unsigned int flags) {
     const struct tiffin_caller caller = caller_for(old_dir);
     int error;
@@ -199,7 +197,7 @@ const struct inode_operations tiffin_directory_inode_operations = {
     .getattr = tiffin_getattr,
     .listxattr = tiffin_listxattr,
     .update_time = tiffin_update_time,
-    .get_acl = tiffin_get_acl,
+    .get_inode_acl = tiffin_get_acl,
     .set_acl = tiffin_set_acl,
     .fileattr_get = tiffin_fileattr_get,
     .fileattr_set = tiffin_fileattr_set,

@@ -87,7 +87,7 @@ static void readahead(struct readahead_control* control) {
 /* ---- Writing ---- */
 
 static int write_begin(struct file* file, struct address_space* mapping, loff_t position,
-                       unsigned int length, struct page** out, void** data) {
+                       unsigned int length, tiffin_cached** out, void** data) {
     struct inode* inode = mapping->host;
     struct page* page = grab_cache_page_write_begin(mapping, position >> PAGE_SHIFT);
     int error = 0;
@@ -108,7 +108,7 @@ static int write_begin(struct file* file, struct address_space* mapping, loff_t 
         put_page(page);
         return error;
     }
-    *out = page;
+    *out = tiffin_cached_of(page);
     return 0;
 }
 
@@ -138,7 +138,8 @@ static void invalidate_folio(struct folio* folio, size_t offset, size_t length) 
 static bool release_folio(struct folio* folio, gfp_t gfp) { return false; }
 
 static int write_end(struct file* file, struct address_space* mapping, loff_t position,
-                     unsigned int length, unsigned int copied, struct page* page, void* data) {
+                     unsigned int length, unsigned int copied, tiffin_cached* cached, void* data) {
+    struct page* page = tiffin_page_of(cached);
     struct inode* inode = mapping->host;
 
     if (!PageUptodate(page)) {

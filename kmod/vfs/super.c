@@ -267,8 +267,7 @@ EXPORT_SYMBOL_GPL(tiffin_kill_sb);
 
 int tiffin_super_initialize(void) {
     inode_cache = kmem_cache_create("tiffin_inode", sizeof(struct tiffin_inode), 0,
-                                    SLAB_RECLAIM_ACCOUNT | SLAB_MEM_SPREAD | SLAB_ACCOUNT,
-                                    initialize_inode_once);
+                                    SLAB_RECLAIM_ACCOUNT | SLAB_ACCOUNT, initialize_inode_once);
     return inode_cache == NULL ? -ENOMEM : 0;
 }
 

@@ -193,7 +193,8 @@ static struct writeback* begin(struct inode* inode, struct page* page) {
 }
 
 /* Of a page at the end of the file, only what is in the file is written. */
-static int add_page(struct page* page, struct writeback_control* control, void* data) {
+static int add_page(tiffin_cached* cached, struct writeback_control* control, void* data) {
+    struct page* page = tiffin_page_of(cached);
     struct collector* collector = data;
     struct inode* inode = page->mapping->host;
     const loff_t size = i_size_read(inode);

@@ -31,9 +31,8 @@ static int change(struct inode* inode, const char* name, const void* value, size
     return error;
 }
 
-static int set(const struct xattr_handler* handler, struct user_namespace* idmap,
-               struct dentry* dentry, struct inode* inode, const char* name, const void* value,
-               size_t size, int flags) {
+static int set(const struct xattr_handler* handler, struct mnt_idmap* idmap, struct dentry* dentry,
+               struct inode* inode, const char* name, const void* value, size_t size, int flags) {
     return change(inode, xattr_full_name(handler, name), value, size, flags);
 }
 
@@ -45,9 +44,7 @@ static const struct xattr_handler security_handler = {
     .prefix = XATTR_SECURITY_PREFIX, .get = get, .set = set};
 
 const struct xattr_handler* const tiffin_xattr_handlers[] = {
-    &posix_acl_access_xattr_handler,
-    &posix_acl_default_xattr_handler,
-    &user_handler,
+    TIFFIN_ACL_HANDLERS & user_handler,
     &trusted_handler,
     &security_handler,
     NULL,
@@ -131,8 +128,9 @@ struct posix_acl* tiffin_get_acl(struct inode* inode, int type, bool rcu) {
     return acl;
 }
 
-int tiffin_set_acl(struct user_namespace* idmap, struct inode* inode, struct posix_acl* acl,
+int tiffin_set_acl(struct mnt_idmap* idmap, tiffin_acl_target* target, struct posix_acl* acl,
                    int type) {
+    struct inode* inode = tiffin_acl_inode(target);
     u32 flags = 0;
     void* value = NULL;
     size_t size = 0;

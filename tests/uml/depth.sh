@@ -34,7 +34,7 @@ END
 for engine in libaio io_uring sync; do
     say "fio by $engine"
     fio --name="$engine" --filename="$mount_point/fio-$engine" --size=16M --direct=1 --ioengine="$engine" --iodepth=16 \
-        --rw=randrw --bsrange=4k-256k --verify=crc32c --verify_fatal=1 --thread --output=/tmp/fio --fallocate=none ||
+        --rw=randrw --bsrange=4k-256k --verify=crc32c --verify_fatal=1 --thread --output=/tmp/fio --eta=never --fallocate=none ||
         fail "fio: $(</tmp/fio)"
     rm "$mount_point/fio-$engine"
 done
