@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "fs/vfs/host.h"
 #include "fs/vfs/span.h"
 
 namespace tiffin::vfs {
@@ -297,7 +298,8 @@ struct WriteGrant {
     static constexpr size_t kMaxSegments = 16;
     static constexpr size_t kMaxBlocks = 256;
     static constexpr size_t kMaxContentBytes = 1024;
-    static constexpr size_t kStateBytes = 256;
+    // Room for a lock as well, which is larger in a host that debugs its locks.
+    static constexpr size_t kStateBytes = 200 + host::kLockStorageBytes;
 
     WriteGrant() = default;
     WriteGrant(const WriteGrant&) = delete;

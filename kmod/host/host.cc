@@ -22,14 +22,21 @@ void leave_memory_reserve(uint32_t before) { tiffin_leave_memory_reserve(before)
 
 // ---- Locks ---------------------------------------------------------------------------------
 
-Mutex::Mutex(LockClass lock_class) : lock_class_(lock_class) { tiffin_mutex_initialize(storage_); }
+static_assert(static_cast<unsigned int>(LockClass::leaf) < TIFFIN_LOCK_CLASSES);
+
+Mutex::Mutex(LockClass lock_class) : lock_class_(lock_class) {
+    tiffin_mutex_initialize(storage_, static_cast<unsigned int>(lock_class));
+}
 Mutex::~Mutex() { tiffin_mutex_destroy(storage_); }
 void Mutex::lock() { tiffin_mutex_lock(storage_); }
 void Mutex::unlock() { tiffin_mutex_unlock(storage_); }
 bool Mutex::try_lock() { return tiffin_mutex_try_lock(storage_); }
 
 SharedMutex::SharedMutex(LockClass lock_class) : lock_class_(lock_class) {
-    tiffin_shared_mutex_initialize(storage_);
+    const bool has_levels = lock_class == LockClass::object_state ||
+                            lock_class == LockClass::transaction ||
+                            lock_class == LockClass::tree_node;
+    tiffin_shared_mutex_initialize(storage_, static_cast<unsigned int>(lock_class), has_levels);
 }
 SharedMutex::~SharedMutex() { tiffin_shared_mutex_destroy(storage_); }
 void SharedMutex::lock(uint64_t /*level*/) { tiffin_shared_mutex_lock(storage_); }

@@ -40,14 +40,18 @@ struct tiffin_memory_use {
 };
 struct tiffin_memory_use tiffin_memory_in_use(void);
 
-/* Locks (locks.c). `storage` is TIFFIN_LOCK_STORAGE_BYTES of memory, aligned to 16 bytes. */
-void tiffin_mutex_initialize(void* storage);
+/*
+ * Locks (locks.c). `storage` is TIFFIN_LOCK_STORAGE_BYTES of memory, aligned to 16 bytes. `lock_class` is
+ * host::LockClass's number. `has_levels`: several locks of the class are taken in an order that lockdep cannot know.
+ */
+#define TIFFIN_LOCK_CLASSES 32
+void tiffin_mutex_initialize(void* storage, unsigned int lock_class);
 void tiffin_mutex_destroy(void* storage);
 void tiffin_mutex_lock(void* storage);
 void tiffin_mutex_unlock(void* storage);
 bool tiffin_mutex_try_lock(void* storage);
 
-void tiffin_shared_mutex_initialize(void* storage);
+void tiffin_shared_mutex_initialize(void* storage, unsigned int lock_class, bool has_levels);
 void tiffin_shared_mutex_destroy(void* storage);
 void tiffin_shared_mutex_lock(void* storage);
 void tiffin_shared_mutex_unlock(void* storage);

@@ -8,6 +8,7 @@
 #include <linux/hrtimer.h>
 #include <linux/irqflags.h>
 #include <linux/ktime.h>
+#include <linux/lockdep.h>
 #include <linux/mutex.h>
 #include <linux/preempt.h>
 #include <linux/rwsem.h>
@@ -25,12 +26,13 @@ static_assert(sizeof(struct completion) <= TIFFIN_LOCK_STORAGE_BYTES);
  */
 static void assert_may_sleep(void) { WARN_ON_ONCE(!in_task() || irqs_disabled()); }
 
+/* For lockdep: a class for each of host.h's. */
+static struct lock_class_key class_keys[TIFFIN_LOCK_CLASSES];
+
 /* ---- Mutex ---- */
 
-void tiffin_mutex_initialize(void* storage) {
-    struct mutex* mutex = storage;
-
-    mutex_init(mutex);
+void tiffin_mutex_initialize(void* storage, unsigned int lock_class) {
+    __mutex_init(storage, "tiffin", &class_keys[lock_class]);
 }
 
 void tiffin_mutex_destroy(void* storage) {
@@ -52,10 +54,13 @@ bool tiffin_mutex_try_lock(void* storage) {
 
 /* ---- Shared mutex: the kernel's lets no stream of readers starve a writer ---- */
 
-void tiffin_shared_mutex_initialize(void* storage) {
+void tiffin_shared_mutex_initialize(void* storage, unsigned int lock_class, bool has_levels) {
     struct rw_semaphore* semaphore = storage;
 
-    init_rwsem(semaphore);
+    __init_rwsem(semaphore, "tiffin", &class_keys[lock_class]);
+    if (has_levels) {
+        lockdep_set_novalidate_class(semaphore);
+    }
 }
 
 void tiffin_shared_mutex_destroy(void* storage) { WARN_ON_ONCE(rwsem_is_locked(storage)); }
