@@ -125,10 +125,6 @@ struct Operation {
     void reset();
 };
 
-// Whose instructions carry out atomics on a region: mixing them would make them not atomic against each
-// other, so it is fixed when the volume is first opened.
-enum class AtomicsExecutor : uint8_t { cpu = 0, nic = 1 };
-
 // What an executed flush survives. The numbers are those of the wire.
 enum class Durability : uint8_t {
     process =
@@ -145,7 +141,6 @@ struct Geometry {
     // only. A power of two.
     uint32_t write_unit_bytes = 64;
     Durability durability = Durability::process;
-    AtomicsExecutor atomics_executor = AtomicsExecutor::cpu;
     bool read_only = false;
     uint8_t server_uuid[16] = {};
     uint8_t volume_uuid[16] = {};

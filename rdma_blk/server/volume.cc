@@ -211,7 +211,6 @@ wire::SessionOpened Volume::describe(const VolumeSession& session, uint32_t inca
     opened.flags = options_.offers_rc ? wire::session_flag::offers_rc : 0;
     opened.flags |= state_.words_are_known ? 0 : wire::session_flag::words_unknown;
     opened.durability = header_->durability;
-    opened.atomics_executor = header_->atomics_executor;
     return opened;
 }
 

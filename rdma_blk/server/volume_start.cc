@@ -149,7 +149,6 @@ void Volume::write_header(const unsigned char server_uuid[16], uint32_t write_un
     header.log_entry_count = layout_.log_entry_count;
     header.client_offset = layout_.client_offset;
     header.write_unit_bytes = write_unit_bytes;
-    header.atomics_executor = static_cast<uint8_t>(AtomicsExecutor::cpu);
     header.durability = static_cast<uint8_t>(is_backed ? Durability::power : Durability::process);
     header.epoch = state_.epoch;
     header.content_incarnation = state_.content_incarnation;

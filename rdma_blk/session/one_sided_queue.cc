@@ -80,17 +80,13 @@ bool OneSidedQueue::expire(uint64_t now_ns) {
 
 // ---- The connection's side -----------------------------------------------------------------------------
 
-bool OneSidedQueue::goes_to_control(const Operation& operation) const {
-    return operation.kind == OperationKind::flush || (atomics_by_server_ && is_atomic(operation));
-}
-
 // In the order of submission throughout: an operation that has to wait holds up those behind it.
 Operation* OneSidedQueue::peek(bool& is_control) const {
     Operation* operation = queue_.front();
     if (operation == nullptr || !connected_) {
         return nullptr;
     }
-    is_control = goes_to_control(*operation);
+    is_control = operation->kind == OperationKind::flush || is_atomic(*operation);
     if (!is_control && posted_count() == depth_) {
         return nullptr;
     }
@@ -117,7 +113,7 @@ uint64_t OneSidedQueue::start_device(bool& is_fenced) {
     started_++;
     posted(started_) = &operation;
     is_fenced = operation.after_earlier && last_late_number_ > finished_;
-    if (operation.kind == OperationKind::read || is_atomic(operation)) {
+    if (operation.kind == OperationKind::read) {
         last_late_number_ = started_;
     }
     return started_;
@@ -161,12 +157,10 @@ void OneSidedQueue::broken(uint64_t now_ns) {
         finished_++;
         const bool follows_failure =
             operation.after_earlier && operation.submit_number > failed_submit_number;
-        if (is_late(operation, now_ns) || is_atomic(operation) || follows_failure) {
+        if (is_late(operation, now_ns) || follows_failure) {
             failed_submit_number = std::min(failed_submit_number, operation.submit_number);
             complete(operation, Outcome::unknown,
-                     follows_failure              ? Error::ecanceled
-                     : is_late(operation, now_ns) ? Error::etimedout
-                                                  : Error::eio);
+                     follows_failure ? Error::ecanceled : Error::etimedout);
             continue;
         }
         operation.transport_data = this;  // it may have been executed: see complete_queued()

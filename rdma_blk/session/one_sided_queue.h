@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // The client's side of operations that a device carries out alone, in the order of their posting (rc): what may be
 // posted when, what is done again on a new connection, and that each operation completes exactly once. Beside the
-// device there is a control connection, to which some operations go (flushes; atomics where the server's processor
-// executes them); nothing but this class orders the two.
+// device there is a control connection, to which flushes and atomics go; nothing but this class orders the two.
 //
 // No input or output, no clock, no lock: a transport calls it under a lock of its own, and completions are called
 // from within. docs/remote.md, "Order" and "Liveness and reconnection", say what is promised.
@@ -31,9 +30,6 @@ class OneSidedQueue {
     OneSidedQueue(const OneSidedQueue&) = delete;
     OneSidedQueue& operator=(const OneSidedQueue&) = delete;
 
-    // Whether atomics go over the control connection. Before the first connected().
-    void set_atomics_by_server(bool by_server) { atomics_by_server_ = by_server; }
-
     // ---- The caller's side ----
 
     // Takes the operations linked from `first` on; they are within the transport's limits. After fail_all() they
@@ -56,7 +52,7 @@ class OneSidedQueue {
     bool is_connected() const { return connected_; }
     // The next operation, if it may start now; `is_control`: where.
     Operation* peek(bool& is_control) const;
-    // Starts the one that peek() returned. The device executes in order, but reads and atomics end late: with
+    // Starts the one that peek() returned. The device executes in order, but reads end late: with
     // `is_fenced` it must wait for those. Returns its number: 1, 2, ...
     uint64_t start_device(bool& is_fenced);
     void start_control();
@@ -70,8 +66,8 @@ class OneSidedQueue {
     void finish_oldest();
     void finish_control(Operation& operation, Outcome outcome, Error error);
 
-    // The connection has been destroyed. What was posted is queued again in front of all others, but for atomics and
-    // what is late at `now_ns`: these may have been executed, and are unknown. So is what was ordered behind them.
+    // The connection has been destroyed. What was posted is queued again in front of all others, but for
+    // what is late at `now_ns`: that may have been executed, and is unknown. So is what was ordered behind them.
     void broken(uint64_t now_ns);
     // The end: what was posted at any time is unknown, the rest not executed. The connection has been destroyed. What
     // the control connection has completes by finish_control().
@@ -85,7 +81,6 @@ class OneSidedQueue {
         : posted_(std::move(posted)), depth_(depth) {}
 
     Operation*& posted(uint64_t number) const { return posted_[number % depth_]; }
-    bool goes_to_control(const Operation& operation) const;
     bool must_wait_for_read(const Operation& operation) const;
     void count_pending(const Operation& operation, size_t by);
     void complete(Operation& operation, Outcome outcome, Error error);
@@ -94,13 +89,12 @@ class OneSidedQueue {
 
     std::unique_ptr<Operation*[]> posted_;  // a ring: numbers finished_ + 1 to started_
     uint16_t depth_;
-    bool atomics_by_server_ = true;
     bool connected_ = false;
     bool failed_ = false;
     Error failure_ = Error::enodev;
     uint64_t started_ = 0;
     uint64_t finished_ = 0;
-    uint64_t last_late_number_ = 0;  // the greatest of a posted read or atomic
+    uint64_t last_late_number_ = 0;  // the greatest of a posted read
     size_t control_count_ = 0;
     size_t deadline_count_ = 0;
     size_t callback_count_ = 0;

@@ -9,8 +9,7 @@
 
 namespace tiffin::rdma_blk {
 
-Result<std::unique_ptr<RequestSlots>> RequestSlots::create(uint16_t slot_count,
-                                                           ExecutedBy executed_by) {
+Result<std::unique_ptr<RequestSlots>> RequestSlots::create(uint16_t slot_count) {
     if (slot_count == 0 || slot_count > wire::kMaxSlots) {
         return Error::einval;
     }
@@ -21,7 +20,7 @@ Result<std::unique_ptr<RequestSlots>> RequestSlots::create(uint16_t slot_count,
         return Error::enomem;
     }
     std::unique_ptr<RequestSlots> made(new (std::nothrow) RequestSlots(
-        std::move(slots), std::move(free_slots), std::move(order), slot_count, executed_by));
+        std::move(slots), std::move(free_slots), std::move(order), slot_count));
     if (!made) {
         return Error::enomem;
     }
@@ -29,13 +28,11 @@ Result<std::unique_ptr<RequestSlots>> RequestSlots::create(uint16_t slot_count,
 }
 
 RequestSlots::RequestSlots(std::unique_ptr<Slot[]> slots, std::unique_ptr<uint16_t[]> free_slots,
-                           std::unique_ptr<uint16_t[]> order, uint16_t slot_count,
-                           ExecutedBy executed_by)
+                           std::unique_ptr<uint16_t[]> order, uint16_t slot_count)
     : slots_(std::move(slots)),
       free_slots_(std::move(free_slots)),
       order_(std::move(order)),
-      slot_count_(slot_count),
-      executed_by_(executed_by) {}
+      slot_count_(slot_count) {}
 
 RequestSlots::~RequestSlots() { TIFFIN_ASSERT(pending_count() == 0); }
 
@@ -252,9 +249,6 @@ void RequestSlots::connection_lost(uint64_t now_ns) {
         }
         slots_[index].state = SlotState::sent;
         slots_[index].fetch_only = false;
-        if (executed_by_ == ExecutedBy::device && is_atomic(*slots_[index].operation)) {
-            complete_slot(index, Outcome::unknown, Error::eio);
-        }
     }
     complete_expired(now_ns);
 }

@@ -27,12 +27,6 @@
 
 namespace tiffin::rdma_blk {
 
-// Who carries out what is sent, and so what is known after a broken connection.
-enum class ExecutedBy : uint8_t {
-    server,  // it knows from its slots: everything is settled exactly
-    device,  // a network card: reads and writes are done again, atomics that were sent are unknown
-};
-
 class RequestSlots {
   public:
     struct Statistics {
@@ -43,8 +37,7 @@ class RequestSlots {
     };
 
     // Errors: einval (slot_count is 0 or above wire::kMaxSlots), enomem. All memory is taken here.
-    static Result<std::unique_ptr<RequestSlots>> create(uint16_t slot_count,
-                                                        ExecutedBy executed_by);
+    static Result<std::unique_ptr<RequestSlots>> create(uint16_t slot_count);
     ~RequestSlots();
     RequestSlots(const RequestSlots&) = delete;
     RequestSlots& operator=(const RequestSlots&) = delete;
@@ -91,13 +84,11 @@ class RequestSlots {
     // Completes it. Precondition: find() returned it for this response, and its payload is in place.
     void finish(const wire::Response& response);
 
-    // Everything sent will be sent again in the same incarnation: on another path, when one was lost. Not when
-    // devices execute.
+    // Everything sent will be sent again in the same incarnation: on another path, when one was lost.
     void resend_all();
 
     // The connection, or all paths of it, have been destroyed. Now nothing is sent until resumed() or
-    // restarted(). Operations past their deadline at `now_ns` complete as unknown, and so do atomics when
-    // devices execute. May be called again: deadlines pass during reconnection, too.
+    // restarted(). Operations past their deadline at `now_ns` complete as unknown. May be called again: deadlines pass during reconnection, too.
     void connection_lost(uint64_t now_ns);
 
     // ---- Opening an incarnation ----
@@ -138,7 +129,7 @@ class RequestSlots {
     };
 
     RequestSlots(std::unique_ptr<Slot[]> slots, std::unique_ptr<uint16_t[]> free_slots,
-                 std::unique_ptr<uint16_t[]> order, uint16_t slot_count, ExecutedBy executed_by);
+                 std::unique_ptr<uint16_t[]> order, uint16_t slot_count);
 
     void queue(Operation& operation);
     void count_pending(const Operation& operation, size_t by);
@@ -163,7 +154,6 @@ class RequestSlots {
     std::unique_ptr<uint16_t[]> free_slots_;  // a stack, of free_count_
     std::unique_ptr<uint16_t[]> order_;       // for sort_by_sequence()
     uint16_t slot_count_;
-    ExecutedBy executed_by_;
     uint16_t free_count_ = 0;
     uint16_t used_count_ = 0;
     uint16_t again_count_ = 0;  // slots that are to_send or to_fetch

@@ -63,14 +63,7 @@ void RequestSlots::send_again(uint16_t index, SlotState state) {
 
 void RequestSlots::settle_one(uint16_t index, Outcome answer) {
     const Slot& slot = slots_[index];
-    if (executed_by_ == ExecutedBy::device) {
-        // Nobody knows what was executed. What may be done twice is, unless something before it failed.
-        if (slot.cancelled) {
-            complete_slot(index, Outcome::unknown, Error::ecanceled);
-        } else {
-            send_again(index, SlotState::to_send);
-        }
-    } else if (answer == Outcome::unknown) {
+    if (answer == Outcome::unknown) {
         complete_slot(index, Outcome::unknown, Error::eio);
     } else if (slot.cancelled ||
                (answer == Outcome::executed && slot.operation->kind != OperationKind::read)) {

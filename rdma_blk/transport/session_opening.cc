@@ -120,7 +120,6 @@ Geometry geometry_of(const wire::SessionOpened& opened) {
     geometry.control_bytes = opened.control_bytes;
     geometry.write_unit_bytes = opened.write_unit_bytes;
     geometry.durability = static_cast<Durability>(opened.durability);
-    geometry.atomics_executor = static_cast<AtomicsExecutor>(opened.atomics_executor);
     geometry.read_only = (opened.flags & wire::session_flag::read_only) != 0;
     std::memcpy(geometry.server_uuid, opened.server_uuid, sizeof(geometry.server_uuid));
     std::memcpy(geometry.volume_uuid, opened.volume_uuid, sizeof(geometry.volume_uuid));

@@ -47,7 +47,7 @@ struct ControlHeader {
     uint32_t log_entry_count;
     uint32_t client_offset;  // of the client's part in a session's
     uint32_t write_unit_bytes;
-    uint8_t atomics_executor;
+    uint8_t atomics_executor;  // 0, as in SessionOpened
     uint8_t durability;
     uint8_t reserved0[6];
     // From here on things change; each has a cache line of its own. Not under the checksum.

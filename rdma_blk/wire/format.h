@@ -199,7 +199,7 @@ struct SessionOpened {
     uint16_t outstanding_count;
     uint16_t flags;            // session_flag
     uint8_t durability;        // Durability
-    uint8_t atomics_executor;  // AtomicsExecutor
+    uint8_t atomics_executor;  // 0: the server's processor, and no device beside it
 };
 static_assert(sizeof(SessionOpened) == 120);
 

@@ -198,7 +198,7 @@ Result<SessionOpened> parse_session_opened(const MessageHeader& header, ByteSpan
         opened.control_bytes > kMaxSpaceBytes || opened.transfer_bytes < kEagerBytes ||
         opened.transfer_bytes > kMaxTransferBytes || opened.eager_bytes > opened.transfer_bytes ||
         !is_power_of_two(opened.write_unit_bytes) || opened.write_unit_bytes > 4096 ||
-        opened.durability > 1 || opened.atomics_executor > 1 ||
+        opened.durability > 1 || opened.atomics_executor != 0 ||
         (opened.flags & ~session_flag::all) != 0) {
         return Error::eproto;
     }

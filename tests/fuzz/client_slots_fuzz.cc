@@ -20,11 +20,7 @@ enum Step : uint8_t { submit, send, answer, answer_right, lose, resume, step_cou
 
 class Client {
   public:
-    explicit Client(fuzz::Bytes& bytes)
-        : slots_(MUST(RequestSlots::create(
-              kSlots, bytes.byte() == 1 ? ExecutedBy::device : ExecutedBy::server))) {
-        slots_->opened(kSlots);
-    }
+    Client() : slots_(MUST(RequestSlots::create(kSlots))) { slots_->opened(kSlots); }
     ~Client() {
         if (is_connected_) {
             slots_->connection_lost(now_ns_);
@@ -186,7 +182,7 @@ void repair(Input&) {}
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     using namespace tiffin;
     fuzz::Bytes bytes(data, size);
-    rdma_blk::Client client(bytes);
+    rdma_blk::Client client;
     while (bytes.left() > 0) {
         client.step(bytes);
     }

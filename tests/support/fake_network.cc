@@ -452,29 +452,17 @@ Status FakeNetwork::transfer(uint32_t sender, uint32_t receiver, const FakeQueue
         return Status::refused;
     }
     auto* remote = reinterpret_cast<unsigned char*>(work.remote_address);
-    if (work.kind == WorkKind::read || work.kind == WorkKind::write) {
-        (work.kind == WorkKind::read ? counts_.reads : counts_.writes)++;
-        const unsigned char* inlined = held.inline_bytes.data();
-        for (const Piece& piece : held.pieces) {
-            if (work.kind == WorkKind::read) {
-                std::memcpy(piece.address, remote, piece.size_bytes);
-            } else {
-                copy_to_remote(remote, work.is_inline ? inlined : piece.address, piece.size_bytes);
-                inlined += work.is_inline ? piece.size_bytes : 0;
-            }
-            remote += piece.size_bytes;
+    (work.kind == WorkKind::read ? counts_.reads : counts_.writes)++;
+    const unsigned char* inlined = held.inline_bytes.data();
+    for (const Piece& piece : held.pieces) {
+        if (work.kind == WorkKind::read) {
+            std::memcpy(piece.address, remote, piece.size_bytes);
+        } else {
+            copy_to_remote(remote, work.is_inline ? inlined : piece.address, piece.size_bytes);
+            inlined += work.is_inline ? piece.size_bytes : 0;
         }
-        return Status::success;
+        remote += piece.size_bytes;
     }
-    counts_.atomics++;
-    auto* word = reinterpret_cast<uint64_t*>(remote);
-    uint64_t old_value = __atomic_load_n(word, __ATOMIC_RELAXED);
-    if (work.kind == WorkKind::fetch_add) {
-        old_value = __atomic_fetch_add(word, work.operand, __ATOMIC_SEQ_CST);
-    } else if (old_value == work.compare) {
-        __atomic_store_n(word, work.operand, __ATOMIC_SEQ_CST);
-    }
-    std::memcpy(held.pieces[0].address, &old_value, sizeof(old_value));
     return Status::success;
 }
 

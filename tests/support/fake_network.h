@@ -97,10 +97,9 @@ class FakeNetwork final : public verbs::Devices {
         uint64_t posts = 0;  // doorbells
         uint64_t reads = 0;
         uint64_t writes = 0;
-        uint64_t atomics = 0;
         uint64_t inlined = 0;
         uint64_t fenced = 0;
-        uint64_t signalled = 0;  // of reads, writes and atomics
+        uint64_t signalled = 0;  // of reads and writes
         uint64_t bindings = 0;
         uint64_t invalidations = 0;
         uint64_t refusals = 0;
@@ -112,7 +111,7 @@ class FakeNetwork final : public verbs::Devices {
     bool is_present = true;
     bool has_windows = true;
     std::atomic<uint32_t> mtu_bytes{4096};  // of devices and queue pairs that are made from then on
-    // Every read, write and atomic is lost, as by a firewall.
+    // Every read and write is lost, as by a firewall.
     std::atomic<bool> is_filtered{false};
     // Memory that windows may be bound to: none above this size can be registered.
     std::atomic<uint64_t> max_registration_bytes{~uint64_t{0}};
@@ -143,10 +142,10 @@ class FakeNetwork final : public verbs::Devices {
     // All queue pairs that there are now, as when a device fails.
     void break_pairs();
 
-    // After that many more reads, writes and atomics have been executed, the connection of the next one breaks;
+    // After that many more reads and writes have been executed, the connection of the next one breaks;
     // `is_executed`: that one is carried out, though nobody learns it.
     void break_after(uint64_t count, bool is_executed);
-    // Reads, writes and atomics of the queue pairs that there are now stay on their way; false: they arrive. Writes do
+    // Reads and writes of the queue pairs that there are now stay on their way; false: they arrive. Writes do
     // when their sender has gone, too, if the peer is still there and its windows are open.
     void hold(bool holds);
     size_t held_count();

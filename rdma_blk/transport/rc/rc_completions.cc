@@ -73,8 +73,6 @@ bool RcMemory::finish_one() {
         statistics_.copied_bytes += done;
     } else if (operation.kind == OperationKind::write) {
         statistics_.bytes_written += &operation != &heartbeat_ ? bytes : 0;
-    } else {
-        operation.old_value = word(number);
     }
     if (place.round > counted_round_) {
         statistics_.round_trips++;

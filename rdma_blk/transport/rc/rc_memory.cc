@@ -93,7 +93,6 @@ Result<void> RcMemory::prepare(std::string& problem) {
     {
         MutexLock lock(mutex_);
         queue_ = TRY(OneSidedQueue::create(depth));
-        queue_->set_atomics_by_server(geometry().atomics_executor == AtomicsExecutor::cpu);
         entries_.resize(depth);
         work_.resize(depth);
         arenas_.reserve(kMaxArenas);

@@ -126,9 +126,6 @@ class RcMemory final : public RemoteMemory,
     void break_path() REQUIRES(mutex_);
     void abort_path() REQUIRES(mutex_);
     Entry& entry(uint64_t number) REQUIRES(mutex_) { return entries_[number % entries_.size()]; }
-    uint64_t& word(uint64_t number) REQUIRES(mutex_) {
-        return bounce_.word(static_cast<uint16_t>(number % entries_.size()));
-    }
 
     // ---- rc_waiting.cc ----
     void lead(const Operation& operation) REQUIRES(mutex_);

@@ -126,15 +126,6 @@ RcMemory::Admission RcMemory::fill_work(const Operation& operation, const wire::
     work.remote_key = window.key;
     work.pieces = place.pieces;
     switch (operation.kind) {
-        case OperationKind::compare_swap:
-        case OperationKind::fetch_add:
-            work.kind = operation.kind == OperationKind::fetch_add ? verbs::WorkKind::fetch_add
-                                                                   : verbs::WorkKind::compare_swap;
-            work.compare = operation.compare;
-            work.operand = operation.operand;
-            place.pieces[0] = {&word(number), sizeof(uint64_t), bounce_.local_key()};
-            work.piece_count = 1;
-            return Admission::post;
         case OperationKind::write:
             work.kind = verbs::WorkKind::write;
             if (bytes <= limits_.inline_bytes &&

@@ -179,7 +179,6 @@ bool ShmMemory::write(DirectGate::Place& place, const Operation& operation) {
 bool ShmMemory::change_word(DirectGate::Place& place, Operation& operation) {
     constexpr uint64_t kWordBytes = sizeof(uint64_t);
     if (operation.space != AddressSpace::data || !data_.is_writable() ||
-        geometry().atomics_executor != AtomicsExecutor::cpu ||
         operation.offset_bytes % kWordBytes != 0 || data_.size_bytes() < kWordBytes ||
         operation.offset_bytes > data_.size_bytes() - kWordBytes) {
         return false;

@@ -58,7 +58,7 @@ Result<void> TcpMemory::prepare(uint16_t slot_count) {
         return Error::eio;
     }
     Locked lock(*this);
-    slots_ = TRY(RequestSlots::create(slot_count, ExecutedBy::server));
+    slots_ = TRY(RequestSlots::create(slot_count));
     slots_->collect_completions(completed_);
     notes_.resize(slot_count);
     if (extension_.measured) {

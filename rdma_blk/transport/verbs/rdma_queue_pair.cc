@@ -66,16 +66,6 @@ bool translate(const WorkRequest& from, ibv_send_wr& to, ibv_sge* pieces) {
             to.wr.rdma.remote_addr = from.remote_address;
             to.wr.rdma.rkey = from.remote_key;
             return true;
-        case WorkKind::compare_swap:
-        case WorkKind::fetch_add:
-            to.opcode = from.kind == WorkKind::fetch_add ? IBV_WR_ATOMIC_FETCH_AND_ADD
-                                                         : IBV_WR_ATOMIC_CMP_AND_SWP;
-            to.wr.atomic.remote_addr = from.remote_address;
-            to.wr.atomic.rkey = from.remote_key;
-            to.wr.atomic.compare_add =
-                from.kind == WorkKind::fetch_add ? from.operand : from.compare;
-            to.wr.atomic.swap = from.operand;
-            return true;
         case WorkKind::bind_window: {
             auto& window = static_cast<RdmaWindow&>(*from.window);
             to.opcode = IBV_WR_BIND_MW;

@@ -41,8 +41,6 @@ struct Piece {
 enum class WorkKind : uint8_t {
     read,
     write,
-    compare_swap,
-    fetch_add,
     bind_window,
     invalidate,       // not on unreliable queue pairs: there a window is closed by destroying it
     write_immediate,  // write, and a completion for the peer, which takes one of its receives
@@ -52,24 +50,22 @@ enum class WorkKind : uint8_t {
 struct WorkRequest {
     WorkKind kind = WorkKind::read;
     bool is_signalled = false;  // a success is reported; failures always are
-    bool is_fenced = false;     // not before all earlier reads and atomics have ended
+    bool is_fenced = false;     // not before all earlier reads have ended
     bool is_inline =
         false;  // write: the bytes are taken by post(), up to Capabilities::inline_bytes
     uint64_t id = 0;
-    // Of this side; an atomic's is one of 8 bytes, where the old value goes.
+    // Of this side.
     const Piece* pieces = nullptr;
     uint32_t piece_count = 0;
     uint64_t remote_address = 0;
     uint32_t remote_key = 0;
     uint32_t immediate = 0;  // write_immediate
-    uint64_t compare = 0;
-    uint64_t operand = 0;
     // bind_window: of the part of `memory` at `address`; invalidate: `window` only.
     Window* window = nullptr;
     Memory* memory = nullptr;
     void* address = nullptr;
     uint64_t size_bytes = 0;
-    bool allows_writes = false;  // and atomics
+    bool allows_writes = false;
 };
 
 enum class Status : uint8_t {

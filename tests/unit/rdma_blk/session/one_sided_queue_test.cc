@@ -97,16 +97,10 @@ TEST_F(OneSidedQueueTest, AsManyAsItsDepthArePosted) {
     EXPECT_EQ(queue_->finished_count(), 1U);
 }
 
-TEST_F(OneSidedQueueTest, FencesOnlyBehindReadsAndAtomicsOnTheirWay) {
-    queue_->set_atomics_by_server(false);
+TEST_F(OneSidedQueueTest, FencesOnlyBehindReadsOnTheirWay) {
     submit("wWrW");
     EXPECT_EQ(start(), "dddD");
     for (int i = 0; i < 4; i++) {
-        queue_->finish_oldest();
-    }
-    submit("WaW");
-    EXPECT_EQ(start(), "ddD");
-    for (int i = 0; i < 3; i++) {
         queue_->finish_oldest();
     }
     EXPECT_EQ(queue_->pending_count(), 0U);
@@ -162,18 +156,6 @@ TEST_F(OneSidedQueueTest, ABreakRepeatsReadsAndWritesInTheirOrder) {
     EXPECT_EQ(start(), "ddDd");
     EXPECT_EQ(&queue_->oldest(), &operations_[1]);
     EXPECT_EQ(queue_->replayed_count(), 3U);
-}
-
-TEST_F(OneSidedQueueTest, ABreakLeavesAtomicsUnknownAndWhatFollowsThem) {
-    queue_->set_atomics_by_server(false);
-    submit("WaWwW");
-    EXPECT_EQ(start(), "ddDd");
-    queue_->broken(0);
-    EXPECT_EQ(outcomes(5), ".uu.n");
-    EXPECT_EQ(operations_[1].error, Error::eio);
-    EXPECT_EQ(operations_[2].error, Error::ecanceled);
-    queue_->connected();
-    EXPECT_EQ(start(), "dd");
 }
 
 TEST_F(OneSidedQueueTest, WhatWasPostedOnceIsNeverCalledNotExecuted) {

@@ -19,9 +19,9 @@ class RequestSlotsTest : public ::testing::Test {
         operation.after_earlier = after_earlier;
         operation.deadline_ns = deadline_ns;
     }
-    void start(ExecutedBy executed_by = ExecutedBy::server) {
+    void start() {
         slots_->fail_all(Error::enodev);
-        slots_ = RequestSlots::create(2, executed_by).release_value();
+        slots_ = RequestSlots::create(2).release_value();
         slots_->opened(2);
     }
     wire::Request take() {
@@ -50,8 +50,7 @@ class RequestSlotsTest : public ::testing::Test {
         ASSERT_TRUE(slots_->resumed(ByteSpan(outcomes.data(), outcomes.size())).ok());
     }
 
-    std::unique_ptr<RequestSlots> slots_ =
-        RequestSlots::create(2, ExecutedBy::server).release_value();
+    std::unique_ptr<RequestSlots> slots_ = RequestSlots::create(2).release_value();
     Operation one_, two_, three_;
 };
 
@@ -176,22 +175,6 @@ TEST_F(RequestSlotsTest, AfterAResumptionItFetchesAndSendsAgain) {
     EXPECT_EQ(one_.old_value, 42U);
     EXPECT_EQ(slots_->statistics().replayed, 2U);
     EXPECT_EQ(slots_->statistics().fetched, 1U);
-}
-
-TEST_F(RequestSlotsTest, AtomicsOfADeviceAreUnknownOnceTheConnectionBreaks) {
-    start(ExecutedBy::device);
-    make(one_, OperationKind::compare_swap);
-    make(two_, OperationKind::write);
-    one_.next = &two_;
-    slots_->submit(one_);
-    take();
-    take();
-    slots_->connection_lost(1);
-    EXPECT_EQ(one_.outcome, Outcome::unknown);
-    EXPECT_EQ(one_.error, Error::eio);
-    EXPECT_EQ(two_.outcome, Outcome::pending);
-    resume({2});
-    EXPECT_EQ(take().flags, 0U);
 }
 
 TEST_F(RequestSlotsTest, DeadlinesEndWhatWasNotSentAndAskForAnAbortOfWhatWas) {

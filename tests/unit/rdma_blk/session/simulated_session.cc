@@ -13,7 +13,7 @@ SimulatedSession::SimulatedSession(uint64_t seed, const SimulationRules& rules)
       words_(kWords),
       writers_(kWords, kNobody),
       entries_(rules.slot_count) {
-    client_ = RequestSlots::create(rules.slot_count, ExecutedBy::server).release_value();
+    client_ = RequestSlots::create(rules.slot_count).release_value();
     start_server();
 }
 
