@@ -146,6 +146,7 @@ class Connection final : public SessionPath,
     Result<void> on_request_head();
     Result<void> on_request();
     Result<void> on_path_join(uint64_t now_ns);
+    Result<void> on_path_recover();
     Result<void> on_rc_join();
     void answer_rc_join(const wire::PathJoin& join, const wire::RcPathOffer& offer,
                         const std::shared_ptr<Volume>& volume,
@@ -206,7 +207,8 @@ class Connection final : public SessionPath,
     uint32_t datagram_path_number_ = 0;
     wire::Request request_{};     // whose payload is being received
     wire::PathJoin path_join_{};  // the same
-    bool skips_payload_ = false;
+    wire::PathRecover path_recover_{};
+    uint16_t path_id_ = 0;
     std::unique_ptr<unsigned char[]> staging_;
     size_t staging_capacity_ = 0;
     size_t payload_bytes_ = 0;

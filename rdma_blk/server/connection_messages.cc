@@ -20,7 +20,6 @@ constexpr int kEndSliceMs = 200;
 }  // namespace
 
 Result<void> Connection::on_message(uint64_t now_ns) {
-    skips_payload_ = false;
     if (reader_->type() == wire::MessageType::request && state_ == State::attached) {
         TRY(on_request_head());
     }
@@ -35,16 +34,14 @@ Result<void> Connection::on_message(uint64_t now_ns) {
     if (reader_->type() == wire::MessageType::request && state_ == State::attached) {
         return place_payload();
     }
-    if (reader_->type() == wire::MessageType::path_join && state_ == State::attached) {
+    const bool has_shown_key = state_ == State::authenticated || state_ == State::attached;
+    if (reader_->type() == wire::MessageType::path_join && has_shown_key) {
         path_join_ = TRY(wire::parse_path_join(reader_->header(), reader_->fixed_part()));
         return place_payload();
     }
-    // Parameters of a path: tcp has none, the other transports are not offered here.
-    if (reader_->type() == wire::MessageType::path_join && state_ == State::authenticated) {
-        skips_payload_ = true;
-        TRY(on_path_join(now_ns));
-        reader_->skip_payload();
-        return {};
+    if (reader_->type() == wire::MessageType::path_recover && state_ == State::attached) {
+        path_recover_ = TRY(wire::parse_path_recover(reader_->header(), reader_->fixed_part()));
+        return place_payload();
     }
     return Error::eproto;
 }
@@ -63,9 +60,6 @@ Result<void> Connection::place_payload() {
 
 // A message is there in whole.
 Result<void> Connection::on_whole(uint64_t now_ns) {
-    if (skips_payload_) {
-        return {};
-    }
     switch (state_) {
         case State::hello:
             return on_client_hello(now_ns);
@@ -143,6 +137,8 @@ Result<void> Connection::on_session_message(uint64_t now_ns) {
             return answer_deferred(now_ns);
         case wire::MessageType::path_join:
             return is_attached ? on_attached_path_join() : on_path_join(now_ns);
+        case wire::MessageType::path_recover:
+            return is_attached ? on_path_recover() : Error::eproto;
         case wire::MessageType::request:
             return is_attached ? on_request() : Error::eproto;
         case wire::MessageType::probe:
@@ -210,6 +206,7 @@ Result<void> Connection::open_session(uint64_t now_ns) {
         return reply(wire::MessageType::session_refused, answer.refused);
     }
     session_ = answer.session;
+    session_->set_secret(answer.opened.incarnation, handshake_->keys().session_secret);
     state_ = State::attached;
     return reply(wire::MessageType::session_opened, answer.opened,
                  ByteSpan(answer.outcomes.data(), answer.outcomes.size()));
@@ -227,21 +224,49 @@ Result<void> Connection::close_session() {
     return {};
 }
 
+// Another connection of a session: tcp. The other transports are not offered here.
 Result<void> Connection::on_path_join(uint64_t now_ns) {
-    const wire::PathJoin join =
-        TRY(wire::parse_path_join(reader_->header(), reader_->fixed_part()));
+    if (payload_bytes_ == 0) {
+        path_join_ = TRY(wire::parse_path_join(reader_->header(), reader_->fixed_part()));
+    }
+    const wire::PathJoin& join = path_join_;
     wire::PathJoined joined{};
     joined.session_id = join.session_id;
     joined.path_id = join.path_id;
     auto reason = wire::RefusalReason::no_transport;
-    session_ = volume_->join(join, handshake_->client_uuid(), shared_from_this(), reason);
+    if (join.transport == static_cast<uint8_t>(wire::PathTransport::tcp) &&
+        handshake_->version() >= wire::kSeveralPathsVersion) {
+        const wire::PathProof proof = TRY(wire::parse_path_proof(payload()));
+        session_ = volume_->join(join, handshake_->client_uuid(), handshake_->keys().session_secret,
+                                 proof, shared_from_this(), reason);
+    }
     if (session_) {
         state_ = State::attached;
+        path_id_ = join.path_id;
         session_->heard(now_ns);
     } else {
         joined.reason = static_cast<uint8_t>(reason);
     }
     return reply(wire::MessageType::path_joined, joined);
+}
+
+Result<void> Connection::on_path_recover() {
+    if (payload_bytes_ == 0) {
+        path_recover_ = TRY(wire::parse_path_recover(reader_->header(), reader_->fixed_part()));
+    }
+    if (path_recover_.session_id != session_->id() ||
+        handshake_->version() < wire::kSeveralPathsVersion) {
+        return Error::eproto;
+    }
+    unsigned char outcomes[wire::kMaxSlots];
+    wire::PathRecovered recovered{};
+    recovered.session_id = path_recover_.session_id;
+    recovered.number = path_recover_.number;
+    recovered.reason = static_cast<uint8_t>(
+        TRY(session_->recover(path_recover_, payload(), shared_from_this(), outcomes)));
+    recovered.outstanding_count = recovered.reason == 0 ? path_recover_.outstanding_count : 0;
+    return reply(wire::MessageType::path_recovered, recovered,
+                 ByteSpan(outcomes, recovered.outstanding_count));
 }
 
 Result<void> Connection::try_when_gone(std::shared_ptr<PeerProcess> process) {
@@ -309,7 +334,7 @@ Result<void> Connection::answer_datagram_join(Result<std::shared_ptr<DatagramPat
         const bool is_full = made.error() == Error::enospc || made.error() == Error::enomem;
         joined.reason = static_cast<uint8_t>(is_full ? wire::RefusalReason::no_room
                                                      : wire::RefusalReason::no_transport);
-    } else if (!session_->join(path_join_.incarnation, *made)) {
+    } else if (!session_->join(path_join_.incarnation, *made, path_id_)) {
         joined.reason = static_cast<uint8_t>(wire::RefusalReason::stale_incarnation);
     } else {
         datagrams_ = made.release_value();

@@ -59,6 +59,9 @@ struct VolumeCounters {
     Counter kills{0};  // of processes that had the memory mapped, for a takeover
     Counter sessions_opened{0};
     Counter sessions_resumed{0};
+    Counter paths_joined{0};         // connections beside the one that opened the incarnation
+    Counter paths_revoked{0};        // ended as their client asked for it over another one
+    Counter recoveries{0};           // questions about what was sent on a path that failed
     Counter sessions_refused[10]{};  // by wire::RefusalReason; leases and paths, too
     Counter flushes{0};
     Counter flush_errors{0};

@@ -70,6 +70,13 @@ const std::vector<VolumeCounter>& volume_counters() {
          "Incarnations of sessions that came back",
          nullptr,
          {{"", &C::sessions_resumed}}},
+        {"tiffind_session_paths_total",
+         "Further connections of sessions: joined, ended as a client asked for it, and questions "
+         "about failed ones",
+         "event",
+         {{"joined", &C::paths_joined},
+          {"revoked", &C::paths_revoked},
+          {"recovered", &C::recoveries}}},
         {"tiffind_fences_total", "Writers that were shut out", nullptr, {{"", &C::fences}}},
         {"tiffind_kills_total",
          "Processes that were killed as they had the memory mapped",

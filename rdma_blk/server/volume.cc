@@ -216,6 +216,8 @@ wire::SessionOpened Volume::describe(const VolumeSession& session, uint32_t inca
 
 std::shared_ptr<VolumeSession> Volume::join(const wire::PathJoin& join,
                                             const unsigned char client_uuid[16],
+                                            const Secret<kSealKeyBytes>& secret,
+                                            const wire::PathProof& proof,
                                             const std::shared_ptr<SessionPath>& path,
                                             wire::RefusalReason& reason) {
     MutexLock lock(mutex_);
@@ -223,21 +225,15 @@ std::shared_ptr<VolumeSession> Volume::join(const wire::PathJoin& join,
     const auto refused = [&](wire::RefusalReason why) {
         reason = why;
         count(counters_.sessions_refused[static_cast<size_t>(why)]);
-        return nullptr;
+        return SessionPointer();
     };
     if (!session || !same_uuid(session->place().client_uuid, client_uuid)) {
         return refused(wire::RefusalReason::no_session);
     }
-    if (join.transport != static_cast<uint8_t>(wire::PathTransport::tcp)) {
-        return refused(wire::RefusalReason::no_transport);
-    }
-    if (session->is_fenced()) {
-        return refused(wire::RefusalReason::fenced);
-    }
-    if (!session->join(join.incarnation, path)) {
-        return refused(wire::RefusalReason::stale_incarnation);
-    }
-    return session;
+    const wire::RefusalReason joined = session->is_fenced()
+                                           ? wire::RefusalReason::fenced
+                                           : session->join_stream(join, secret, proof, path);
+    return joined == wire::RefusalReason{} ? session : refused(joined);
 }
 
 // A server that was stopped, or got no processor, comes back to unread messages of holders who were not silent.

@@ -107,6 +107,8 @@ class Volume {
     // nullptr: `reason` says why.
     std::shared_ptr<VolumeSession> join(const wire::PathJoin& join,
                                         const unsigned char client_uuid[16],
+                                        const Secret<kSealKeyBytes>& secret,
+                                        const wire::PathProof& proof,
                                         const std::shared_ptr<SessionPath>& path,
                                         wire::RefusalReason& reason);
     // A queue pair for a session of `connection`, whose end here has `address`. May take as long as registering the

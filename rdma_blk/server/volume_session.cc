@@ -64,7 +64,7 @@ Result<void> VolumeSession::handle_request(const std::shared_ptr<SessionPath>& p
                                            const wire::Request& request, ByteSpan payload,
                                            const wire::Request* next) {
     MutexLock lock(mutex_);
-    if (closed_ || std::find(paths_.begin(), paths_.end(), path) == paths_.end()) {
+    if (closed_ || !is_path(path)) {
         return Error::estale;
     }
     count(place_.counters->requests[request.operation]);
@@ -97,7 +97,7 @@ void VolumeSession::act(const std::shared_ptr<SessionPath>& path, const wire::Re
             break;
         case RequestAction::ignore:
             count(place_.counters->ignored);
-            if (!takes_answer_over(path, request)) {
+            if (!table_->is_in_progress(request) || !takes_answer_over(path, request.slot)) {
                 path->request_ignored();
             }
             break;
@@ -210,8 +210,7 @@ void VolumeSession::keep_waiting(const std::shared_ptr<SessionPath>& path,
 // Any path that lives: what was asked for is answered, though the path on which it was has gone.
 const std::shared_ptr<SessionPath>& VolumeSession::living(
     const std::shared_ptr<SessionPath>& path) const {
-    const bool lives = std::find(paths_.begin(), paths_.end(), path) != paths_.end();
-    return lives || paths_.empty() ? path : paths_.front();
+    return is_path(path) || paths_.empty() ? path : paths_.front().path;
 }
 
 void VolumeSession::move_waiting(Waiting& waiting, const std::shared_ptr<SessionPath>& path) {
@@ -223,13 +222,9 @@ void VolumeSession::move_waiting(Waiting& waiting, const std::shared_ptr<Session
 
 // A repetition of what waits, or is being flushed: its client may have given up the path on which it came first, before
 // this end knows.
-bool VolumeSession::takes_answer_over(const std::shared_ptr<SessionPath>& path,
-                                      const wire::Request& request) {
-    if (!table_->is_in_progress(request)) {
-        return false;
-    }
-    Waiting& waiting = waiting_[request.slot];
-    std::shared_ptr<SessionPath>& place = waiting.path ? waiting.path : flush_paths_[request.slot];
+bool VolumeSession::takes_answer_over(const std::shared_ptr<SessionPath>& path, uint16_t slot) {
+    Waiting& waiting = waiting_[slot];
+    std::shared_ptr<SessionPath>& place = waiting.path ? waiting.path : flush_paths_[slot];
     if (!place || place == path) {
         return false;
     }
@@ -267,6 +262,11 @@ void VolumeSession::forget_waiting() {
 
 // ---- Paths and incarnations ---------------------------------------------------------------------------
 
+bool VolumeSession::is_path(const std::shared_ptr<SessionPath>& path) const {
+    return std::any_of(paths_.begin(), paths_.end(),
+                       [&](const JoinedPath& each) { return each.path == path; });
+}
+
 // One that does not end is kept by the volume, which gives nobody the lease then.
 Result<void> VolumeSession::end_rc_path() {
     rc_connection_ = nullptr;
@@ -276,8 +276,8 @@ Result<void> VolumeSession::end_rc_path() {
 
 void VolumeSession::end_paths(const wire::Notice* notice) {
     (void)end_rc_path();
-    for (const std::shared_ptr<SessionPath>& path : paths_) {
-        path->end(notice);
+    for (const JoinedPath& each : paths_) {
+        each.path->end(notice);
     }
     paths_.clear();
 }
@@ -312,27 +312,30 @@ VolumeSession::OpenResult VolumeSession::open_incarnation(const wire::SessionOpe
     }
     forget_waiting();
     store_release(place_.record->incarnation, open.incarnation);
-    paths_.push_back(path);
+    paths_.push_back({path, 0});
+    last_path_id_ = 0;
+    has_secret_ = false;
     update_busy();
     return OpenResult::opened;
 }
 
-bool VolumeSession::join(uint32_t incarnation, const std::shared_ptr<SessionPath>& path) {
+bool VolumeSession::join(uint32_t incarnation, const std::shared_ptr<SessionPath>& path,
+                         uint16_t path_id) {
     MutexLock lock(mutex_);
-    constexpr size_t kMaxPaths = 16;
     if (closed_ || is_fenced() || incarnation != table_->incarnation() || paths_.empty() ||
         paths_.size() >= kMaxPaths) {
         return false;
     }
-    paths_.push_back(path);
+    paths_.push_back({path, path_id});
     return true;
 }
 
 Result<void> VolumeSession::join_rc(uint32_t incarnation, const SessionPath& connection,
                                     std::unique_ptr<RcPath> path, wire::RcPathAnswer& answer) {
     MutexLock lock(mutex_);
-    const bool is_connected = std::any_of(
-        paths_.begin(), paths_.end(), [&](const auto& each) { return each.get() == &connection; });
+    const bool is_connected =
+        std::any_of(paths_.begin(), paths_.end(),
+                    [&](const JoinedPath& each) { return each.path.get() == &connection; });
     if (closed_ || is_fenced() || incarnation != table_->incarnation() || !is_connected) {
         return Error::estale;
     }
@@ -357,17 +360,21 @@ void VolumeSession::path_lost(const SessionPath& path) {
     if (rc_connection_ == &path) {
         (void)end_rc_path();
     }
-    paths_.erase(std::remove_if(paths_.begin(), paths_.end(),
-                                [&](const auto& each) { return each.get() == &path; }),
-                 paths_.end());
     if (waits_for_idle_.get() == &path) {
         waits_for_idle_.reset();
     }
+    remove_path(path);
+}
+
+void VolumeSession::remove_path(const SessionPath& path) {
+    paths_.erase(std::remove_if(paths_.begin(), paths_.end(),
+                                [&](const JoinedPath& each) { return each.path.get() == &path; }),
+                 paths_.end());
     // What waits of this path goes on waiting, for another one if there is any. Else its turn comes all the same, and the
     // reply is kept; the next incarnation forgets the rest.
     for (Waiting& waiting : waiting_) {
         if (waiting.path.get() == &path && !paths_.empty()) {
-            move_waiting(waiting, paths_.front());
+            move_waiting(waiting, paths_.front().path);
         }
     }
 }
@@ -386,7 +393,7 @@ bool VolumeSession::close(const std::shared_ptr<SessionPath>& path, const wire::
         return true;
     }
     if (path != nullptr) {  // the one that asked lives on until it has its answer
-        paths_.erase(std::remove(paths_.begin(), paths_.end(), path), paths_.end());
+        remove_path(*path);
     }
     end_paths(notice);
     if (!wait_until_idle(path)) {
@@ -399,8 +406,8 @@ bool VolumeSession::close(const std::shared_ptr<SessionPath>& path, const wire::
 
 void VolumeSession::notify(const wire::Notice& notice) {
     MutexLock lock(mutex_);
-    for (const std::shared_ptr<SessionPath>& path : paths_) {
-        path->send_notice(notice);
+    for (const JoinedPath& each : paths_) {
+        each.path->send_notice(notice);
     }
 }
 

@@ -14,6 +14,7 @@
 #include "rdma_blk/server/peer_process.h"
 #include "rdma_blk/server/rc_path.h"
 #include "rdma_blk/server/session_path.h"
+#include "rdma_blk/session/handshake.h"
 #include "rdma_blk/session/slot_table.h"
 
 namespace tiffin::rdma_blk {
@@ -113,8 +114,20 @@ class VolumeSession : public std::enable_shared_from_this<VolumeSession> {
     // executed; `path` is woken when it is over, and the caller tries again. not_ended: a device does not end a path.
     OpenResult open_incarnation(const wire::SessionOpen& open, ByteSpan entries,
                                 const std::shared_ptr<SessionPath>& path, unsigned char* outcomes);
-    // Another path of the present incarnation. False: not the present one, or fenced.
-    bool join(uint32_t incarnation, const std::shared_ptr<SessionPath>& path);
+    // Another path of the present incarnation, beside the connection with that path id. False: not the present one, or fenced.
+    bool join(uint32_t incarnation, const std::shared_ptr<SessionPath>& path, uint16_t path_id = 0);
+    // A connection that wants to be one more. `secret`: its own; `proof`: see wire::PathProof. It is not the client's that
+    // opened the incarnation: no_session.
+    wire::RefusalReason join_stream(const wire::PathJoin& join, const Secret<kSealKeyBytes>& secret,
+                                    const wire::PathProof& proof,
+                                    const std::shared_ptr<SessionPath>& path);
+    // The secret of the connection that opened the incarnation.
+    void set_secret(uint32_t incarnation, const Secret<kSealKeyBytes>& secret);
+    // A question that came on `path`: ends the path in question if that is asked for, sends the answers that there are on
+    // `path`, where those that are not there yet will come, too, and fills in `outcomes`, one for each entry. Errors: eproto.
+    Result<wire::RefusalReason> recover(const wire::PathRecover& question, ByteSpan entries,
+                                        const std::shared_ptr<SessionPath>& path,
+                                        unsigned char* outcomes);
     // Opens the windows of a path of rc, which takes the place of an earlier one. It ends with the incarnation, the
     // session, and `connection`, over which it was asked for. Errors: estale (one of them has ended), eio.
     Result<void> join_rc(uint32_t incarnation, const SessionPath& connection,
@@ -160,8 +173,11 @@ class VolumeSession : public std::enable_shared_from_this<VolumeSession> {
     void keep_waiting(const std::shared_ptr<SessionPath>& path, const wire::Request& request,
                       ByteSpan payload) REQUIRES(mutex_);
     void forget_waiting() REQUIRES(mutex_);
-    bool takes_answer_over(const std::shared_ptr<SessionPath>& path, const wire::Request& request)
+    bool takes_answer_over(const std::shared_ptr<SessionPath>& path, uint16_t slot)
         REQUIRES(mutex_);
+    bool is_path(const std::shared_ptr<SessionPath>& path) const REQUIRES(mutex_);
+    Result<void> end_paths_of(uint16_t path_id) REQUIRES(mutex_);
+    void remove_path(const SessionPath& path) REQUIRES(mutex_);
     void move_waiting(Waiting& waiting, const std::shared_ptr<SessionPath>& path) REQUIRES(mutex_);
     const std::shared_ptr<SessionPath>& living(const std::shared_ptr<SessionPath>& path) const
         REQUIRES(mutex_);
@@ -178,7 +194,15 @@ class VolumeSession : public std::enable_shared_from_this<VolumeSession> {
     std::shared_ptr<PeerProcess> process_;
     mutable host::Mutex mutex_{host::LockClass::object_state};
     std::unique_ptr<SlotTable> table_ GUARDED_BY(mutex_);
-    std::vector<std::shared_ptr<SessionPath>> paths_ GUARDED_BY(mutex_);
+    struct JoinedPath {
+        std::shared_ptr<SessionPath> path;
+        uint16_t id = 0;  // of its connection, or of that beside which it is
+    };
+    static constexpr size_t kMaxPaths = 16;
+    std::vector<JoinedPath> paths_ GUARDED_BY(mutex_);
+    uint16_t last_path_id_ GUARDED_BY(mutex_) = 0;  // of this incarnation, that joined or was ended
+    Secret<kSealKeyBytes> secret_ GUARDED_BY(mutex_);
+    bool has_secret_ GUARDED_BY(mutex_) = false;
     std::unique_ptr<RcPath> rc_path_ GUARDED_BY(mutex_);
     const SessionPath* rc_connection_ GUARDED_BY(mutex_) = nullptr;  // only compared
     std::vector<Waiting> waiting_ GUARDED_BY(mutex_);                // by slot

@@ -50,7 +50,8 @@ struct TrafficKeys {
     Secret<kSealKeyBytes> tag_to_client;
     Secret<kSealKeyBytes> path_to_server;  // from which MessageSeal makes its own
     Secret<kSealKeyBytes> path_to_client;
-    bool encrypts = false;  // hello_flag::encrypt was agreed on
+    Secret<kSealKeyBytes> session_secret;  // proves who joins a session that this connection opened
+    bool encrypts = false;                 // hello_flag::encrypt was agreed on
 };
 
 // Cookies show that whoever sends from an address can receive there as well, without keeping anything. One
@@ -76,7 +77,8 @@ class HandshakeClient {
     // `flags`: hello_flag wanted. Preconditions: the name has 1 to wire::kMaxVolumeNameBytes bytes;
     // initialize_cryptography() has been called.
     HandshakeClient(const unsigned char key[kVolumeKeyBytes], const char* volume_name,
-                    const unsigned char client_uuid[16], uint16_t flags);
+                    const unsigned char client_uuid[16], uint16_t flags,
+                    uint8_t highest_version = wire::kHighestVersion);
 
     // The first message, and after read_retry() the second one of the same type.
     wire::ClientHello hello() const { return hello_; }
@@ -89,6 +91,7 @@ class HandshakeClient {
     const TrafficKeys& keys() const { return keys_; }
     const unsigned char* server_uuid() const { return server_uuid_; }
     uint16_t flags() const { return flags_; }
+    uint8_t version() const { return version_; }  // of the protocol
 
   private:
     enum class State : uint8_t { first, second, done, failed };
@@ -99,6 +102,7 @@ class HandshakeClient {
     unsigned char client_uuid_[16];
     unsigned char server_uuid_[16] = {};
     uint16_t flags_ = 0;
+    uint8_t version_ = 0;
     State state_ = State::first;
     TrafficKeys keys_;
 };
@@ -119,7 +123,8 @@ class HandshakeServer {
   public:
     // `flags`: hello_flag that this server can do; `required`: those that a client must ask for.
     HandshakeServer(const CookieJar& cookies, const VolumeKeys& volumes,
-                    const unsigned char server_uuid[16], uint16_t flags, uint16_t required);
+                    const unsigned char server_uuid[16], uint16_t flags, uint16_t required,
+                    uint8_t highest_version = wire::kHighestVersion);
 
     // retry: send `retry`; it may be sent without keeping this object. accepted: send `server`.
     // Errors: eacces (unknown volume, wrong key), eproto (no common version, a required flag is missing,
@@ -136,6 +141,7 @@ class HandshakeServer {
     const char* volume_name() const { return volume_name_; }
     const unsigned char* client_uuid() const { return client_uuid_; }
     uint16_t flags() const { return flags_; }
+    uint8_t version() const { return version_; }  // of the protocol
 
   private:
     enum class State : uint8_t { waiting, answered, done, failed };
@@ -147,6 +153,8 @@ class HandshakeServer {
     unsigned char server_uuid_[16];
     uint16_t offered_;
     uint16_t required_;
+    uint8_t highest_version_;
+    uint8_t version_ = 0;
     uint16_t flags_ = 0;
     State state_ = State::waiting;
     char volume_name_[wire::kMaxVolumeNameBytes + 1] = {};

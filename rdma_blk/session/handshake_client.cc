@@ -8,13 +8,14 @@
 namespace tiffin::rdma_blk {
 
 HandshakeClient::HandshakeClient(const unsigned char key[kVolumeKeyBytes], const char* volume_name,
-                                 const unsigned char client_uuid[16], uint16_t flags) {
+                                 const unsigned char client_uuid[16], uint16_t flags,
+                                 uint8_t highest_version) {
     const size_t name_bytes = std::strlen(volume_name);
     TIFFIN_ASSERT(name_bytes > 0 && name_bytes <= wire::kMaxVolumeNameBytes);
     std::memcpy(key_.bytes, key, sizeof(key_.bytes));
     std::memcpy(client_uuid_, client_uuid, sizeof(client_uuid_));
-    hello_.lowest_version = wire::kProtocolVersion;
-    hello_.highest_version = wire::kProtocolVersion;
+    hello_.lowest_version = wire::kLowestVersion;
+    hello_.highest_version = highest_version;
     hello_.flags = flags;
     std::memcpy(hello_.volume_name, volume_name, name_bytes);
     make_key_pair(private_key_, hello_.public_key);
@@ -55,6 +56,7 @@ Result<wire::ClientProof> HandshakeClient::read_server_hello(const wire::ServerH
     std::memcpy(proof.client_uuid, client_uuid_, sizeof(proof.client_uuid));
     make_client_proof(keys.client_proof, transcript, client_uuid_, proof.proof);
     keys_ = keys.traffic;
+    version_ = server.version;
     flags_ = server.flags;
     keys_.encrypts = (flags_ & wire::hello_flag::encrypt) != 0;
     std::memcpy(server_uuid_, server.server_uuid, sizeof(server_uuid_));

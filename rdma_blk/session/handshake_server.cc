@@ -9,8 +9,12 @@ namespace tiffin::rdma_blk {
 
 HandshakeServer::HandshakeServer(const CookieJar& cookies, const VolumeKeys& volumes,
                                  const unsigned char server_uuid[16], uint16_t flags,
-                                 uint16_t required)
-    : cookies_(cookies), volumes_(volumes), offered_(flags), required_(required) {
+                                 uint16_t required, uint8_t highest_version)
+    : cookies_(cookies),
+      volumes_(volumes),
+      offered_(flags),
+      required_(required),
+      highest_version_(highest_version) {
     std::memcpy(server_uuid_, server_uuid, sizeof(server_uuid_));
 }
 
@@ -39,12 +43,13 @@ Result<HelloAnswer> HandshakeServer::answer_hello(const wire::ClientHello& hello
     if (!proofs_equal(expected, hello.proof) || !exists) {
         return Error::eacces;
     }
-    if (hello.lowest_version > wire::kProtocolVersion ||
-        hello.highest_version < wire::kProtocolVersion || (required_ & ~hello.flags) != 0) {
+    if (hello.lowest_version > highest_version_ || hello.highest_version < wire::kLowestVersion ||
+        (required_ & ~hello.flags) != 0) {
         return Error::eproto;
     }
     server = wire::ServerHello{};
-    server.version = wire::kProtocolVersion;
+    version_ = std::min(hello.highest_version, highest_version_);
+    server.version = version_;
     server.flags = hello.flags & offered_;
     std::memcpy(server.server_uuid, server_uuid_, sizeof(server.server_uuid));
     Secret<32> private_key;

@@ -18,6 +18,7 @@ namespace {
 constexpr char kHelloLabel[] = "tiffin hello 1";
 constexpr char kMasterLabel[] = "tiffin master 1";
 constexpr char kPathLabel[] = "tiffin path 1";
+constexpr char kJoinLabel[] = "tiffin join 1";
 constexpr char kKeyContext[] = "tiffinrm";
 static_assert(sizeof(kKeyContext) - 1 == crypto_kdf_CONTEXTBYTES);
 
@@ -93,10 +94,10 @@ Result<void> derive_keys(const Secret<kVolumeKeyBytes>& key, const Secret<32>& p
     hash.add(shared.bytes, sizeof(shared.bytes));
     hash.add(transcript, 32);
     hash.finish(master.bytes);
-    Secret<32>* const derived[] = {&keys.server_proof,           &keys.client_proof,
-                                   &keys.traffic.seal_to_server, &keys.traffic.seal_to_client,
-                                   &keys.traffic.tag_to_server,  &keys.traffic.tag_to_client,
-                                   &keys.traffic.path_to_server, &keys.traffic.path_to_client};
+    Secret<32>* const derived[] = {
+        &keys.server_proof,           &keys.client_proof,           &keys.traffic.seal_to_server,
+        &keys.traffic.seal_to_client, &keys.traffic.tag_to_server,  &keys.traffic.tag_to_client,
+        &keys.traffic.path_to_server, &keys.traffic.path_to_client, &keys.traffic.session_secret};
     uint64_t number = 1;
     for (Secret<32>* one : derived) {
         crypto_kdf_derive_from_key(one->bytes, sizeof(one->bytes), number++, kKeyContext,
@@ -126,6 +127,19 @@ void make_client_proof(const Secret<32>& proof_key, const unsigned char transcri
     std::memcpy(proved, transcript, 32);
     std::memcpy(proved + 32, client_uuid, 16);
     crypto_auth(proof, proved, sizeof(proved), proof_key.bytes);
+}
+
+void make_join_proof(const Secret<kSealKeyBytes>& session_secret,
+                     const Secret<kSealKeyBytes>& joining_secret, const wire::PathJoin& join,
+                     unsigned char proof[wire::kProofBytes]) {
+    Secret<32> proved;
+    Hash hash(joining_secret.bytes);
+    hash.add(kJoinLabel, sizeof(kJoinLabel) - 1);
+    hash.add(&join.session_id, sizeof(join.session_id));
+    hash.add(&join.incarnation, sizeof(join.incarnation));
+    hash.add(&join.path_id, sizeof(join.path_id));
+    hash.finish(proved.bytes);
+    crypto_auth(proof, proved.bytes, sizeof(proved.bytes), session_secret.bytes);
 }
 
 bool proofs_equal(const unsigned char left[32], const unsigned char right[32]) {

@@ -13,7 +13,7 @@ namespace tiffin::rdma_blk {
 struct HandshakeKeys {
     Secret<32> server_proof;  // k_1
     Secret<32> client_proof;  // k_2
-    TrafficKeys traffic;      // k_3 to k_8
+    TrafficKeys traffic;      // k_3 to k_9
 };
 
 void make_key_pair(Secret<32>& private_key, unsigned char public_key[wire::kPublicKeyBytes]);
@@ -38,6 +38,11 @@ void make_server_proof(const Secret<32>& proof_key, const unsigned char transcri
                        unsigned char proof[wire::kProofBytes]);
 void make_client_proof(const Secret<32>& proof_key, const unsigned char transcript[32],
                        const unsigned char client_uuid[16], unsigned char proof[wire::kProofBytes]);
+
+// Of the connection that joins, with the secret of the one that opened the incarnation.
+void make_join_proof(const Secret<kSealKeyBytes>& session_secret,
+                     const Secret<kSealKeyBytes>& joining_secret, const wire::PathJoin& join,
+                     unsigned char proof[wire::kProofBytes]);
 
 // Compares in a time that does not depend on where they differ.
 bool proofs_equal(const unsigned char left[32], const unsigned char right[32]);

@@ -33,6 +33,8 @@ class RequestSlots {
         uint64_t completed[4] = {};  // by Outcome
         uint64_t replayed = 0;       // sent again in another incarnation
         uint64_t fetched = 0;        // of which only the reply
+        uint64_t resent = 0;         // sent again in the same incarnation, as a path was lost
+        uint64_t recovered = 0;      // ... and not sent again, as the server had it
         uint64_t stale_responses = 0;
     };
 
@@ -86,6 +88,13 @@ class RequestSlots {
 
     // Everything sent will be sent again in the same incarnation: on another path, when one was lost.
     void resend_all();
+
+    // The same where the server is asked first what has become of them (wire::PathRecover). Writes what was sent and not answered,
+    // by ascending sequence, and returns the number of entries; `entries` has room for sent_count().
+    uint16_t fill_sent(wire::OutstandingEntry* entries);
+    // The answer about one of them. settled: it has been answered meanwhile. again: take_next() will give it.
+    enum class Recovery : uint8_t { settled, answer_comes, again };
+    Recovery recover(const wire::OutstandingEntry& entry, Outcome outcome);
 
     // The connection, or all paths of it, have been destroyed. Now nothing is sent until resumed() or
     // restarted(). Operations past their deadline at `now_ns` complete as unknown. May be called again: deadlines pass during reconnection, too.

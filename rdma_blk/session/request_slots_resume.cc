@@ -36,6 +36,37 @@ uint16_t RequestSlots::fill_outstanding(wire::OutstandingEntry* entries) {
     return used_count_;
 }
 
+uint16_t RequestSlots::fill_sent(wire::OutstandingEntry* entries) {
+    sort_by_sequence();
+    uint16_t count = 0;
+    for (uint16_t i = 0; i < used_count_; i++) {
+        const Slot& slot = slots_[order_[i]];
+        if (slot.state == SlotState::sent) {
+            entries[count] = wire::OutstandingEntry{};
+            entries[count].sequence = slot.sequence;
+            entries[count].slot = order_[i];
+            entries[count].operation = static_cast<uint8_t>(slot.operation->kind);
+            count++;
+        }
+    }
+    return count;
+}
+
+RequestSlots::Recovery RequestSlots::recover(const wire::OutstandingEntry& entry, Outcome outcome) {
+    Slot& slot = slots_[entry.slot];
+    statistics_.recovered += outcome != Outcome::not_executed ? 1 : 0;
+    if (slot.state != SlotState::sent || slot.sequence != entry.sequence) {
+        return Recovery::settled;
+    }
+    if (outcome != Outcome::not_executed) {
+        return Recovery::answer_comes;
+    }
+    slot.state = slot.cancelled || slot.fetch_only ? SlotState::to_fetch : SlotState::to_send;
+    again_count_++;
+    statistics_.resent++;
+    return Recovery::again;
+}
+
 void RequestSlots::grant(uint16_t granted_slots) {
     TIFFIN_ASSERT(used_count_ == 0 && granted_slots > 0);
     const uint16_t usable_count = std::min(slot_count_, granted_slots);

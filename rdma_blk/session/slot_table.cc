@@ -309,6 +309,37 @@ bool SlotTable::next_ready(ReadyRequest& ready) {
     return false;
 }
 
+Result<SlotTable::Fate> SlotTable::fate_of(const wire::OutstandingEntry& entry,
+                                           wire::Response& response) const {
+    if (entry.slot >= entries_.size()) {
+        return Error::eproto;
+    }
+    const Slot& slot = slots_[entry.slot];
+    if (slot.sequence != entry.sequence) {
+        return slot.sequence > entry.sequence ? Fate::settled : Fate::missing;
+    }
+    if (slot.request.operation != 0 && slot.request.operation != entry.operation) {
+        return Error::eproto;
+    }
+    if (slot.progress != Progress::idle) {
+        return Fate::in_progress;
+    }
+    const wire::SlotEntry& kept = entries_[entry.slot];
+    if (kept.sequence != entry.sequence || kept.state != kDone) {
+        return Fate::missing;  // a read: it is done again
+    }
+    if (kept.operation != entry.operation) {
+        return Error::eproto;
+    }
+    wire::Request request{};
+    request.session_id = access_.session_id;
+    request.sequence = entry.sequence;
+    request.slot = entry.slot;
+    request.operation = entry.operation;
+    response = kept_response(request);
+    return Fate::answered;
+}
+
 // ---- Replies -----------------------------------------------------------------------------------------
 
 wire::Response SlotTable::response_to(const wire::Request& request) const {

@@ -85,6 +85,11 @@ class SlotTable {
     // Of one that decide() has ignored: whether that was because it waits or is being executed, so that an answer will come.
     bool is_in_progress(const wire::Request& request) const;
 
+    // What has become of a request of this incarnation that the client sent on a path which it has given up. missing: it has
+    // not come. answered: `response` is its answer. settled: the client has its answer already. Errors: eproto.
+    enum class Fate : uint8_t { missing, in_progress, answered, settled };
+    Result<Fate> fate_of(const wire::OutstandingEntry& entry, wire::Response& response) const;
+
     // For an atomic, right before it is applied: makes what is about to happen known to recover().
     void prepare_atomic(const wire::Request& request, uint64_t old_value, uint64_t new_value);
 

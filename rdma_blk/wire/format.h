@@ -16,7 +16,11 @@ namespace tiffin::rdma_blk::wire {
 static_assert(std::endian::native == std::endian::little, "the format is little-endian");
 
 inline constexpr uint32_t kMessageMagic = 0x4d524654;  // "TFRM"
-inline constexpr uint8_t kProtocolVersion = 1;
+// Of the header, and of the protocol. 1: a session has one connection. 2: it may have several, see PathJoin and PathRecover.
+inline constexpr uint8_t kHeaderVersion = 1;
+inline constexpr uint8_t kLowestVersion = 1;
+inline constexpr uint8_t kHighestVersion = 2;
+inline constexpr uint8_t kSeveralPathsVersion = 2;
 inline constexpr uint16_t kDefaultPort = 4847;
 
 // Bounds. A peer that exceeds one is in error, and its connection ends.
@@ -52,6 +56,8 @@ enum class MessageType : uint8_t {
     lease_reply = 22,
     session_close = 23,
     session_closed = 24,
+    path_recover = 25,
+    path_recovered = 26,
     probe = 32,
     probe_reply = 33,
     notice = 34,
@@ -230,7 +236,8 @@ static_assert(sizeof(SessionRefused) == 104);
 enum class PathTransport : uint8_t { tcp = 1, shm = 2, rc = 3, udp = 4, uc = 5 };
 
 // Makes this connection, or what its parameters describe, one more path of a session. The parameters are
-// the transport's own (queue pair numbers, keys): they travel nowhere else.
+// the transport's own (queue pair numbers, keys; PathProof): they travel nowhere else. The connection that opened an incarnation is its
+// path 0; of those that join it, each has a greater path_id than all before.
 struct PathJoin {
     uint64_t session_id;
     uint32_t incarnation;
@@ -251,6 +258,44 @@ struct PathJoined {
     uint8_t reserved[2];
 };
 static_assert(sizeof(PathJoined) == 16);
+
+// In the path_join of a new connection (tcp): that who joins has opened the session's present incarnation. HMAC with the
+// session secret (k_9) of the connection that did.
+struct PathProof {
+    uint8_t proof[kProofBytes];
+};
+static_assert(sizeof(PathProof) == 32);
+
+namespace recover_flag {
+inline constexpr uint8_t revoke =
+    1;  // the path ends first: nothing that is sent on it is executed any more
+inline constexpr uint8_t all = revoke;
+}  // namespace recover_flag
+
+// What became of requests that were sent on a path of the present incarnation which has failed, or is silent? Behind it:
+// outstanding_count OutstandingEntry, requests of this incarnation.
+struct PathRecover {
+    uint64_t session_id;
+    uint32_t incarnation;
+    uint16_t path_id;  // of the silent path
+    uint16_t outstanding_count;
+    uint32_t number;  // of the question: returned
+    uint8_t flags;    // recover_flag
+    uint8_t reserved[3];
+};
+static_assert(sizeof(PathRecover) == 24);
+
+// Behind it: outstanding_count times a byte, for each entry an Outcome: pending (its answer has been sent on this
+// connection, or will be), or not_executed (it has not come yet: it is to be sent again).
+struct PathRecovered {
+    uint64_t session_id;
+    uint32_t number;
+    uint16_t outstanding_count;
+    uint8_t
+        reason;  // RefusalReason; 0: done. Otherwise nothing is known, and the path has perhaps not ended
+    uint8_t reserved;
+};
+static_assert(sizeof(PathRecovered) == 16);
 
 // ---- Parameters of a path of transport rc, on a connection that has a session -------------------------
 

@@ -26,6 +26,11 @@ MessageSizes message_sizes(uint8_t type) {
             return {sizeof(PathJoin), kMaxPathParametersBytes, Sealing::always};
         case MessageType::path_joined:
             return {sizeof(PathJoined), kMaxPathParametersBytes, Sealing::always};
+        case MessageType::path_recover:
+            return {sizeof(PathRecover), size_t{kMaxSlots} * sizeof(OutstandingEntry),
+                    Sealing::always};
+        case MessageType::path_recovered:
+            return {sizeof(PathRecovered), kMaxSlots, Sealing::always};
         case MessageType::lease_request:
             return {sizeof(LeaseRequest), 0, Sealing::always};
         case MessageType::lease_reply:

@@ -38,7 +38,7 @@ Result<MessageHeader> parse_header(ByteSpan bytes) {
         return Error::eproto;
     }
     std::memcpy(&header, bytes.data(), sizeof(header));
-    if (header.magic != kMessageMagic || header.version != kProtocolVersion ||
+    if (header.magic != kMessageMagic || header.version != kHeaderVersion ||
         (header.flags & ~message_flag::all) != 0) {
         return Error::eproto;
     }
@@ -73,7 +73,7 @@ MessageHeader make_header(MessageType type, uint16_t flags, ByteSpan fixed,
     const uint64_t body = fixed.size() + payload_size_bytes;
     MessageHeader header{};
     header.magic = kMessageMagic;
-    header.version = kProtocolVersion;
+    header.version = kHeaderVersion;
     header.type = static_cast<uint8_t>(type);
     header.flags = flags;
     header.body_bytes =
@@ -231,6 +231,47 @@ Result<PathJoined> parse_path_joined(const MessageHeader& header, ByteSpan fixed
         return Error::eproto;
     }
     return joined;
+}
+
+Result<PathProof> parse_path_proof(ByteSpan payload) {
+    PathProof proof{};
+    if (payload.size() != sizeof(proof)) {
+        return Error::eproto;
+    }
+    std::memcpy(&proof, payload.data(), sizeof(proof));
+    return proof;
+}
+
+Result<PathRecover> parse_path_recover(const MessageHeader& header, ByteSpan fixed) {
+    const PathRecover recover =
+        TRY(fixed_part<PathRecover>(MessageType::path_recover, header, fixed));
+    if (recover.session_id == 0 || (recover.flags & ~recover_flag::all) != 0 ||
+        recover.outstanding_count > kMaxSlots ||
+        payload_bytes(header) != recover.outstanding_count * sizeof(OutstandingEntry)) {
+        return Error::eproto;
+    }
+    return recover;
+}
+
+Result<PathRecovered> parse_path_recovered(const MessageHeader& header, ByteSpan fixed) {
+    const PathRecovered recovered =
+        TRY(fixed_part<PathRecovered>(MessageType::path_recovered, header, fixed));
+    if (!is_reason(recovered.reason) || recovered.outstanding_count > kMaxSlots ||
+        payload_bytes(header) != recovered.outstanding_count) {
+        return Error::eproto;
+    }
+    return recovered;
+}
+
+Result<uint8_t> parse_recovered_outcome(ByteSpan payload, size_t index) {
+    TIFFIN_ASSERT(index < payload.size());
+    constexpr uint8_t kPending = 0;
+    constexpr uint8_t kNotExecuted = 2;
+    const uint8_t outcome = payload[index];
+    if (outcome != kPending && outcome != kNotExecuted) {
+        return Error::eproto;
+    }
+    return outcome;
 }
 
 Result<ShmParameters> parse_shm_parameters(ByteSpan payload) {

@@ -51,6 +51,10 @@ Result<SessionOpened> parse_session_opened(const MessageHeader& header, ByteSpan
 Result<SessionRefused> parse_session_refused(const MessageHeader& header, ByteSpan fixed);
 Result<PathJoin> parse_path_join(const MessageHeader& header, ByteSpan fixed);
 Result<PathJoined> parse_path_joined(const MessageHeader& header, ByteSpan fixed);
+// The parameters of a path_join for tcp: its payload.
+Result<PathProof> parse_path_proof(ByteSpan payload);
+Result<PathRecover> parse_path_recover(const MessageHeader& header, ByteSpan fixed);
+Result<PathRecovered> parse_path_recovered(const MessageHeader& header, ByteSpan fixed);
 // The parameters of a path_joined for shm: its payload.
 Result<ShmParameters> parse_shm_parameters(ByteSpan payload);
 Result<LeaseRequest> parse_lease_request(const MessageHeader& header, ByteSpan fixed);
@@ -68,6 +72,8 @@ Result<OutstandingEntry> parse_outstanding_entry(ByteSpan payload, size_t index,
                                                  uint64_t previous_sequence);
 // Entry `index` of the payload of a session_opened. Precondition: index < payload.size().
 Result<uint8_t> parse_outcome(ByteSpan payload, size_t index);
+// The same of a path_recovered.
+Result<uint8_t> parse_recovered_outcome(ByteSpan payload, size_t index);
 // Range `index` of a flush. Precondition as above.
 Result<FlushRange> parse_flush_range(ByteSpan payload, size_t index);
 // Parameters of paths, in whole. Windows are in the order of their kinds; that of the data is there.

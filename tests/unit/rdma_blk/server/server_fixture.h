@@ -73,10 +73,11 @@ class ServerFixture : public ::testing::Test {
         server_.reset();
         start();
     }
-    std::unique_ptr<TestClient> connect(unsigned char number = 1, bool encrypt = false) {
+    std::unique_ptr<TestClient> connect(unsigned char number = 1, bool encrypt = false,
+                                        uint8_t version = wire::kHighestVersion) {
         auto client = std::make_unique<TestClient>(server_->port(), number);
         EXPECT_TRUE(client->connected());
-        EXPECT_TRUE(client->handshake(key_, "volume", encrypt).ok());
+        EXPECT_TRUE(client->handshake(key_, "volume", encrypt, version).ok());
         return client;
     }
     std::unique_ptr<TestClient> open(unsigned char number = 1,

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "fs/vfs/host.h"
+#include "rdma_blk/session/key_schedule.h"
 #include "rdma_blk/wire/parse.h"
 
 namespace tiffin::rdma_blk {
@@ -38,8 +39,9 @@ void TestClient::set_patience(int seconds) {
 }
 
 Result<void> TestClient::handshake(const Secret<kVolumeKeyBytes>& key, const char* volume_name,
-                                   bool encrypt) {
-    HandshakeClient client(key.bytes, volume_name, uuid, encrypt ? wire::hello_flag::encrypt : 0);
+                                   bool encrypt, uint8_t highest) {
+    HandshakeClient client(key.bytes, volume_name, uuid, encrypt ? wire::hello_flag::encrypt : 0,
+                           highest);
     TRY(send(wire::MessageType::client_hello, client.hello()));
     Message message = TRY(receive());
     const wire::HelloRetry retry =
@@ -58,6 +60,7 @@ Result<void> TestClient::finish_handshake(const HandshakeClient& client,
     TRY(send(wire::MessageType::client_proof, proof));
     const bool seals = (client.flags() & wire::hello_flag::encrypt) != 0;
     keys = client.keys();
+    version = client.version();
     send_seal_ = std::make_unique<Seal>(client.keys().seal_to_server);
     receive_seal_ = std::make_unique<Seal>(client.keys().seal_to_client);
     reader_->set_seal(receive_seal_.get(), seals);
@@ -151,14 +154,18 @@ bool TestClient::resume(const TestClient& earlier,
     return send(wire::MessageType::session_open, open, payload).ok() && take_open_answer();
 }
 
-bool TestClient::join(const TestClient& first, uint16_t path_id) {
+bool TestClient::join(const TestClient& first, uint16_t path_id, const TestClient* prover) {
     opened_ = first.opened_;
     wire::PathJoin join{};
     join.session_id = opened_.session_id;
     join.incarnation = opened_.incarnation;
     join.path_id = path_id;
     join.transport = static_cast<uint8_t>(wire::PathTransport::tcp);
-    if (!send(wire::MessageType::path_join, join).ok()) {
+    join.parameter_bytes = sizeof(wire::PathProof);
+    std::vector<unsigned char> proof(sizeof(wire::PathProof));
+    make_join_proof((prover != nullptr ? prover : &first)->keys.session_secret, keys.session_secret,
+                    join, proof.data());
+    if (!send(wire::MessageType::path_join, join, proof).ok()) {
         return false;
     }
     const Result<Message> answer = receive();
@@ -169,6 +176,40 @@ bool TestClient::join(const TestClient& first, uint16_t path_id) {
     const auto joined = wire::parse_path_joined(
         message.header, ByteSpan(message.fixed.data(), message.fixed.size()));
     return joined.ok() && joined.value().reason == 0;
+}
+
+bool TestClient::recover(uint16_t path_id, uint8_t flags,
+                         const std::vector<wire::OutstandingEntry>& entries) {
+    wire::PathRecover question{};
+    question.session_id = opened_.session_id;
+    question.incarnation = opened_.incarnation;
+    question.path_id = path_id;
+    question.flags = flags;
+    question.number = 7;
+    question.outstanding_count = static_cast<uint16_t>(entries.size());
+    const auto* bytes = reinterpret_cast<const unsigned char*>(entries.data());
+    const std::vector<unsigned char> payload(
+        bytes, bytes + entries.size() * sizeof(wire::OutstandingEntry));
+    if (!send(wire::MessageType::path_recover, question, payload).ok()) {
+        return false;
+    }
+    recovered_responses.clear();
+    while (true) {
+        const Result<Message> answer = receive();
+        if (!answer.ok()) {
+            return false;
+        }
+        const Message& message = answer.value();
+        const ByteSpan fixed(message.fixed.data(), message.fixed.size());
+        if (message.type == wire::MessageType::response) {
+            recovered_responses.push_back(MUST(wire::parse_response(message.header, fixed)));
+            continue;
+        }
+        outcomes_ = message.payload;
+        const auto recovered = wire::parse_path_recovered(message.header, fixed);
+        return recovered.ok() && recovered.value().reason == 0 &&
+               recovered.value().number == question.number;
+    }
 }
 
 wire::Request TestClient::make_request(OperationKind kind, uint64_t offset_bytes,

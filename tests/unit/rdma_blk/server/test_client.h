@@ -30,13 +30,17 @@ class TestClient {
     int socket() const { return socket_.get(); }
     // Errors: those of HandshakeClient; enodev when the server closes.
     Result<void> handshake(const Secret<kVolumeKeyBytes>& key, const char* volume_name,
-                           bool encrypt = false);
+                           bool encrypt = false, uint8_t version = wire::kHighestVersion);
     // Its last step, for a test that does the others itself.
     Result<void> finish_handshake(const HandshakeClient& client, const wire::ClientProof& proof);
     // A new session, or (with a session id) the next incarnation of one. False: refused, see refused().
     bool open(wire::SessionMode mode, bool force = false);
     bool resume(const TestClient& earlier, const std::vector<wire::OutstandingEntry>& entries = {});
-    bool join(const TestClient& first, uint16_t path_id);
+    // With the proof that `prover` could make; nullptr: `first`, whose session it is.
+    bool join(const TestClient& first, uint16_t path_id, const TestClient* prover = nullptr);
+    // Asks for what has become of these; false: no answer, or refused.
+    bool recover(uint16_t path_id, uint8_t flags,
+                 const std::vector<wire::OutstandingEntry>& entries);
 
     const wire::SessionOpened& opened() const { return opened_; }
     const wire::SessionRefused& refused() const { return refused_; }
@@ -70,8 +74,10 @@ class TestClient {
 
     unsigned char uuid[16] = {};
     uint64_t next_sequence = 1;
-    TrafficKeys keys;  // of the handshake
+    TrafficKeys keys;     // of the handshake
+    uint8_t version = 0;  // likewise
     bool answers_probes = true;
+    std::vector<wire::Response> recovered_responses;  // that came with the answer of recover()
 
   private:
     bool take_open_answer();

@@ -97,6 +97,17 @@ void add_paths(std::vector<Sample>& samples) {
     samples.push_back(sample("path_join shm", MessageType::path_join,
                              PathJoin{7, 2, 1, static_cast<uint8_t>(PathTransport::shm), 0, 0, {}},
                              0));
+    samples.push_back(join_sample("path_join tcp", PathTransport::tcp, PathProof{{1}}));
+    Sample recover = sample("path_recover", MessageType::path_recover,
+                            PathRecover{7, 2, 1, 2, 5, recover_flag::revoke, {}}, 32);
+    put(recover, 0, OutstandingEntry{17, 0, 2, {}});
+    put(recover, 16, OutstandingEntry{19, 3, 4, {}});
+    samples.push_back(recover);
+    Sample recovered =
+        sample("path_recovered", MessageType::path_recovered, PathRecovered{7, 5, 2, 0, 0}, 2);
+    put(recovered, 0, uint8_t{0});
+    put(recovered, 1, uint8_t{2});
+    samples.push_back(recovered);
     samples.push_back(
         join_sample("path_join rc", PathTransport::rc, RcPathOffer{queue_pair_address()}));
     samples.push_back(join_sample("path_join udp", PathTransport::udp, datagram_end()));
@@ -163,11 +174,11 @@ bool all_entries(ByteSpan payload, Function parse) {
     return true;
 }
 
-// What describes a path, as its transport reads it at that end; tcp has nothing to describe.
+// What describes a path, as its transport reads it at that end.
 bool parse_parameters(uint8_t transport, bool is_answer, ByteSpan payload) {
     switch (static_cast<PathTransport>(transport)) {
         case PathTransport::tcp:
-            return payload.empty();
+            return is_answer ? payload.empty() : parse_path_proof(payload).ok();
         case PathTransport::shm: {
             // The answer's; the question has none.
             const auto parameters = parse_shm_parameters(payload);
@@ -231,6 +242,20 @@ bool parse_parts(const MessageHeader& header, ByteSpan fixed, ByteSpan payload) 
         }
         case MessageType::path_joined:
             return parse_path_joined(header, fixed).ok() && parse_joined_parameters(payload);
+        case MessageType::path_recover: {
+            uint64_t previous = 0;
+            return parse_path_recover(header, fixed).ok() &&
+                   all_entries<OutstandingEntry>(payload, [&](size_t index) {
+                       auto entry = parse_outstanding_entry(payload, index, previous);
+                       previous = entry.ok() ? entry->sequence : previous;
+                       return entry.ok();
+                   });
+        }
+        case MessageType::path_recovered:
+            return parse_path_recovered(header, fixed).ok() &&
+                   all_entries<uint8_t>(payload, [&](size_t index) {
+                       return parse_recovered_outcome(payload, index).ok();
+                   });
         case MessageType::lease_request:
             return parse_lease_request(header, fixed).ok();
         case MessageType::lease_reply:

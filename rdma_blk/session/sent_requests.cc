@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+#include "rdma_blk/session/sent_requests.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "rdma_blk/wire/parse.h"
+
+namespace tiffin::rdma_blk {
+
+Result<std::unique_ptr<SentRequests>> SentRequests::create(RequestSlots& slots,
+                                                           SessionMachine& machine) {
+    const uint16_t count = slots.slot_count();
+    std::unique_ptr<uint8_t[]> paths(new (std::nothrow) uint8_t[count]);
+    std::unique_ptr<wire::OutstandingEntry[]> entries(new (std::nothrow)
+                                                          wire::OutstandingEntry[count]);
+    if (!paths || !entries) {
+        return Error::enomem;
+    }
+    std::unique_ptr<SentRequests> made(
+        new (std::nothrow) SentRequests(slots, machine, std::move(paths), std::move(entries)));
+    if (!made) {
+        return Error::enomem;
+    }
+    made->forget();
+    return made;
+}
+
+void SentRequests::sent(uint16_t slot, size_t path, uint64_t now_ns) {
+    answered(slot);
+    paths_[slot] = static_cast<uint8_t>(path);
+    machine_.sent(path, now_ns);
+}
+
+void SentRequests::answered(uint16_t slot) {
+    if (paths_[slot] != SessionMachine::kNoPath) {
+        machine_.answered(std::exchange(paths_[slot], uint8_t{SessionMachine::kNoPath}));
+    }
+}
+
+void SentRequests::forget() {
+    std::fill_n(paths_.get(), slots_.slot_count(), uint8_t{SessionMachine::kNoPath});
+    entry_count_ = 0;
+}
+
+void SentRequests::ask(size_t lost, wire::PathRecover& question) {
+    const uint16_t count = slots_.fill_sent(entries_.get());
+    const auto end = std::remove_if(
+        entries_.get(), entries_.get() + count,
+        [&](const wire::OutstandingEntry& entry) { return paths_[entry.slot] != lost; });
+    entry_count_ = static_cast<uint16_t>(end - entries_.get());
+    revokes_ = machine_.must_revoke(lost);
+    question.outstanding_count = entry_count_;
+    question.number = ++number_;
+    question.flags = revokes_ ? wire::recover_flag::revoke : 0;
+}
+
+Result<void> SentRequests::take_answer(const wire::PathRecovered& answer, ByteSpan outcomes,
+                                       size_t over, uint64_t now_ns) {
+    if (answer.number > number_) {
+        return Error::eproto;
+    }
+    const size_t lost = machine_.recovering();
+    if (answer.number != number_ || lost == SessionMachine::kNoPath ||
+        machine_.recovering_over() != over) {
+        return {};
+    }
+    if (answer.reason != 0 || outcomes.size() != entry_count_) {
+        return Error::eproto;
+    }
+    for (uint16_t index = 0; index < entry_count_; index++) {
+        const auto outcome =
+            static_cast<Outcome>(TRY(wire::parse_recovered_outcome(outcomes, index)));
+        const wire::OutstandingEntry& entry = entries_[index];
+        switch (slots_.recover(entry, outcome)) {
+            case RequestSlots::Recovery::settled:
+                break;
+            case RequestSlots::Recovery::answer_comes:
+                sent(entry.slot, over, now_ns);
+                break;
+            case RequestSlots::Recovery::again:
+                answered(entry.slot);
+                break;
+        }
+    }
+    machine_.recovered(lost, revokes_);
+    return {};
+}
+
+}  // namespace tiffin::rdma_blk

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// On which path of a session each request travels, and what is asked of the server when a path is lost: between
+// RequestSlots, which knows no paths, and SessionMachine, which knows no requests. No input or output, no clock, no lock.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "fs/vfs/result.h"
+#include "fs/vfs/span.h"
+#include "rdma_blk/session/request_slots.h"
+#include "rdma_blk/session/session_machine.h"
+#include "rdma_blk/wire/format.h"
+
+namespace tiffin::rdma_blk {
+
+class SentRequests {
+  public:
+    // Both outlive it. Errors: enomem.
+    static Result<std::unique_ptr<SentRequests>> create(RequestSlots& slots,
+                                                        SessionMachine& machine);
+
+    // The request of this slot goes out on a path, perhaps once more. / It has been answered, on any.
+    void sent(uint16_t slot, size_t path, uint64_t now_ns);
+    void answered(uint16_t slot);
+    // The incarnation is over.
+    void forget();
+    // kNoPath: none, or it has to be sent again.
+    size_t path_of(uint16_t slot) const { return paths_[slot]; }
+
+    // For SessionMachine::Action::Kind::recover: fills in all of the question but session, incarnation and the path's id. Its
+    // payload is entries().
+    void ask(size_t lost, wire::PathRecover& question);
+    ByteSpan entries() const {
+        return {reinterpret_cast<const unsigned char*>(entries_.get()),
+                entry_count_ * sizeof(wire::OutstandingEntry)};
+    }
+    // An answer that came on a path. What has to be sent again comes from RequestSlots::take_next() then. An answer to an
+    // earlier question is ignored. Errors: eproto (the incarnation must end: nothing is known then).
+    Result<void> take_answer(const wire::PathRecovered& answer, ByteSpan outcomes, size_t over,
+                             uint64_t now_ns);
+
+  private:
+    SentRequests(RequestSlots& slots, SessionMachine& machine, std::unique_ptr<uint8_t[]> paths,
+                 std::unique_ptr<wire::OutstandingEntry[]> entries)
+        : slots_(slots),
+          machine_(machine),
+          paths_(std::move(paths)),
+          entries_(std::move(entries)) {}
+
+    RequestSlots& slots_;
+    SessionMachine& machine_;
+    std::unique_ptr<uint8_t[]> paths_;                   // by slot
+    std::unique_ptr<wire::OutstandingEntry[]> entries_;  // of the last question
+    uint16_t entry_count_ = 0;
+    uint32_t number_ = 0;
+    bool revokes_ = false;
+};
+
+}  // namespace tiffin::rdma_blk

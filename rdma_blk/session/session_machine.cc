@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+#include "rdma_blk/session/session_machine.h"
+
+#include <algorithm>
+
+#include "fs/vfs/host.h"
+
+namespace tiffin::rdma_blk {
+namespace {
+
+// Of silence before it ends a path: one before the probe, or ten when nothing is pending on the only one, and three after it.
+constexpr uint64_t kIdleIntervals = 10;
+constexpr uint64_t kSilentIntervals = 3;
+constexpr uint32_t kMostPatience = 6;
+// A suspect path is probed so often at most.
+constexpr uint64_t kSuspectProbeNs = 20'000'000;
+constexpr uint64_t kFirstAttemptNs = 50'000'000;
+constexpr uint64_t kLastAttemptNs = 2'000'000'000;
+
+}  // namespace
+
+// ---- Events -----------------------------------------------------------------------------------------------
+
+void SessionMachine::opened(size_t path, uint64_t now_ns, uint64_t probe_interval_ns) {
+    lost();
+    probe_interval_ns_ = probe_interval_ns;
+    active_ = path;
+    for (size_t index = 0; index < path_count_; index++) {
+        paths_[index].attempt_ns = now_ns;
+        paths_[index].attempts = 0;
+    }
+    joined(path, now_ns, 0);
+}
+
+void SessionMachine::lost() {
+    for (Path& path : paths_) {
+        path.state = PathState::down;
+        path.pending = 0;
+        path.is_to_recover = path.is_to_revoke = false;
+    }
+    recovering_ = over_ = kNoPath;
+}
+
+void SessionMachine::sent(size_t path, uint64_t now_ns) {
+    Path& one = paths_[path];
+    if (!is_pending(path)) {
+        one.pending_ns = now_ns;
+    }
+    one.pending++;
+    one.patience = 0;
+}
+
+void SessionMachine::answered(size_t path) {
+    TIFFIN_ASSERT(paths_[path].pending > 0);
+    paths_[path].pending--;
+    paths_[path].patience = 0;
+}
+
+void SessionMachine::set_asking(bool asks, uint64_t now_ns) {
+    if (asks && !is_pending(active_)) {
+        paths_[active_].pending_ns = now_ns;
+    }
+    asks_ = asks;
+}
+
+void SessionMachine::heard(size_t path, uint64_t now_ns) {
+    Path& one = paths_[path];
+    if (!is_living(path)) {
+        return;
+    }
+    if (one.probed_ns != 0) {
+        one.patience = std::min(one.patience + 1, kMostPatience);
+    }
+    one.life_ns = now_ns;
+    one.probed_ns = 0;
+    if (one.state == PathState::suspect) {
+        one.state = PathState::ready;
+        one.ready_ns = now_ns;
+        one.is_to_recover = false;
+    }
+}
+
+// As TCP does, with the first sample alone to begin with.
+void SessionMachine::measured(size_t path, uint64_t delay_ns) {
+    Path& one = paths_[path];
+    if (one.delay_ns == 0) {
+        one.delay_ns = delay_ns;
+        one.deviation_ns = delay_ns / 2;
+        return;
+    }
+    const uint64_t difference = std::max(one.delay_ns, delay_ns) - std::min(one.delay_ns, delay_ns);
+    one.deviation_ns += difference / 4;
+    one.deviation_ns -= one.deviation_ns / 4;
+    one.delay_ns += delay_ns / 8;
+    one.delay_ns -= one.delay_ns / 8;
+}
+
+void SessionMachine::broken(size_t path, uint64_t now_ns) {
+    if (is_living(path)) {
+        fail(path, now_ns);
+    }
+}
+
+void SessionMachine::joined(size_t path, uint64_t now_ns, uint64_t delay_ns) {
+    Path& one = paths_[path];
+    one.state = PathState::ready;
+    one.life_ns = one.ready_ns = now_ns;
+    one.probed_ns = 0;
+    one.patience = 0;
+    one.attempts = 0;
+    one.pending = 0;
+    if (delay_ns != 0) {
+        measured(path, delay_ns);
+    }
+}
+
+void SessionMachine::join_failed(size_t path, uint64_t now_ns) {
+    Path& one = paths_[path];
+    one.state = PathState::down;
+    one.attempt_ns = now_ns + std::min(kFirstAttemptNs << one.attempts, kLastAttemptNs);
+    one.attempts = std::min(one.attempts + 1, uint32_t{10});
+}
+
+void SessionMachine::recovered(size_t path, bool is_revoked) {
+    if (path != recovering_) {
+        return;
+    }
+    recovering_ = over_ = kNoPath;
+    paths_[path].is_to_revoke = paths_[path].is_to_revoke && !is_revoked;
+}
+
+// ---- What is due ------------------------------------------------------------------------------------------
+
+bool SessionMachine::is_pending(size_t path) const {
+    return paths_[path].pending > 0 || (asks_ && path == active_);
+}
+
+uint64_t SessionMachine::suspicion_ns(size_t path) const {
+    return std::max(8 * paths_[path].delay_ns + 4 * paths_[path].deviation_ns, kLeastSuspicionNs);
+}
+
+SessionMachine::Due SessionMachine::due_of_ready(const Path& path, bool is_pending) const {
+    const uint64_t quiet_ns = is_pending ? std::max(path.life_ns, path.pending_ns) : path.life_ns;
+    const bool is_only = path_count_ == 1;
+    if (path.probed_ns != 0 && (is_only || !is_pending)) {
+        return {path.probed_ns + kSilentIntervals * probe_interval_ns_, Due::What::close};
+    }
+    if (is_only || !is_pending) {
+        const uint64_t intervals = is_only && !is_pending ? kIdleIntervals : 1;
+        return {quiet_ns + intervals * probe_interval_ns_, Due::What::probe};
+    }
+    const uint64_t half_ns = suspicion_ns(static_cast<size_t>(&path - paths_)) / 2;
+    if (path.probed_ns == 0) {
+        const uint64_t wait_ns = std::min(half_ns << path.patience, probe_interval_ns_);
+        return {quiet_ns + wait_ns, Due::What::probe};
+    }
+    return {std::max(path.probed_ns + half_ns, quiet_ns + 2 * half_ns), Due::What::suspect};
+}
+
+SessionMachine::Due SessionMachine::due_of_suspect(size_t index) const {
+    const Path& path = paths_[index];
+    const uint64_t silence_ns = active_ != index && is_ready(active_)
+                                    ? std::max(16 * suspicion_ns(index), kLeastCondemnationNs)
+                                    : (kSilentIntervals + 1) * probe_interval_ns_;
+    const uint64_t close_ns = std::max(path.life_ns, path.suspect_ns) + silence_ns;
+    const uint64_t probe_ns = path.probed_ns + std::max(suspicion_ns(index), kSuspectProbeNs);
+    return probe_ns < close_ns ? Due{probe_ns, Due::What::probe} : Due{close_ns, Due::What::close};
+}
+
+SessionMachine::Due SessionMachine::due(size_t index) const {
+    const Path& path = paths_[index];
+    switch (path.state) {
+        case PathState::ready:
+            return due_of_ready(path, is_pending(index));
+        case PathState::suspect:
+            return due_of_suspect(index);
+        case PathState::down:
+            // Not before the server has ended the earlier one.
+            if (!path.is_to_revoke && is_ready(active_)) {
+                return {path.attempt_ns, Due::What::connect};
+            }
+            break;
+        case PathState::joining:
+            break;
+    }
+    return {};
+}
+
+// A path that is preferred takes requests again when it has been well for long enough.
+bool SessionMachine::may_fail_back(size_t path) const {
+    return path < active_ && is_ready(path) && paths_[path].probed_ns == 0;
+}
+
+uint64_t SessionMachine::next_time_ns() const {
+    uint64_t time_ns = kNever;
+    for (size_t index = 0; index < path_count_; index++) {
+        time_ns = std::min(time_ns, due(index).time_ns);
+        if (may_fail_back(index)) {
+            time_ns = std::min(time_ns, paths_[index].ready_ns + paths_[index].hold_ns);
+        }
+    }
+    return time_ns;
+}
+
+// ---- Decisions --------------------------------------------------------------------------------------------
+
+SessionMachine::Action SessionMachine::next(uint64_t now_ns) {
+    for (size_t index = 0; index < path_count_; index++) {
+        const Due found = due(index);
+        if (found.time_ns > now_ns) {
+            continue;
+        }
+        apply(index, found.what, now_ns);
+        switch (found.what) {
+            case Due::What::connect:
+                return {Action::Kind::connect, index, 0};
+            case Due::What::probe:
+                return {Action::Kind::probe, index, 0};
+            case Due::What::close:
+                return {Action::Kind::close, index, 0};
+            case Due::What::suspect:
+                break;
+        }
+    }
+    choose_active(now_ns);
+    for (size_t index = 0; index < path_count_ && recovering_ == kNoPath; index++) {
+        Path& path = paths_[index];
+        if (path.is_to_recover && index != active_ && is_ready(active_)) {
+            path.is_to_recover = false;
+            recovering_ = index;
+            over_ = active_;
+            return {Action::Kind::recover, index, active_};
+        }
+    }
+    return {};
+}
+
+void SessionMachine::apply(size_t index, Due::What what, uint64_t now_ns) {
+    switch (what) {
+        case Due::What::connect:
+            paths_[index].state = PathState::joining;
+            break;
+        case Due::What::probe:
+            paths_[index].probed_ns = now_ns;
+            break;
+        case Due::What::suspect:
+            suspect(index, now_ns);
+            break;
+        case Due::What::close:
+            fail(index, now_ns);
+            break;
+    }
+}
+
+void SessionMachine::hold(Path& path, uint64_t now_ns) {
+    const bool flaps = path.hold_ns != 0 && now_ns - path.ready_ns < kSteadyNs;
+    path.hold_ns = flaps ? std::min(2 * path.hold_ns, kMostHoldNs) : kLeastHoldNs;
+}
+
+void SessionMachine::suspect(size_t index, uint64_t now_ns) {
+    Path& path = paths_[index];
+    path.state = PathState::suspect;
+    path.suspect_ns = now_ns;
+    path.is_to_recover = true;
+    path.counts.suspicions++;
+    hold(path, now_ns);
+    ask_again_elsewhere(index);
+}
+
+void SessionMachine::fail(size_t index, uint64_t now_ns) {
+    Path& path = paths_[index];
+    if (path.state == PathState::ready) {
+        hold(path, now_ns);
+    }
+    path.state = PathState::down;
+    path.counts.failures++;
+    path.attempt_ns = now_ns + kFirstAttemptNs;
+    path.is_to_recover = path.is_to_revoke = true;
+    ask_again_elsewhere(index);
+}
+
+// What was asked over a path that is lost has no answer, and so has a question about one that must be ended now.
+void SessionMachine::ask_again_elsewhere(size_t lost) {
+    if (recovering_ != kNoPath && (over_ == lost || recovering_ == lost)) {
+        paths_[recovering_].is_to_recover = true;
+        recovering_ = over_ = kNoPath;
+    }
+}
+
+size_t SessionMachine::first_ready() const {
+    for (size_t index = 0; index < path_count_; index++) {
+        if (is_ready(index)) {
+            return index;
+        }
+    }
+    return kNoPath;
+}
+
+void SessionMachine::choose_active(uint64_t now_ns) {
+    if (!is_ready(active_)) {
+        const size_t other = first_ready();
+        if (other != kNoPath) {
+            active_ = other;
+            failovers_++;
+        }
+        return;
+    }
+    for (size_t index = 0; index < active_; index++) {
+        if (may_fail_back(index) && now_ns >= paths_[index].ready_ns + paths_[index].hold_ns) {
+            active_ = index;
+            return;
+        }
+    }
+}
+
+bool SessionMachine::has_living() const {
+    for (size_t index = 0; index < path_count_; index++) {
+        if (is_living(index)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+}  // namespace tiffin::rdma_blk

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// The paths of a session: which of them its requests take, and when one is suspected, given up, and made again.
+// docs/remote.md, "Several links", says why.
+//
+// A state machine that is told of times and events. No input or output, no clock, no lock, no allocation; one thread at
+// a time. Its owner:
+//
+//     opened:   opened(), once for each incarnation, with the path on which that was opened
+//     events:   sent(), answered(), heard(), measured(), broken(), joined(), join_failed(), recovered(), as they happen
+//     after events, and at next_time_ns(): next() until it gives none, and does what it says:
+//         connect   makes a connection of that path and joins it: joined() or join_failed()
+//         probe     looks whether the peer has acknowledged something (heard()), and sends a probe else
+//         close     the path has been given up: its connection is closed, nothing of it touches a buffer afterwards
+//         recover   asks over `over` what became of the requests that were sent on `path` (wire::PathRecover), and has the
+//                   server end that path first if must_revoke() says so: recovered()
+//     sends requests on active() while is_ready() of it; when has_living() is false the incarnation is over
+//
+// With one path nothing is ever suspected: silence ends it after some probe intervals.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace tiffin::rdma_blk {
+
+class SessionMachine {
+  public:
+    static constexpr size_t kMaxPaths = 8;
+    static constexpr size_t kNoPath = kMaxPaths;
+    static constexpr uint64_t kNever = ~uint64_t{0};
+    // A path is suspect after 8 delays and 4 deviations, and not before this.
+    static constexpr uint64_t kLeastSuspicionNs = 1'000'000;
+    // ... and given up when it stays silent for so long, or for 16 times what makes it suspect: a packet that was lost is
+    // repeated by then.
+    static constexpr uint64_t kLeastCondemnationNs = 1'000'000'000;
+    // For how long a path that has failed is not preferred again; twice as long each time that it fails within kSteadyNs.
+    static constexpr uint64_t kLeastHoldNs = 1'000'000'000;
+    static constexpr uint64_t kMostHoldNs = 64'000'000'000;
+    static constexpr uint64_t kSteadyNs = 60'000'000'000;
+
+    enum class PathState : uint8_t {
+        down,     // no connection
+        joining,  // being made
+        ready,
+        suspect,  // silent with something pending: takes nothing new
+    };
+    struct Action {
+        enum class Kind : uint8_t { none, connect, probe, close, recover };
+        Kind kind = Kind::none;
+        size_t path = 0;
+        size_t over = 0;  // recover
+    };
+    struct PathCounts {
+        uint64_t suspicions = 0;
+        uint64_t failures = 0;  // given up, by silence or by an error
+    };
+
+    // 1 to kMaxPaths, in the order in which they are preferred.
+    explicit SessionMachine(size_t path_count) : path_count_(path_count) {}
+
+    // ---- Events ----
+
+    void opened(size_t path, uint64_t now_ns, uint64_t probe_interval_ns);
+    // The incarnation is over: no path is left.
+    void lost();
+    // A request went out on the path. / Its answer came, or it went out on another one.
+    void sent(size_t path, uint64_t now_ns);
+    void answered(size_t path);
+    // Something but a request waits for an answer on the active path, or does no longer.
+    void set_asking(bool asks, uint64_t now_ns);
+    // Bytes have come on the path, or the peer has acknowledged some.
+    void heard(size_t path, uint64_t now_ns);
+    // How long a probe's answer took.
+    void measured(size_t path, uint64_t delay_ns);
+    // Its connection has failed; the owner has closed it.
+    void broken(size_t path, uint64_t now_ns);
+    void joined(size_t path, uint64_t now_ns, uint64_t delay_ns);
+    void join_failed(size_t path, uint64_t now_ns);
+    // The server has answered the question about `path`; `is_revoked`: it has ended that path.
+    void recovered(size_t path, bool is_revoked);
+
+    // ---- Decisions ----
+
+    Action next(uint64_t now_ns);
+    uint64_t next_time_ns() const;
+
+    // ---- State ----
+
+    size_t path_count() const { return path_count_; }
+    size_t active() const { return active_; }
+    PathState state(size_t path) const { return paths_[path].state; }
+    bool is_ready(size_t path) const { return state(path) == PathState::ready; }
+    bool is_living(size_t path) const {
+        return is_ready(path) || state(path) == PathState::suspect;
+    }
+    bool has_living() const;
+    bool must_revoke(size_t path) const { return paths_[path].is_to_revoke; }
+    // About which path the server is being asked; kNoPath: none. And over which.
+    size_t recovering() const { return recovering_; }
+    size_t recovering_over() const { return over_; }
+    uint64_t delay_ns(size_t path) const { return paths_[path].delay_ns; }
+    uint64_t suspicion_ns(size_t path) const;
+    uint64_t hold_ns(size_t path) const { return paths_[path].hold_ns; }
+    const PathCounts& counts(size_t path) const { return paths_[path].counts; }
+    // How often requests have left a path because it was suspected or failed.
+    uint64_t failovers() const { return failovers_; }
+
+  private:
+    struct Path {
+        PathState state = PathState::down;
+        uint64_t life_ns = 0;     // when it was heard last
+        uint64_t pending_ns = 0;  // since when something is pending
+        uint64_t probed_ns = 0;   // 0: not since it was heard
+        uint32_t pending = 0;
+        // Doublings of the silence after which it is probed: it has answered probes, and nothing else for a reason.
+        uint32_t patience = 0;
+        uint64_t delay_ns = 0;
+        uint64_t deviation_ns = 0;
+        uint64_t suspect_ns = 0;
+        uint64_t ready_ns = 0;
+        uint64_t hold_ns = 0;
+        uint64_t attempt_ns = 0;
+        uint32_t attempts = 0;  // that failed, in a row
+        bool is_to_recover = false;
+        bool is_to_revoke = false;
+        PathCounts counts;
+    };
+    struct Due {
+        uint64_t time_ns = kNever;
+        enum class What : uint8_t { connect, probe, suspect, close } what = What::probe;
+    };
+
+    Due due(size_t path) const;
+    Due due_of_ready(const Path& path, bool is_pending) const;
+    Due due_of_suspect(size_t index) const;
+    bool is_pending(size_t path) const;
+    bool may_fail_back(size_t path) const;
+    void apply(size_t index, Due::What what, uint64_t now_ns);
+    void suspect(size_t index, uint64_t now_ns);
+    void fail(size_t index, uint64_t now_ns);
+    void hold(Path& path, uint64_t now_ns);
+    void ask_again_elsewhere(size_t lost);
+    void choose_active(uint64_t now_ns);
+    size_t first_ready() const;
+
+    size_t path_count_;
+    Path paths_[kMaxPaths];
+    size_t active_ = 0;
+    size_t recovering_ = kNoPath;
+    size_t over_ = kNoPath;
+    uint64_t probe_interval_ns_ = 1'000'000'000;
+    bool asks_ = false;
+    uint64_t failovers_ = 0;
+};
+
+}  // namespace tiffin::rdma_blk

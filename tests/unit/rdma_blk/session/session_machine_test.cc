@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+#include "rdma_blk/session/session_machine.h"
+
+#include <gtest/gtest.h>
+
+namespace tiffin::rdma_blk {
+namespace {
+
+using Kind = SessionMachine::Action::Kind;
+constexpr uint64_t kMsNs = 1'000'000;
+constexpr uint64_t kIntervalNs = 1000 * kMsNs;
+
+class SessionMachineTest : public ::testing::Test {
+  protected:
+    void start(size_t paths) {
+        machine_ = SessionMachine(paths);
+        machine_.opened(0, now_ns_, kIntervalNs);
+        for (size_t path = 1; path < paths; path++) {
+            expect(Kind::connect, path);
+            machine_.joined(path, now_ns_, 20'000);
+        }
+        expect(Kind::none, 0);
+    }
+    void expect(Kind kind, size_t path) {
+        const auto action = machine_.next(now_ns_);
+        EXPECT_EQ(action.kind, kind);
+        EXPECT_TRUE(kind == Kind::none || action.path == path) << action.path;
+    }
+    // On to when something is due.
+    void go_on() {
+        ASSERT_NE(machine_.next_time_ns(), SessionMachine::kNever);
+        now_ns_ = std::max(now_ns_, machine_.next_time_ns());
+    }
+
+    SessionMachine machine_{1};
+    uint64_t now_ns_ = 1000 * kMsNs;
+};
+
+TEST_F(SessionMachineTest, TheOnlyPathIsNeverSuspect) {
+    start(1);
+    machine_.sent(0, now_ns_);
+    const uint64_t sent_ns = now_ns_;
+    go_on();
+    EXPECT_EQ(now_ns_ - sent_ns, kIntervalNs);
+    expect(Kind::probe, 0);
+    go_on();
+    EXPECT_EQ(now_ns_ - sent_ns, 4 * kIntervalNs);
+    expect(Kind::close, 0);
+    EXPECT_FALSE(machine_.has_living());
+}
+
+TEST_F(SessionMachineTest, TheOnlyPathIsProbedSeldomWhenNothingIsPending) {
+    start(1);
+    EXPECT_EQ(machine_.next_time_ns() - now_ns_, 10 * kIntervalNs);
+    machine_.set_asking(true, now_ns_);
+    EXPECT_EQ(machine_.next_time_ns() - now_ns_, kIntervalNs);
+}
+
+TEST_F(SessionMachineTest, SilenceIsProbedThenSuspectedThenEndsAPath) {
+    start(2);
+    machine_.sent(0, now_ns_);
+    const uint64_t sent_ns = now_ns_;
+    go_on();
+    expect(Kind::probe, 0);
+    expect(Kind::none, 0);
+    go_on();
+    EXPECT_EQ(now_ns_ - sent_ns, SessionMachine::kLeastSuspicionNs);
+    const auto action = machine_.next(now_ns_);
+    EXPECT_EQ(action.kind, Kind::recover);
+    EXPECT_EQ(action.path, 0U);
+    EXPECT_EQ(action.over, 1U);
+    EXPECT_FALSE(machine_.must_revoke(0));
+    EXPECT_EQ(machine_.active(), 1U);
+    machine_.recovered(0, false);
+    while (machine_.is_living(0)) {
+        go_on();
+        (void)machine_.next(now_ns_);
+        machine_.heard(1, now_ns_);
+    }
+    EXPECT_GE(now_ns_ - sent_ns, SessionMachine::kLeastCondemnationNs);
+    EXPECT_EQ(machine_.next(now_ns_).kind, Kind::recover);
+    EXPECT_TRUE(machine_.must_revoke(0));
+    // It is not made again before the server has ended it.
+    now_ns_ += 10 * kMsNs * 100;
+    machine_.heard(1, now_ns_);
+    expect(Kind::none, 0);
+    machine_.recovered(0, true);
+    expect(Kind::connect, 0);
+}
+
+TEST_F(SessionMachineTest, ASlowAnswerIsNoSilenceWhenProbesAreAnswered) {
+    start(2);
+    machine_.sent(0, now_ns_);
+    int probes = 0;
+    for (const uint64_t end_ns = now_ns_ + 500 * kMsNs; now_ns_ < end_ns;) {
+        go_on();
+        const auto action = machine_.next(now_ns_);
+        probes += action.kind == Kind::probe && action.path == 0 ? 1 : 0;
+        machine_.heard(action.path, now_ns_ + 10'000);
+    }
+    EXPECT_LE(probes, 30) << "they become fewer";
+    EXPECT_EQ(machine_.counts(0).suspicions, 0U);
+    EXPECT_EQ(machine_.active(), 0U);
+}
+
+TEST_F(SessionMachineTest, ASuspectThatIsHeardAgainIsPreferredAgainAfterAWhile) {
+    start(2);
+    machine_.sent(0, now_ns_);
+    while (machine_.is_ready(0)) {
+        go_on();
+        (void)machine_.next(now_ns_);
+    }
+    const uint64_t heard_ns = now_ns_;
+    machine_.heard(0, now_ns_);
+    machine_.answered(0);
+    while (machine_.active() != 0) {
+        go_on();
+        const auto action = machine_.next(now_ns_);
+        if (action.kind == Kind::probe) {
+            machine_.heard(action.path, now_ns_);
+        }
+    }
+    EXPECT_GE(now_ns_ - heard_ns, SessionMachine::kLeastHoldNs);
+    EXPECT_EQ(machine_.failovers(), 1U);
+}
+
+TEST_F(SessionMachineTest, WhatIsAskedOverAPathThatFailsIsAskedOverAnother) {
+    start(3);
+    machine_.sent(0, now_ns_);
+    machine_.broken(0, now_ns_);
+    EXPECT_EQ(machine_.next(now_ns_).over, 1U);
+    machine_.broken(1, now_ns_);
+    const auto action = machine_.next(now_ns_);
+    EXPECT_EQ(action.kind, Kind::recover);
+    EXPECT_EQ(action.path, 0U);
+    EXPECT_EQ(action.over, 2U);
+    machine_.recovered(0, true);
+    EXPECT_EQ(machine_.next(now_ns_).path, 1U);
+    machine_.broken(2, now_ns_);
+    EXPECT_FALSE(machine_.has_living());
+}
+
+}  // namespace
+}  // namespace tiffin::rdma_blk
