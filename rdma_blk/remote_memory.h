@@ -185,6 +185,16 @@ struct ConnectionInfo {
     bool words_unknown = false;
 };
 
+// One of several links, for `tiffin status`.
+struct PathStatus {
+    const char* state = "";  // "active", "ready", "suspect", "joining", "down"; static
+    uint32_t delay_us = 0;   // of probes, smoothed
+    uint64_t bytes_sent = 0;
+    uint64_t bytes_received = 0;
+    uint64_t suspicions = 0;
+    uint64_t failures = 0;
+};
+
 // Counters since the opening; each is exact, together they are no snapshot.
 struct Statistics {
     uint64_t operations[6] = {};  // by OperationKind
@@ -212,6 +222,14 @@ struct Statistics {
     uint32_t round_trip_us = 0;  // of the network, smoothed; 0: not measured
     // What gets through to the server, which `auto` reckons with; 0: nothing has filled the path yet.
     uint64_t path_rate_bytes_per_s = 0;
+    // Of sessions with several links: how often requests left a link, what they had to send again, and what the server had
+    // executed of that which was pending then.
+    uint64_t failovers = 0;
+    uint64_t resent_operations = 0;
+    uint64_t resent_bytes = 0;
+    uint64_t recovered_operations = 0;
+    uint32_t path_count = 0;  // 0: there is one link
+    PathStatus paths[8];
 };
 
 // Longer than an answer takes on a fast network; where waking a thread takes long, more is better, which programs measure

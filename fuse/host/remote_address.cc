@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include <map>
+#include <set>
 #include "fuse/host/size_text.h"
 #include "rdma_blk/transport/busy_poll.h"
 #include "rdma_blk/volume/stripe_map.h"
@@ -80,6 +81,34 @@ OrProblem<rdma_blk::RemoteAddress> parse_server(std::string_view text) {
         return *problem;
     }
     return server;
+}
+
+// SERVER+SERVER...: links to one server. `named`: what was named before, and these from here on.
+OrProblem<rdma_blk::RemoteAddress> parse_links(std::string_view text,
+                                               std::set<std::string>& named) {
+    std::optional<rdma_blk::RemoteAddress> server;
+    for (size_t plus = 0; plus != std::string_view::npos; text.remove_prefix(plus + 1)) {
+        plus = text.find('+');
+        OrProblem<rdma_blk::RemoteAddress> link = parse_server(text.substr(0, plus));
+        if (!link.ok()) {
+            return link.problem();
+        }
+        if (!named.insert(server_name(*link)).second) {
+            return Problem{server_name(*link) + " is named twice"};
+        }
+        if (!server) {
+            server = *link;
+        } else {
+            server->more_links.push_back({link->host, link->port});
+        }
+        if (plus == std::string_view::npos) {
+            break;
+        }
+    }
+    if (server->more_links.size() >= rdma_blk::kMaxLinks) {
+        return Problem{"there are at most 8 links to a server"};
+    }
+    return *server;
 }
 
 std::optional<Problem> set_option(std::string_view name, std::string_view value,
@@ -225,16 +254,12 @@ OrProblem<RemoteVolumeAddress> parse_remote_address(std::string_view text) {
         return *problem;
     }
     std::string_view hosts = text.substr(0, slash);
+    std::set<std::string> named;
     while (true) {
         const size_t comma = hosts.find(',');
-        OrProblem<rdma_blk::RemoteAddress> server = parse_server(hosts.substr(0, comma));
+        OrProblem<rdma_blk::RemoteAddress> server = parse_links(hosts.substr(0, comma), named);
         if (!server.ok()) {
             return server.problem();
-        }
-        for (const rdma_blk::RemoteAddress& other : address.servers) {
-            if (other.host == server->host && other.port == server->port) {
-                return Problem{server_name(*server) + " is named twice"};
-            }
         }
         address.servers.push_back(*server);
         if (comma == std::string_view::npos) {
@@ -247,6 +272,12 @@ OrProblem<RemoteVolumeAddress> parse_remote_address(std::string_view text) {
     }
     if (std::optional<Problem> problem = set_options(options, address)) {
         return *problem;
+    }
+    for (const rdma_blk::RemoteAddress& server : address.servers) {
+        if (!server.more_links.empty() && server.transport != rdma_blk::TransportChoice::tcp &&
+            server.transport != rdma_blk::TransportChoice::automatic) {
+            return Problem{"several links to a server (HOST+HOST) need transport=tcp"};
+        }
     }
     if (address.stripe_bytes != 0 && address.servers.size() == 1) {
         return Problem{"stripe= is for several servers: tiffin://HOST,HOST/VOLUME"};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// tiffin://HOST[:PORT][,HOST[:PORT]...]/VOLUME[?OPTION=VALUE&...]: a volume in the memory of other
-// machines.
+// tiffin://SERVER[,SERVER...]/VOLUME[?OPTION=VALUE&...]: a volume in the memory of other machines. SERVER is
+// HOST[:PORT][+HOST[:PORT]...]: several addresses of one server, over links of their own (tcp), of which one is used at a
+// time, and the first one preferably.
 //
 //     transport=auto|tcp|shm|rc|sdr    how to reach the servers (default auto)
 //     sdr_scheme=auto|sr|nack|xor[:K:M]|mds[:K:M]  sdr: how losses are repaired (default auto)

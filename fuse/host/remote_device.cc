@@ -215,6 +215,23 @@ std::string describe_datagrams(const std::string& prefix, const rdma_blk::Statis
            line("path rate bytes/s", statistics.path_rate_bytes_per_s);
 }
 
+std::string describe_links(const std::string& prefix, const rdma_blk::Statistics& statistics) {
+    std::string text =
+        prefix + "failovers: " + std::to_string(statistics.failovers) + "\n" + prefix +
+        "resent operations: " + std::to_string(statistics.resent_operations) + " (" +
+        std::to_string(statistics.resent_bytes) + " bytes)\n" + prefix +
+        "recovered operations: " + std::to_string(statistics.recovered_operations) + "\n";
+    for (uint32_t index = 0; index < statistics.path_count; index++) {
+        const rdma_blk::PathStatus& path = statistics.paths[index];
+        text += prefix + "link " + std::to_string(index + 1) + ": " + path.state + ", delay " +
+                std::to_string(path.delay_us) + " us, " + std::to_string(path.bytes_sent) +
+                " bytes sent, " + std::to_string(path.bytes_received) + " received, suspected " +
+                std::to_string(path.suspicions) + " times, failed " +
+                std::to_string(path.failures) + " times\n";
+    }
+    return text;
+}
+
 }  // namespace
 
 std::string describe_remote_device(const rdma_blk::RemoteBlockDevice& device) {
@@ -247,6 +264,9 @@ std::string describe_remote_device(const rdma_blk::RemoteBlockDevice& device) {
         text += prefix + "reconnections: " + std::to_string(statistics.reconnections) + "\n";
         text += prefix + "replayed operations: " + std::to_string(statistics.replayed_operations) +
                 "\n";
+        if (statistics.path_count > 0) {
+            text += describe_links(prefix, statistics);
+        }
         if (statistics.datagrams_sent > 0) {
             text += describe_datagrams(prefix, statistics);
         }

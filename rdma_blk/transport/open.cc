@@ -58,7 +58,7 @@ Opened open_tcp(const RemoteAddress& address, const OpenOptions& options, const 
                 ConnectionListener* listener, Holder& holder, std::string& problem) {
     StreamExtension extension;
     extension.transport_reason = reason;
-    if (address.transport == TransportChoice::automatic) {
+    if (address.transport == TransportChoice::automatic && address.more_links.empty()) {
         extension.requests = std::make_shared<SdrPath>(address.sdr);
         extension.measured = WayChoice::Options();
     }
@@ -208,6 +208,15 @@ Result<std::unique_ptr<RemoteMemory>> open_remote_memory(const RemoteAddress& ad
                                                          const OpenOptions& options,
                                                          ConnectionListener* listener,
                                                          Holder& holder, std::string& problem) {
+    if (!address.more_links.empty()) {
+        const bool is_tcp = address.transport == TransportChoice::tcp ||
+                            address.transport == TransportChoice::automatic;
+        if (!is_tcp || address.more_links.size() >= kMaxLinks) {
+            problem = "several links to a server need transport=tcp, and there are at most 8";
+            return Error::einval;
+        }
+        return open_tcp(address, options, "several links", listener, holder, problem);
+    }
     switch (address.transport) {
         case TransportChoice::shm:
             return ShmMemory::open(address, options, socket_path_of(address, options), kAskedFor,

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "fs/vfs/result.h"
 #include "rdma_blk/remote_memory.h"
@@ -47,6 +48,8 @@ struct SdrOptions {
     wire::SdrRepair repair() const;
 };
 
+inline constexpr size_t kMaxLinks = 8;
+
 // One memory server. The volume is named by OpenOptions.
 struct RemoteAddress {
     std::string host;  // a name, an IPv4 address, or an IPv6 address without brackets
@@ -55,6 +58,12 @@ struct RemoteAddress {
     // shm: where a server on this host has its volumes' sockets.
     std::string runtime_directory = wire::kDefaultRuntimeDirectory;
     SdrOptions sdr = {};
+    // Further links to the same server (tcp only), in the order in which they are preferred; at most kMaxLinks with the first.
+    struct Link {
+        std::string host;
+        uint16_t port = wire::kDefaultPort;
+    };
+    std::vector<Link> more_links = {};
 };
 
 // "auto", "tcp", "shm", "rc", "sdr". False: none of them.

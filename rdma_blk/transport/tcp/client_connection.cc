@@ -137,6 +137,7 @@ Result<void> ClientConnection::shake_hands(const OpenOptions& options, uint64_t 
     TRY(send_all(deadline_ns, patience));
     problem.clear();
     keys_ = handshake.keys();
+    version_ = handshake.version();
     seal_out_.emplace(handshake.keys().seal_to_server);
     seal_in_.emplace(handshake.keys().seal_to_client);
     TRY(writer_->set_seal(&*seal_out_, options.encrypt));

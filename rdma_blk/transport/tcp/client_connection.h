@@ -40,6 +40,7 @@ class ClientConnection {
     const unsigned char* server_uuid() const { return server_uuid_; }
     // Of this connection; for what else belongs to it.
     const TrafficKeys& keys() const { return keys_; }
+    uint8_t version() const { return version_; }  // of the protocol
 
     // Sends what was added to the writer and waits for the next message; its payload, if any, is not placed
     // yet. Errors: enodev (the peer has closed), and those of open().
@@ -65,6 +66,7 @@ class ClientConnection {
     std::optional<Seal> seal_in_;
     unsigned char server_uuid_[16] = {};
     TrafficKeys keys_;
+    uint8_t version_ = 0;
 };
 
 }  // namespace tiffin::rdma_blk

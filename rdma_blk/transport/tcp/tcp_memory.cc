@@ -34,6 +34,8 @@ TcpMemory::TcpMemory(const RemoteAddress& address, const OpenOptions& options,
       listener_(listener),
       user_(user),
       extension_(extension),
+      paths_(1 + address.more_links.size()),
+      machine_(paths_.size()),
       busy_poll_(options.busy_poll_us),
       thread_poll_(options.busy_poll_us) {
     options_.volume_name = volume_name_.c_str();
@@ -50,7 +52,9 @@ TcpMemory::~TcpMemory() {
 
 Result<void> TcpMemory::prepare(uint16_t slot_count) {
     TRY(initialize_cryptography());
-    connection_ = TRY(ClientConnection::create(slot_count + kControlMessages));
+    for (StreamPath& path : paths_) {
+        path.connection = TRY(ClientConnection::create(slot_count + kControlMessages));
+    }
     entries_.resize(slot_count);
     outcomes_.resize(wire::kMaxSlots);
     event_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -60,6 +64,7 @@ Result<void> TcpMemory::prepare(uint16_t slot_count) {
     Locked lock(*this);
     slots_ = TRY(RequestSlots::create(slot_count));
     slots_->collect_completions(completed_);
+    sent_ = TRY(SentRequests::create(*slots_, machine_));
     notes_.resize(slot_count);
     if (extension_.measured) {
         choice_.emplace(*extension_.measured);
@@ -67,17 +72,26 @@ Result<void> TcpMemory::prepare(uint16_t slot_count) {
     return {};
 }
 
-Result<Socket> TcpMemory::connect(uint64_t deadline_ns, std::string& problem) {
-    return extension_.socket_path.empty() ? connect_tcp(address_, deadline_ns, *this, problem)
-                                          : connect_unix(extension_.socket_path, problem);
+Result<Socket> TcpMemory::connect(size_t link, uint64_t deadline_ns, Patience& patience,
+                                  std::string& problem) {
+    if (!extension_.socket_path.empty()) {
+        return connect_unix(extension_.socket_path, problem);
+    }
+    if (link == 0) {
+        return connect_tcp(address_, deadline_ns, patience, problem);
+    }
+    RemoteAddress address = address_;
+    address.host = address_.more_links[link - 1].host;
+    address.port = address_.more_links[link - 1].port;
+    return connect_tcp(address, deadline_ns, patience, problem);
 }
 
 // A server that has no place for a connection at this moment may have one in the next.
-Result<void> TcpMemory::connect_first(uint64_t deadline_ns, std::string& problem) {
+Result<void> TcpMemory::connect_first(size_t link, uint64_t deadline_ns, std::string& problem) {
     for (uint32_t attempt = 0;; attempt++) {
-        Socket socket = TRY(connect(deadline_ns, problem));
+        Socket socket = TRY(connect(link, deadline_ns, *this, problem));
         const auto opened =
-            connection_->open(std::move(socket), options_, deadline_ns, *this, problem);
+            paths_[link].connection->open(std::move(socket), options_, deadline_ns, *this, problem);
         const uint64_t wait_ns = back_off_ns(attempt);
         if (opened.ok() || opened.error() != Error::eagain || attempt + 1 == kFirstAttempts ||
             host::monotonic_ns() + wait_ns >= deadline_ns) {
@@ -88,13 +102,25 @@ Result<void> TcpMemory::connect_first(uint64_t deadline_ns, std::string& problem
     }
 }
 
+// A link that is down does not keep a session from being opened over another.
+Result<void> TcpMemory::connect_first_of_all(uint64_t deadline_ns, std::string& problem) {
+    for (at_ = 0;; at_++) {
+        const uint64_t now = host::monotonic_ns();
+        const uint64_t left = deadline_ns > now ? deadline_ns - now : 0;
+        const auto connected = connect_first(at_, now + left / (paths_.size() - at_), problem);
+        if (connected.ok() || connected.error() == Error::eacces || at_ + 1 == paths_.size()) {
+            return connected;
+        }
+    }
+}
+
 Result<void> TcpMemory::open_first(Holder& holder, std::string& problem) {
     const uint64_t deadline = host::monotonic_ns() + kOpenTimeoutNs;
-    TRY(connect_first(deadline, problem));
+    TRY(connect_first_of_all(deadline, problem));
     SessionFacts facts;
     problem = "the server does not answer as it should";
     const auto answer =
-        TRY(open_session(*connection_, options_, facts, 1, {}, outcomes_.data(), deadline, *this));
+        TRY(open_session(stream(), options_, facts, 1, {}, outcomes_.data(), deadline, *this));
     if (!answer.is_opened) {
         return refusal_error(answer.refused, holder, problem);
     }
@@ -124,7 +150,10 @@ Result<std::unique_ptr<TcpMemory>> TcpMemory::open(const RemoteAddress& address,
     }
     TRY(memory->prepare(options.slot_count));
     TRY(memory->open_first(holder, problem));
-    const auto started = memory->thread_.start("tiffin-tcp", run_thread, memory.get());
+    auto started = memory->thread_.start("tiffin-tcp", run_thread, memory.get());
+    if (started.ok() && memory->has_several()) {
+        started = memory->linker_.start("tiffin-links", run_linker, memory.get());
+    }
     if (!started.ok()) {
         problem = "no thread can be started";
         memory->close();
@@ -176,10 +205,36 @@ Statistics TcpMemory::statistics() const {
         result.outcomes[i] += slots_->statistics().completed[i];
     }
     result.replayed_operations = slots_->statistics().replayed;
+    if (has_several()) {
+        result.failovers = machine_.failovers();
+        result.resent_operations = slots_->statistics().resent;
+        result.resent_bytes = resent_bytes_;
+        result.recovered_operations = slots_->statistics().recovered;
+        result.path_count = static_cast<uint32_t>(paths_.size());
+        for (size_t index = 0; index < paths_.size(); index++) {
+            result.paths[index] = path_status(index);
+        }
+    }
     if (extension_.requests != nullptr) {
         extension_.requests->add_statistics(result);
     }
     return result;
+}
+
+PathStatus TcpMemory::path_status(size_t index) const {
+    static_assert(kMaxLinks == SessionMachine::kMaxPaths &&
+                  kMaxLinks == std::size(Statistics{}.paths));
+    constexpr const char* kStates[] = {"down", "joining", "ready", "suspect"};
+    PathStatus status;
+    status.state = index == machine_.active() && machine_.is_ready(index)
+                       ? "active"
+                       : kStates[static_cast<size_t>(machine_.state(index))];
+    status.delay_us = static_cast<uint32_t>(machine_.delay_ns(index) / 1000);
+    status.bytes_sent = paths_[index].sent_bytes;
+    status.bytes_received = paths_[index].received_bytes;
+    status.suspicions = machine_.counts(index).suspicions;
+    status.failures = machine_.counts(index).failures;
+    return status;
 }
 
 Result<void> TcpMemory::add_arena(MutableByteSpan memory) {

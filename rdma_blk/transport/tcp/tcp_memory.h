@@ -28,6 +28,8 @@
 #include "fs/vfs/host.h"
 #include "rdma_blk/remote_memory.h"
 #include "rdma_blk/session/request_slots.h"
+#include "rdma_blk/session/sent_requests.h"
+#include "rdma_blk/session/session_machine.h"
 #include "rdma_blk/transport/busy_poll.h"
 #include "rdma_blk/transport/one_sided.h"
 #include "rdma_blk/transport/open.h"
@@ -36,7 +38,7 @@
 #include "rdma_blk/transport/operation_waiters.h"
 #include "rdma_blk/transport/request_path.h"
 #include "rdma_blk/transport/session_opening.h"
-#include "rdma_blk/transport/tcp/client_connection.h"
+#include "rdma_blk/transport/tcp/stream_path.h"
 #include "rdma_blk/transport/way_choice.h"
 
 namespace tiffin::rdma_blk {
@@ -134,6 +136,8 @@ class TcpMemory final : public RemoteMemory, private Patience {
         uint64_t sent_ns = 0;  // of requests with a mark
         uint32_t mark = 0;     // of a trial, see WayChoice
         bool is_on_path = false;
+        uint8_t stream = 0;     // of paths_, on which it went out last
+        uint64_t sequence = 0;  // over a stream
     };
     struct Lease {
         bool is_wanted = false;
@@ -163,13 +167,6 @@ class TcpMemory final : public RemoteMemory, private Patience {
         wire::PathJoined joined{};
         unsigned char parameters[wire::kMaxPathParametersBytes] = {};
     };
-    struct Liveness {
-        uint64_t heard_calls = 0;  // receive_calls_ when last looked
-        uint64_t heard_ns = 0;
-        uint64_t probed_ns = 0;  // 0: no probe is without an answer
-        bool was_pending = false;
-    };
-
     // All owners of mutex_ let go of it by leave(), and so do those who only ask something.
     class SCOPED_CAPABILITY Locked {
       public:
@@ -190,10 +187,13 @@ class TcpMemory final : public RemoteMemory, private Patience {
 
     // ---- tcp_memory.cc: the caller's side ----
     Result<void> prepare(uint16_t slot_count);
-    Result<Socket> connect(uint64_t deadline_ns, std::string& problem);
-    Result<void> connect_first(uint64_t deadline_ns, std::string& problem);
+    Result<Socket> connect(size_t link, uint64_t deadline_ns, Patience& patience,
+                           std::string& problem);
+    Result<void> connect_first(size_t link, uint64_t deadline_ns, std::string& problem);
+    Result<void> connect_first_of_all(uint64_t deadline_ns, std::string& problem);
     Result<void> open_first(Holder& holder, std::string& problem) EXCLUDES(mutex_);
     ConnectionInfo present_info() const REQUIRES(mutex_);
+    PathStatus path_status(size_t index) const REQUIRES(mutex_);
     void note_inherited(bool is_unflushed) REQUIRES(mutex_);
     bool has_flushed_all() const REQUIRES(mutex_);
     uint64_t all_changes() const REQUIRES(mutex_);
@@ -247,10 +247,15 @@ class TcpMemory final : public RemoteMemory, private Patience {
     // ---- tcp_messages.cc: the connection's side ----
     void send_queued() REQUIRES(mutex_);
     void send_request(wire::Request& request, Operation& operation) REQUIRES(mutex_);
-    void flush_output() REQUIRES(mutex_);
+    void flush_output(StreamPath& path) REQUIRES(mutex_);
     template <typename T>
     bool send_control(wire::MessageType type, const T& message, ByteSpan payload = ByteSpan())
-        REQUIRES(mutex_);
+        REQUIRES(mutex_) {
+        return send_on(active(), type, message, payload);
+    }
+    template <typename T>
+    bool send_on(StreamPath& path, wire::MessageType type, const T& message,
+                 ByteSpan payload = ByteSpan()) REQUIRES(mutex_);
     // These need the lead.
     Result<size_t> receive_once(int flags) REQUIRES(mutex_);
     Result<size_t> receive_patiently() REQUIRES(mutex_);
@@ -260,6 +265,7 @@ class TcpMemory final : public RemoteMemory, private Patience {
     Result<void> handle_response() REQUIRES(mutex_);
     Result<void> handle_payload() REQUIRES(mutex_);
     Result<void> handle_probe() REQUIRES(mutex_);
+    Result<void> handle_probe_reply() REQUIRES(mutex_);
     Result<void> handle_notice() REQUIRES(mutex_);
     Result<void> handle_path_joined() REQUIRES(mutex_);
     void finish_path_question(bool is_lost) REQUIRES(mutex_);
@@ -271,6 +277,34 @@ class TcpMemory final : public RemoteMemory, private Patience {
     void break_connection() REQUIRES(mutex_);
     void end_session(ConnectionState state, Error error) REQUIRES(mutex_);
     void set_state(ConnectionState state) REQUIRES(mutex_);
+
+    // ---- tcp_paths.cc: several links ----
+    bool has_several() const { return paths_.size() > 1; }
+    StreamPath& active() REQUIRES(mutex_) { return paths_[machine_.active()]; }
+    // With the lead: the one whose messages are being handled. With one link it is that.
+    ClientConnection& stream() const { return *paths_[at_].connection; }
+    void abort_path(StreamPath& path) REQUIRES(mutex_);
+    // These need the lead.
+    void fail_path(size_t index) REQUIRES(mutex_);
+    void close_path(StreamPath& path) REQUIRES(mutex_);
+    void close_paths() REQUIRES(mutex_);
+    void serve_paths() REQUIRES(mutex_);
+    void act(const SessionMachine::Action& action) REQUIRES(mutex_);
+    void send_probe(size_t index) REQUIRES(mutex_);
+    bool has_acknowledged(StreamPath& path) REQUIRES(mutex_);
+    void ask_about(const SessionMachine::Action& action) REQUIRES(mutex_);
+    Result<void> handle_path_recovered() REQUIRES(mutex_);
+    Result<void> finish_path_recovered() REQUIRES(mutex_);
+    void end_other_uses(const Operation& operation, const SlotNote& note) REQUIRES(mutex_);
+    void receive_from_paths() REQUIRES(mutex_);
+    void look_at_paths(const pollfd* ready) REQUIRES(mutex_);
+    size_t fill_poll(pollfd* ready, bool receives) REQUIRES(mutex_);
+    static void run_linker(void* memory);
+    void link_paths() EXCLUDES(mutex_);
+    void make_path(size_t index) EXCLUDES(mutex_);
+    Result<void> join_stream(size_t index, const SessionFacts& facts, Patience& patience)
+        EXCLUDES(mutex_);
+    bool may_link(uint32_t incarnation) EXCLUDES(mutex_);
 
     // ---- tcp_thread.cc ----
     static void run_thread(void* memory);
@@ -287,9 +321,10 @@ class TcpMemory final : public RemoteMemory, private Patience {
         short path = 0;
     };
     Events sleep_until(uint64_t time_ns, Events wanted) REQUIRES(mutex_);
-    void look_and_sleep(pollfd (&ready)[3], uint64_t time_ns, bool looks_first) EXCLUDES(mutex_);
+    void look_and_sleep(pollfd* ready, size_t count, uint64_t time_ns, bool looks_first)
+        EXCLUDES(mutex_);
     void reconnect(uint64_t now_ns) REQUIRES(mutex_);
-    Result<void> connect_again(uint64_t deadline_ns) EXCLUDES(mutex_);
+    Result<void> connect_again(size_t link, uint64_t deadline_ns) EXCLUDES(mutex_);
     Result<void> try_session() REQUIRES(mutex_);
     Result<void> adopt(const wire::SessionOpened& opened) REQUIRES(mutex_);
     Result<void> handle_refusal(const wire::SessionRefused& refused) REQUIRES(mutex_);
@@ -325,8 +360,18 @@ class TcpMemory final : public RemoteMemory, private Patience {
     std::optional<WayChoice> choice_ GUARDED_BY(mutex_);  // of StreamExtension::measured
     size_t path_pending_ GUARDED_BY(mutex_) = 0;          // requests on the path of requests
     uint64_t path_served_ns_ GUARDED_BY(mutex_) = 0;      // when it was, while it rested
-    // Its writer: under mutex_. Its reader, open and close: with the lead (close: both).
-    std::unique_ptr<ClientConnection> connection_;
+    // One for each link, in the order of the address. See StreamPath for who may use what.
+    std::vector<StreamPath> paths_;
+    size_t at_ = 0;  // with the lead, or while there is no connection: of paths_
+    SessionMachine machine_ GUARDED_BY(mutex_);
+    std::unique_ptr<SentRequests> sent_ GUARDED_BY(mutex_);
+    wire::PathRecovered recovered_ GUARDED_BY(mutex_){};  // whose payload is on its way
+    uint16_t next_path_id_ GUARDED_BY(mutex_) = 1;
+    uint64_t resent_bytes_ GUARDED_BY(mutex_) = 0;
+    uint8_t version_ GUARDED_BY(mutex_) = 0;  // of the protocol, in this incarnation
+    Secret<kSealKeyBytes> session_secret_ GUARDED_BY(mutex_);
+    host::Thread linker_;  // makes connections of further links
+    host::Semaphore link_wanted_;
     std::vector<wire::OutstandingEntry> entries_;
     std::vector<unsigned char> outcomes_;
     ConnectionState state_ GUARDED_BY(mutex_) = ConnectionState::connecting;
@@ -348,8 +393,6 @@ class TcpMemory final : public RemoteMemory, private Patience {
     BusyPoll thread_poll_;                   // the thread's
     uint64_t kept_since_ns_ =
         0;  // the thread's: when it found what is kept in the inbox; 0: nothing
-    Operation* receiving_ = nullptr;                 // with the lead: whose payload is on its way
-    wire::Response response_{};                      // with the lead: the last answer on the stream
     uint64_t receive_calls_ GUARDED_BY(mutex_) = 0;  // that received something
 
     // A change is a write or atomic that was executed. A flush of everything covers the changes that were
@@ -366,7 +409,6 @@ class TcpMemory final : public RemoteMemory, private Patience {
     bool is_stopping_ GUARDED_BY(mutex_) = false;
     bool is_closing_ GUARDED_BY(mutex_) = false;
     bool is_thread_receiving_ GUARDED_BY(mutex_) = false;  // it watches the socket
-    bool is_output_waiting_ GUARDED_BY(mutex_) = false;
     uint64_t next_look_ns_ GUARDED_BY(mutex_) = 0;
     uint64_t seen_lead_count_ GUARDED_BY(mutex_) = 0;
     uint64_t led_ns_ GUARDED_BY(mutex_) = 0;
@@ -376,7 +418,8 @@ class TcpMemory final : public RemoteMemory, private Patience {
     bool had_helper_ GUARDED_BY(mutex_) = false;         // between the last two times
     uint64_t probe_interval_ns_ GUARDED_BY(mutex_) = 0;
     uint64_t next_probe_id_ GUARDED_BY(mutex_) = 1;
-    Liveness liveness_ GUARDED_BY(mutex_);
+    uint64_t heard_calls_ GUARDED_BY(mutex_) = 0;  // receive_calls_ when last looked
+    uint64_t heard_ns_ GUARDED_BY(mutex_) = 0;
     // When the session left `ready`, or, when nothing has been executed since, an earlier time when it did.
     uint64_t lost_ns_ GUARDED_BY(mutex_) = 0;
     // How much had been executed when it became ready with something pending; kNothingPending: without.

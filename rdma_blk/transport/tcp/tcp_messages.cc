@@ -23,12 +23,14 @@ constexpr uint32_t kSummedUpWithLockBytes = 32 << 10;
 
 // There is room for every slot's request in the writer: a slot has one request on its way.
 void TcpMemory::send_queued() {
-    if (state_ != ConnectionState::ready || is_broken_) {
+    if (state_ != ConnectionState::ready || is_broken_ || active().is_broken ||
+        (has_several() && !machine_.is_ready(machine_.active()))) {
         return;
     }
     wire::Request request;
     bool has_added = false;
-    while (takes_request_path() ? extension_.requests->has_room() : !connection_->writer().full()) {
+    MessageWriter& writer = active().connection->writer();
+    while (takes_request_path() ? extension_.requests->has_room() : !writer.full()) {
         Operation* operation = slots_->take_next(request);
         if (operation == nullptr) {
             break;
@@ -37,8 +39,8 @@ void TcpMemory::send_queued() {
         has_added = true;
     }
     send_round_ += has_added ? 1 : 0;
-    if (has_added && !connection_->writer().empty()) {
-        flush_output();
+    if (has_added && !writer.empty()) {
+        flush_output(active());
     }
 }
 
@@ -46,7 +48,11 @@ void TcpMemory::send_request(wire::Request& request, Operation& operation) {
     request.session_id = facts_.session_id;
     request.epoch = facts_.epoch;
     request.incarnation = facts_.incarnation;
-    MessageWriter& writer = connection_->writer();
+    const auto stream_number = static_cast<uint8_t>(machine_.active());
+    MessageWriter& writer = active().connection->writer();
+    if (has_several()) {
+        sent_->sent(request.slot, stream_number, host::monotonic_ns());
+    }
     const bool takes_path = takes_request_path();
     const bool carries = (request.flags & wire::request_flag::reply_only) == 0;
     ByteSpan ranges;
@@ -78,52 +84,63 @@ void TcpMemory::send_request(wire::Request& request, Operation& operation) {
     } else {
         writer.add(wire::MessageType::request, request, ranges);
     }
+    const uint64_t bytes = sizeof(wire::MessageHeader) + sizeof(request) +
+                           (buffer_count > 0 ? request.length_bytes : ranges.size());
+    active().sent_bytes += bytes;
+    resent_bytes_ += notes_[request.slot].sequence == request.sequence ? bytes : 0;
     notes_[request.slot] = SlotNote{writer.added_count(), send_round_ + 1};
+    notes_[request.slot].stream = stream_number;
+    notes_[request.slot].sequence = request.sequence;
     note_way(request, operation, false);
 }
 
-void TcpMemory::flush_output() {
-    if (is_broken_) {
+void TcpMemory::flush_output(StreamPath& path) {
+    if (is_broken_ || path.is_broken || !path.connection->is_open()) {
         return;
     }
-    MessageWriter& writer = connection_->writer();
+    MessageWriter& writer = path.connection->writer();
     const uint64_t calls_before = writer.system_calls();
-    auto sent = writer.send(connection_->socket(), MSG_DONTWAIT);
+    auto sent = writer.send(path.connection->socket(), MSG_DONTWAIT);
     statistics_.system_calls += writer.system_calls() - calls_before;
     if (!sent.ok()) {
-        abort_connection();
+        abort_path(path);
         return;
     }
     // A leader that is in recv() already does not see that there is something left to send.
-    if (!*sent && !is_output_waiting_) {
+    if (!*sent && !path.is_output_waiting) {
         poke();
     }
-    is_output_waiting_ = !*sent;
+    path.is_output_waiting = !*sent;
 }
 
 template <typename T>
-bool TcpMemory::send_control(wire::MessageType type, const T& message, ByteSpan payload) {
-    if (is_broken_ || connection_->writer().full()) {
+bool TcpMemory::send_on(StreamPath& path, wire::MessageType type, const T& message,
+                        ByteSpan payload) {
+    if (is_broken_ || path.is_broken || path.connection->writer().full()) {
         return false;
     }
-    connection_->writer().add(type, message, payload);
-    flush_output();
+    path.connection->writer().add(type, message, payload);
+    flush_output(path);
     return true;
 }
 
-template bool TcpMemory::send_control(wire::MessageType, const wire::LeaseRequest&, ByteSpan);
-template bool TcpMemory::send_control(wire::MessageType, const wire::SessionClose&, ByteSpan);
-template bool TcpMemory::send_control(wire::MessageType, const wire::Probe&, ByteSpan);
-template bool TcpMemory::send_control(wire::MessageType, const wire::Notice&, ByteSpan);
-template bool TcpMemory::send_control(wire::MessageType, const wire::PathJoin&, ByteSpan);
+template bool TcpMemory::send_on(StreamPath&, wire::MessageType, const wire::LeaseRequest&,
+                                 ByteSpan);
+template bool TcpMemory::send_on(StreamPath&, wire::MessageType, const wire::SessionClose&,
+                                 ByteSpan);
+template bool TcpMemory::send_on(StreamPath&, wire::MessageType, const wire::Probe&, ByteSpan);
+template bool TcpMemory::send_on(StreamPath&, wire::MessageType, const wire::Notice&, ByteSpan);
+template bool TcpMemory::send_on(StreamPath&, wire::MessageType, const wire::PathJoin&, ByteSpan);
+template bool TcpMemory::send_on(StreamPath&, wire::MessageType, const wire::PathRecover&,
+                                 ByteSpan);
 
 // ---- Receiving ------------------------------------------------------------------------------------------
 
 Result<size_t> TcpMemory::receive_once(int flags) {
     statistics_.system_calls++;
-    const int socket = connection_->socket();
+    const int socket = stream().socket();
     leave();
-    auto received = connection_->reader().receive(socket, flags);
+    auto received = stream().reader().receive(socket, flags);
     mutex_.lock();
     return received;
 }
@@ -131,9 +148,9 @@ Result<size_t> TcpMemory::receive_once(int flags) {
 // Sleeps for as long as the socket's time-out if it has to.
 Result<size_t> TcpMemory::receive_patiently() {
     statistics_.system_calls++;
-    const int socket = connection_->socket();
+    const int socket = stream().socket();
     leave();
-    MessageReader& reader = connection_->reader();
+    MessageReader& reader = stream().reader();
     size_t bytes = 0;
     Error error = Error::eagain;
     const auto receive = [&](int flags) {
@@ -153,12 +170,16 @@ Result<size_t> TcpMemory::receive_patiently() {
 void TcpMemory::handle_received(const Result<size_t>& received) {
     if (received.ok()) {
         receive_calls_++;
-        statistics_.copied_bytes = connection_->reader().copied_bytes();
+        statistics_.copied_bytes = stream().reader().copied_bytes();
+        paths_[at_].received_bytes += received.value();
+        if (has_several()) {
+            machine_.heard(at_, host::monotonic_ns());
+        }
         if (!handle_messages().ok()) {
-            abort_connection();
+            has_several() ? fail_path(at_) : abort_connection();
         }
     } else if (received.error() != Error::eagain) {
-        is_broken_ = true;
+        has_several() ? fail_path(at_) : void(is_broken_ = true);
     }
     if (is_broken_ && state_ == ConnectionState::ready) {
         break_connection();
@@ -166,8 +187,8 @@ void TcpMemory::handle_received(const Result<size_t>& received) {
 }
 
 Result<void> TcpMemory::handle_messages() {
-    while (state_ == ConnectionState::ready && !is_broken_) {
-        switch (TRY(connection_->reader().next())) {
+    while (state_ == ConnectionState::ready && !is_broken_ && stream().is_open()) {
+        switch (TRY(stream().reader().next())) {
             case MessageReader::Event::need_bytes:
                 // What has completed made room for what waits.
                 send_queued();
@@ -185,21 +206,22 @@ Result<void> TcpMemory::handle_messages() {
 }
 
 Result<void> TcpMemory::handle_message() {
-    MessageReader& reader = connection_->reader();
+    MessageReader& reader = stream().reader();
     switch (reader.type()) {
         case wire::MessageType::response:
             return handle_response();
         case wire::MessageType::probe:
             return handle_probe();
-        case wire::MessageType::probe_reply: {
-            const auto reply = TRY(wire::parse_probe(reader.header(), reader.fixed_part()));
-            facts_.content_incarnation =
-                std::max(facts_.content_incarnation, reply.content_incarnation);
-            return {};
-        }
+        case wire::MessageType::probe_reply:
+            return handle_probe_reply();
+        case wire::MessageType::path_recovered:
+            return handle_path_recovered();
         case wire::MessageType::notice:
             return handle_notice();
         case wire::MessageType::lease_reply:
+            if (has_several() && (!lease_.is_wanted || lease_.is_answered)) {
+                return {};  // it was asked for on two paths
+            }
             if (!lease_.is_wanted || !lease_.is_sent) {
                 return Error::eproto;
             }
@@ -224,33 +246,37 @@ Result<void> TcpMemory::handle_message() {
 }
 
 Result<void> TcpMemory::handle_response() {
-    MessageReader& reader = connection_->reader();
-    response_ = TRY(wire::parse_response(reader.header(), reader.fixed_part()));
-    if (response_.session_id != facts_.session_id || response_.incarnation != facts_.incarnation) {
+    MessageReader& reader = stream().reader();
+    StreamPath& path = paths_[at_];
+    wire::Response& response = path.response;
+    response = TRY(wire::parse_response(reader.header(), reader.fixed_part()));
+    if (response.session_id != facts_.session_id || response.incarnation != facts_.incarnation) {
         return Error::eproto;
     }
-    receiving_ = TRY(slots_->find(response_));
-    if (receiving_ == nullptr) {
+    path.receiving = TRY(slots_->find(response));
+    if (path.receiving == nullptr) {
         if (reader.payload_bytes() > 0) {
             reader.skip_payload();
         }
         return {};
     }
-    // An answer before the whole request has been sent would give back a buffer that is still read.
-    if (notes_[response_.slot].message > connection_->writer().sent_count()) {
-        return Error::eproto;
+    const SlotNote& note = notes_[response.slot];
+    if (has_several()) {
+        end_other_uses(*path.receiving, note);
+    } else if (note.message > stream().writer().sent_count()) {
+        return Error::eproto;  // it would give back a buffer that is still read
     }
     if (reader.payload_bytes() > 0) {
-        reader.place_payload(receiving_->buffers, receiving_->buffer_count);
+        reader.place_payload(path.receiving->buffers, path.receiving->buffer_count);
         return {};
     }
-    finish_operation(*std::exchange(receiving_, nullptr), response_);
+    finish_operation(*std::exchange(path.receiving, nullptr), response);
     return {};
 }
 
 Result<void> TcpMemory::handle_payload() {
     if ((extension_.one_sided != nullptr || extension_.requests != nullptr) &&
-        connection_->reader().type() == wire::MessageType::path_joined) {
+        stream().reader().type() == wire::MessageType::path_joined) {
         finish_join();
         return {};
     }
@@ -258,24 +284,28 @@ Result<void> TcpMemory::handle_payload() {
         finish_path_question(false);
         return {};
     }
-    if (receiving_ == nullptr) {
+    if (stream().reader().type() == wire::MessageType::path_recovered) {
+        return finish_path_recovered();
+    }
+    StreamPath& path = paths_[at_];
+    if (path.receiving == nullptr) {
         return {};
     }
-    Operation& operation = *std::exchange(receiving_, nullptr);
-    if ((response_.flags & wire::response_flag::has_checksum) != 0 &&
-        sum_up(operation) != response_.payload_checksum) {
+    Operation& operation = *std::exchange(path.receiving, nullptr);
+    if ((path.response.flags & wire::response_flag::has_checksum) != 0 &&
+        sum_up(operation) != path.response.payload_checksum) {
         host::log(host::LogLevel::warning,
                   "remote memory: the data of an answer were damaged on their way; reconnecting");
         return Error::eproto;
     }
-    finish_operation(operation, response_);
+    finish_operation(operation, path.response);
     return {};
 }
 
 // The checksum of what was received. Where that takes long, others have the lock meanwhile: with the lead nobody else
 // ends the connection, and nothing completes the operation.
 uint32_t TcpMemory::sum_up(const Operation& operation) {
-    if (response_.payload_bytes <= kSummedUpWithLockBytes) {
+    if (paths_[at_].response.payload_bytes <= kSummedUpWithLockBytes) {
         return pieces_checksum(operation.buffers, operation.buffer_count);
     }
     leave();
@@ -315,22 +345,34 @@ void TcpMemory::finish_operation(Operation& operation, const wire::Response& res
         statistics_.round_trips++;
         counted_round_ = send_round_;
     }
+    sent_->answered(response.slot);
     slots_->finish(response);
 }
 
 Result<void> TcpMemory::handle_probe() {
-    MessageReader& reader = connection_->reader();
+    MessageReader& reader = stream().reader();
     wire::Probe probe = TRY(wire::parse_probe(reader.header(), reader.fixed_part()));
     probe.session_id = facts_.session_id;
     probe.epoch = facts_.epoch;
     probe.incarnation = facts_.incarnation;
     probe.content_incarnation = facts_.content_incarnation;
-    send_control(wire::MessageType::probe_reply, probe);
+    send_on(paths_[at_], wire::MessageType::probe_reply, probe);
+    return {};
+}
+
+Result<void> TcpMemory::handle_probe_reply() {
+    MessageReader& reader = stream().reader();
+    const auto reply = TRY(wire::parse_probe(reader.header(), reader.fixed_part()));
+    facts_.content_incarnation = std::max(facts_.content_incarnation, reply.content_incarnation);
+    StreamPath& path = paths_[at_];
+    if (has_several() && reply.id == path.probe_id && path.probe_sent_ns != 0) {
+        machine_.measured(at_, host::monotonic_ns() - std::exchange(path.probe_sent_ns, 0));
+    }
     return {};
 }
 
 Result<void> TcpMemory::handle_notice() {
-    MessageReader& reader = connection_->reader();
+    MessageReader& reader = stream().reader();
     const auto notice = TRY(wire::parse_notice(reader.header(), reader.fixed_part()));
     switch (static_cast<wire::NoticeReason>(notice.reason)) {
         case wire::NoticeReason::stopping:
@@ -364,7 +406,7 @@ Result<void> TcpMemory::handle_path_joined() {
     if (extension_.one_sided != nullptr || extension_.requests != nullptr) {
         return handle_one_sided_joined();
     }
-    MessageReader& reader = connection_->reader();
+    MessageReader& reader = stream().reader();
     const auto joined = TRY(wire::parse_path_joined(reader.header(), reader.fixed_part()));
     const bool is_expected = path_.is_wanted || std::exchange(path_.is_abandoned, false);
     if (!is_expected || joined.path_id != path_.path_id || joined.session_id != facts_.session_id) {
@@ -396,7 +438,11 @@ void TcpMemory::finish_path_question(bool is_lost) {
 void TcpMemory::abort_connection() {
     if (!is_broken_) {
         is_broken_ = true;
-        connection_->interrupt();
+        for (StreamPath& path : paths_) {
+            if (!path.is_joining) {
+                path.connection->interrupt();
+            }
+        }
         poke();
     }
 }
@@ -412,10 +458,8 @@ void TcpMemory::set_state(ConnectionState state) {
 void TcpMemory::break_connection() {
     const uint64_t now = host::monotonic_ns();
     stop_paths();
-    connection_->close();
-    receiving_ = nullptr;
+    close_paths();
     is_broken_ = false;
-    is_output_waiting_ = false;
     lease_.is_sent = false;
     finish_path_question(true);
     if (!has_got_nowhere(now)) {
@@ -432,8 +476,7 @@ void TcpMemory::break_connection() {
 // The last thing that happens. With the lead, or when there is no connection.
 void TcpMemory::end_session(ConnectionState state, Error error) {
     stop_paths();
-    connection_->close();
-    receiving_ = nullptr;
+    close_paths();
     is_broken_ = false;
     finish_path_question(true);
     set_state(state);

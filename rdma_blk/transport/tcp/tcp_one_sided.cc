@@ -88,7 +88,7 @@ void TcpMemory::stop_paths() {
 // ---- The answer ---------------------------------------------------------------------------------------
 
 Result<void> TcpMemory::handle_one_sided_joined() {
-    MessageReader& reader = connection_->reader();
+    MessageReader& reader = stream().reader();
     const auto joined = TRY(wire::parse_path_joined(reader.header(), reader.fixed_part()));
     if (joined.session_id != facts_.session_id) {
         return Error::eproto;
@@ -105,7 +105,7 @@ Result<void> TcpMemory::handle_one_sided_joined() {
 // A path that is refused is no reason to give the session up: all goes over the stream then.
 void TcpMemory::finish_join() {
     if (is_closing_ || !join_.is_sent || join_.joined.path_id != join_.number) {
-        connection_->descriptors().clear();
+        stream().descriptors().clear();
         return;
     }
     if (extension_.requests != nullptr) {
@@ -115,9 +115,9 @@ void TcpMemory::finish_join() {
     const auto result =
         join_.joined.reason == 0
             ? extension_.one_sided->joined(ByteSpan(join_.parameters, join_.joined.parameter_bytes),
-                                           connection_->descriptors(), geometry_.data_bytes)
+                                           stream().descriptors(), geometry_.data_bytes)
             : Result<void>(Error::eopnotsupp);
-    connection_->descriptors().clear();
+    stream().descriptors().clear();
     join_.is_joined = result.ok();
     join_.is_wanted = false;
     join_.is_sent = false;

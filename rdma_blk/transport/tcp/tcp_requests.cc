@@ -21,9 +21,9 @@ constexpr uint32_t kLooksForStream = 64;
 }  // namespace
 
 Result<size_t> TcpMemory::offer_request_path(MutableByteSpan parameters) {
-    const sockaddr_in6 local = TRY(mapped_address(connection_->socket(), getsockname));
-    const sockaddr_in6 peer = TRY(mapped_address(connection_->socket(), getpeername));
-    return extension_.requests->offer(local, peer, connection_->keys(), parameters);
+    const sockaddr_in6 local = TRY(mapped_address(stream().socket(), getsockname));
+    const sockaddr_in6 peer = TRY(mapped_address(stream().socket(), getpeername));
+    return extension_.requests->offer(local, peer, stream().keys(), parameters);
 }
 
 bool TcpMemory::takes_request_path() const {
@@ -66,7 +66,7 @@ void TcpMemory::leave_request_path() {
 
 // Sleeps until something came on one of the two, and looks at it.
 void TcpMemory::receive_from_both() {
-    const bool has_output = !connection_->writer().empty();
+    const bool has_output = !stream().writer().empty();
     if (!has_output && looks_ % kLooksForStream != 0 && meets_answer()) {
         looks_++;
         look_at_answers();
@@ -78,7 +78,7 @@ void TcpMemory::receive_from_both() {
         std::min(extension_.requests->next_time_ns(now), now + kLongestPathSleepNs);
     pollfd ready[2] = {
         {extension_.requests->socket(), POLLIN, 0},
-        {connection_->socket(), static_cast<short>(POLLIN | (has_output ? POLLOUT : 0)), 0}};
+        {stream().socket(), static_cast<short>(POLLIN | (has_output ? POLLOUT : 0)), 0}};
     const timespec sleep{0, static_cast<long>(next > now ? next - now : 0)};
     statistics_.system_calls++;
     leave();
@@ -86,7 +86,7 @@ void TcpMemory::receive_from_both() {
     busy_poll_.slept();
     mutex_.lock();
     if (has_output && state_ == ConnectionState::ready) {
-        flush_output();
+        flush_output(paths_[at_]);
     }
     if (is_broken_ || (ready[1].revents & ~POLLOUT) != 0) {
         handle_received(receive_once(MSG_DONTWAIT));
@@ -182,10 +182,10 @@ Result<void> TcpMemory::handle_path_answer(const RequestPath::Answer& answer) {
     if (operation == nullptr) {
         return {};  // an answer that came twice
     }
-    if (operation == receiving_) {
+    if (operation == paths_[at_].receiving) {
         return Error::eproto;  // its data are just being received from the stream
     }
-    if (notes_[answer.response.slot].message > connection_->writer().sent_count()) {
+    if (notes_[answer.response.slot].message > stream().writer().sent_count()) {
         return Error::eproto;  // its request is still on its way into the stream
     }
     if ((answer.response.flags & wire::response_flag::has_checksum) != 0 &&

@@ -148,7 +148,12 @@ void TcpMemory::poke_after_submit(uint64_t earliest_deadline_ns) {
     const bool sleeps_too_long = is_thread_receiving_ && has_request_path() &&
                                  slots_->pending_count() > 0 &&
                                  next_look_ns_ > host::monotonic_ns() + 2 * kLongestPathSleepNs;
-    if ((nobody_receives && slots_->pending_callbacks() > 0 && !is_found_soon()) ||
+    // When it fell asleep, nothing could make a path suspect.
+    const bool watches_too_late =
+        has_several() && is_thread_receiving_ &&
+        next_look_ns_ > machine_.next_time_ns() + SessionMachine::kLeastSuspicionNs;
+    if (watches_too_late ||
+        (nobody_receives && slots_->pending_callbacks() > 0 && !is_found_soon()) ||
         sleeps_too_long || (earliest_deadline_ns != 0 && earliest_deadline_ns < next_look_ns_)) {
         poke();
     }

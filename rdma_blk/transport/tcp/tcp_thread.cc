@@ -16,8 +16,6 @@ namespace tiffin::rdma_blk {
 namespace {
 
 constexpr uint64_t kAttemptNs = 5 * kSecondNs;
-constexpr uint64_t kSilentIntervals = 4;
-constexpr uint64_t kIdleIntervals = 10;
 
 }  // namespace
 
@@ -47,11 +45,11 @@ void TcpMemory::run() {
 
 // Who submits and keeps it for what follows pokes a thread that sleeps for long. What nobody else sends is taken along
 // by whoever has called this.
-void TcpMemory::look_and_sleep(pollfd (&ready)[3], uint64_t time_ns, bool looks_first) {
-    const auto look = [&ready](uint64_t wait_ns) {
+void TcpMemory::look_and_sleep(pollfd* ready, size_t count, uint64_t time_ns, bool looks_first) {
+    const auto look = [ready, count](uint64_t wait_ns) {
         const timespec wait{static_cast<time_t>(wait_ns / kSecondNs),
                             static_cast<long>(wait_ns % kSecondNs)};
-        return ppoll(ready, 3, &wait, nullptr) > 0;
+        return ppoll(ready, count, &wait, nullptr) > 0;
     };
     if (looks_first && thread_poll_.meets([&] { return look(0) || is_kept_too_long(); })) {
         return;
@@ -70,11 +68,17 @@ void TcpMemory::look_and_sleep(pollfd (&ready)[3], uint64_t time_ns, bool looks_
 // came. If answers are waited for, it looks for a while before it sleeps.
 TcpMemory::Events TcpMemory::sleep_until(uint64_t time_ns, Events wanted) {
     next_look_ns_ = time_ns;
-    pollfd ready[3] = {{event_, POLLIN, 0},
-                       {wanted.stream == 0 ? -1 : connection_->socket(), wanted.stream, 0},
-                       {wanted.path == 0 ? -1 : extension_.requests->socket(), wanted.path, 0}};
+    pollfd ready[2 + SessionMachine::kMaxPaths] = {
+        {event_, POLLIN, 0},
+        {wanted.stream == 0 ? -1 : stream().socket(), wanted.stream, 0},
+        {wanted.path == 0 ? -1 : extension_.requests->socket(), wanted.path, 0}};
+    size_t poll_count = 3;
+    const bool looks_at_all = has_several() && state_ == ConnectionState::ready;
+    if (looks_at_all) {
+        poll_count = 1 + fill_poll(ready + 1, (wanted.stream & POLLIN) != 0);
+    }
     leave();
-    look_and_sleep(ready, time_ns, (wanted.stream & POLLIN) != 0);
+    look_and_sleep(ready, poll_count, time_ns, (wanted.stream & POLLIN) != 0);
     if (ready[0].revents != 0) {
         uint64_t count = 0;
         [[maybe_unused]] const ssize_t size = read(event_, &count, sizeof(count));
@@ -83,6 +87,15 @@ TcpMemory::Events TcpMemory::sleep_until(uint64_t time_ns, Events wanted) {
     if (is_kept_too_long() || state_ != ConnectionState::ready) {
         take_inbox();
     }
+    if (has_several()) {
+        if (state_ == ConnectionState::ready && !has_leader_ && looks_at_all) {
+            has_leader_ = true;
+            look_at_paths(ready + 1);
+            has_leader_ = false;
+            pass_lead(false);
+        }
+        return {};
+    }
     return Events{ready[1].revents, ready[2].revents};
 }
 
@@ -90,7 +103,18 @@ TcpMemory::Events TcpMemory::sleep_until(uint64_t time_ns, Events wanted) {
 
 void TcpMemory::serve_ready(uint64_t now_ns) {
     watch_deadlines(now_ns);
-    watch_silence(now_ns);
+    if (has_several()) {
+        if (!has_leader_) {
+            has_leader_ = true;
+            serve_paths();
+            has_leader_ = false;
+        }
+        if (state_ != ConnectionState::ready) {
+            return;
+        }
+    } else {
+        watch_silence(now_ns);
+    }
     watch_stream(now_ns);
     if (is_broken_ && !has_leader_) {
         break_connection();
@@ -99,7 +123,7 @@ void TcpMemory::serve_ready(uint64_t now_ns) {
     const bool receives = should_receive(now_ns);
     Events events;
     events.stream =
-        static_cast<short>((receives ? POLLIN : 0) | (is_output_waiting_ ? POLLOUT : 0));
+        static_cast<short>((receives ? POLLIN : 0) | (paths_[at_].is_output_waiting ? POLLOUT : 0));
     events.path = static_cast<short>(receives && has_request_path() ? POLLIN : 0);
     is_thread_receiving_ = receives;
     statistics_.system_calls += receives ? 1 : 0;
@@ -109,7 +133,7 @@ void TcpMemory::serve_ready(uint64_t now_ns) {
         return;
     }
     if ((came.stream & POLLOUT) != 0) {
-        flush_output();
+        flush_output(paths_[at_]);
     }
     if (((came.stream & ~POLLOUT) != 0 || (receives && has_request_path())) && !has_leader_) {
         has_leader_ = true;
@@ -146,6 +170,9 @@ uint64_t TcpMemory::next_look_after(uint64_t now_ns, bool receives) const {
         look = std::min(look, extension_.requests->next_time_ns(now_ns));
         look = is_path_idle(now_ns) ? look : std::min(look, now_ns + kLongestPathSleepNs);
     }
+    if (has_several()) {
+        look = std::min(look, std::max(machine_.next_time_ns(), now_ns));
+    }
     const uint64_t deadline = slots_->next_deadline_ns();
     return deadline == 0 ? look : std::min(look, deadline);
 }
@@ -153,7 +180,7 @@ uint64_t TcpMemory::next_look_after(uint64_t now_ns, bool receives) const {
 // Who submits after a second without anything wakes the thread, see poke_after_submit(); one wake-up for each operation
 // would be dear.
 bool TcpMemory::is_path_idle(uint64_t now_ns) const {
-    return slots_->pending_count() == 0 && now_ns - liveness_.heard_ns >= kSecondNs;
+    return slots_->pending_count() == 0 && now_ns - heard_ns_ >= kSecondNs;
 }
 
 void TcpMemory::watch_deadlines(uint64_t now_ns) {
@@ -164,35 +191,28 @@ void TcpMemory::watch_deadlines(uint64_t now_ns) {
     waiters_.wake_finished();
 }
 
-// Silence is counted from the last message, or from when something became pending.
+// Of the only path.
 void TcpMemory::watch_silence(uint64_t now_ns) {
-    const bool is_pending =
-        slots_->pending_count() > 0 || lease_.is_wanted || path_.is_wanted || join_.is_wanted;
-    if (receive_calls_ != liveness_.heard_calls) {
-        liveness_.heard_calls = receive_calls_;
-        liveness_.heard_ns = now_ns;
-        liveness_.probed_ns = 0;
-    } else if (is_pending && !liveness_.was_pending && liveness_.probed_ns == 0) {
-        liveness_.heard_ns = now_ns;
+    if (receive_calls_ != heard_calls_) {
+        heard_calls_ = receive_calls_;
+        heard_ns_ = now_ns;
+        machine_.heard(0, now_ns);
     }
-    liveness_.was_pending = is_pending;
+    machine_.set_asking(
+        slots_->pending_count() > 0 || lease_.is_wanted || path_.is_wanted || join_.is_wanted,
+        now_ns);
     if (is_broken_) {
         return;
     }
-    const uint64_t limit = is_pending ? probe_interval_ns_ : kIdleIntervals * probe_interval_ns_;
-    if (liveness_.probed_ns != 0) {
-        if (now_ns - liveness_.probed_ns >= (kSilentIntervals - 1) * probe_interval_ns_) {
+    switch (machine_.next(now_ns).kind) {
+        case SessionMachine::Action::Kind::probe:
+            send_probe(0);
+            break;
+        case SessionMachine::Action::Kind::close:
             abort_connection();
-        }
-    } else if (now_ns - liveness_.heard_ns >= limit) {
-        wire::Probe probe{};
-        probe.id = next_probe_id_++;
-        probe.session_id = facts_.session_id;
-        probe.epoch = facts_.epoch;
-        probe.incarnation = facts_.incarnation;
-        if (send_control(wire::MessageType::probe, probe)) {
-            liveness_.probed_ns = now_ns;
-        }
+            break;
+        default:
+            break;
     }
 }
 
@@ -239,10 +259,15 @@ void TcpMemory::reconnect(uint64_t now_ns) {
         sleep_until(deadline == 0 ? next_attempt_ns_ : std::min(next_attempt_ns_, deadline), {});
         return;
     }
+    at_ = attempts_ % paths_.size();
+    if (paths_[at_].is_joining) {  // it ends soon
+        next_attempt_ns_ = now_ns + kIntervalMs * kMillisecondNs;
+        return;
+    }
     const auto opened = try_session();
     if (!opened.ok() && state_ == ConnectionState::reconnecting) {
         const uint64_t now = host::monotonic_ns();
-        connection_->close();
+        stream().close();
         slots_->connection_lost(now);
         waiters_.wake_finished();
         next_attempt_ns_ = now + back_off_ns(attempts_);
@@ -250,18 +275,18 @@ void TcpMemory::reconnect(uint64_t now_ns) {
     }
 }
 
-Result<void> TcpMemory::connect_again(uint64_t deadline_ns) {
+Result<void> TcpMemory::connect_again(size_t link, uint64_t deadline_ns) {
     std::string problem;
-    Socket socket = TRY(connect(deadline_ns, problem));
-    return connection_->open(std::move(socket), options_, deadline_ns, *this, problem);
+    Socket socket = TRY(connect(link, deadline_ns, *this, problem));
+    return stream().open(std::move(socket), options_, deadline_ns, *this, problem);
 }
 
 // Ok: the state has changed. mutex_ is let go while the network is waited for; nobody else uses the
 // connection as long as the state is `reconnecting`.
 Result<void> TcpMemory::try_session() {
-    const uint64_t deadline = host::monotonic_ns() + kAttemptNs;
+    const uint64_t deadline = host::monotonic_ns() + kAttemptNs / paths_.size();
     leave();
-    const auto connected = connect_again(deadline);
+    const auto connected = connect_again(at_, deadline);
     mutex_.lock();
     if (!connected.ok()) {
         return connected.error();
@@ -274,7 +299,7 @@ Result<void> TcpMemory::try_session() {
     const SessionFacts facts = facts_;
     const uint64_t next_sequence = slots_->next_sequence();
     leave();
-    const auto answer = open_session(*connection_, options_, facts, next_sequence,
+    const auto answer = open_session(stream(), options_, facts, next_sequence,
                                      Span<const wire::OutstandingEntry>(entries_.data(), count),
                                      outcomes_.data(), deadline, *this);
     mutex_.lock();
@@ -308,7 +333,7 @@ Result<void> TcpMemory::handle_refusal(const wire::SessionRefused& refused) {
             }
             // Nothing was lost: the next attempt, at once, opens a new session.
             facts_.session_id = 0;
-            connection_->close();
+            stream().close();
             slots_->connection_lost(host::monotonic_ns());
             waiters_.wake_finished();
             return {};
@@ -356,7 +381,13 @@ Result<void> TcpMemory::adopt(const wire::SessionOpened& opened) {
     facts_.empty_since_incarnation = opened.empty_since_incarnation;
     probe_interval_ns_ = opened.probe_interval_ms * kMillisecondNs;
     session_flags_ = opened.flags;
-    liveness_ = Liveness{receive_calls_, host::monotonic_ns(), 0, false};
+    heard_calls_ = receive_calls_;
+    heard_ns_ = host::monotonic_ns();
+    machine_.opened(at_, heard_ns_, probe_interval_ns_);
+    paths_[at_].id = 0;
+    next_path_id_ = 1;
+    session_secret_ = stream().keys().session_secret;
+    version_ = stream().version();
     statistics_.reconnections += is_first ? 0 : 1;
     executed_before_ = slots_->pending_count() == 0 ? kNothingPending : executed_count();
     ready_ns_ = host::monotonic_ns();

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <cstring>
+#include <utility>
 
 #include "rdma_blk/transport/mapped_address.h"
 #include "rdma_blk/transport/tcp/tcp_memory.h"
@@ -91,6 +92,10 @@ void TcpMemory::lead(const Operation& operation) {
 
 // Sleeps until something came, or for kIntervalMs, and looks at it.
 void TcpMemory::receive_round() {
+    if (has_several()) {
+        receive_from_paths();
+        return;
+    }
     if (has_request_path() && !is_request_path_resting()) {
         receive_from_both();
         return;
@@ -99,17 +104,17 @@ void TcpMemory::receive_round() {
     if (state_ != ConnectionState::ready) {
         return;  // the connection ended with the path, and belongs to who makes the next one
     }
-    if (connection_->writer().empty()) {
+    if (stream().writer().empty()) {
         handle_received(receive_patiently());
         return;
     }
     // The socket was full: both directions are waited for.
-    pollfd ready{connection_->socket(), POLLIN | POLLOUT, 0};
+    pollfd ready{stream().socket(), POLLIN | POLLOUT, 0};
     statistics_.system_calls++;
     leave();
     poll(&ready, 1, kIntervalMs);
     mutex_.lock();
-    flush_output();
+    flush_output(paths_[at_]);
     if (is_broken_ || (ready.revents & ~POLLOUT) != 0) {
         handle_received(receive_once(MSG_DONTWAIT));
     }
@@ -139,8 +144,14 @@ size_t TcpMemory::progress() {
     const uint64_t before = completed();
     has_leader_ = true;
     lead_count_++;
-    handle_received(receive_once(MSG_DONTWAIT));
-    serve_request_path();
+    if (has_several()) {
+        pollfd ready[SessionMachine::kMaxPaths];
+        (void)poll(ready, fill_poll(ready, true), 0);
+        look_at_paths(ready);
+    } else {
+        handle_received(receive_once(MSG_DONTWAIT));
+        serve_request_path();
+    }
     has_leader_ = false;
     pass_lead(false);
     return completed() - before;
@@ -257,10 +268,10 @@ uint32_t TcpMemory::probe_interval_ms() const {
 
 Result<void> TcpMemory::local_address(uint8_t (&address)[16]) const {
     Locked lock(*this);
-    if (state_ != ConnectionState::ready || !connection_->is_open()) {
+    if (state_ != ConnectionState::ready || !stream().is_open()) {
         return Error::eagain;
     }
-    const Result<sockaddr_in6> local = mapped_address(connection_->socket(), getsockname);
+    const Result<sockaddr_in6> local = mapped_address(stream().socket(), getsockname);
     if (!local.ok()) {
         return Error::eagain;
     }
@@ -274,6 +285,13 @@ void TcpMemory::close() {
     {
         Locked lock(*this);
         is_closing_ = true;
+    }
+    if (linker_.running()) {
+        link_wanted_.post();
+        linker_.join();
+    }
+    {
+        Locked lock(*this);
         if (extension_.one_sided != nullptr) {
             stop_paths();
             extension_.one_sided->release();
@@ -338,10 +356,14 @@ void TcpMemory::say_goodbye() {
         return;
     }
     const uint64_t deadline = host::monotonic_ns() + 4 * probe_interval_ns_;
+    size_t told = machine_.active();
     has_leader_ = true;
     while (state_ == ConnectionState::ready && !is_broken_ && !is_closed_by_server_ &&
            host::monotonic_ns() < deadline) {
         receive_round();
+        if (state_ == ConnectionState::ready && std::exchange(told, machine_.active()) != told) {
+            (void)send_control(wire::MessageType::session_close, goodbye);
+        }
     }
     has_leader_ = false;
 }

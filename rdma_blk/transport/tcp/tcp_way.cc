@@ -19,7 +19,7 @@ void TcpMemory::watch_stream(uint64_t now_ns) {
     tcp_info info{};
     socklen_t size = sizeof(info);
     WayChoice::StreamCounts counts;
-    if (getsockopt(connection_->socket(), IPPROTO_TCP, TCP_INFO, &info, &size) == 0) {
+    if (getsockopt(stream().socket(), IPPROTO_TCP, TCP_INFO, &info, &size) == 0) {
         counts.packets = uint64_t{info.tcpi_data_segs_out} + info.tcpi_data_segs_in;
         counts.lost = uint64_t{info.tcpi_total_retrans} + info.tcpi_rcv_ooopack;
     }

@@ -36,6 +36,20 @@ TEST(RemoteAddress, UnderstandsOneServer) {
     EXPECT_FALSE(address->encrypt);
 }
 
+TEST(RemoteAddress, UnderstandsSeveralLinksToAServer) {
+    auto address = parse_remote_address("//a+b:5000,[::1]+[::2]:1+d/v?transport=tcp");
+    ASSERT_TRUE(address.ok()) << address.problem().text;
+    ASSERT_EQ(address->servers.size(), 2U);
+    EXPECT_EQ(address->servers[0].host, "a");
+    ASSERT_EQ(address->servers[0].more_links.size(), 1U);
+    EXPECT_EQ(address->servers[0].more_links[0].host, "b");
+    EXPECT_EQ(address->servers[0].more_links[0].port, 5000);
+    ASSERT_EQ(address->servers[1].more_links.size(), 2U);
+    EXPECT_EQ(address->servers[1].more_links[0].host, "::2");
+    EXPECT_EQ(address->servers[1].more_links[1].port, rdma_blk::wire::kDefaultPort);
+    EXPECT_TRUE(parse_remote_address("//a+b/v").ok());
+}
+
 TEST(RemoteAddress, SaysWhatCarriesSdr) {
     auto plain = parse_remote_address("//host7/v?transport=sdr");
     ASSERT_TRUE(plain.ok());
@@ -113,6 +127,11 @@ TEST(RemoteAddress, SaysWhatIsWrong) {
     expect_problem("//[host]/volume", "write an IPv6 address in brackets");
     expect_problem("//[::1]4847/volume", "is not HOST or HOST:PORT");
     expect_problem("//a:1,a:1/volume", "a:1 is named twice");
+    expect_problem("//a:1+a:1/volume", "a:1 is named twice");
+    expect_problem("//a+b,b/volume", "b:4847 is named twice");
+    expect_problem("//a+/volume", "name of a host is missing");
+    expect_problem("//a+b+c+d+e+f+g+h+i/volume", "at most 8 links");
+    expect_problem("//a+b/volume?transport=sdr", "need transport=tcp");
     expect_problem("//a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q/volume", "at most 16 servers");
     expect_problem("//host/volume?transport=pigeon", "auto, tcp, shm, rc or sdr");
     expect_problem("//host/volume?transport=sdr&sdr_carrier=ib", "udp or uc");

@@ -223,7 +223,8 @@ bool MemoryServer::receive_message(Peer& peer) {
 
 bool MemoryServer::shake_hands(Peer& peer) {
     const unsigned char address[] = {127, 0, 0, 1};
-    HandshakeServer handshake(cookies_, *this, uuid_, wire::hello_flag::encrypt, 0);
+    HandshakeServer handshake(cookies_, *this, uuid_, wire::hello_flag::encrypt, 0,
+                              version_.load());
     while (!handshake.done()) {
         if (!receive_message(peer)) {
             return false;

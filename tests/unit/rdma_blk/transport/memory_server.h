@@ -44,6 +44,8 @@ class MemoryServer final : public VolumeKeys {
     ExecutionCounts counts() const;
     void set_probe_interval_ms(uint32_t interval) { probe_interval_ms_ = interval; }
     void set_slot_count(uint16_t count) { slot_count_ = count; }
+    // Of the protocol, at most; it has no paths beside a session's first one.
+    void set_version(uint8_t version) { version_ = version; }
     std::vector<unsigned char> data() const;
 
     // ---- Failing ----
@@ -103,6 +105,7 @@ class MemoryServer final : public VolumeKeys {
     std::atomic<bool> stops_{false};
     std::atomic<uint32_t> probe_interval_ms_{1000};
     std::atomic<uint16_t> slot_count_{8};
+    std::atomic<uint8_t> version_{wire::kHighestVersion};
     std::atomic<int> damaged_reads_{0};
 
     mutable std::mutex mutex_;

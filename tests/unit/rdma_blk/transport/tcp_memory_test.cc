@@ -337,5 +337,27 @@ TEST_P(TcpMemoryTest, NobodyThereIsAnErrorWithAReason) {
     EXPECT_FALSE(lonely.problem.empty());
 }
 
+TEST(TcpMemoryVersionTest, AServerOfTheFirstVersionIsUsedOverOneLink) {
+    MemoryServer server;
+    server.set_version(1);
+    for (const bool has_two_links : {false, true}) {
+        SCOPED_TRACE(has_two_links);
+        ClientFixture client;
+        RemoteAddress address{"127.0.0.1", server.port(), TransportChoice::tcp};
+        if (has_two_links) {
+            address.more_links = {{"localhost", server.port()}};
+        }
+        auto opened = open_remote_memory(address, client.options, &client.recorder, client.holder,
+                                         client.problem);
+        ASSERT_TRUE(opened.ok()) << client.problem;
+        client.memory = opened.release_value();
+        EXPECT_EQ(client.add(8, 5), 0U);
+        EXPECT_EQ(client.add(8, 5), 5U);
+        server.cut_connections();
+        EXPECT_EQ(client.add(8, -uint64_t{10}), 10U);
+        EXPECT_EQ(client.memory->statistics().reconnections, 1U);
+    }
+}
+
 }  // namespace
 }  // namespace tiffin::rdma_blk::test

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// One of a session's connections, as the TcpMemory that has it sees it. No lock and no thread of its own.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "rdma_blk/remote_memory.h"
+#include "rdma_blk/transport/tcp/client_connection.h"
+#include "rdma_blk/wire/format.h"
+
+namespace tiffin::rdma_blk {
+
+struct StreamPath {
+    // Its writer: under the session's lock. Its reader, open and close: with the lead, or by who makes it (is_joining).
+    std::unique_ptr<ClientConnection> connection;
+    uint16_t id = 0;                 // of this connection, in its incarnation
+    bool is_joining = false;         // another thread makes it
+    bool is_broken = false;          // interrupted; whoever leads closes it
+    bool is_output_waiting = false;  // the socket takes no more at present
+    Operation* receiving = nullptr;  // with the lead: whose payload is on its way
+    wire::Response response{};       // with the lead: the last answer
+    uint64_t probe_id = 0;           // of the last one that was sent
+    uint64_t probe_sent_ns = 0;
+    uint64_t acknowledged_bytes = 0;  // by the peer's TCP, when it was looked at last
+    uint64_t sent_bytes = 0;          // of requests
+    uint64_t received_bytes = 0;
+};
+
+}  // namespace tiffin::rdma_blk

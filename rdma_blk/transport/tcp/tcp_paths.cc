@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// A TcpMemory with several links (RemoteAddress::more_links): SessionMachine decides, and this does what it says. All
+// paths belong to who has the lead, but those that are being made: these are the linker's, a thread that connects, shows
+// the key and joins, so that nobody else waits for a network that does not answer.
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "rdma_blk/session/key_schedule.h"
+#include "rdma_blk/transport/tcp/tcp_memory.h"
+#include "rdma_blk/transport/time_units.h"
+
+namespace tiffin::rdma_blk {
+namespace {
+
+constexpr uint64_t kLinkTimeoutNs = 5 * kSecondNs;
+// Another thread may submit while who leads sleeps: so long it is not known when something will be due.
+constexpr uint64_t kLongestSleepNs = kMillisecondNs;
+
+}  // namespace
+
+// ---- The end of a path ------------------------------------------------------------------------------------
+
+// Without the lead: whoever has it sees the end of the stream.
+void TcpMemory::abort_path(StreamPath& path) {
+    if (!has_several()) {
+        abort_connection();
+    } else if (!path.is_broken && !path.is_joining) {
+        path.is_broken = true;
+        path.connection->interrupt();
+        poke();
+    }
+}
+
+void TcpMemory::close_path(StreamPath& path) {
+    path.connection->close();
+    path.receiving = nullptr;
+    path.is_broken = false;
+    path.is_output_waiting = false;
+    path.probe_sent_ns = 0;
+}
+
+void TcpMemory::fail_path(size_t index) {
+    close_path(paths_[index]);
+    machine_.broken(index, host::monotonic_ns());
+    if (lease_.is_wanted && index == machine_.active()) {
+        lease_.is_sent = false;
+    }
+}
+
+// The incarnation is over.
+void TcpMemory::close_paths() {
+    for (StreamPath& path : paths_) {
+        if (!path.is_joining) {
+            close_path(path);
+        }
+    }
+    machine_.lost();
+    sent_->forget();
+}
+
+// ---- What is to be done -----------------------------------------------------------------------------------
+
+void TcpMemory::serve_paths() {
+    if (state_ != ConnectionState::ready || is_broken_) {
+        if (is_broken_ && state_ == ConnectionState::ready) {
+            break_connection();
+        }
+        return;
+    }
+    const uint64_t now = host::monotonic_ns();
+    for (size_t index = 0; index < paths_.size(); index++) {
+        if (paths_[index].is_broken) {
+            fail_path(index);
+        } else if (machine_.next_time_ns() <= now && machine_.is_living(index) &&
+                   has_acknowledged(paths_[index])) {
+            machine_.heard(index, now);
+        }
+    }
+    machine_.set_asking(lease_.is_wanted, now);
+    const size_t before = machine_.active();
+    while (true) {
+        const SessionMachine::Action action = machine_.next(now);
+        if (action.kind == SessionMachine::Action::Kind::none) {
+            break;
+        }
+        act(action);
+    }
+    if (!machine_.has_living()) {
+        break_connection();
+        return;
+    }
+    if (machine_.active() != before) {
+        lease_.is_sent = false;  // asked for again, which does no harm
+    }
+    send_queued();
+    waiters_.wake_finished();
+}
+
+void TcpMemory::act(const SessionMachine::Action& action) {
+    switch (action.kind) {
+        case SessionMachine::Action::Kind::connect:
+            if (version_ < wire::kSeveralPathsVersion || is_closing_) {
+                machine_.join_failed(action.path, host::monotonic_ns());
+                break;
+            }
+            paths_[action.path].is_joining = true;
+            link_wanted_.post();
+            break;
+        case SessionMachine::Action::Kind::probe:
+            send_probe(action.path);
+            break;
+        case SessionMachine::Action::Kind::close:
+            close_path(paths_[action.path]);
+            host::log(host::LogLevel::warning,
+                      ("remote memory: link " + std::to_string(action.path + 1) +
+                       " is silent, and is given up")
+                          .c_str());
+            break;
+        case SessionMachine::Action::Kind::recover:
+            ask_about(action);
+            break;
+        case SessionMachine::Action::Kind::none:
+            break;
+    }
+}
+
+void TcpMemory::send_probe(size_t index) {
+    StreamPath& path = paths_[index];
+    wire::Probe probe{};
+    probe.id = next_probe_id_++;
+    probe.session_id = facts_.session_id;
+    probe.epoch = facts_.epoch;
+    probe.incarnation = facts_.incarnation;
+    if (send_on(path, wire::MessageType::probe, probe) && has_several()) {
+        path.probe_id = probe.id;
+        path.probe_sent_ns = host::monotonic_ns();
+    }
+}
+
+// Whether the peer's TCP has acknowledged something since this was asked last.
+bool TcpMemory::has_acknowledged(StreamPath& path) {
+    tcp_info info{};
+    socklen_t size = sizeof(info);
+    if (getsockopt(path.connection->socket(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
+        return false;
+    }
+    const uint64_t before = std::exchange(path.acknowledged_bytes, info.tcpi_bytes_acked);
+    return info.tcpi_bytes_acked > before;
+}
+
+void TcpMemory::ask_about(const SessionMachine::Action& action) {
+    wire::PathRecover question{};
+    question.session_id = facts_.session_id;
+    question.incarnation = facts_.incarnation;
+    question.path_id = paths_[action.path].id;
+    sent_->ask(action.path, question);
+    if (!send_on(paths_[action.over], wire::MessageType::path_recover, question,
+                 sent_->entries())) {
+        abort_path(paths_[action.over]);
+    }
+}
+
+Result<void> TcpMemory::handle_path_recovered() {
+    MessageReader& reader = stream().reader();
+    recovered_ = TRY(wire::parse_path_recovered(reader.header(), reader.fixed_part()));
+    if (recovered_.session_id != facts_.session_id || !has_several()) {
+        return Error::eproto;
+    }
+    if (reader.payload_bytes() == 0) {
+        return finish_path_recovered();
+    }
+    reader.place_payload(MutableByteSpan(outcomes_.data(), reader.payload_bytes()));
+    return {};
+}
+
+Result<void> TcpMemory::finish_path_recovered() {
+    const size_t lost = machine_.recovering();
+    const ByteSpan outcomes(outcomes_.data(), recovered_.outstanding_count);
+    const auto taken = sent_->take_answer(recovered_, outcomes, at_, host::monotonic_ns());
+    if (!taken.ok()) {
+        abort_connection();  // nothing is known of what was sent: another incarnation settles it
+        return {};
+    }
+    // A suspect path must not go on reading from, or writing to, what is sent again.
+    if (lost != SessionMachine::kNoPath && machine_.is_living(lost) &&
+        (paths_[lost].receiving != nullptr || !paths_[lost].connection->writer().empty())) {
+        fail_path(lost);
+    }
+    return {};
+}
+
+// An operation has its answer on one path: no other one may touch its buffers any more.
+void TcpMemory::end_other_uses(const Operation& operation, const SlotNote& note) {
+    for (size_t index = 0; index < paths_.size(); index++) {
+        StreamPath& path = paths_[index];
+        const bool is_sending =
+            note.stream == index && note.message > path.connection->writer().sent_count();
+        const bool is_receiving = index != at_ && path.receiving == &operation;
+        if (machine_.is_living(index) && (is_sending || is_receiving)) {
+            index == at_ ? abort_path(path) : fail_path(index);
+        }
+    }
+}
+
+// ---- Receiving --------------------------------------------------------------------------------------------
+
+// One for each path, -1 where there is nothing to wait for.
+size_t TcpMemory::fill_poll(pollfd* ready, bool receives) {
+    for (size_t index = 0; index < paths_.size(); index++) {
+        const StreamPath& path = paths_[index];
+        const auto events =
+            static_cast<short>((receives ? POLLIN : 0) | (path.is_output_waiting ? POLLOUT : 0));
+        const bool is_open = machine_.is_living(index) && events != 0;
+        ready[index] = {is_open ? path.connection->socket() : -1, events, 0};
+    }
+    return paths_.size();
+}
+
+void TcpMemory::look_at_paths(const pollfd* ready) {
+    for (size_t index = 0; index < paths_.size() && state_ == ConnectionState::ready; index++) {
+        if (ready[index].fd < 0 || ready[index].revents == 0 || !machine_.is_living(index)) {
+            continue;
+        }
+        if ((ready[index].revents & POLLOUT) != 0) {
+            flush_output(paths_[index]);
+        }
+        if ((ready[index].revents & ~POLLOUT) != 0) {
+            at_ = index;
+            handle_received(receive_once(MSG_DONTWAIT));
+        }
+    }
+    serve_paths();
+}
+
+// Looks at the active path for a while, and sleeps on all then.
+void TcpMemory::receive_from_paths() {
+    serve_paths();
+    if (state_ != ConnectionState::ready) {
+        return;
+    }
+    at_ = machine_.active();
+    if (!machine_.is_living(at_)) {
+        return;
+    }
+    const int socket = stream().socket();
+    MessageReader& reader = stream().reader();
+    const bool has_output = !stream().writer().empty();
+    pollfd ready[SessionMachine::kMaxPaths];
+    const size_t count = fill_poll(ready, true);
+    const uint64_t due_ns = machine_.next_time_ns();
+    size_t bytes = 0;
+    Error error = Error::eagain;
+    statistics_.system_calls++;
+    leave();
+    const auto receive = [&] {
+        const auto received = reader.receive(socket, MSG_DONTWAIT);
+        bytes = received.ok() ? received.value() : 0;
+        error = received.ok() ? Error::eagain : received.error();
+        return bytes > 0 || error != Error::eagain;
+    };
+    const bool has_met = !has_output && busy_poll_.meets(receive);
+    if (!has_met) {
+        const uint64_t now = host::monotonic_ns();
+        const uint64_t wait_ns = std::min(due_ns > now ? due_ns - now : 0, kLongestSleepNs);
+        const timespec wait{0, static_cast<long>(wait_ns)};
+        (void)ppoll(ready, count, &wait, nullptr);
+        busy_poll_.slept();
+    }
+    mutex_.lock();
+    if (state_ != ConnectionState::ready) {
+        return;
+    }
+    if (has_met) {
+        handle_received(bytes > 0 ? Result<size_t>(bytes) : Result<size_t>(error));
+        serve_paths();
+    } else {
+        look_at_paths(ready);
+    }
+}
+
+// ---- Making paths: the linker -----------------------------------------------------------------------------
+
+void TcpMemory::run_linker(void* memory) { static_cast<TcpMemory*>(memory)->link_paths(); }
+
+void TcpMemory::link_paths() {
+    while (true) {
+        link_wanted_.wait();
+        size_t wanted = SessionMachine::kNoPath;
+        {
+            Locked lock(*this);
+            if (is_closing_) {
+                for (StreamPath& path : paths_) {
+                    path.is_joining = false;
+                }
+                return;
+            }
+            for (size_t index = 0; index < paths_.size(); index++) {
+                wanted = paths_[index].is_joining ? index : wanted;
+            }
+        }
+        if (wanted != SessionMachine::kNoPath) {
+            make_path(wanted);
+        }
+    }
+}
+
+bool TcpMemory::may_link(uint32_t incarnation) {
+    Locked lock(*this);
+    return state_ == ConnectionState::ready && !is_closing_ && facts_.incarnation == incarnation;
+}
+
+void TcpMemory::make_path(size_t index) {
+    struct LinkPatience final : Patience {
+        bool go_on() override { return memory->may_link(incarnation); }
+        TcpMemory* memory = nullptr;
+        uint32_t incarnation = 0;
+    };
+    SessionFacts facts;
+    {
+        Locked lock(*this);
+        facts = facts_;
+        paths_[index].id = next_path_id_++;
+    }
+    LinkPatience patience;
+    patience.memory = this;
+    patience.incarnation = facts.incarnation;
+    const uint64_t began_ns = host::monotonic_ns();
+    const auto joined = join_stream(index, facts, patience);
+    Locked lock(*this);
+    StreamPath& path = paths_[index];
+    path.is_joining = false;
+    const bool is_present =
+        state_ == ConnectionState::ready && !is_closing_ && facts_.incarnation == facts.incarnation;
+    const uint64_t now = host::monotonic_ns();
+    if (is_present && joined.ok()) {
+        path.acknowledged_bytes = 0;
+        // Six messages, of which the first two are the connection's.
+        machine_.joined(index, now, std::max<uint64_t>((now - began_ns) / 4, 1));
+    } else {
+        close_path(path);
+        if (is_present) {
+            machine_.join_failed(index, now);
+        }
+    }
+    poke();
+}
+
+Result<void> TcpMemory::join_stream(size_t index, const SessionFacts& facts, Patience& patience) {
+    const uint64_t deadline_ns = host::monotonic_ns() + kLinkTimeoutNs;
+    ClientConnection& connection = *paths_[index].connection;
+    std::string problem;
+    Socket socket = TRY(connect(index, deadline_ns, patience, problem));
+    TRY(connection.open(std::move(socket), options_, deadline_ns, patience, problem));
+    if (!std::equal(std::begin(geometry_.server_uuid), std::end(geometry_.server_uuid),
+                    connection.server_uuid())) {
+        host::log(host::LogLevel::warning, ("remote memory: link " + std::to_string(index + 1) +
+                                            " leads to another server, and is not used")
+                                               .c_str());
+        return Error::eproto;
+    }
+    wire::PathJoin join{};
+    join.session_id = facts.session_id;
+    join.incarnation = facts.incarnation;
+    join.path_id = paths_[index].id;
+    join.transport = static_cast<uint8_t>(wire::PathTransport::tcp);
+    join.parameter_bytes = sizeof(wire::PathProof);
+    wire::PathProof proof{};
+    {
+        Locked lock(*this);
+        make_join_proof(session_secret_, connection.keys().session_secret, join, proof.proof);
+    }
+    connection.writer().add(
+        wire::MessageType::path_join, join,
+        ByteSpan(reinterpret_cast<const unsigned char*>(&proof), sizeof(proof)));
+    TRY(connection.exchange(deadline_ns, patience));
+    MessageReader& reader = connection.reader();
+    const auto joined = TRY(wire::parse_path_joined(reader.header(), reader.fixed_part()));
+    if (joined.reason != 0 || joined.path_id != join.path_id || reader.payload_bytes() != 0) {
+        host::log(host::LogLevel::warning,
+                  ("remote memory: link " + std::to_string(index + 1) +
+                   " is refused by the server, reason " + std::to_string(joined.reason))
+                      .c_str());
+        return Error::eproto;
+    }
+    return {};
+}
+
+}  // namespace tiffin::rdma_blk

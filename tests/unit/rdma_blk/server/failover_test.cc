@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+// A client with two links to a server, both real: links that fall silent or break take nothing with them.
+#include <atomic>
+#include <thread>
+
+#include "tests/support/faulty_link.h"
+#include "tests/support/test_size.h"
+#include "tests/unit/rdma_blk/server/server_fixture.h"
+#include "tests/unit/rdma_blk/transport/client_fixture.h"
+
+namespace tiffin::rdma_blk {
+namespace {
+
+class FailoverTest : public ServerFixture {
+  protected:
+    static constexpr uint64_t kCounters = 8;
+
+    void SetUp() override {
+        ServerFixture::SetUp();
+        start();
+        for (auto& link : links_) {
+            link = std::make_unique<test::FaultyLink>(server_->port());
+        }
+    }
+    void TearDown() override {
+        client_.reset();
+        for (auto& link : links_) {
+            link.reset();
+        }
+        ServerFixture::TearDown();
+    }
+    void open_client(bool encrypts = false) {
+        client_ = std::make_unique<test::ClientFixture>(encrypts);
+        std::memcpy(client_->options.key, key_.bytes, sizeof(client_->options.key));
+        client_->options.slot_count = 32;
+        RemoteAddress address{"127.0.0.1", links_[0]->port(), TransportChoice::tcp};
+        address.more_links = {{"127.0.0.1", links_[1]->port()}};
+        auto opened = open_remote_memory(address, client_->options, &client_->recorder,
+                                         client_->holder, client_->problem);
+        ASSERT_TRUE(opened.ok()) << client_->problem;
+        client_->memory = opened.release_value();
+        wait_for_path(1, "ready");
+    }
+    std::string state(size_t path) { return client_->memory->statistics().paths[path].state; }
+    void wait_for_path(size_t path, const std::string& wanted) {
+        while (state(path) != wanted) {
+            usleep(1000);
+        }
+    }
+    // So many additions to each of some counters, by as many threads; old values are in order when nothing else adds.
+    void add_up(uint64_t additions) {
+        std::vector<std::thread> threads;
+        for (uint64_t counter = 0; counter < kCounters; counter++) {
+            threads.emplace_back([this, counter, additions] {
+                for (uint64_t i = 0; i < additions; i++) {
+                    const uint64_t expected = expected_[counter]++;
+                    if (client_->add(counter * 64, 1) != expected) {
+                        wrong_++;
+                    }
+                }
+            });
+        }
+        for (std::thread& thread : threads) {
+            thread.join();
+        }
+    }
+    void expect_sums() {
+        EXPECT_EQ(wrong_.load(), 0U);
+        for (uint64_t counter = 0; counter < kCounters; counter++) {
+            EXPECT_EQ(*reinterpret_cast<uint64_t*>(memory() + counter * 64), expected_[counter]);
+        }
+    }
+
+    std::unique_ptr<test::FaultyLink> links_[2];
+    std::unique_ptr<test::ClientFixture> client_;
+    uint64_t expected_[kCounters] = {};
+    std::atomic<uint64_t> wrong_{0};
+};
+
+TEST_F(FailoverTest, AStandbyIsThere) {
+    open_client();
+    add_up(100);
+    expect_sums();
+    const Statistics statistics = client_->memory->statistics();
+    EXPECT_EQ(statistics.path_count, 2U);
+    // A thread that gets no processor may make a link look silent.
+    EXPECT_GT(statistics.paths[0].bytes_sent + statistics.paths[1].bytes_sent,
+              kCounters * 100 * sizeof(wire::Request));
+    EXPECT_EQ(statistics.reconnections, 0U);
+    EXPECT_EQ(volume().counters().paths_joined.load(), 1U);
+}
+
+TEST_F(FailoverTest, ASilentLinkIsLeftForTheOther) {
+    for (const bool encrypts : {false, true}) {
+        SCOPED_TRACE(encrypts);
+        open_client(encrypts);
+        add_up(20);
+        links_[0]->stall(true);
+        add_up(20);
+        expect_sums();
+        const Statistics statistics = client_->memory->statistics();
+        EXPECT_GE(statistics.failovers, 1U);
+        EXPECT_STREQ(statistics.paths[1].state, "active");
+        EXPECT_EQ(statistics.reconnections, 0U);
+        EXPECT_EQ(statistics.outcomes[static_cast<size_t>(Outcome::unknown)], 0U);
+        client_->close();
+        links_[0]->stall(false);
+    }
+}
+
+TEST_F(FailoverTest, ALinkThatIsWellAgainIsUsedAgain) {
+    open_client();
+    links_[0]->stall(true);
+    add_up(10);
+    EXPECT_EQ(state(1), "active");
+    links_[0]->stall(false);
+    wait_for_path(0, "active");
+    add_up(10);
+    expect_sums();
+    EXPECT_EQ(client_->memory->statistics().reconnections, 0U);
+}
+
+TEST_F(FailoverTest, ALinkThatBreaksAgainAndAgain) {
+    open_client();
+    const uint64_t rounds = tiffin::test::test_size(100, 10);
+    for (uint64_t round = 0; round < rounds; round++) {
+        links_[state(0) == "active" ? 0 : 1]->cut_to_server_after(
+            static_cast<int64_t>(round * 37 % 3000));
+        add_up(10);
+    }
+    expect_sums();
+    const Statistics statistics = client_->memory->statistics();
+    EXPECT_GE(statistics.failovers, 1U);
+    EXPECT_EQ(statistics.outcomes[static_cast<size_t>(Outcome::unknown)], 0U);
+    EXPECT_GT(volume().counters().recoveries.load(), 0U);
+}
+
+TEST_F(FailoverTest, LargeWritesAndReadsWhileLinksBreak) {
+    open_client();
+    std::vector<unsigned char> data(1 << 20);
+    std::vector<unsigned char> back(data.size());
+    const uint64_t rounds = tiffin::test::test_size(60, 10);
+    for (uint64_t round = 0; round < rounds; round++) {
+        test::FaultyLink& link = *links_[state(0) == "active" ? 0 : 1];
+        std::fill(data.begin(), data.end(), static_cast<unsigned char>(round));
+        const auto bytes = static_cast<int64_t>(round * 7919 % data.size());
+        round % 2 == 0 ? link.cut_to_server_after(bytes) : link.cut_to_client_after(bytes);
+        ASSERT_EQ(client_->write(0, data.data(), data.size()), Outcome::executed);
+        ASSERT_EQ(client_->read(0, back.data(), back.size()), Outcome::executed);
+        ASSERT_EQ(data, back);
+    }
+}
+
+TEST_F(FailoverTest, WithoutALinkTheSessionWaitsAndGoesOn) {
+    open_client();
+    for (auto& link : links_) {
+        link->stall(true);
+    }
+    std::thread thaw([this] {
+        usleep(100'000);
+        for (auto& link : links_) {
+            link->stall(false);
+        }
+    });
+    add_up(10);
+    thaw.join();
+    expect_sums();
+}
+
+TEST_F(FailoverTest, TheFirstLinkMayBeDownWhenItIsOpened) {
+    const uint16_t unused_port = links_[0]->port();
+    links_[0].reset();
+    client_ = std::make_unique<test::ClientFixture>();
+    std::memcpy(client_->options.key, key_.bytes, sizeof(client_->options.key));
+    RemoteAddress address{"127.0.0.1", unused_port, TransportChoice::tcp};
+    address.more_links = {{"127.0.0.1", links_[1]->port()}};
+    auto opened = open_remote_memory(address, client_->options, &client_->recorder, client_->holder,
+                                     client_->problem);
+    ASSERT_TRUE(opened.ok()) << client_->problem;
+    client_->memory = opened.release_value();
+    add_up(10);
+    expect_sums();
+}
+
+TEST_F(FailoverTest, SeveralLinksNeedTcp) {
+    client_ = std::make_unique<test::ClientFixture>();
+    RemoteAddress address{"127.0.0.1", links_[0]->port(), TransportChoice::sdr};
+    address.more_links = {{"127.0.0.1", links_[1]->port()}};
+    EXPECT_EQ(
+        open_remote_memory(address, client_->options, nullptr, client_->holder, client_->problem)
+            .error(),
+        Error::einval);
+}
+
+}  // namespace
+}  // namespace tiffin::rdma_blk
