@@ -12,6 +12,7 @@ transport=${1:-tcp}
 [[ $transport == tcp || $transport == shm || $transport == sdr ]] || fail "the transport is tcp, shm or sdr, not $transport"
 keeper=""  # the process that was started; the worker is its child
 port=""
+listen_host=127.0.0.1
 admin=$work/run/admin.sock
 server_log=$work/tiffind.log
 metrics=""  # where they are served
@@ -28,7 +29,7 @@ with socket.socket() as s:
 
 write_configuration() {
     cat >"$work/tiffind.toml" <<END
-listen = "127.0.0.1:$port"
+listen = "$listen_host:$port"
 metrics = "$metrics"
 memory_limit = "6G"
 huge_pages = "no"

@@ -198,7 +198,7 @@ TEST_F(FailoverSimulationTest, ResendingEverythingIsFound) {
 TEST_F(FailoverSimulationTest, RevokingAfterTheReplayIsFound) {
     expects_problems_ = true;  // the path that never ends
     uint64_t repeated = 0;
-    for (uint64_t seed = 1; seed <= 10; seed++) {
+    for (uint64_t seed = 1; seed <= tiffin::test::test_size(10, 2); seed++) {
         FailoverRules rules;
         rules.seed = seed;
         rules.tells_client = true;
@@ -213,7 +213,7 @@ TEST_F(FailoverSimulationTest, RevokingAfterTheReplayIsFound) {
 
 TEST_F(FailoverSimulationTest, ExecutingWhatComesLateIsFound) {
     expects_problems_ = true;
-    for (uint64_t seed = 1; seed <= 10; seed++) {
+    for (uint64_t seed = 1; seed <= tiffin::test::test_size(10, 2); seed++) {
         FailoverRules rules;
         rules.seed = seed;
         rules.tells_client = true;

@@ -43,7 +43,8 @@ class FailoverTest : public ServerFixture {
     }
     std::string state(size_t path) { return client_->memory->statistics().paths[path].state; }
     void wait_for_path(size_t path, const std::string& wanted) {
-        while (state(path) != wanted) {
+        // On a machine that is busy enough the other one looks silent, and this one is active already.
+        while (state(path) != wanted && !(wanted == "ready" && state(path) == "active")) {
             usleep(1000);
         }
     }
