@@ -22,6 +22,7 @@ struct StreamPath {
     wire::Response response{};       // with the lead: the last answer
     uint64_t probe_id = 0;           // of the last one that was sent
     uint64_t probe_sent_ns = 0;
+    uint64_t heard_ns = 0;            // when bytes came last
     uint64_t acknowledged_bytes = 0;  // by the peer's TCP, when it was looked at last
     uint64_t sent_bytes = 0;          // of requests
     uint64_t received_bytes = 0;

@@ -173,7 +173,8 @@ void TcpMemory::handle_received(const Result<size_t>& received) {
         statistics_.copied_bytes = stream().reader().copied_bytes();
         paths_[at_].received_bytes += received.value();
         if (has_several()) {
-            machine_.heard(at_, host::monotonic_ns());
+            paths_[at_].heard_ns = host::monotonic_ns();
+            machine_.heard(at_, paths_[at_].heard_ns);
         }
         if (!handle_messages().ok()) {
             has_several() ? fail_path(at_) : abort_connection();
@@ -260,10 +261,9 @@ Result<void> TcpMemory::handle_response() {
         }
         return {};
     }
-    const SlotNote& note = notes_[response.slot];
     if (has_several()) {
-        end_other_uses(*path.receiving, note);
-    } else if (note.message > stream().writer().sent_count()) {
+        end_other_uses(*path.receiving, response.slot);
+    } else if (notes_[response.slot].message > stream().writer().sent_count()) {
         return Error::eproto;  // it would give back a buffer that is still read
     }
     if (reader.payload_bytes() > 0) {

@@ -18,6 +18,8 @@
 namespace tiffin::rdma_blk {
 namespace {
 
+// What acknowledges and says nothing for so long, though it is probed, is a server that has stopped.
+constexpr uint64_t kMostWordlessNs = kSecondNs;
 constexpr uint64_t kLinkTimeoutNs = 5 * kSecondNs;
 // Another thread may submit while who leads sleeps: so long it is not known when something will be due.
 constexpr uint64_t kLongestSleepNs = kMillisecondNs;
@@ -78,7 +80,8 @@ void TcpMemory::serve_paths() {
         if (paths_[index].is_broken) {
             fail_path(index);
         } else if (machine_.next_time_ns() <= now && machine_.is_living(index) &&
-                   has_acknowledged(paths_[index])) {
+                   has_acknowledged(paths_[index]) &&
+                   now - paths_[index].heard_ns < kMostWordlessNs) {
             machine_.heard(index, now);
         }
     }
@@ -196,11 +199,12 @@ Result<void> TcpMemory::finish_path_recovered() {
 }
 
 // An operation has its answer on one path: no other one may touch its buffers any more.
-void TcpMemory::end_other_uses(const Operation& operation, const SlotNote& note) {
+void TcpMemory::end_other_uses(const Operation& operation, uint16_t slot) {
+    const SlotNote& note = notes_[slot];
     for (size_t index = 0; index < paths_.size(); index++) {
         StreamPath& path = paths_[index];
         const bool is_sending =
-            note.stream == index && note.message > path.connection->writer().sent_count();
+            sent_->path_of(slot) == index && note.message > path.connection->writer().sent_count();
         const bool is_receiving = index != at_ && path.receiving == &operation;
         if (machine_.is_living(index) && (is_sending || is_receiving)) {
             index == at_ ? abort_path(path) : fail_path(index);
@@ -340,12 +344,13 @@ void TcpMemory::make_path(size_t index) {
     const uint64_t now = host::monotonic_ns();
     if (is_present && joined.ok()) {
         path.acknowledged_bytes = 0;
+        path.heard_ns = now;
         // Six messages, of which the first two are the connection's.
         machine_.joined(index, now, std::max<uint64_t>((now - began_ns) / 4, 1));
     } else {
         close_path(path);
-        if (is_present) {
-            machine_.join_failed(index, now);
+        if (machine_.state(index) == SessionMachine::PathState::joining) {
+            machine_.join_failed(index, now);  // in a later incarnation, perhaps
         }
     }
     poke();

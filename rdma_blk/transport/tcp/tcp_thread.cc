@@ -385,6 +385,7 @@ Result<void> TcpMemory::adopt(const wire::SessionOpened& opened) {
     heard_ns_ = host::monotonic_ns();
     machine_.opened(at_, heard_ns_, probe_interval_ns_);
     paths_[at_].id = 0;
+    paths_[at_].heard_ns = heard_ns_;
     next_path_id_ = 1;
     session_secret_ = stream().keys().session_secret;
     version_ = stream().version();
