@@ -37,6 +37,7 @@ void ContentWriter::begin(FileSystem& file_system, NodeId node, uint64_t offset_
     written_bytes_ = 0;
     failure_ = {};
     ended_ = {};
+    refusals_left_ = kRefusals;
     patience_ = MemoryPatience(is_write_back() ? MemoryPatience::kWaitsAtMost : 0);
     step_ = Step::begin;
 }
@@ -133,6 +134,13 @@ void ContentWriter::commit() {
             ? file_system_->commit_write(grant_, {},
                                          ByteSpan(edges_[0], size_t{grant_.length_bytes}))
             : file_system_->commit_write(grant_, Span<const uint32_t>(checksums_, blocks), {});
+    if (!committed.ok() && committed.error() == Error::enospc && is_write_back() &&
+        refusals_left_ > 0) {
+        // The file system waits for room before it grants the part again.
+        --refusals_left_;
+        step_ = Step::grant;
+        return;
+    }
     if (!committed.ok()) {
         return part_failed(committed.error());
     }

@@ -99,6 +99,9 @@ class ContentWriter {
     Result<void> failure_;  // the first that could not be helped
     Result<void> ended_;    // of end_write()
     MemoryPatience patience_{0};
+    // How often commit_write() may refuse a part of write-back for want of space before that counts.
+    static constexpr uint32_t kRefusals = 32;
+    uint32_t refusals_left_ = 0;
 
     WriteGrant grant_;
     Transfer transfer_;

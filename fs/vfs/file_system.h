@@ -289,7 +289,8 @@ class FileSystem {
     // Makes the written blocks the content of the file. `checksums`: the CRC32C of each block as it was written, taken
     // over memory that did not change meanwhile; where the grant takes content, `content` has its bytes instead. Returns
     // how many bytes were committed: on a full volume fewer than were granted. The file grows to their end, if that is
-    // behind its own. The part is used up, also after an error.
+    // behind its own. The part is used up, also after an error. Errors: enospc: with write_flag::write_back, grant_write()
+    // of the same part waits for what other writes hold, so that it is worth trying again.
     virtual Result<uint64_t> commit_write(WriteGrant& grant, Span<const uint32_t> checksums,
                                           ByteSpan content);
     // Gives up the claim, and what was granted and not committed; with write_flag::synchronous, makes durable what was

@@ -95,13 +95,30 @@ Result<void> TiffinFileSystem::grant_write(vfs::WriteGrant& grant, uint64_t offs
     if (offset_bytes < grant.start_bytes || offset_bytes >= grant.end_bytes) {
         return Error::einval;
     }
+    if (state.refused_at >= 0) [[unlikely]] {
+        // If there are none any more, what they had may be free by now.
+        (void)state.wait_for_others(*volume_, grant.flags, state.refused_at);
+        state.refused_at = -1;
+    }
     DataScratchLease scratch = TRY(data_scratch_.take());
+    int64_t seen_parts = -1;
     while (true) {
         Result<void> granted = grant_part(*this, grant, offset_bytes, *scratch);
-        if (granted.ok() || granted.error() != Error::enospc ||
-            !state.try_again(*volume_, grant.flags)) [[likely]] {
+        if (granted.ok() || granted.error() != Error::enospc) [[likely]] {
             return granted;
         }
+        if (seen_parts < 0) {
+            // Not before, since it reads a line of each processor: so this has to be tried once more.
+            seen_parts = volume_->parts_ended();
+            continue;
+        }
+        if (state.try_again(*volume_, grant.flags)) {
+            continue;
+        }
+        if (!state.wait_for_others(*volume_, grant.flags, seen_parts)) {
+            return granted;
+        }
+        seen_parts = volume_->parts_ended();
     }
 }
 
@@ -129,6 +146,8 @@ Result<uint64_t> TiffinFileSystem::commit_write(vfs::WriteGrant& grant,
     give_back_part(*volume_, grant);
     if (committed.ok()) {
         state.part_committed();
+    } else if (committed.error() == Error::enospc) {
+        state.refused_at = volume_->parts_ended();
     }
     return committed;
 }

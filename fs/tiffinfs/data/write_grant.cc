@@ -91,6 +91,8 @@ Result<void> allocate_part(Volume& volume, Object& object, vfs::WriteGrant& gran
     const WriteRun& last = plan.runs[plan.run_count - 1];
     object.goal_block.store(last.physical_block + last.block_count, std::memory_order_relaxed);
     keep_plan(plan, grant);
+    volume.part_granted();
+    WriteState::of(grant).holds_part = true;
     return {};
 }
 
@@ -144,6 +146,10 @@ void give_back_part(Volume& volume, vfs::WriteGrant& grant) {
                                        block_at(grant.segments[i].length_bytes)},
                                       state.claims());
         }
+    }
+    if (state.holds_part) {
+        state.holds_part = false;
+        volume.part_ended();
     }
     grant.segment_count = 0;
     grant.granted = false;

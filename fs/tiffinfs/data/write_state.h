@@ -34,6 +34,19 @@ struct WriteState {
         }
         return true;
     }
+    // When that has been in vain: a program's only copy waits for the writes that have what is left of the room, since
+    // Volume::parts_ended() was `seen_parts`. For who has nothing granted.
+    bool wait_for_others(Volume& volume, uint32_t flags, int64_t seen_parts) {
+        if ((flags & vfs::write_flag::write_back) == 0 || waits_left == 0 ||
+            !volume.wait_for_part(seen_parts)) {
+            return false;
+        }
+        --waits_left;
+        room_attempt = 0;
+        room_attempts_left = kRoomAttempts;
+        room = RoomPolicy::make;
+        return true;
+    }
     void part_committed() {
         room_attempt = 0;
         room = room_attempts_left > 0 ? RoomPolicy::make : RoomPolicy::as_it_is;
@@ -56,7 +69,12 @@ struct WriteState {
 
     RoomPolicy room = RoomPolicy::make;
     uint32_t room_attempt = 0;
-    uint32_t room_attempts_left = 64;
+    static constexpr uint32_t kRoomAttempts = 64;
+    uint32_t room_attempts_left = kRoomAttempts;
+    uint32_t waits_left = 1000;
+    bool holds_part = false;  // see Volume::part_granted()
+    // The last commit found no room: what Volume::parts_ended() was then; or -1.
+    int64_t refused_at = -1;
 
     // With write_flag::promised: on how many blocks this write has a claim.
     bool is_promised = false;

@@ -170,6 +170,22 @@ bool Volume::try_to_make_room(uint32_t attempt, SpacePriority priority, RoomWait
     }
 }
 
+bool Volume::wait_for_part(int64_t seen) {
+    constexpr uint64_t kLookUs = 20'000;  // a notification may be missed
+    constexpr uint32_t kLooks = 250;
+    part_waiters_.fetch_add(1, std::memory_order_relaxed);
+    bool has_ended = parts_ended() != seen;
+    if (!has_ended) {
+        MutexLock lock(part_lock_);
+        for (uint32_t i = 0; i < kLooks && !has_ended && parts_granted_.sum() > seen; ++i) {
+            (void)part_ended_.wait_for(part_lock_, kLookUs);
+            has_ended = parts_ended() != seen;
+        }
+    }
+    part_waiters_.fetch_sub(1, std::memory_order_relaxed);
+    return has_ended;
+}
+
 bool Volume::needs_checkpoint() const {
     return journal_.fuller_than(kJournalWantedPercent) ||
            cache_.dirty_bytes() > cache_.budget_bytes() / 2 ||

@@ -130,6 +130,20 @@ class Volume final : private DamageListener {
             }
         }
     }
+    // Blocks have been granted to a part of a write that is under way; and they are mapped, or given back.
+    void part_granted() { parts_granted_.add(1); }
+    void part_ended() {
+        parts_ended_.add(1);
+        if (part_waiters_.load(std::memory_order_relaxed) != 0) [[unlikely]] {
+            MutexLock lock(part_lock_);
+            part_ended_.notify_all();
+        }
+    }
+    int64_t parts_ended() const { return parts_ended_.sum(); }
+    // Waits until a part has ended since that was `seen`, which may leave room: what it replaces, or could not use. The
+    // caller has none itself, nor any lock that one could need. False: there is none, or none has ended for some seconds.
+    bool wait_for_part(int64_t seen);
+
     // Some space was refused without a call of make_room(): see with_room().
     void note_space_refusal() { space_refusals_.fetch_add(1, std::memory_order_relaxed); }
     void set_reclaimer(SpaceReclaimer* reclaimer) { reclaimer_ = reclaimer; }
@@ -271,6 +285,12 @@ class Volume final : private DamageListener {
     SpaceReclaimer* reclaimer_ = nullptr;
     std::atomic<uint64_t> space_refusals_{0};
     Counters counters_;
+
+    StripedCounter parts_granted_;
+    StripedCounter parts_ended_;
+    std::atomic<uint32_t> part_waiters_{0};
+    host::Mutex part_lock_{host::LockClass::leaf};
+    host::Condition part_ended_;
 
     SlotPool<TransactionWorkspace> workspaces_;
 

@@ -252,6 +252,34 @@ TEST_F(ParallelWrite, OneThreadHasReadsUnderWay) {
 
 // Requests of several parts, each thread with bytes of its own: the last one's is there as a whole, and readers never
 // see a block of two.
+// Each replaces blocks and gives back as many; but until the first is committed, they take more than the reserve has.
+TEST_F(ParallelWrite, WriteBackOfMappedBlocksWaitsForRoomThatOthersHold) {
+    const uint64_t filler = volume_->create("filler");
+    for (uint64_t size_bytes : {kMiB, uint64_t{kBlockBytes}}) {
+        uint64_t end_bytes = volume_->attributes(filler).size_bytes;
+        while (volume_->write(filler, end_bytes, pattern_text(size_bytes, 2)) ==
+               static_cast<int64_t>(size_bytes)) {
+            end_bytes += size_bytes;
+        }
+    }
+    device_->before_write([] { std::this_thread::sleep_for(std::chrono::milliseconds(5)); });
+    constexpr unsigned kWriters = 8;
+    constexpr uint64_t kPart = 4 * kMiB / kWriters;
+    for (unsigned round = 0; round < 3; ++round) {
+        in_threads(kWriters, [&](unsigned i) {
+            EXPECT_EQ(volume_->write(node_, i * kPart, pattern_text(kPart, 100 * round + i),
+                                     vfs::write_flag::write_back),
+                      static_cast<int64_t>(kPart));
+        });
+        for (unsigned i = 0; i < kWriters; ++i) {
+            ASSERT_TRUE(volume_->text_at(node_, i * kPart, kPart) ==
+                        pattern_text(kPart, 100 * round + i));
+        }
+    }
+    device_->before_write({});
+    EXPECT_EQ(volume_->check(), "");
+}
+
 TEST_F(ParallelWrite, OverlappingWritesAreWhole) {
     constexpr uint64_t kLength = 3 * kMiB + 5000;
     const uint64_t rounds = test::test_size(12, 4);
