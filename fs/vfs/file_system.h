@@ -84,7 +84,7 @@ class FileSystem {
     // Errors: einval (not frozen); erofs, eio: it stays read-only.
     virtual Result<void> thaw();
 
-    // What caches hold that nobody uses at the moment, in bytes, as far as it is cheap to say.
+    // What caches hold that nobody uses at the moment, in bytes, as far as it can be said without waiting for locks.
     virtual uint64_t reclaimable_bytes();
     // Gives about `wanted_bytes` of that back to the host, and returns how many. Waits for nothing and allocates nothing:
     // a kernel calls it when memory is short, from any thread that allocates.

@@ -164,9 +164,8 @@ Result<void> TiffinFileSystem::thaw() {
     return frozen == Frozen::yes ? remount(false) : Result<void>();
 }
 
-uint64_t TiffinFileSystem::reclaimable_bytes() {
-    return volume_->cache().reclaimable_bytes() + objects_.object_count() * sizeof(Object);
-}
+// Without objects, as they are counted under locks.
+uint64_t TiffinFileSystem::reclaimable_bytes() { return volume_->cache().reclaimable_bytes(); }
 
 // Objects first: they are small, and come back with what is found on the way to them.
 uint64_t TiffinFileSystem::shrink(uint64_t wanted_bytes) {
