@@ -256,6 +256,10 @@ struct InodeValue {
 };
 static_assert(sizeof(InodeValue) == 128);
 
+inline uint64_t change_counter(const InodeValue& inode) {
+    return uint64_t{inode.change_time.extra} << 32 | inode.modification_time.extra;
+}
+
 struct __attribute__((packed)) EntryValue {
     uint64_t node;
     uint8_t type;  // mode type bits >> 12

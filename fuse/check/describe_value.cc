@@ -91,8 +91,7 @@ Json describe_inode(ByteSpan value) {
     json["modification_time"] = time_text(inode.modification_time);
     json["change_time"] = time_text(inode.change_time);
     json["birth_time"] = time_text(inode.birth_time);
-    json["change_counter"] =
-        uint64_t{inode.change_time.extra} << 32 | inode.modification_time.extra;
+    json["change_counter"] = tiffinfs::change_counter(inode);
     return json;
 }
 

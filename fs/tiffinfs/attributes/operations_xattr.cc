@@ -8,11 +8,6 @@
 namespace tiffin::tiffinfs {
 namespace {
 
-// "user." is for files and directories: the permissions of others say nothing about content.
-bool may_have_user_xattrs(const Object& object) REQUIRES_SHARED(object.state) {
-    return object.is_regular() || object.is_directory();
-}
-
 uint32_t acl_inode_flag(XattrKind kind) {
     return kind == XattrKind::access_acl ? inode_flag::has_access_acl : inode_flag::has_default_acl;
 }
@@ -53,7 +48,7 @@ Result<void> XattrChanger::check() {
     if (is_acl(kind_) && vfs::mode::is_symlink(object_.inode.mode)) {
         return Error::eopnotsupp;
     }
-    if (kind_ == XattrKind::user && !may_have_user_xattrs(object_)) {
+    if (kind_ == XattrKind::user && !may_have_user_xattrs(object_.inode.mode)) {
         return Error::eperm;
     }
     return check_removable(object_);  // the same flags forbid this
@@ -182,7 +177,7 @@ Result<size_t> TiffinFileSystem::get_xattr(vfs::NodeId node, vfs::Name name,
     BiasedSharedLock lock(object.state, object.node);
     TRY(check_alive(object));
     if ((object.inode.inode_flags & inode_flag::has_xattrs) == 0 ||
-        (kind == XattrKind::user && !may_have_user_xattrs(object)) ||
+        (kind == XattrKind::user && !may_have_user_xattrs(object.inode.mode)) ||
         (is_acl(kind) && (object.inode.inode_flags & acl_inode_flag(kind)) == 0)) {
         return Error::enodata;
     }

@@ -28,6 +28,10 @@ inline constexpr size_t kCapabilityMaxBytes = 512;
 enum class XattrKind : uint8_t { user, trusted, security, access_acl, default_acl };
 // Errors: eopnotsupp (unknown prefix), einval (nothing behind it), erange (too long).
 Result<XattrKind> xattr_kind(vfs::Name name);
+// "user." is for files and directories: the permissions of others say nothing about content.
+constexpr bool may_have_user_xattrs(uint32_t mode) {
+    return vfs::mode::is_regular(mode) || vfs::mode::is_directory(mode);
+}
 constexpr bool is_acl(XattrKind kind) {
     return kind == XattrKind::access_acl || kind == XattrKind::default_acl;
 }

@@ -74,8 +74,7 @@ Result<void> TiffinFileSystem::begin_write(vfs::NodeId node, uint64_t offset_byt
         return begun;
     }
     grant.active = true;
-    state->is_promised = (flags & vfs::write_flag::promised) != 0;
-    if (state->is_promised) {
+    if ((flags & vfs::write_flag::promised) != 0) {
         const uint64_t blocks = blocks_for(grant.end_bytes) - block_at(grant.start_bytes);
         state->claimed_blocks = volume_->allocator().take_promise(blocks);
     }
@@ -95,31 +94,24 @@ Result<void> TiffinFileSystem::grant_write(vfs::WriteGrant& grant, uint64_t offs
     if (offset_bytes < grant.start_bytes || offset_bytes >= grant.end_bytes) {
         return Error::einval;
     }
-    if (state.refused_at >= 0) [[unlikely]] {
-        // If there are none any more, what they had may be free by now.
-        (void)state.wait_for_others(*volume_, grant.flags, state.refused_at);
-        state.refused_at = -1;
-    }
     DataScratchLease scratch = TRY(data_scratch_.take());
-    int64_t seen_parts = -1;
-    while (true) {
-        Result<void> granted = grant_part(*this, grant, offset_bytes, *scratch);
-        if (granted.ok() || granted.error() != Error::enospc) [[likely]] {
-            return granted;
-        }
-        if (seen_parts < 0) {
-            // Not before, since it reads a line of each processor: so this has to be tried once more.
-            seen_parts = volume_->parts_ended();
-            continue;
-        }
-        if (state.try_again(*volume_, grant.flags)) {
-            continue;
-        }
-        if (!state.wait_for_others(*volume_, grant.flags, seen_parts)) {
-            return granted;
-        }
-        seen_parts = volume_->parts_ended();
+    if (state.refused_at >= 0) [[unlikely]] {
+        // The commit was refused. If there are no others any more, what they had may be free by now.
+        (void)state.wait_for_others(*volume_, grant.flags);
     }
+    Result<void> granted = grant_part(*this, grant, offset_bytes, *scratch);
+    while (!granted.ok() && granted.error() == Error::enospc) {
+        if (state.refused_at < 0) {
+            // Not before the first attempt, since it reads a line of each processor: so that is made once more.
+            state.refused_at = volume_->parts_ended();
+        } else if (!state.try_again(*volume_, grant.flags) &&
+                   !state.wait_for_others(*volume_, grant.flags)) {
+            break;
+        }
+        granted = grant_part(*this, grant, offset_bytes, *scratch);
+    }
+    state.refused_at = -1;
+    return granted;
 }
 
 Result<uint64_t> TiffinFileSystem::commit_write(vfs::WriteGrant& grant,

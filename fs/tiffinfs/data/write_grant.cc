@@ -40,7 +40,7 @@ Result<Looked> look_at_part(Volume& volume, Object& object, vfs::WriteGrant& gra
     }
     WritePlan& plan = scratch.plan;
     plan.new_block_priority = new_block_priority(grant.flags);
-    plan.claimed_blocks = state.claims();
+    plan.claimed_blocks = state.claims(grant.flags);
     TRY(look_at_range(volume, object, block_at(grant.offset_bytes), blocks_for(end_bytes),
                       scratch.found, plan));
     state.seen_ticket = object.last_ticket.load(std::memory_order_relaxed);
@@ -91,8 +91,6 @@ Result<void> allocate_part(Volume& volume, Object& object, vfs::WriteGrant& gran
     const WriteRun& last = plan.runs[plan.run_count - 1];
     object.goal_block.store(last.physical_block + last.block_count, std::memory_order_relaxed);
     keep_plan(plan, grant);
-    volume.part_granted();
-    WriteState::of(grant).holds_part = true;
     return {};
 }
 
@@ -133,6 +131,7 @@ Result<void> grant_part(TiffinFileSystem& file_system, vfs::WriteGrant& grant,
         allocated = allocate_part(volume, object, grant, scratch);
     }
     TRY(allocated);
+    volume.part_granted();
     grant.granted = true;
     return {};
 }
@@ -144,11 +143,10 @@ void give_back_part(Volume& volume, vfs::WriteGrant& grant) {
         if ((state.in_place >> i & 1U) == 0) {
             volume.allocator().cancel({block_at(grant.segments[i].device_offset_bytes),
                                        block_at(grant.segments[i].length_bytes)},
-                                      state.claims());
+                                      state.claims(grant.flags));
         }
     }
-    if (state.holds_part) {
-        state.holds_part = false;
+    if (grant.granted && !grant.takes_content) {
         volume.part_ended();
     }
     grant.segment_count = 0;

@@ -34,13 +34,14 @@ struct WriteState {
         }
         return true;
     }
-    // When that has been in vain: a program's only copy waits for the writes that have what is left of the room, since
-    // Volume::parts_ended() was `seen_parts`. For who has nothing granted.
-    bool wait_for_others(Volume& volume, uint32_t flags, int64_t seen_parts) {
+    // When that has been in vain, a program's only copy waits for the writes that have what is left of the room: until one
+    // has ended since `refused_at`. Nothing of this write is granted.
+    bool wait_for_others(Volume& volume, uint32_t flags) {
         if ((flags & vfs::write_flag::write_back) == 0 || waits_left == 0 ||
-            !volume.wait_for_part(seen_parts)) {
+            !volume.wait_for_part(refused_at)) {
             return false;
         }
+        refused_at = volume.parts_ended();
         --waits_left;
         room_attempt = 0;
         room_attempts_left = kRoomAttempts;
@@ -72,14 +73,14 @@ struct WriteState {
     static constexpr uint32_t kRoomAttempts = 64;
     uint32_t room_attempts_left = kRoomAttempts;
     uint32_t waits_left = 1000;
-    bool holds_part = false;  // see Volume::part_granted()
-    // The last commit found no room: what Volume::parts_ended() was then; or -1.
+    // What Volume::parts_ended() was when this part found no room; or -1.
     int64_t refused_at = -1;
 
     // With write_flag::promised: on how many blocks this write has a claim.
-    bool is_promised = false;
     uint64_t claimed_blocks = 0;
-    uint64_t* claims() { return is_promised ? &claimed_blocks : nullptr; }
+    uint64_t* claims(uint32_t flags) {
+        return (flags & vfs::write_flag::promised) != 0 ? &claimed_blocks : nullptr;
+    }
 
     // The part that is granted. Unwritten blocks that are written in place must not be used again meanwhile, even if the
     // file is deleted: a read epoch keeps them.

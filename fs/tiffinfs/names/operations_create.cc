@@ -109,19 +109,14 @@ void NodeMaker::fill_inode(uint64_t node) {
     const bool is_directory = wanted_.is_directory();
     inode_.mode = wanted_.mode;
     inode_.link_count = wanted_.is_temporary() ? 0 : is_directory ? 2 : 1;
-    inode_.user_id = wanted_.caller.user_id;
-    inode_.group_id = wanted_.caller.group_id;
-    if ((parent_.inode.mode & vfs::mode::set_group_id) != 0) {
-        inode_.group_id = parent_.inode.group_id;
-        inode_.mode |= is_directory ? vfs::mode::set_group_id : 0;
-    }
+    inode_.mode |= is_directory ? parent_.inode.mode & vfs::mode::set_group_id : 0;
     inode_.inode_flags = (wanted_.is_temporary() ? inode_flag::orphan : 0) |
                          (vfs::mode::is_regular(wanted_.mode) ? inode_flag::inline_data : 0);
     inode_.device_major = wanted_.device_major;
     inode_.device_minor = wanted_.device_minor;
     inode_.size_bytes = wanted_.target.size_bytes;
     inode_.parent = is_directory ? parent_.node : 0;
-    begin_life(volume_, inode_, node, now);
+    begin_life(volume_, inode_, node, parent_.inode, wanted_.caller, now);
     for (const vfs::InitialXattr& xattr : wanted_.xattrs) {
         inode_.inode_flags |= inode_flag::has_xattrs |
                               (xattr.name == kCapabilityName ? inode_flag::has_capability : 0);
@@ -421,8 +416,7 @@ Result<void> check_xattrs(const NewNode& wanted) {
         if (is_acl(kind)) {
             return Error::einval;
         }
-        if (kind == XattrKind::user && !wanted.is_directory() &&
-            !vfs::mode::is_regular(wanted.mode)) {
+        if (kind == XattrKind::user && !may_have_user_xattrs(wanted.mode)) {
             return Error::eperm;
         }
         if (xattr.name == kCapabilityName && xattr.value.size() > kCapabilityMaxBytes) {

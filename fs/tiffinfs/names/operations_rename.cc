@@ -287,11 +287,7 @@ Result<void> Renamer::stage_whiteout(Transaction& transaction, vfs::Timestamp no
     InodeValue inode{};
     inode.mode = vfs::mode::character_device;
     inode.link_count = 1;
-    inode.user_id = caller_.user_id;
-    inode.group_id = (from_.directory.inode.mode & vfs::mode::set_group_id) != 0
-                         ? from_.directory.inode.group_id
-                         : caller_.group_id;
-    begin_life(volume_, inode, node, now);
+    begin_life(volume_, inode, node, from_.directory.inode, caller_, now);
     TRY(transaction.put_value(make_key(node, Kind::inode, 0), inode));
     return stage_entry(transaction, from_.directory.node, from_.place.offset, node, inode.mode,
                        from_.name);

@@ -258,9 +258,6 @@ inline void set_time(DiskTime& time, vfs::Timestamp value) {
 }
 inline vfs::Timestamp from_disk(const DiskTime& time) { return {time.seconds, time.nanoseconds}; }
 
-inline uint64_t change_counter(const InodeValue& inode) {
-    return uint64_t{inode.change_time.extra} << 32 | inode.modification_time.extra;
-}
 inline void count_change(InodeValue& inode) {
     const uint64_t next = change_counter(inode) + 1;
     inode.modification_time.extra = static_cast<uint32_t>(next);

@@ -104,7 +104,11 @@ Result<void> change_directory_links(Volume& volume, const Object& directory, Ino
     return {};
 }
 
-void begin_life(Volume& volume, InodeValue& inode, uint64_t node, vfs::Timestamp now) {
+void begin_life(Volume& volume, InodeValue& inode, uint64_t node, const InodeValue& parent,
+                const vfs::Caller& caller, vfs::Timestamp now) {
+    inode.user_id = caller.user_id;
+    inode.group_id =
+        (parent.mode & vfs::mode::set_group_id) != 0 ? parent.group_id : caller.group_id;
     set_time(inode.access_time, now);
     set_time(inode.modification_time, now);
     set_time(inode.change_time, now);

@@ -58,8 +58,9 @@ inline void raise_ticket(Object& object, uint64_t ticket) {
 Result<void> change_directory_links(Volume& volume, const Object& directory, InodeValue& inode,
                                     int change);
 
-// Times and generation of the inode of a new node.
-void begin_life(Volume& volume, InodeValue& inode, uint64_t node, vfs::Timestamp now);
+// Owner, times and generation of the inode of a new node.
+void begin_life(Volume& volume, InodeValue& inode, uint64_t node, const InodeValue& parent,
+                const vfs::Caller& caller, vfs::Timestamp now);
 
 // Takes one link from an inode, all of a directory's. `stage_link_drop` stages it: without links it
 // becomes an orphan. Two scattered changes at most. The caller queues the object after the commit.

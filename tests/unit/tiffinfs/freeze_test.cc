@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "tests/support/test_volume.h"
+#include "tests/unit/tiffinfs/data_fixture.h"
 #include "tests/unit/tiffinfs/names_fixture.h"
 
 namespace tiffin::tiffinfs {
@@ -26,8 +27,7 @@ class Freeze : public ::testing::Test {
     }
     vfs::FileSystem& fs() { return volume_.file_system(); }
 
-    std::unique_ptr<fuse::MemoryDevice> device_ =
-        std::move(fuse::MemoryDevice::create(kBytes).value());
+    std::unique_ptr<vfs::BlockDevice> device_ = make_memory_device(kBytes);
     test::TestVolume volume_{*device_};
 };
 
@@ -35,7 +35,7 @@ TEST_F(Freeze, ACopyIsACleanVolume) {
     ASSERT_TRUE(volume_.write("/not synced", 0, test::test_content(1, 300000)).ok());
     ASSERT_TRUE(fs().freeze().ok());
     const std::string frozen = content();
-    auto copy = std::move(fuse::MemoryDevice::create(kBytes).value());
+    auto copy = make_memory_device(kBytes);
     ASSERT_TRUE(copy->write(0, frozen.data(), frozen.size()).ok());
 
     Superblock superblock;

@@ -7,8 +7,8 @@
 #include <random>
 #include <thread>
 
-#include "tests/support/device_testing.h"
 #include "tests/support/test_volume.h"
+#include "tests/unit/tiffinfs/data_fixture.h"
 #include "tests/unit/tiffinfs/names_fixture.h"
 
 namespace tiffin::tiffinfs {
@@ -48,8 +48,7 @@ class Promise : public ::testing::Test {
         EXPECT_TRUE(check::check_file_system(*device_, {}).findings.empty());
     }
 
-    std::unique_ptr<fuse::MemoryDevice> device_ =
-        std::move(fuse::MemoryDevice::create(64U << 20).value());
+    std::unique_ptr<vfs::BlockDevice> device_ = make_memory_device(64U << 20);
     test::TestVolume volume_{*device_};
 };
 

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "tests/support/test_volume.h"
+#include "tests/unit/tiffinfs/data_fixture.h"
 #include "tests/unit/tiffinfs/names_fixture.h"
 
 namespace tiffin::tiffinfs {
@@ -18,8 +19,7 @@ class Shrink : public ::testing::Test {
     }
     TiffinFileSystem& fs() { return static_cast<TiffinFileSystem&>(volume_.file_system()); }
 
-    std::unique_ptr<fuse::MemoryDevice> device_ =
-        std::move(fuse::MemoryDevice::create(256U << 20).value());
+    std::unique_ptr<vfs::BlockDevice> device_ = make_memory_device(256U << 20);
     test::TestVolume volume_{*device_};
 };
 
