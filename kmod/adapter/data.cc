@@ -26,31 +26,23 @@ Span<const vfs::IoVector> list_of(const tiffin_vector* buffers, size_t count) {
 // ---- Reading -------------------------------------------------------------------------------------
 
 ReaderPool::~ReaderPool() {
-    for (size_t i = 0; i < count_; ++i) {
-        destroy(kept_[i]);
+    while (PageReader* reader = kept_.take()) {
+        destroy(reader);
     }
 }
 
 PageReader* ReaderPool::take() {
-    {
-        MutexLock lock(lock_);
-        if (count_ > 0) {
-            return kept_[--count_];
-        }
+    if (PageReader* reader = kept_.take(); reader != nullptr) {
+        return reader;
     }
     void* memory = host::allocate_pages(kReaderBytes);
     return memory == nullptr ? nullptr : new (memory) PageReader;
 }
 
 void ReaderPool::give_back(PageReader* reader) {
-    {
-        MutexLock lock(lock_);
-        if (count_ < kKept) {
-            kept_[count_++] = reader;
-            return;
-        }
+    if (!kept_.give_back(reader)) {
+        destroy(reader);
     }
-    destroy(reader);
 }
 
 // Without note_read(): the kernel keeps access times.

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "fs/base/slot_pool.h"
 #include "fs/vfs/content_reader.h"
 #include "fs/vfs/file_system.h"
 #include "kmod/adapter/device.h"
@@ -66,11 +67,7 @@ class ReaderPool {
     void give_back(PageReader* reader);
 
   private:
-    static constexpr size_t kKept = 8;
-
-    host::Mutex lock_{host::LockClass::leaf};
-    PageReader* kept_[kKept] = {};
-    size_t count_ = 0;
+    SlotPool<PageReader> kept_;
 };
 
 }  // namespace tiffin::kmod

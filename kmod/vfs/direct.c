@@ -298,17 +298,9 @@ static struct write_piece* new_write(struct direct* direct, loff_t offset, size_
 
 static void advance_write(struct write_piece* piece) {
     struct direct* direct = piece->direct;
-    const struct tiffin_operations* ops = tiffin_mount_of(direct->inode->i_sb)->ops;
-    const unsigned int nofs = memalloc_nofs_save();
-    /* When this is false, another thread may have finished it already. */
-    const bool done = ops->write_advance(piece->writer);
-    long written = 0;
+    long written;
 
-    if (done) {
-        written = ops->write_result(piece->writer);
-    }
-    memalloc_nofs_restore(nofs);
-    if (!done) {
+    if (!tiffin_advance_write(tiffin_mount_of(direct->inode->i_sb), piece->writer, &written)) {
         return;
     }
     if (written < (long)piece->vector.size_bytes) {
@@ -332,13 +324,11 @@ static void write_transferred(void* owner) {
 static void start_write(struct write_piece* piece) {
     struct direct* direct = piece->direct;
     struct tiffin_mount* mount = tiffin_mount_of(direct->inode->i_sb);
-    const unsigned int nofs = memalloc_nofs_save();
 
     INIT_WORK(&piece->work, continue_write);
     atomic_inc(&direct->pending);
-    mount->ops->write_begin(mount->fs, piece->writer, direct->inode->i_ino, piece->offset,
-                            &piece->vector, 1, TIFFIN_WRITE_KEEP_TIMES, write_transferred, piece);
-    memalloc_nofs_restore(nofs);
+    TIFFIN_CALL_VOID(mount, write_begin, piece->writer, direct->inode->i_ino, piece->offset,
+                     &piece->vector, 1, TIFFIN_WRITE_KEEP_TIMES, write_transferred, piece);
     advance_write(piece);
 }
 

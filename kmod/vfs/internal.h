@@ -64,6 +64,20 @@ static inline struct tiffin_mount* tiffin_mount_of(const struct super_block* sb)
         memalloc_nofs_restore(nofs_);                        \
     } while (0)
 
+/* Goes on with a write that was begun: true when it is done, with its result. When it is not, another thread may have
+ * finished it already. */
+static inline bool tiffin_advance_write(const struct tiffin_mount* mount, void* writer,
+                                        long* result) {
+    const unsigned int nofs = memalloc_nofs_save();
+    const bool done = mount->ops->write_advance(writer);
+
+    if (done) {
+        *result = mount->ops->write_result(writer);
+    }
+    memalloc_nofs_restore(nofs);
+    return done;
+}
+
 /* device_bio.c */
 int tiffin_device_initialize(void);
 void tiffin_device_exit(void);

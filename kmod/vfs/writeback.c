@@ -109,20 +109,17 @@ static void finish(struct writeback* writeback, int error) {
 }
 
 static void advance(struct writeback* writeback) {
-    const struct tiffin_operations* ops = tiffin_mount_of(writeback->inode->i_sb)->ops;
+    struct tiffin_mount* mount = tiffin_mount_of(writeback->inode->i_sb);
     long result;
 
-    /* When this is false, another thread may have finished it already. */
-    if (!ops->write_advance(writeback->writer)) {
+    if (!tiffin_advance_write(mount, writeback->writer, &result)) {
         return;
     }
-    result = ops->write_result(writeback->writer);
     if (result == -ENOMEM && time_before(jiffies, writeback->deadline)) {
         writeback->begun = false;
         /* The promise has been used up. */
         writeback->is_promised =
-            writeback->is_promised &&
-            TIFFIN_CALL(tiffin_mount_of(writeback->inode->i_sb), promise, writeback->count) == 0;
+            writeback->is_promised && TIFFIN_CALL(mount, promise, writeback->count) == 0;
         queue_delayed_work(queue, &writeback->work, ATTEMPT_DELAY);
     } else {
         finish(writeback, min(result, 0L));
@@ -138,19 +135,16 @@ static void transferred(void* owner) {
 
 static void run(struct writeback* writeback) {
     struct inode* inode = writeback->inode;
-    struct tiffin_mount* mount = tiffin_mount_of(inode->i_sb);
-    const unsigned int nofs = memalloc_nofs_save();
 
     if (!writeback->begun) {
         writeback->begun = true;
-        mount->ops->write_begin(mount->fs, writeback->writer, inode->i_ino, writeback->offset,
-                                writeback->vectors, writeback->count,
-                                TIFFIN_WRITE_BACK | TIFFIN_WRITE_KEEP_TIMES |
-                                    (writeback->is_promised ? TIFFIN_WRITE_PROMISED : 0),
-                                transferred, writeback);
+        TIFFIN_CALL_VOID(tiffin_mount_of(inode->i_sb), write_begin, writeback->writer, inode->i_ino,
+                         writeback->offset, writeback->vectors, writeback->count,
+                         TIFFIN_WRITE_BACK | TIFFIN_WRITE_KEEP_TIMES |
+                             (writeback->is_promised ? TIFFIN_WRITE_PROMISED : 0),
+                         transferred, writeback);
     }
     advance(writeback);
-    memalloc_nofs_restore(nofs);
 }
 
 static void go_on(struct work_struct* work) {
