@@ -228,13 +228,15 @@ void RequestSlots::finish(const wire::Response& response) {
                   static_cast<Error>(response.error));
 }
 
+void RequestSlots::take_back(Slot& slot) {
+    slot.state = slot.cancelled || slot.fetch_only ? SlotState::to_fetch : SlotState::to_send;
+    again_count_++;
+}
+
 void RequestSlots::resend_all() {
     for (uint16_t index = 0; index < slot_count_; index++) {
-        Slot& slot = slots_[index];
-        if (slot.state == SlotState::sent) {
-            slot.state =
-                slot.cancelled || slot.fetch_only ? SlotState::to_fetch : SlotState::to_send;
-            again_count_++;
+        if (slots_[index].state == SlotState::sent) {
+            take_back(slots_[index]);
         }
     }
 }

@@ -156,6 +156,8 @@ class RequestSlots {
     void grant(uint16_t granted_slots);
     void sort_by_sequence();
     void send_again(uint16_t index, SlotState state);
+    // A sent one goes out once more, within its incarnation.
+    void take_back(Slot& slot);
     void settle_one(uint16_t index, Outcome answer);
     bool is_used(uint16_t index) const { return slots_[index].state != SlotState::free; }
 

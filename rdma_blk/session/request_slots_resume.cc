@@ -61,8 +61,7 @@ RequestSlots::Recovery RequestSlots::recover(const wire::OutstandingEntry& entry
     if (outcome != Outcome::not_executed) {
         return Recovery::answer_comes;
     }
-    slot.state = slot.cancelled || slot.fetch_only ? SlotState::to_fetch : SlotState::to_send;
-    again_count_++;
+    take_back(slot);
     statistics_.resent++;
     return Recovery::again;
 }

@@ -36,7 +36,7 @@ uml_built_config_debug=(
 unpack_built_source() {
     local folder=$1
     mkdir "$folder/source"
-    (cd "$folder" && apt-get --quiet --quiet --option APT::Sandbox::User=root download "$uml_built_package") || return 1
+    download_package "$folder" "$uml_built_package" || return 1
     dpkg-deb --fsys-tarfile "$folder"/linux-source-*.deb |
         tar --extract --to-stdout --wildcards './usr/src/linux-source-*.tar.xz' |
         tar --extract --xz --directory "$folder/source" --strip-components 1 --wildcards \
