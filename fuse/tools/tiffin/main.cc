@@ -6,10 +6,10 @@
 #include <optional>
 #include <string>
 
+#include "bench/perf/perf.h"
 #include "fuse/host/size_text.h"
 #include "fuse/tools/common/tool.h"
 #include "fuse/tools/tiffin/commands.h"
-#include "fuse/tools/tiffin/perf.h"
 
 namespace tiffin::fuse {
 namespace {

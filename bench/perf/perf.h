@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "bench/perf/emulated_link.h"
+#include "bench/perf/latency_histogram.h"
 #include "fuse/host/problem.h"
-#include "fuse/tools/tiffin/latency_histogram.h"
-#include "fuse/tools/tiffin/perf_link.h"
 
 namespace tiffin::fuse {
 
@@ -67,11 +67,11 @@ std::optional<Problem> run_perf(const PerfOptions& options);
 // Answers plain TCP and UDP exchanges at HOST:PORT until it is ended.
 std::optional<Problem> run_echo(const std::string& address);
 
-// ---- perf_remote.cc: through RemoteMemory. Where the memory is in this process (shm), copies out of the same memory
+// ---- remote_memory.cc: through RemoteMemory. Where the memory is in this process (shm), copies out of the same memory
 // are measured, too, for comparison, unless options.no_baseline: `copies`.
 OrProblem<PerfResult> measure_remote(const PerfOptions& options, std::optional<PerfResult>& copies);
 
-// ---- perf_baseline.cc: plain sockets. The echo end of one exchange after the other.
+// ---- plain_sockets.cc: plain sockets. The echo end of one exchange after the other.
 class EchoServer {
   public:
     // Listens on both protocols; port 0 takes a free one.

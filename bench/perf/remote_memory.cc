@@ -7,9 +7,9 @@
 #include <thread>
 #include <vector>
 
+#include "bench/perf/perf.h"
 #include "fs/vfs/host.h"
 #include "fuse/host/remote_device.h"
-#include "fuse/tools/tiffin/perf.h"
 #include "rdma_blk/sdr/simulated/emulated_path.h"
 
 namespace tiffin::fuse {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-#include "fuse/tools/tiffin/perf_link.h"
+#include "bench/perf/emulated_link.h"
 
 #include <fmt/format.h>
 

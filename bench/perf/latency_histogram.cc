@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-#include "fuse/tools/tiffin/latency_histogram.h"
+#include "bench/perf/latency_histogram.h"
 
 #include <algorithm>
 #include <bit>

@@ -18,8 +18,8 @@
 #include <utility>
 #include <vector>
 
+#include "bench/perf/perf.h"
 #include "fs/vfs/host.h"
-#include "fuse/tools/tiffin/perf.h"
 #include "rdma_blk/transport/busy_poll.h"
 
 namespace tiffin::fuse {

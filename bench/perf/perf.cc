@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-#include "fuse/tools/tiffin/perf.h"
+#include "bench/perf/perf.h"
 
 #include <fmt/format.h>
 #include <sys/prctl.h>
