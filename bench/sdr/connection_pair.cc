@@ -86,6 +86,11 @@ uint64_t ConnectionPair::received() {
     return received_;
 }
 
+uint64_t ConnectionPair::received_in_order() {
+    collect(*receiver_);
+    return received_in_order_;
+}
+
 uint64_t ConnectionPair::sent() {
     collect(*sender_);
     return sent_;
@@ -96,6 +101,12 @@ void ConnectionPair::collect(sdr::ReliableConnection& connection) {
     while (connection.next_completion(completion)) {
         (completion.is_send ? sent_ : received_) += 1;
         ok_ = ok_ && completion.ok && completion.message_bytes == memory_.size_bytes();
+        if (!completion.is_send) {
+            ahead_.insert(completion.message_number);
+            while (ahead_.erase(received_in_order_) > 0) {
+                ++received_in_order_;
+            }
+        }
     }
 }
 

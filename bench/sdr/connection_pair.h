@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 
 #include "bench/sdr/point.h"
 #include "rdma_blk/sdr/simulated/network.h"
@@ -27,6 +28,8 @@ class ConnectionPair {
     // How many have been delivered, and how many is the sender done with. Looks for new completions.
     uint64_t received();
     uint64_t sent();
+    // So many messages have been delivered without one missing before them.
+    uint64_t received_in_order();
     // Nothing that was posted has failed so far.
     bool ok() const { return ok_; }
 
@@ -52,6 +55,8 @@ class ConnectionPair {
     sdr::Network::LinkNumber forward_ = 0;
     uint64_t sent_ = 0;
     uint64_t received_ = 0;
+    uint64_t received_in_order_ = 0;
+    std::set<uint64_t> ahead_;  // message numbers that were delivered before an earlier one
     bool ok_ = true;
 };
 

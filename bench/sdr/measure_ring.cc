@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // Ring Allreduce among N: the buffer is cut into N parts; in each of 2N - 2 stages every node sends one part to the
-// next, which it can do when it has received that of the stage before. It takes no time to add what was received.
+// next, which it can do when it has received that of the stage before: parts overtake each other where one is repeated,
+// and what came ahead of its turn lets nobody go on. It takes no time to add what was received.
 #include <algorithm>
 #include <memory>
 
@@ -74,9 +75,10 @@ class RingRun {
         }
     }
 
+    // Parts of this round without one missing before them.
     uint64_t received_this_round(uint32_t node) {
         const uint32_t previous = (node + point_.ring_nodes - 1) % point_.ring_nodes;
-        return to_next_[previous]->received() - rounds_ * stages_;
+        return to_next_[previous]->received_in_order() - rounds_ * stages_;
     }
 
     // Everything was received, and every sender knows.

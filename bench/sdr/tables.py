@@ -56,10 +56,11 @@ def grid_section(measured: Measured, group: str) -> str:
         if not all(scheme in cell for cell in cells):
             continue
         parts.append(f"**{NAMES[scheme]}**: mean / p99 / p99.9 in ms"
-                     + ("" if scheme == "auto" else ", and the model's mean in brackets") + "\n")
+                     + ("" if scheme == "auto" else ", and the model's mean and p99.9 in brackets") + "\n")
         parts.append(by_size_and_drop(measured, group, lambda cell, of=scheme: " / ".join(
             [milliseconds(cell[of]["mean_s"]), milliseconds(cell[of]["p99_s"]), tail(cell[of])])
-            + (f" ({milliseconds(cell[of]['model_mean_s'])})" if "model_mean_s" in cell[of] else "")))
+            + (f" ({milliseconds(cell[of]['model_mean_s'])}, {milliseconds(cell[of]['model_p999_s'])})"
+               if "model_mean_s" in cell[of] else "")))
     parts.append("**SR RTO over EC MDS**: how many times longer the mean is (p99.9)\n")
     parts.append(by_size_and_drop(measured, group, lambda cell: (
         f"{cell['sr_rto']['mean_s'] / cell['ec_mds']['mean_s']:.2f} "
@@ -112,6 +113,7 @@ def report(rows: list[dict], findings: list[Finding]) -> str:
         list_section(measured, "row", "More drop rates, chunks of 64 KiB", ["bytes", "drop"]),
         list_section(measured, "row-fine", "More drop rates, chunks of 4 KiB", ["bytes", "drop"]),
         list_section(measured, "tails", "Tails, chunks of 4 KiB", ["bytes", "drop"]),
+        list_section(measured, "tails-coarse", "Tails, chunks of 64 KiB", ["bytes", "drop"]),
         list_section(measured, "distance", "Distance, at 1e-5", ["bytes", "rtt_ms"]),
         list_section(measured, "bandwidth", "Bandwidth, at 1e-5", ["bytes", "gbit"]),
         list_section(measured, "lost-control", "128 MiB, what goes back being lost as often", ["drop"]),
