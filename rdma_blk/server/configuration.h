@@ -10,17 +10,11 @@
 
 #include "rdma_blk/remote_memory.h"
 #include "rdma_blk/server/memory_region.h"
+#include "rdma_blk/wire/listen_address.h"
 
 namespace tiffin::rdma_blk {
 
 inline constexpr uint32_t kMaxCpuLatencyUs = 10'000;
-
-struct ListenAddress {
-    std::string host;  // numeric, without brackets
-    uint16_t port = 0;
-
-    bool operator==(const ListenAddress&) const = default;
-};
 
 struct VolumeConfiguration {
     uint64_t size_bytes = 0;
@@ -69,8 +63,5 @@ bool needs_restart(const Configuration& running, const Configuration& fresh);
 // Whether something of `fresh` counts only for volumes that start from now on (max_sessions, slots, lease_timeout_s,
 // probe_interval_ms, shm_fencing, huge_pages, lock_memory).
 bool needs_restart_of_volumes(const Configuration& running, const Configuration& fresh);
-
-// "[::1]:4847" or "127.0.0.1:4847".
-bool parse_listen_address(const std::string& text, ListenAddress& address);
 
 }  // namespace tiffin::rdma_blk

@@ -1,40 +1,23 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 #include "rdma_blk/server/metrics.h"
 
-#include <prometheus/collectable.h>
-#include <prometheus/exposer.h>
-#include <prometheus/metric_family.h>
-#include <prometheus/text_serializer.h>
+#include <iterator>
 
-#include <exception>
-#include <limits>
+#include "rdma_blk/metrics/families.h"
 
 namespace tiffin::rdma_blk {
 namespace {
 
-using prometheus::MetricFamily;
-using prometheus::MetricType;
+using metrics::add_value;
+using metrics::Families;
+using metrics::Family;
+using metrics::Labels;
+using metrics::Type;
 
 constexpr const char* kOperations[] = {"", "read", "write", "compare_swap", "fetch_add", "flush"};
 constexpr const char* kRefusals[] = {
     "",        "held",      "fenced",   "no_session", "stale_incarnation",
     "no_room", "read_only", "stopping", "malformed",  "no_transport"};
-
-MetricFamily& add_family(std::vector<MetricFamily>& families, const std::string& name,
-                         const std::string& help, MetricType type) {
-    families.push_back(MetricFamily{name, help, type, {}});
-    return families.back();
-}
-
-using Labels = std::vector<prometheus::ClientMetric::Label>;
-
-void add_value(MetricFamily& family, const Labels& labels, double value) {
-    prometheus::ClientMetric metric;
-    metric.label = labels;
-    metric.counter.value = value;
-    metric.gauge.value = value;
-    family.metric.push_back(std::move(metric));
-}
 
 // Families of counters with two labels: the volume, and another one.
 struct VolumeCounter {
@@ -91,27 +74,21 @@ const std::vector<VolumeCounter>& volume_counters() {
     return counters;
 }
 
-void add_durations(MetricFamily& family, const Labels& labels, const DurationCounters& durations) {
-    prometheus::ClientMetric metric;
-    metric.label = labels;
-    uint64_t total = 0;
-    for (size_t index = 0; index <= DurationCounters::kBounds; index++) {
-        total += durations.buckets[index].load();
-        const double bound_s = index < DurationCounters::kBounds
-                                   ? static_cast<double>(DurationCounters::bound_ns(index)) / 1e9
-                                   : std::numeric_limits<double>::infinity();
-        metric.histogram.bucket.push_back({total, bound_s});
+void add_durations(Family& family, const Labels& labels, const DurationCounters& durations) {
+    std::vector<std::pair<uint64_t, double>> buckets;
+    for (size_t index = 0; index < DurationCounters::kBounds; index++) {
+        buckets.emplace_back(durations.buckets[index].load(),
+                             static_cast<double>(DurationCounters::bound_ns(index)) / 1e9);
     }
-    metric.histogram.sample_count = total;
-    metric.histogram.sample_sum = static_cast<double>(durations.sum_ns.load()) / 1e9;
-    family.metric.push_back(std::move(metric));
+    metrics::add_histogram(family, labels, buckets,
+                           durations.buckets[DurationCounters::kBounds].load(),
+                           static_cast<double>(durations.sum_ns.load()) / 1e9);
 }
 
 void collect_volume_counters(Server& server, const std::vector<VolumeInfo>& volumes,
-                             std::vector<MetricFamily>& families) {
+                             Families& families) {
     for (const VolumeCounter& counter : volume_counters()) {
-        MetricFamily& family =
-            add_family(families, counter.name, counter.help, MetricType::Counter);
+        Family& family = families.add(counter.name, counter.help, Type::Counter);
         for (const VolumeInfo& info : volumes) {
             const auto volume = server.find_volume(info.name.c_str());
             for (const auto& [value, member] : counter.values) {
@@ -126,8 +103,8 @@ void collect_volume_counters(Server& server, const std::vector<VolumeInfo>& volu
             }
         }
     }
-    MetricFamily& requests = add_family(families, "tiffind_requests_total", "Requests that arrived",
-                                        MetricType::Counter);
+    Family& requests =
+        families.add("tiffind_requests_total", "Requests that arrived", Type::Counter);
     for (const VolumeInfo& info : volumes) {
         const auto volume = server.find_volume(info.name.c_str());
         for (size_t kind = 1; volume && kind < std::size(kOperations); kind++) {
@@ -135,16 +112,15 @@ void collect_volume_counters(Server& server, const std::vector<VolumeInfo>& volu
                       static_cast<double>(volume->counters().requests[kind].load()));
         }
     }
-    MetricFamily& flushes = add_family(families, "tiffind_flush_seconds",
-                                       "How long flushes to backings took", MetricType::Histogram);
+    Family& flushes =
+        families.add("tiffind_flush_seconds", "How long flushes to backings took", Type::Histogram);
     for (const VolumeInfo& info : volumes) {
         if (const auto volume = server.find_volume(info.name.c_str())) {
             add_durations(flushes, {{"volume", info.name}}, volume->counters().flush_durations);
         }
     }
-    MetricFamily& refused =
-        add_family(families, "tiffind_sessions_refused_total",
-                   "Openings, leases and paths that were refused", MetricType::Counter);
+    Family& refused = families.add("tiffind_sessions_refused_total",
+                                   "Openings, leases and paths that were refused", Type::Counter);
     for (const VolumeInfo& info : volumes) {
         const auto volume = server.find_volume(info.name.c_str());
         for (size_t reason = 1; volume && reason < std::size(kRefusals); reason++) {
@@ -154,10 +130,9 @@ void collect_volume_counters(Server& server, const std::vector<VolumeInfo>& volu
     }
 }
 
-void collect_volume_gauges(const std::vector<VolumeInfo>& volumes,
-                           std::vector<MetricFamily>& families) {
+void collect_volume_gauges(const std::vector<VolumeInfo>& volumes, Families& families) {
     const auto gauge = [&](const char* name, const char* help, auto value_of) {
-        MetricFamily& family = add_family(families, name, help, MetricType::Gauge);
+        Family& family = families.add(name, help, Type::Gauge);
         for (const VolumeInfo& info : volumes) {
             add_value(family, {{"volume", info.name}}, static_cast<double>(value_of(info)));
         }
@@ -175,120 +150,82 @@ void collect_volume_gauges(const std::vector<VolumeInfo>& volumes,
 }
 
 // Of all paths of transport sdr.
-void collect_datagrams(const ServerCounters& counters, std::vector<MetricFamily>& families) {
+void collect_datagrams(const ServerCounters& counters, Families& families) {
     const auto value = [](const Counter& counter) { return static_cast<double>(counter.load()); };
-    MetricFamily& datagrams = add_family(families, "tiffind_sdr_datagrams_total",
-                                         "Datagrams by what became of them", MetricType::Counter);
+    Family& datagrams = families.add("tiffind_sdr_datagrams_total",
+                                     "Datagrams by what became of them", Type::Counter);
     add_value(datagrams, {{"result", "sent"}}, value(counters.sdr_datagrams_sent));
     add_value(datagrams, {{"result", "received"}}, value(counters.sdr_datagrams_received));
     add_value(datagrams, {{"result", "refused"}}, value(counters.sdr_datagrams_refused));
     add_value(datagrams, {{"result", "dropped"}}, value(counters.sdr_datagrams_dropped));
-    MetricFamily& packets =
-        add_family(families, "tiffind_sdr_uc_packets_total",
-                   "Those of the datagrams that went over UC queue pairs", MetricType::Counter);
+    Family& packets =
+        families.add("tiffind_sdr_uc_packets_total",
+                     "Those of the datagrams that went over UC queue pairs", Type::Counter);
     add_value(packets, {{"result", "sent"}}, value(counters.sdr_uc_packets_sent));
     add_value(packets, {{"result", "received"}}, value(counters.sdr_uc_packets_received));
-    MetricFamily& chunks = add_family(families, "tiffind_sdr_chunks_total",
-                                      "Parts of messages that were lost on their way here, and "
-                                      "that were sent again from here",
-                                      MetricType::Counter);
+    Family& chunks = families.add("tiffind_sdr_chunks_total",
+                                  "Parts of messages that were lost on their way here, and "
+                                  "that were sent again from here",
+                                  Type::Counter);
     add_value(chunks, {{"event", "lost"}}, value(counters.sdr_chunks_lost));
     add_value(chunks, {{"event", "repeated"}}, value(counters.sdr_chunks_repeated));
-    MetricFamily& blocks =
-        add_family(families, "tiffind_sdr_blocks_total",
-                   "Blocks of an erasure code with losses, by result", MetricType::Counter);
+    Family& blocks =
+        families.add("tiffind_sdr_blocks_total", "Blocks of an erasure code with losses, by result",
+                     Type::Counter);
     add_value(blocks, {{"result", "decoded"}}, value(counters.sdr_blocks_decoded));
     add_value(blocks, {{"result", "failed"}}, value(counters.sdr_blocks_failed));
-    add_value(add_family(families, "tiffind_sdr_sessions", "Sessions with a path of datagrams",
-                         MetricType::Gauge),
-              {}, value(counters.sdr_paths));
+    add_value(
+        families.add("tiffind_sdr_sessions", "Sessions with a path of datagrams", Type::Gauge), {},
+        value(counters.sdr_paths));
 }
 
-void collect_server(Server& server, std::vector<MetricFamily>& families) {
+void collect_server(Server& server, Families& families) {
     const ServerCounters& counters = server.counters();
     const auto value = [](const Counter& counter) { return static_cast<double>(counter.load()); };
-    MetricFamily& handshakes = add_family(families, "tiffind_handshakes_total",
-                                          "Handshakes by result", MetricType::Counter);
+    Family& handshakes =
+        families.add("tiffind_handshakes_total", "Handshakes by result", Type::Counter);
     add_value(handshakes, {{"result", "done"}}, value(counters.handshakes_done));
     add_value(handshakes, {{"result", "denied"}}, value(counters.handshakes_denied));
     add_value(handshakes, {{"result", "failed"}}, value(counters.handshakes_failed));
     add_value(handshakes, {{"result", "timed_out"}}, value(counters.handshakes_timed_out));
     add_value(handshakes, {{"result", "displaced"}}, value(counters.handshakes_displaced));
-    MetricFamily& ends = add_family(families, "tiffind_connections_dropped_total",
-                                    "Connections ended by the server", MetricType::Counter);
+    Family& ends = families.add("tiffind_connections_dropped_total",
+                                "Connections ended by the server", Type::Counter);
     add_value(ends, {{"reason", "malformed"}}, value(counters.malformed_messages));
     add_value(ends, {{"reason", "stalled"}}, value(counters.stalled_connections));
     add_value(ends, {{"reason", "silent"}}, value(counters.silent_connections));
     add_value(ends, {{"reason", "no_room"}}, value(counters.connections_refused));
-    const auto one = [&](const char* name, const char* help, MetricType type, double number) {
-        add_value(add_family(families, name, help, type), {}, number);
+    const auto one = [&](const char* name, const char* help, Type type, double number) {
+        add_value(families.add(name, help, type), {}, number);
     };
-    one("tiffind_connections_accepted_total", "Connections", MetricType::Counter,
+    one("tiffind_connections_accepted_total", "Connections", Type::Counter,
         value(counters.connections_accepted));
-    one("tiffind_probes_sent_total", "Probes of silent clients", MetricType::Counter,
+    one("tiffind_probes_sent_total", "Probes of silent clients", Type::Counter,
         value(counters.probes_sent));
-    MetricFamily& calls =
-        add_family(families, "tiffind_system_calls_total",
-                   "System calls of the threads that serve connections", MetricType::Counter);
+    Family& calls =
+        families.add("tiffind_system_calls_total",
+                     "System calls of the threads that serve connections", Type::Counter);
     add_value(calls, {{"call", "wait"}}, value(counters.wait_calls));
     add_value(calls, {{"call", "receive"}}, value(counters.receive_calls));
     add_value(calls, {{"call", "send"}}, value(counters.send_calls));
     collect_datagrams(counters, families);
-    one("tiffind_connections", "Connections now", MetricType::Gauge,
+    one("tiffind_connections", "Connections now", Type::Gauge,
         static_cast<double>(server.connection_count()));
-    one("tiffind_memory_bytes", "Memory of all volumes", MetricType::Gauge,
+    one("tiffind_memory_bytes", "Memory of all volumes", Type::Gauge,
         static_cast<double>(server.memory_bytes()));
-    one("tiffind_memory_limit_bytes", "What it may become", MetricType::Gauge,
+    one("tiffind_memory_limit_bytes", "Configured memory limit", Type::Gauge,
         static_cast<double>(server.memory_limit_bytes()));
 }
 
-class ServerMetrics final : public prometheus::Collectable {
-  public:
-    explicit ServerMetrics(Server& server) : server_(server) {}
-
-    std::vector<MetricFamily> Collect() const override {
-        std::vector<MetricFamily> families;
-        families.reserve(32);  // add_family() hands out references
-        const std::vector<VolumeInfo> volumes = server_.list_volumes();
-        collect_server(server_, families);
-        collect_volume_counters(server_, volumes, families);
-        collect_volume_gauges(volumes, families);
-        return families;
-    }
-
-  private:
-    Server& server_;
-};
-
 }  // namespace
 
-// The collectable goes last: the exposer has a thread that uses it.
-struct MetricsEndpoint::Parts {
-    std::shared_ptr<ServerMetrics> metrics;
-    std::unique_ptr<prometheus::Exposer> exposer;
-};
-
-MetricsEndpoint::MetricsEndpoint() = default;
-MetricsEndpoint::~MetricsEndpoint() = default;
-
-Result<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::start(Server& server,
-                                                                const std::string& address,
-                                                                std::string& problem) {
-    std::unique_ptr<MetricsEndpoint> endpoint(new MetricsEndpoint());
-    endpoint->parts_ = std::make_unique<Parts>();
-    endpoint->parts_->metrics = std::make_shared<ServerMetrics>(server);
-    try {
-        endpoint->parts_->exposer = std::make_unique<prometheus::Exposer>(address, 1);
-    } catch (const std::exception& error) {
-        problem = "metrics cannot be served at " + address + ": " + error.what();
-        return Error::eio;
-    }
-    endpoint->parts_->exposer->RegisterCollectable(endpoint->parts_->metrics);
-    return endpoint;
-}
-
 std::string metrics_text(Server& server) {
-    return prometheus::TextSerializer().Serialize(ServerMetrics(server).Collect());
+    Families families;
+    const std::vector<VolumeInfo> volumes = server.list_volumes();
+    collect_server(server, families);
+    collect_volume_counters(server, volumes, families);
+    collect_volume_gauges(volumes, families);
+    return families.text();
 }
 
 }  // namespace tiffin::rdma_blk

@@ -18,6 +18,8 @@
 #include "fuse/host/wake_cost.h"
 #include "fuse/session/daemon.h"
 #include "fuse/tools/common/tool.h"
+#include "rdma_blk/metrics/families.h"
+#include "rdma_blk/metrics/http_endpoint.h"
 #include "rdma_blk/server/administration.h"
 #include "rdma_blk/server/keeper.h"
 #include "rdma_blk/server/metrics.h"
@@ -128,11 +130,14 @@ int serve(const Arguments& arguments, const Configuration& configuration,
         return EXIT_FAILURE;
     }
     // Without metrics volumes can be served all the same.
-    std::unique_ptr<rdma_blk::MetricsEndpoint> metrics;
+    std::unique_ptr<metrics::HttpEndpoint> endpoint;
     if (!configuration.metrics.empty()) {
-        auto started = rdma_blk::MetricsEndpoint::start(server, configuration.metrics, problem);
+        auto started = metrics::HttpEndpoint::start(
+            configuration.metrics,
+            {{"/metrics", metrics::kTextFormat, [&server] { return metrics_text(server); }}},
+            problem);
         if (started.ok()) {
-            metrics = started.release_value();
+            endpoint = started.release_value();
         } else {
             host::log(host::LogLevel::error, problem.c_str());
         }
@@ -147,7 +152,7 @@ int serve(const Arguments& arguments, const Configuration& configuration,
     }
     host::log(host::LogLevel::info, "stopping");
     latency.stop();
-    metrics.reset();
+    endpoint.reset();
     administration.stop();
     server.stop(signal != rdma_blk::kStopWithKeptMemory);
     return EXIT_SUCCESS;
