@@ -352,6 +352,13 @@ void RememberingLogSink::write(host::LogLevel level, const char* message) {
             complaint_ = message;
             is_error_ = level >= host::LogLevel::error;
         }
+        if (level >= host::LogLevel::error) {
+            counts_.errors++;
+            counts_.last_error_ns = host::realtime_ns();
+            counts_.last_error = message;
+        } else {
+            counts_.warnings++;
+        }
     }
     next_.write(level, message);
 }
@@ -359,6 +366,11 @@ void RememberingLogSink::write(host::LogLevel level, const char* message) {
 std::string RememberingLogSink::complaint() const {
     std::lock_guard lock(mutex_);
     return complaint_;
+}
+
+RememberingLogSink::Counts RememberingLogSink::counts() const {
+    std::lock_guard lock(mutex_);
+    return counts_;
 }
 
 // ---- Signals -----------------------------------------------------------------------------------

@@ -90,18 +90,27 @@ class FileLogSink final : public LogSink {
 };
 
 // Passes lines on and remembers the first error, or as long as there is none the last warning, so
-// that a failure at the start can be explained: what comes after an error follows from it.
+// that a failure at the start can be explained: what comes after an error follows from it. And counts, for metrics.
 class RememberingLogSink final : public LogSink {
   public:
     explicit RememberingLogSink(LogSink& next) : next_(next) {}
     void write(host::LogLevel level, const char* message) override;
     std::string complaint() const;
 
+    struct Counts {
+        uint64_t warnings = 0;
+        uint64_t errors = 0;
+        int64_t last_error_ns = 0;  // since 1970; 0: there was none
+        std::string last_error;
+    };
+    Counts counts() const;
+
   private:
     LogSink& next_;
     mutable std::mutex mutex_;
     std::string complaint_;
     bool is_error_ = false;
+    Counts counts_;
 };
 
 // Calls a function when SIGTERM, SIGINT or SIGHUP arrives, in a thread of its own. Blocks these

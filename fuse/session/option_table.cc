@@ -6,6 +6,7 @@
 
 #include "fuse/host/processor_latency.h"
 #include "fuse/host/size_text.h"
+#include "rdma_blk/wire/listen_address.h"
 
 namespace tiffin::fuse {
 namespace {
@@ -102,6 +103,15 @@ Failure set_log(std::string_view /*name*/, std::string_view value, MountOptions&
         return Problem{"the mount option log wants the path of a file"};
     }
     options.log_path = value;
+    return std::nullopt;
+}
+
+Failure set_metrics(std::string_view name, std::string_view value, MountOptions& options) {
+    rdma_blk::ListenAddress address;
+    if (!rdma_blk::parse_listen_address(std::string(value), address) || address.port == 0) {
+        return wants(name, "an address and a port such as 127.0.0.1:9848 or [::1]:9848", value);
+    }
+    options.metrics = value;
     return std::nullopt;
 }
 
@@ -218,6 +228,8 @@ constexpr MountOption kTable[] = {
         "the type is fuse.NAME instead of fuse.tiffin; plain fuse without a name"),
     value<&Host::log_path>("log", "PATH", "/var/log/books", set_log,
                            "append messages to this file instead of the system's log"),
+    value<&Host::metrics>("metrics", "ADDRESS:PORT", "127.0.0.1:9848", set_metrics,
+                          "serve metrics for Prometheus here, at /metrics (none)"),
     {"context",
      "CONTEXT",
      "system_u:object_r:tmp_t:s0",

@@ -45,6 +45,7 @@ struct MountOptions {
     std::string source;                      // fsname=: what /proc/mounts shows; empty: the device
     std::string subtype = kSubtype;          // subtype=: the mount's type is fuse.NAME; empty: fuse
     std::string log_path;                    // log=: empty: the system's log
+    std::string metrics;                     // metrics=: ADDRESS:PORT; empty: none are served
 };
 
 enum class UnknownOptions : uint8_t { refuse, skip };

@@ -15,6 +15,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "fs/vfs/host.h"
@@ -54,6 +55,12 @@ class RequestLoop {
     void stop() EXCLUDES(mutex_);
 
     Counters counters() const EXCLUDES(mutex_);
+
+    // Requests received and not yet answered; absent where libfuse's loop serves, which does not count them.
+    std::optional<uint32_t> under_way() const {
+        return options_.by_libfuse ? std::nullopt
+                                   : std::optional(awaited_.load(std::memory_order_relaxed));
+    }
 
     // Says, just before an answer is sent, that nobody waits for this thread's request any more: who gets
     // the answer may ask again before the thread goes on. Nothing happens in other threads.

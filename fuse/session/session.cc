@@ -247,6 +247,9 @@ std::string Session::status() const {
     text += "polling, us: " + std::to_string(options_.busy_poll_us) + "\n";
     text += "requests met while polling: " + std::to_string(counters.met_awake) + "\n";
     text += "requests slept for: " + std::to_string(counters.slept) + "\n";
+    if (const std::optional<uint32_t> under_way = loop_->under_way()) {
+        text += "requests under way: " + std::to_string(*under_way) + "\n";
+    }
     text += "libfuse: " + std::string(fuse_pkgversion()) + "\n";
     text += "FUSE protocol: 7." + std::to_string(protocol_minor_) + "\n";
     text += "FUSE features: " + features_ + "\n";

@@ -96,6 +96,8 @@ class Session {
     const OwnMounts& mounts() const { return mounts_; }
 
     const Statistics& statistics() const { return statistics_; }
+    // Requests received and not yet answered; absent with io_uring.
+    std::optional<uint32_t> requests_under_way() const { return loop_->under_way(); }
     // Lines "key: value": the host's part of the status.
     std::string status() const;
 

@@ -23,6 +23,7 @@
 #include "fuse/session/mount_point.h"
 #include "fuse/session/session.h"
 #include "fuse/tools/common/known_contents.h"
+#include "fuse/tools/common/mount_metrics.h"
 
 namespace tiffin::fuse {
 namespace {
@@ -130,6 +131,7 @@ class Volume {
     }
 
     vfs::FileSystem& file_system() { return *file_system_; }
+    const vfs::BlockDevice* device() const { return device_.get(); }
     std::string describe() { return device_ == nullptr ? "" : describe_device(*device_); }
 
     std::optional<Problem> unmount() {
@@ -259,8 +261,8 @@ std::string facts(const MountTask& task) {
            "\noptions: " + (task.option_text.empty() ? "none" : task.option_text) + "\n";
 }
 
-std::optional<Problem> serve_session(const MountTask& task, Volume& volume, SignalWatcher& signals,
-                                     Readiness& readiness) {
+std::optional<Problem> serve_session(const MountTask& task, Volume& volume, MountMetrics& metrics,
+                                     SignalWatcher& signals, Readiness& readiness) {
     Announcer announcer(readiness);
     SessionOptions options;
     options.mount_point = task.mount_point;
@@ -285,6 +287,9 @@ std::optional<Problem> serve_session(const MountTask& task, Volume& volume, Sign
         return session.problem();
     }
     Session& running = *session.value();
+    std::optional<MountMetrics::Attachment> attachment(
+        std::in_place, metrics,
+        MountMetrics::Sources{&running, &volume.file_system(), volume.device()});
     std::optional<Problem> problem =
         signals.start([&](int number) { end_session(running, number); });
     if (problem.has_value()) {
@@ -292,6 +297,7 @@ std::optional<Problem> serve_session(const MountTask& task, Volume& volume, Sign
     }
     problem = running.run();
     signals.stop();
+    attachment.reset();
     // Ends the connection: whoever asks at this moment gets an error instead of waiting for ever.
     session.value().reset();
     return problem.has_value() ? problem : announcer.finish();
@@ -305,11 +311,18 @@ std::optional<Problem> serve_logged(const MountTask& task, SignalWatcher& signal
     if (!task.foreground && chdir("/") != 0) {
         return Problem{"cannot change to /: " + system_error_text(errno)};
     }
+    MountMetrics metrics({task.source, task.mount_point, task.type->name}, log);
+    // Before the volume is opened: a mount that fails for its port takes a volume from nobody.
+    if (!task.options.metrics.empty()) {
+        if (std::optional<Problem> problem = metrics.listen(task.options.metrics)) {
+            return problem;
+        }
+    }
     Volume volume;
     if (std::optional<Problem> problem = volume.mount(task, log)) {
         return problem;
     }
-    std::optional<Problem> problem = serve_session(task, volume, signals, readiness);
+    std::optional<Problem> problem = serve_session(task, volume, metrics, signals, readiness);
     std::optional<Problem> at_end = volume.unmount();
     return problem.has_value() ? problem : at_end;
 }

@@ -116,6 +116,12 @@ TEST(MountOptions, MistakesAreNamed) {
     EXPECT_THAT(problem_with("cpu_latency_us=10001"), HasSubstr("from 0 to 10000"));
     EXPECT_THAT(problem_with("errors=panic"), HasSubstr("\"panic\""));
     EXPECT_THAT(problem_with("log="), HasSubstr("path"));
+    for (const char* address : {"", "9848", ":9848", "localhost:9848", "127.0.0.1", "127.0.0.1:0",
+                                "127.0.0.1:65536", "::1:9848", "127.0.0.1:80s", "[::1]"}) {
+        EXPECT_THAT(problem_with((std::string("metrics=") + address).c_str()),
+                    HasSubstr("127.0.0.1:9848"));
+    }
+    EXPECT_EQ(parsed("metrics=[::1]:9848").metrics, "[::1]:9848");
 }
 
 TEST(MountOptions, RootMountsLikeAnyFileSystem) {

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+#include "fuse/tools/common/remote_metrics.h"
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rdma_blk/volume/remote_block_device.h"
+
+namespace tiffin::fuse {
+namespace {
+
+using metrics::add_value;
+using metrics::Families;
+using metrics::Family;
+using metrics::Labels;
+using metrics::Type;
+using rdma_blk::PathStatus;
+using rdma_blk::ServerStatus;
+using rdma_blk::Statistics;
+
+constexpr const char* kConnectionStates[] = {"connecting", "ready",       "reconnecting",
+                                             "fenced",     "memory_lost", "closed"};
+constexpr const char* kPathStates[] = {"active", "ready", "suspect", "joining", "down"};
+constexpr const char* kOperations[] = {"", "read", "write", "compare_swap", "fetch_add", "flush"};
+
+using Servers = std::vector<ServerStatus>;
+
+void collect_states(const Servers& servers, Families& families) {
+    Family& states = families.add("tiffin_remote_state",
+                                  "1 for the state of the connection to a server, 0 for the others",
+                                  Type::Gauge);
+    Family& info = families.add("tiffin_remote_info",
+                                "The transport to a server, and whether data are encrypted on a "
+                                "network; always 1",
+                                Type::Gauge);
+    for (const ServerStatus& server : servers) {
+        const auto now = static_cast<size_t>(server.connection.state);
+        for (size_t i = 0; i < std::size(kConnectionStates); i++) {
+            add_value(states, {{"server", server.name}, {"state", kConnectionStates[i]}},
+                      i == now ? 1 : 0);
+        }
+        add_value(info,
+                  {{"server", server.name},
+                   {"transport", server.connection.transport_name},
+                   {"in_clear", server.is_in_clear ? "yes" : "no"}},
+                  1);
+    }
+}
+
+struct ServerCounter {
+    const char* name;
+    const char* help;
+    uint64_t Statistics::*value;
+};
+
+constexpr ServerCounter kCounters[] = {
+    {"tiffin_remote_round_trips_total", "Waits for an answer of a server",
+     &Statistics::round_trips},
+    {"tiffin_remote_reconnections_total", "Connections that were made again",
+     &Statistics::reconnections},
+    {"tiffin_remote_replayed_operations_total",
+     "Operations that were sent again after a reconnection", &Statistics::replayed_operations},
+    {"tiffin_remote_failovers_total", "Changes of requests from a failed link to another one",
+     &Statistics::failovers},
+    {"tiffin_remote_resent_operations_total", "Operations that were sent again on another link",
+     &Statistics::resent_operations},
+    {"tiffin_remote_resent_bytes_total", "Bytes that were sent again on another link",
+     &Statistics::resent_bytes},
+    {"tiffin_remote_datagrams_sent_total", "sdr: datagrams sent", &Statistics::datagrams_sent},
+    {"tiffin_remote_datagrams_received_total", "sdr: datagrams received",
+     &Statistics::datagrams_received},
+    {"tiffin_remote_chunks_lost_total", "sdr: parts of answers that were lost",
+     &Statistics::chunks_lost},
+    {"tiffin_remote_chunks_repeated_total", "sdr: parts of requests that were sent again",
+     &Statistics::chunks_repeated},
+};
+
+void collect_counters(const Servers& servers, Families& families) {
+    for (const ServerCounter& counter : kCounters) {
+        Family& family = families.add(counter.name, counter.help, Type::Counter);
+        for (const ServerStatus& server : servers) {
+            add_value(family, {{"server", server.name}},
+                      static_cast<double>(server.statistics.*counter.value));
+        }
+    }
+    Family& operations =
+        families.add("tiffin_remote_operations_total", "Operations on a server", Type::Counter);
+    Family& bytes = families.add("tiffin_remote_bytes_total",
+                                 "Bytes of data read from and written to a server", Type::Counter);
+    for (const ServerStatus& server : servers) {
+        const Statistics& statistics = server.statistics;
+        for (size_t kind = 1; kind < std::size(kOperations); kind++) {
+            add_value(operations, {{"server", server.name}, {"operation", kOperations[kind]}},
+                      static_cast<double>(statistics.operations[kind]));
+        }
+        add_value(bytes, {{"server", server.name}, {"direction", "read"}},
+                  static_cast<double>(statistics.bytes_read));
+        add_value(bytes, {{"server", server.name}, {"direction", "written"}},
+                  static_cast<double>(statistics.bytes_written));
+    }
+    Family& dirty =
+        families.add("tiffin_remote_dirty_bytes",
+                     "Written data that a server has not stored on its disk", Type::Gauge);
+    Family& round_trip = families.add("tiffin_remote_round_trip_seconds",
+                                      "sdr: round-trip time of the network, smoothed; absent if "
+                                      "it was not measured",
+                                      Type::Gauge);
+    for (const ServerStatus& server : servers) {
+        add_value(dirty, {{"server", server.name}}, static_cast<double>(server.dirty_bytes));
+        if (server.statistics.round_trip_us != 0) {
+            add_value(round_trip, {{"server", server.name}}, server.statistics.round_trip_us / 1e6);
+        }
+    }
+}
+
+// Where a server has several links.
+void collect_paths(const Servers& servers, Families& families) {
+    Family& states = families.add("tiffin_remote_path_state",
+                                  "1 for the state of a link, 0 for the others", Type::Gauge);
+    Family& delays = families.add("tiffin_remote_path_delay_seconds",
+                                  "Round-trip time of probes on a link, smoothed", Type::Gauge);
+    Family& bytes = families.add("tiffin_remote_path_bytes_total",
+                                 "Bytes sent and received on a link", Type::Counter);
+    Family& suspicions =
+        families.add("tiffin_remote_path_suspicions_total",
+                     "How often a link was suspected to have failed", Type::Counter);
+    Family& failures =
+        families.add("tiffin_remote_path_failures_total", "How often a link failed", Type::Counter);
+    for (const ServerStatus& server : servers) {
+        for (uint32_t index = 0; index < server.statistics.path_count; index++) {
+            const PathStatus& path = server.statistics.paths[index];
+            const Labels labels = {{"server", server.name}, {"path", std::to_string(index + 1)}};
+            const auto with = [&](const char* name, const char* value) {
+                Labels more = labels;
+                more.push_back({name, value});
+                return more;
+            };
+            for (const char* state : kPathStates) {
+                add_value(states, with("state", state),
+                          std::string_view(path.state) == state ? 1 : 0);
+            }
+            add_value(delays, labels, path.delay_us / 1e6);
+            add_value(bytes, with("direction", "sent"), static_cast<double>(path.bytes_sent));
+            add_value(bytes, with("direction", "received"),
+                      static_cast<double>(path.bytes_received));
+            add_value(suspicions, labels, static_cast<double>(path.suspicions));
+            add_value(failures, labels, static_cast<double>(path.failures));
+        }
+    }
+}
+
+}  // namespace
+
+void collect_remote_device(const vfs::BlockDevice& device, Families& families) {
+    const auto* remote = dynamic_cast<const rdma_blk::RemoteBlockDevice*>(&device);
+    if (remote == nullptr) {
+        return;
+    }
+    const Servers servers = remote->status();
+    collect_states(servers, families);
+    collect_counters(servers, families);
+    collect_paths(servers, families);
+}
+
+}  // namespace tiffin::fuse
