@@ -260,6 +260,8 @@ std::string describe_remote_device(const rdma_blk::RemoteBlockDevice& device) {
                 "\n";
         text += prefix + "state: " + state_text(server.connection.state) + "\n";
         text += prefix + "operations: " + std::to_string(operations) + "\n";
+        text += prefix + "bytes read: " + std::to_string(statistics.bytes_read) + "\n";
+        text += prefix + "bytes written: " + std::to_string(statistics.bytes_written) + "\n";
         text += prefix + "round trips: " + std::to_string(statistics.round_trips) + "\n";
         text += prefix + "reconnections: " + std::to_string(statistics.reconnections) + "\n";
         text += prefix + "replayed operations: " + std::to_string(statistics.replayed_operations) +

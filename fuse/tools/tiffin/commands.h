@@ -13,6 +13,11 @@ namespace tiffin::fuse {
 
 std::optional<Problem> print_status(const std::string& mount_point);
 std::optional<Problem> print_stats(const std::string& mount_point, bool as_json);
+// What was served in each interval, until the program is ended, or `count` times if that is not 0.
+std::optional<Problem> watch_stats(const std::string& mount_point, double interval_s,
+                                   uint64_t count, bool as_json);
+// The same on the terminal, drawn over itself, until Ctrl-C or q. Starts a process; call before any thread is started.
+std::optional<Problem> run_top(const std::string& mount_point, double interval_s);
 std::optional<Problem> grow(const std::string& mount_point);
 std::optional<Problem> scrub(const std::string& mount_point, bool quiet);
 // Without a mount point: of the tools alone.

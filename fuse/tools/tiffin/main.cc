@@ -22,10 +22,17 @@ struct Arguments {
     std::optional<uint64_t> number;
     bool json = false;
     bool quiet = false;
+    std::optional<double> interval_s;
+    uint64_t count = 0;
 };
 
 void add_mount_point(CLI::App& command, Arguments& arguments) {
     command.add_option("MOUNTPOINT", arguments.place, "Any directory of the mount")->required();
+}
+
+CLI::Option* add_interval(CLI::App& command, Arguments& arguments, const char* help) {
+    return command.add_option("--interval", arguments.interval_s, help)
+        ->check(CLI::Range(0.1, 86400.0));
 }
 
 // Those that ask a mounted file system. What went wrong lands in `problem`.
@@ -38,7 +45,23 @@ void add_mount_commands(CLI::App& app, Arguments& arguments, std::optional<Probl
         "stats", "Requests that a mount has served: how many, and how long they took in it");
     add_mount_point(*stats, arguments);
     stats->add_flag("--json", arguments.json, "For programs, with the whole histograms");
-    stats->callback([&] { problem = print_stats(arguments.place, arguments.json); });
+    CLI::Option* interval = add_interval(
+        *stats, arguments, "Show what was served in each interval of SECONDS, until ended");
+    stats->add_option("--count", arguments.count, "End after this many intervals")
+        ->needs(interval)
+        ->check(CLI::PositiveNumber);
+    stats->callback([&] {
+        problem = arguments.interval_s.has_value()
+                      ? watch_stats(arguments.place, *arguments.interval_s, arguments.count,
+                                    arguments.json)
+                      : print_stats(arguments.place, arguments.json);
+    });
+
+    CLI::App* top = app.add_subcommand(
+        "top", "Live view of a mount: rates and latencies by operation, links to servers");
+    add_mount_point(*top, arguments);
+    add_interval(*top, arguments, "Seconds between two pictures (1)");
+    top->callback([&] { problem = run_top(arguments.place, arguments.interval_s.value_or(1)); });
 
     CLI::App* scrubbing =
         app.add_subcommand("scrub", "Reads and verifies everything that a mount stores");

@@ -99,9 +99,9 @@ std::string rate_text(double per_s) {
 }
 
 void wait_since(const MountSample& sample, double interval_s) {
-    std::this_thread::sleep_until(
-        sample.when + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-                          std::chrono::duration<double>(interval_s)));
+    std::this_thread::sleep_until(sample.when +
+                                  std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                                      std::chrono::duration<double>(interval_s)));
 }
 
 }  // namespace tiffin::fuse
