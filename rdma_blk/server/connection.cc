@@ -71,7 +71,14 @@ bool Connection::serve(uint64_t now_ns) {
     serving = this;
     const bool goes_on = serve_turn(now_ns);
     serving = nullptr;
+    if (std::exchange(has_request_, false)) {
+        note_turn(now_ns);
+    }
     return goes_on && (!datagrams_woken_.exchange(false) || serve_datagrams(now_ns));
+}
+
+void Connection::note_turn(uint64_t began_ns) {
+    volume_->counters().turn_durations.note(host::monotonic_ns() - began_ns);
 }
 
 uint64_t Connection::datagram_time_ns(uint64_t now_ns) const {
@@ -85,6 +92,9 @@ bool Connection::serve_datagrams(uint64_t now_ns) {
     serving = this;
     const Result<void> result = datagrams_->serve(now_ns, *session_);
     serving = nullptr;
+    if (datagrams_->had_request()) {
+        note_turn(now_ns);
+    }
     if (datagrams_->has_heard()) {
         session_->heard(now_ns);
     }

@@ -135,6 +135,7 @@ class Connection final : public SessionPath,
                std::vector<unsigned char> peer_address, uint64_t now_ns);
 
     bool serve_turn(uint64_t now_ns);
+    void note_turn(uint64_t began_ns);
     bool show_life(uint64_t now_ns);
     Result<void> read_turn(uint64_t now_ns);
     Result<void> on_message(uint64_t now_ns);
@@ -213,6 +214,7 @@ class Connection final : public SessionPath,
     size_t staging_capacity_ = 0;
     size_t payload_bytes_ = 0;
     bool has_more_ = false;
+    bool has_request_ = false;  // came in this turn
     Deferred deferred_;
     uint64_t last_received_ns_;
     uint64_t probe_sent_ns_ = 0;  // 0: none is unanswered

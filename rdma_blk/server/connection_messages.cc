@@ -525,6 +525,7 @@ Result<void> Connection::on_request() {
         host::crc32c(0, staging_.get(), payload_bytes_) != request_.payload_checksum) {
         return Error::eproto;
     }
+    has_request_ = true;
     wire::Request next;
     const bool is_followed = reader_->peek_request(next);
     return session_->handle_request(shared_from_this(), request_, payload(),

@@ -21,13 +21,12 @@ inline void count_if_any(Counter& counter, uint64_t by) {
     }
 }
 
-// How long something took that may take long, by powers of four of a millisecond. Not for what is done within a
-// request's turn.
-struct DurationCounters {
-    static constexpr uint64_t kFirstBoundNs = 250'000;
-    static constexpr size_t kBounds = 8;  // 0.25 ms to 4.1 s
+// How long something took, by powers of four of the first bound.
+template <uint64_t kFirst, size_t kCount>
+struct Durations {
+    static constexpr size_t kBounds = kCount;
 
-    static constexpr uint64_t bound_ns(size_t index) { return kFirstBoundNs << (2 * index); }
+    static constexpr uint64_t bound_ns(size_t index) { return kFirst << (2 * index); }
     void note(uint64_t duration_ns) {
         size_t index = 0;
         while (index < kBounds && duration_ns > bound_ns(index)) {
@@ -41,6 +40,9 @@ struct DurationCounters {
                     1]{};  // each up to its bound and above the one before; the last one: the rest
     Counter sum_ns{0};
 };
+
+using FlushDurations = Durations<250'000, 8>;  // 0.25 ms to 4.1 s
+using TurnDurations = Durations<1'000, 11>;    // 1 us to 1 s
 
 // Of one volume, since its start in this process.
 struct VolumeCounters {
@@ -66,7 +68,9 @@ struct VolumeCounters {
     Counter flushes{0};
     Counter flush_errors{0};
     Counter flushed_bytes{0};
-    DurationCounters flush_durations;  // from the turn of a request to its answer, with a backing
+    FlushDurations flush_durations;  // from the turn of a request to its answer, with a backing
+    // From when a thread wakes up until it has sent the answers to all requests of one connection that had come by then.
+    TurnDurations turn_durations;
 };
 
 // Of the whole server.

@@ -251,6 +251,7 @@ Result<void> DatagramPath::handle(const MessagePath::Message& message, VolumeSes
         host::crc32c(0, payload.data(), payload.size()) != request.payload_checksum) {
         return Error::eproto;
     }
+    has_request_ = true;
     has_taken_request_ = true;
     return session.handle_request(shared_from_this(), request, payload);
 }

@@ -57,6 +57,8 @@ class DatagramPath final : public SessionPath, public std::enable_shared_from_th
     // network has failed): the path ends, and the connection with it unless is_dispensable().
     Result<void> serve(uint64_t now_ns, VolumeSession& session);
     bool has_heard() { return std::exchange(has_heard_, false); }
+    // Whether a request was handled since the last call.
+    bool had_request() { return std::exchange(has_request_, false); }
     // After serve() has failed with enodev or estale: whether only the path ends. The session has ended it, and the
     // connection hears of its own end by itself; or no request has ever come this way, so that the client has them on
     // the stream (its network may carry datagrams in one direction only).
@@ -101,6 +103,7 @@ class DatagramPath final : public SessionPath, public std::enable_shared_from_th
     int socket_ = -1;
     bool is_counted_ = false;
     bool has_heard_ = false;
+    bool has_request_ = false;
     bool has_taken_request_ = false;
     uint64_t heard_datagrams_ = 0;   // received until the last turn
     uint64_t ticked_datagrams_ = 0;  // received until the last tick

@@ -74,14 +74,15 @@ const std::vector<VolumeCounter>& volume_counters() {
     return counters;
 }
 
-void add_durations(Family& family, const Labels& labels, const DurationCounters& durations) {
+template <uint64_t kFirst, size_t kCount>
+void add_durations(Family& family, const Labels& labels,
+                   const Durations<kFirst, kCount>& durations) {
     std::vector<std::pair<uint64_t, double>> buckets;
-    for (size_t index = 0; index < DurationCounters::kBounds; index++) {
+    for (size_t index = 0; index < kCount; index++) {
         buckets.emplace_back(durations.buckets[index].load(),
-                             static_cast<double>(DurationCounters::bound_ns(index)) / 1e9);
+                             static_cast<double>(durations.bound_ns(index)) / 1e9);
     }
-    metrics::add_histogram(family, labels, buckets,
-                           durations.buckets[DurationCounters::kBounds].load(),
+    metrics::add_histogram(family, labels, buckets, durations.buckets[kCount].load(),
                            static_cast<double>(durations.sum_ns.load()) / 1e9);
 }
 
@@ -114,9 +115,15 @@ void collect_volume_counters(Server& server, const std::vector<VolumeInfo>& volu
     }
     Family& flushes =
         families.add("tiffind_flush_seconds", "How long flushes to backings took", Type::Histogram);
+    Family& turns = families.add(
+        "tiffind_turn_duration_seconds",
+        "Time in which requests that arrived together were executed and answered, without flushes "
+        "to backings; not with shm and rc, which access the memory directly",
+        Type::Histogram);
     for (const VolumeInfo& info : volumes) {
         if (const auto volume = server.find_volume(info.name.c_str())) {
             add_durations(flushes, {{"volume", info.name}}, volume->counters().flush_durations);
+            add_durations(turns, {{"volume", info.name}}, volume->counters().turn_durations);
         }
     }
     Family& refused = families.add("tiffind_sessions_refused_total",
@@ -139,6 +146,10 @@ void collect_volume_gauges(const std::vector<VolumeInfo>& volumes, Families& fam
     };
     gauge("tiffind_volume_memory_bytes", "Memory of a volume, control space included",
           [](const VolumeInfo& info) { return info.memory_bytes; });
+    gauge("tiffind_volume_size_bytes", "Size of a volume",
+          [](const VolumeInfo& info) { return info.data_bytes; });
+    gauge("tiffind_volume_has_writer", "1 if a client has the right to write, otherwise 0",
+          [](const VolumeInfo& info) { return info.holder.empty() ? 0 : 1; });
     gauge("tiffind_volume_sessions", "Sessions that have a place",
           [](const VolumeInfo& info) { return info.session_count; });
     gauge("tiffind_volume_connected_sessions", "Sessions with a connection",
@@ -211,6 +222,8 @@ void collect_server(Server& server, Families& families) {
     collect_datagrams(counters, families);
     one("tiffind_connections", "Connections now", Type::Gauge,
         static_cast<double>(server.connection_count()));
+    one("tiffind_failed_volumes", "Volumes that cannot be served; the log has the reasons",
+        Type::Gauge, static_cast<double>(server.failed_volumes().size()));
     one("tiffind_memory_bytes", "Memory of all volumes", Type::Gauge,
         static_cast<double>(server.memory_bytes()));
     one("tiffind_memory_limit_bytes", "Configured memory limit", Type::Gauge,

@@ -624,9 +624,31 @@ TEST_F(ServerTest, MetricsCountWhatHappened) {
              "tiffind_sessions_refused_total{volume=\"volume\",reason=\"held\"} 1\n",
              "tiffind_handshakes_total{result=\"done\"} 2\n",
              "tiffind_volume_connected_sessions{volume=\"volume\"} 1\n",
+             "tiffind_volume_has_writer{volume=\"volume\"} 1\n",
+             "tiffind_failed_volumes 0\n",
          }) {
         EXPECT_NE(text.find(line), std::string::npos) << line << "is not in\n" << text;
     }
+}
+
+TEST_F(ServerTest, MetricsTellHowLongTurnsTook) {
+    start();
+    auto client = open(1);
+    const std::string zero = "tiffind_turn_duration_seconds_count{volume=\"volume\"} 0\n";
+    EXPECT_NE(metrics_text(*server_).find(zero), std::string::npos);
+    client->write(0, "one");
+    client->write(0, "two");
+    // Each was waited for, so each had a turn of its own, which is counted when the answer has been sent.
+    const std::string two =
+        "tiffind_turn_duration_seconds_bucket{volume=\"volume\",le=\"+Inf\"} 2\n";
+    std::string text;
+    for (int i = 0; i < 1000 && text.find(two) == std::string::npos; i++) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        text = metrics_text(*server_);
+    }
+    EXPECT_NE(text.find(two), std::string::npos) << text;
+    EXPECT_EQ(text.find("tiffind_turn_duration_seconds_sum{volume=\"volume\"} 0\n"),
+              std::string::npos);
 }
 
 TEST_F(ServerTest, AdministrationAnswersLines) {
