@@ -64,6 +64,15 @@ struct VolumeInfo {
     bool is_locked = false;
 };
 
+// One session of a volume, for people.
+struct SessionInfo {
+    std::string name;     // what its client calls itself; empty: it did not say
+    bool writes = false;  // has the lease
+    bool is_fenced = false;
+    size_t path_count = 0;  // connections, and paths of datagrams; 0: it may come back
+    uint64_t silent_ms = 0;
+};
+
 class Volume {
   public:
     // Brings a volume up from its state. With kept memory it goes on where it was; without, its content is
@@ -86,6 +95,7 @@ class Volume {
     const VolumeMemory& memory() const { return memory_; }
     VolumeCounters& counters() { return counters_; }
     VolumeInfo info(uint64_t now_ns) const;
+    std::vector<SessionInfo> sessions(uint64_t now_ns) const;
     // Whether it goes on with kept memory.
     bool was_memory_kept() const { return was_memory_kept_; }
 

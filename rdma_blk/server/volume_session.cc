@@ -436,9 +436,9 @@ SessionAccess VolumeSession::access() const {
     return table_->access();
 }
 
-bool VolumeSession::has_paths() const {
+size_t VolumeSession::path_count() const {
     MutexLock lock(mutex_);
-    return !paths_.empty();
+    return paths_.size();
 }
 
 uint32_t VolumeSession::incarnation() const {

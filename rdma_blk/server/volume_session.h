@@ -141,7 +141,8 @@ class VolumeSession : public std::enable_shared_from_this<VolumeSession> {
     bool close(const std::shared_ptr<SessionPath>& path, const wire::Notice* notice);
     void notify(const wire::Notice& notice);
 
-    bool has_paths() const;
+    bool has_paths() const { return path_count() != 0; }
+    size_t path_count() const;
     bool is_fenced() const { return fenced_.load(std::memory_order_acquire); }
     uint32_t incarnation() const;
     SlotTable::Statistics statistics() const;

@@ -369,4 +369,21 @@ VolumeInfo Volume::info(uint64_t now_ns) const {
     return info;
 }
 
+std::vector<SessionInfo> Volume::sessions(uint64_t now_ns) const {
+    MutexLock lock(mutex_);
+    const SessionPointer holder = find_holder();
+    std::vector<SessionInfo> all;
+    for (const auto& [id, session] : sessions_) {
+        SessionInfo info;
+        info.writes = session == holder;
+        info.name = info.writes ? printable(lease().holder_text, wire::kHolderTextBytes)
+                                : session->holder_text();
+        info.is_fenced = session->is_fenced();
+        info.path_count = session->path_count();
+        info.silent_ms = session->silence_ns(now_ns) / 1'000'000;
+        all.push_back(std::move(info));
+    }
+    return all;
+}
+
 }  // namespace tiffin::rdma_blk

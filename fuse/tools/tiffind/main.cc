@@ -10,7 +10,9 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <fstream>
+#include <functional>
 #include <sstream>
 
 #include "fuse/host/log_sink.h"
@@ -24,6 +26,7 @@
 #include "rdma_blk/server/keeper.h"
 #include "rdma_blk/server/metrics.h"
 #include "rdma_blk/server/server.h"
+#include "rdma_blk/server/status_page.h"
 
 namespace tiffin::fuse {
 namespace {
@@ -38,6 +41,7 @@ struct Arguments {
     bool check = false;
     bool no_keeper = false;
     int keeper_socket = -1;
+    const RememberingLogSink* log = nullptr;
 };
 
 // Reads the file; that the default one does not exist is no mistake.
@@ -104,6 +108,27 @@ uint64_t request_count(rdma_blk::Server& server) {
            counters.sdr_datagrams_received.load(std::memory_order_relaxed);
 }
 
+rdma_blk::LogSummary summary_of(const RememberingLogSink& log) {
+    const RememberingLogSink::Counts counts = log.counts();
+    return {counts.warnings, counts.errors, counts.last_error_ns, counts.last_error};
+}
+
+// Returns the signal that asks for the end.
+int wait_for_end(const sigset_t& signals, const std::function<void()>& reload,
+                 rdma_blk::StatusPage& page) {
+    constexpr timespec kInterval = {rdma_blk::StatusPage::kSampleSeconds, 0};
+    while (true) {
+        const int signal = sigtimedwait(&signals, nullptr, &kInterval);
+        if (signal == SIGHUP) {
+            reload();
+        } else if (signal > 0) {
+            return signal;
+        } else {
+            page.sample(host::monotonic_ns());
+        }
+    }
+}
+
 int serve(const Arguments& arguments, const Configuration& configuration,
           rdma_blk::MemoryKeeper& keeper) {
     sigset_t signals;
@@ -130,11 +155,14 @@ int serve(const Arguments& arguments, const Configuration& configuration,
         return EXIT_FAILURE;
     }
     // Without metrics volumes can be served all the same.
+    rdma_blk::StatusPage page(server, [&arguments] { return summary_of(*arguments.log); });
     std::unique_ptr<metrics::HttpEndpoint> endpoint;
     if (!configuration.metrics.empty()) {
         auto started = metrics::HttpEndpoint::start(
             configuration.metrics,
-            {{"/metrics", metrics::kTextFormat, [&server] { return metrics_text(server); }}},
+            {{"/metrics", metrics::kTextFormat, [&server] { return metrics_text(server); }},
+             {"/", "text/html; charset=utf-8",
+              [&page] { return page.html(host::monotonic_ns(), host::realtime_ns()); }}},
             problem);
         if (started.ok()) {
             endpoint = started.release_value();
@@ -146,10 +174,9 @@ int serve(const Arguments& arguments, const Configuration& configuration,
     latency.start(configuration.cpu_latency_us, [&server] { return request_count(server); });
     keeper.server_is_ready();
     host::log(host::LogLevel::info, "ready");
-    int signal = 0;
-    while (sigwait(&signals, &signal) == 0 && signal == SIGHUP) {
-        reload(server, arguments.file);
-    }
+    page.sample(host::monotonic_ns());
+    const int signal = wait_for_end(
+        signals, [&] { reload(server, arguments.file); }, page);
     host::log(host::LogLevel::info, "stopping");
     latency.stop();
     endpoint.reset();
@@ -207,7 +234,9 @@ int run(int argc, char** argv) {
     if (arguments.check) {
         return EXIT_SUCCESS;
     }
-    StderrLogSink log("tiffind", std::getenv("JOURNAL_STREAM") == nullptr);
+    StderrLogSink standard_error("tiffind", std::getenv("JOURNAL_STREAM") == nullptr);
+    RememberingLogSink log(standard_error);
+    arguments.log = &log;
     set_log_sink(&log);
     ignore_meaningless_signals();
     const int status = serve_as(arguments, configuration, {argv, argv + argc});
