@@ -145,19 +145,20 @@ void StatusPage::sample(uint64_t now_ns) {
     sampled_ns_ = now_ns;
 }
 
+std::string StatusPage::plot_line(const char* name, double Rates::*value, double most) const {
+    std::string text = std::string("<polyline class=") + name + " points=\"";
+    size_t x = kPoints - points_.size();
+    for (const Rates& point : points_) {
+        text += printed("%zu,%.1f ", x++, 100 - 96 * point.*value / most);
+    }
+    return text + "\"/>";
+}
+
 std::string StatusPage::plot() const {
     double most = 1;
     for (const Rates& point : points_) {
         most = std::max({most, point.read_bytes, point.written_bytes});
     }
-    const auto line = [&](const char* name, double Rates::*value) {
-        std::string text = std::string("<polyline class=") + name + " points=\"";
-        for (size_t i = 0; i < points_.size(); i++) {
-            text += printed("%zu,%.1f ", kPoints - points_.size() + i,
-                            100 - 96 * points_[i].*value / most);
-        }
-        return text + "\"/>";
-    };
     const Rates now = points_.empty() ? Rates() : points_.back();
     return "<h2>The last ten minutes</h2>\n<p>" + printed("%.0f requests/s", now.requests) +
            "<span class=key style=\"background:var(--read)\"></span>read " +
@@ -169,7 +170,8 @@ std::string StatusPage::plot() const {
                "<svg viewBox=\"0 0 %zu 100\" preserveAspectRatio=none role=img "
                "aria-label=\"Bytes read and written\">",
                kPoints - 1) +
-           line("read", &Rates::read_bytes) + line("written", &Rates::written_bytes) +
+           plot_line("read", &Rates::read_bytes, most) +
+           plot_line("written", &Rates::written_bytes, most) +
            "</svg>\n<p class=quiet>Clients that access the memory directly (transports shm and rc) "
            "are not counted.</p>\n";
 }
@@ -249,8 +251,8 @@ std::string StatusPage::html(uint64_t now_ns, int64_t realtime_ns) {
     const std::vector<VolumeInfo> volumes = server_.list_volumes();
     std::string text = kHead;
     text += "<h1>tiffind</h1>\n<p class=quiet>" + time_text(realtime_ns) + " &nbsp; " +
-            std::to_string(server_.connection_count()) + " connections &nbsp; memory " +
-            size_text(static_cast<double>(server_.memory_bytes())) + " of " +
+            "connections: " + std::to_string(server_.connection_count()) +
+            " &nbsp; memory: " + size_text(static_cast<double>(server_.memory_bytes())) + " of " +
             size_text(static_cast<double>(server_.memory_limit_bytes())) +
             " &nbsp; <a href=\"/metrics\">metrics for Prometheus</a></p>\n";
     {

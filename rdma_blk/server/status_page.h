@@ -54,6 +54,8 @@ class StatusPage {
     };
 
     std::string plot() const REQUIRES(mutex_);
+    std::string plot_line(const char* name, double Rates::*value, double most) const
+        REQUIRES(mutex_);
     std::string volume_rows(const std::vector<VolumeInfo>& volumes) const REQUIRES(mutex_);
     std::string client_rows(const std::vector<VolumeInfo>& volumes, uint64_t now_ns) const;
     std::string problems(int64_t realtime_ns) const;

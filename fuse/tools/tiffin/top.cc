@@ -132,7 +132,9 @@ void add_servers(const Status& before, const Status& now, double seconds, Lines&
                             bandwidth_text(growth("bytes written"))));
         for (int link = 1; now.contains(prefix + "link " + std::to_string(link)); link++) {
             const std::string number = std::to_string(link);
-            lines.push_back("  link " + number + ": " + value_of(now, prefix + "link " + number));
+            std::string line = "  link ";
+            line.append(number).append(": ").append(value_of(now, prefix + "link " + number));
+            lines.push_back(std::move(line));
         }
     }
 }
