@@ -13,6 +13,7 @@ tiffin_check_test(license 300 scripts/check-license)
 tiffin_check_test(format 300 scripts/format --check)
 tiffin_check_test(shell 300 scripts/check-shell)
 tiffin_check_test(manuals 300 scripts/check-manuals "${PROJECT_BINARY_DIR}/bin")
+tiffin_check_test(completion 300 scripts/check-completion "${PROJECT_BINARY_DIR}/bin")
 
 # The long ones belong to the release build only, and run only as `ctest -C ci`, those that repeat less, and as
 # `ctest -C full`, all.
@@ -47,6 +48,9 @@ if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT TIFFIN_SANITIZE)
         set_tests_properties(vm.rdma PROPERTIES DISABLED ON)  # and CTest says so
     endif()
     set_tests_properties(vm.core_in_kernel PROPERTIES COST -4 RESOURCE_LOCK virtual_machine)
+    # Not run, and CTest says so, without root, /dev/fuse, or the clean system of 'scripts/deps package'.
+    tiffin_long_check(package "ci;full" 300 tests/package/clean_system.sh "${PROJECT_BINARY_DIR}")
+    set_tests_properties(package PROPERTIES LABELS package SKIP_RETURN_CODE 77)
     tiffin_long_check(lint "ci;full" 2400 nice -n 19 scripts/lint)
     set_tests_properties(lint PROPERTIES COST -2)
 endif()

@@ -39,7 +39,19 @@ foreach(section IN ITEMS 1 5 8)
 endforeach()
 install(FILES LICENSE LICENSES/MIT.txt LICENSES/GPL-2.0-only.txt DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 
+set(packaging "${PROJECT_SOURCE_DIR}/packaging")
+set(completions "${CMAKE_INSTALL_DATADIR}/bash-completion/completions")
+install(FILES "${packaging}/tiffin.bash-completion" DESTINATION "${completions}" RENAME tiffin)
+# bash looks for a file of the command's name.
+foreach(program IN ITEMS tiffind mount.tiffin mkfs.tiffin fsck.tiffin)
+    install(CODE "file(CREATE_LINK tiffin \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${completions}/${program}\" SYMBOLIC)")
+endforeach()
+install(FILES "${packaging}/examples/mnt-books.mount" "${packaging}/examples/mnt-books.automount"
+              "${packaging}/tiffind.toml"
+        DESTINATION "${CMAKE_INSTALL_DOCDIR}/examples")
+
 if("tiffind" IN_LIST tiffin_programs)
+    install(FILES "${packaging}/tiffind.sysusers" DESTINATION lib/sysusers.d RENAME tiffind.conf)
     # When it is installed, as above: the unit names the program by its whole path.
     install(CODE "set(unit \"${PROJECT_SOURCE_DIR}/rdma_blk/server/tiffind.service.in\")
         set(sbin \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_SBINDIR}\")")

@@ -134,10 +134,17 @@ stop_server
 [[ -z $(ls "$work/run") ]] || fail "left behind: $(ls "$work/run")"
 [[ ! -e $work/state/made.volume ]] || fail "the state of the deleted volume is still there"
 
-# The unit; the manual page need not be installed here.
+# The sample, as it is, and with all defaults that it shows.
+"$bin/tiffind" --config "$repository/packaging/tiffind.toml" --check || fail "the sample configuration"
+sed 's/^#\([a-z[]\)/\1/' "$repository/packaging/tiffind.toml" >"$work/all.toml"
+"$bin/tiffind" --config "$work/all.toml" --check || fail "the sample configuration with all its lines"
+
+# The units; the manual pages need not be installed here, nor the programs.
 if command -v systemd-analyze >/dev/null; then
     sed "s|@sbin@|$bin|" "$repository/rdma_blk/server/tiffind.service.in" >"$work/tiffind.service"
-    systemd-analyze verify --man=no "$work/tiffind.service" >"$work/verify" 2>&1 || fail "the unit: $(<"$work/verify")"
-    ! grep -F tiffind.service "$work/verify" >&2 || fail "the unit"
+    for unit in "$work/tiffind.service" "$repository"/packaging/examples/*mount; do
+        systemd-analyze verify --man=no "$unit" >"$work/verify" 2>&1 || fail "$unit: $(<"$work/verify")"
+        ! grep -F "$(basename "$unit")" "$work/verify" >&2 || fail "$unit"
+    done
 fi
 echo "passed"

@@ -1,0 +1,122 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT OR GPL-2.0-only
+# The Debian packages: lintian finds no error; a clean Debian 12 installs them with nothing but what they depend on,
+# its programs make, mount and check volumes and serve memory, and removing the packages leaves nothing behind.
+#
+# usage: clean_system.sh BUILD_FOLDER
+#
+# Exit status 77: not run.
+set -euo pipefail
+repository=$(realpath "$(dirname "${BASH_SOURCE[0]}")/../..")
+# shellcheck source=scripts/lib/clean_debian.sh
+source "$repository/scripts/lib/clean_debian.sh"
+
+fail() { echo "FAILED: $*" >&2; exit 1; }
+skip() { echo "NOT RUN: $*"; exit 77; }
+say() { echo "== $*"; }
+
+[[ $# -ge 1 ]] || fail "usage: clean_system.sh BUILD_FOLDER"
+[[ $(id -u) -eq 0 ]] || skip "installing packages and mounting take root"
+[[ -c /dev/fuse ]] || skip "/dev/fuse is missing"
+[[ -s $clean_debian ]] || skip "there is no clean system; 'scripts/deps package' makes one"
+command -v lintian >/dev/null || skip "lintian is missing; 'scripts/deps package' installs it"
+
+if [[ ${2:-} != --inside ]]; then
+    # What runs and what is mounted inside goes away with the two name spaces.
+    exec unshare --mount --propagation private --pid --fork --kill-child "$0" "$1" --inside
+fi
+work=$(mktemp -d "${TMPDIR:-/tmp}/tiffin-test.XXXXXX")
+root=$work/root
+clean_up() {
+    local status=$? places i
+    mapfile -t places < <(awk -v work="$work/" 'index($2, work) == 1 { print $2 }' /proc/self/mounts)
+    for ((i = ${#places[@]} - 1; i >= 0; i--)); do
+        umount --lazy "${places[i]}" || true
+    done
+    rm -rf --one-file-system "$work"
+    exit "$status"
+}
+trap clean_up EXIT
+
+say "packages"
+TIFFIN_BUILD=$1 "$repository/scripts/package" "$work/packages"
+lintian --allow-root --fail-on error "$work"/packages/*.deb || fail "lintian found errors"
+
+say "a clean system"
+mkdir "$root"
+tar --extract --file "$clean_debian" --directory "$root" --exclude './dev/*'
+# The mounts of other tests do not end as long as a copy of them is here.
+awk '$2 ~ /\/tiffin-test\./ { print $2 }' /proc/self/mounts | xargs --no-run-if-empty umount --lazy
+mount --types proc proc "$root/proc"
+mount --types tmpfs tmpfs "$root/dev"
+for device in null zero full random urandom tty fuse; do
+    touch "$root/dev/$device"
+    mount --bind "/dev/$device" "$root/dev/$device"
+done
+ln -s /proc/self/fd "$root/dev/fd"
+ln -s ../proc/self/mounts "$root/etc/mtab"  # systemd does that elsewhere
+cp /etc/resolv.conf "$root/etc/resolv.conf"
+mkdir "$root/packages"
+cp "$work"/packages/*.deb "$root/packages"
+inside() { chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 \
+    DEBIAN_FRONTEND=noninteractive "$@"; }
+apt=(apt-get --quiet --quiet --option Dpkg::Use-Pty=0 --option Acquire::Retries=3)
+install() { inside "${apt[@]}" install --yes --no-install-recommends "$@"; }
+
+say "installing"
+# Lists that are older than the archive name packages that are gone.
+install fuse3 >/dev/null 2>&1 || { inside "${apt[@]}" update && install fuse3 >/dev/null; } ||
+    fail "apt cannot install fuse3"
+paths() { (cd "$root" && find etc lib sbin usr var -not -type d | sort); }
+paths >"$work/before"
+inside bash -c '"$@" /packages/*.deb' install "${apt[@]}" install --yes --no-install-recommends >"$work/log" 2>&1 ||
+    fail "apt: $(<"$work/log")"
+inside dpkg --verify tiffin tiffin-server || fail "installed files differ"
+
+say "a volume in an image"
+cat >"$root/try" <<'END'
+set -euo pipefail
+mkfs.tiffin -q -L books /image 64M
+mkdir /mnt/books
+mount -t fuse.tiffin /image /mnt/books
+cp -r /usr/share/doc /mnt/books
+diff -r /usr/share/doc /mnt/books/doc
+tiffin status /mnt/books | grep -x "state: read-write"
+umount /mnt/books
+fsck.tiffin -n -f /image
+
+# A user mounts with the fusermount3 of Debian.
+user=(setpriv --reuid 65534 --regid 65534 --clear-groups)
+install -d -o 65534 -g 65534 /user /user/mnt
+"${user[@]}" mount.tiffin mem:16M /user/mnt
+"${user[@]}" touch /user/mnt/file
+"${user[@]}" fusermount3 -u /user/mnt
+
+tiffind --check
+tiffind >/log 2>&1 &
+server=$!
+for ((i = 0; i < 100; i++)); do
+    ! tiffin volume create books 64M --key-file /key 2>/error || break
+    sleep 0.1
+done
+[[ -s /key ]] || { cat /error /log; exit 1; }
+address='tiffin://127.0.0.1/books?key_file=/key'
+mkfs.tiffin -q "$address"
+mount.tiffin "$address" /mnt/books
+echo content >/mnt/books/file
+umount /mnt/books
+fsck.tiffin -n -f "$address"
+kill "$server"
+wait "$server"
+END
+inside bash /try >"$work/log" 2>&1 || fail "in the clean system: $(<"$work/log")"
+
+say "removing"
+inside "${apt[@]}" purge --yes tiffin tiffin-server >"$work/log" 2>&1 || fail "apt: $(<"$work/log")"
+inside "${apt[@]}" autoremove --purge --yes >>"$work/log" 2>&1 || fail "apt: $(<"$work/log")"
+rm -f "$root/packages"/*
+# What these packages did not bring: of apt, dpkg and the dynamic linker, and of what apt brought along.
+paths | comm -13 "$work/before" - |
+    grep -vE '^(var/(cache|lib/(apt|dpkg|systemd)|log)/|etc/ld.so.cache)' >"$work/left" || true
+[[ ! -s $work/left ]] || fail "left behind: $(<"$work/left")"
+echo "passed"
