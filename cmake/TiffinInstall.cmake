@@ -46,6 +46,15 @@ install(FILES "${packaging}/tiffin.bash-completion" DESTINATION "${completions}"
 foreach(program IN ITEMS tiffind mount.tiffin mkfs.tiffin fsck.tiffin)
     install(CODE "file(CREATE_LINK tiffin \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${completions}/${program}\" SYMBOLIC)")
 endforeach()
+install(FILES "${packaging}/tiffin.magic" DESTINATION "${CMAKE_INSTALL_DATADIR}/tiffin")
+# When it is installed, as above: the rule names the program by its whole path.
+install(CODE "set(rule \"${packaging}/61-tiffin.rules.in\")
+    set(bin \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}\")")
+install(CODE [[
+    set(installed "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/lib/udev/rules.d/61-tiffin.rules")
+    message(STATUS "Installing: ${installed}")
+    configure_file("${rule}" "${installed}" @ONLY)
+]])
 install(FILES "${packaging}/examples/mnt-books.mount" "${packaging}/examples/mnt-books.automount"
               "${packaging}/tiffind.toml"
         DESTINATION "${CMAKE_INSTALL_DOCDIR}/examples")

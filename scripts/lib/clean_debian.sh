@@ -3,7 +3,7 @@
 # shellcheck shell=bash
 
 # Delete it, and scripts/deps makes another one.
-clean_debian="${XDG_CACHE_HOME:-$HOME/.cache}/tiffin/debian-12.tar"
+clean_debian="${XDG_CACHE_HOME:-$HOME/.cache}/tiffin/debian-12-systemd.tar"
 
 provide_clean_debian() {
     [[ ! -s $clean_debian ]] || return 0
@@ -12,7 +12,7 @@ provide_clean_debian() {
     say "making a clean Debian 12 in $clean_debian"
     mkdir -p "$(dirname "$clean_debian")"
     # With the lists of packages, which are wanted to install something there.
-    if as_root mmdebstrap --quiet --variant=apt --mode=root --skip=cleanup/apt --format=tar \
+    if as_root mmdebstrap --quiet --variant=apt --include=systemd,systemd-sysv --mode=root --skip=cleanup/apt --format=tar \
         bookworm - "deb ${uri:-http://deb.debian.org/debian} bookworm main" >"$partial"; then
         mv "$partial" "$clean_debian"
     else

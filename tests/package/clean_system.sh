@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT OR GPL-2.0-only
 # The Debian packages: lintian finds no error; a clean Debian 12 installs them with nothing but what they depend on,
-# its programs make, mount and check volumes and serve memory, and removing the packages leaves nothing behind.
+# its programs make, mount and check volumes, systemd runs the server in the unit's confinement, an upgrade keeps the
+# server's memory, and removing the packages leaves nothing behind.
 #
 # usage: clean_system.sh BUILD_FOLDER
 #
@@ -54,7 +55,6 @@ for device in null zero full random urandom tty fuse; do
     mount --bind "/dev/$device" "$root/dev/$device"
 done
 ln -s /proc/self/fd "$root/dev/fd"
-ln -s ../proc/self/mounts "$root/etc/mtab"  # systemd does that elsewhere
 cp /etc/resolv.conf "$root/etc/resolv.conf"
 mkdir "$root/packages"
 cp "$work"/packages/*.deb "$root/packages"
@@ -91,25 +91,84 @@ install -d -o 65534 -g 65534 /user /user/mnt
 "${user[@]}" mount.tiffin mem:16M /user/mnt
 "${user[@]}" touch /user/mnt/file
 "${user[@]}" fusermount3 -u /user/mnt
-
-tiffind --check
-tiffind >/log 2>&1 &
-server=$!
-for ((i = 0; i < 100; i++)); do
-    ! tiffin volume create books 64M --key-file /key 2>/error || break
-    sleep 0.1
-done
-[[ -s /key ]] || { cat /error /log; exit 1; }
-address='tiffin://127.0.0.1/books?key_file=/key'
-mkfs.tiffin -q "$address"
-mount.tiffin "$address" /mnt/books
-echo content >/mnt/books/file
-umount /mnt/books
-fsck.tiffin -n -f "$address"
-kill "$server"
-wait "$server"
 END
 inside bash /try >"$work/log" 2>&1 || fail "in the clean system: $(<"$work/log")"
+
+say "systemd runs the server"
+cat >"$root/etc/systemd/system/try.service" <<'END'
+[Unit]
+After=tiffind.service
+[Service]
+Type=oneshot
+ExecStart=/bin/bash -c 'bash -x /try >/log 2>&1 && touch /succeeded; exec systemctl poweroff -ff'
+END
+cat >"$root/try" <<'END'
+set -euo pipefail
+is_mounted_by() { tiffin status /mnt/books | grep -q "transport: $1"; }
+systemctl is-active tiffind
+main=$(systemctl show --property MainPID --value tiffind)
+[[ $(stat -c %U "/proc/$main" /var/lib/tiffind /run/tiffind | sort -u) == tiffind ]]
+for ((i = 0; i < 100; i++)); do
+    ! tiffin volume create books 64M --key-file /key || break
+    sleep 0.1
+done
+mkfs.tiffin -q 'tiffin://127.0.0.1/books?key_file=/key'
+for transport in tcp sdr shm; do
+    address="tiffin://127.0.0.1/books?key_file=/key&transport=$transport"
+    mount.tiffin "$address" /mnt/books
+    is_mounted_by "$transport"
+    cp -r /usr/share/doc "/mnt/books/$transport"
+    # Not before the mount has given the volume back.
+    [[ $transport == shm ]] || { umount /mnt/books && fsck.tiffin -n "$address"; }
+done
+sync --file-system /mnt/books
+# Another user's process that maps the memory: the server has to end it.
+mkdir /mnt/other
+mount.tiffin "$address" /mnt/other -o force
+diff -r /usr/share/doc /mnt/other/shm
+! ls /mnt/books || exit 1
+systemctl reload tiffind
+tiffin volume create kept 64M --backing /var/lib/tiffind/kept.img --key-file /kept.key
+# An upgrade.
+dpkg --install /packages/tiffin-server_*.deb
+[[ $(systemctl show --property MainPID --value tiffind) == "$main" ]]
+for ((i = 0; i < 100; i++)); do
+    ! journalctl --unit tiffind | grep "volume books: .* memory kept" || break
+    sleep 0.1
+done
+diff -r /usr/share/doc /mnt/other/tcp
+touch /mnt/other/file
+umount /mnt/other
+systemctl stop tiffind
+[[ $(systemctl show --property Result,ExecMainStatus --value tiffind | xargs) == "success 0" ]]
+END
+ln -s ../try.service "$root/etc/systemd/system/multi-user.target.wants/try.service"
+# As an init of its own: with its processes, control groups, network and mounts.
+cat >"$work/boot" <<'END'
+set -euo pipefail
+ip link set lo up
+mount --bind "$1" "$1"
+cd "$1"
+mount --types proc proc proc
+mount --types tmpfs -o mode=755 tmpfs dev
+mount --types tmpfs tmpfs run
+mount --types sysfs -o ro sysfs sys
+mount --types cgroup2 cgroup2 sys/fs/cgroup
+for device in null zero full random urandom tty fuse; do
+    touch "dev/$device"
+    mount --bind "/dev/$device" "dev/$device"
+done
+mkdir dev/pts dev/shm old
+ln -s /proc/self/fd dev/fd
+pivot_root . old
+umount --lazy /old
+exec env -i container=tiffin PATH=/usr/sbin:/usr/bin:/sbin:/bin /lib/systemd/systemd --log-target=console
+END
+timeout --kill-after 5 60 unshare --mount --propagation private --pid --cgroup --net --fork --kill-child \
+    bash "$work/boot" "$root" </dev/null >"$work/log" 2>&1 || true
+[[ -e $root/succeeded ]] ||
+    fail "under systemd: $(tail -n 20 "$root/log" || true); systemd: $(tail -n 20 "$work/log")"
+rm -r "$root"/etc/systemd/system/{try.service,multi-user.target.wants/try.service} "$root"/{try,log,succeeded,key,kept.key,old}
 
 say "removing"
 inside "${apt[@]}" purge --yes tiffin tiffin-server >"$work/log" 2>&1 || fail "apt: $(<"$work/log")"

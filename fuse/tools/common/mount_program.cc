@@ -19,6 +19,7 @@
 #include "fuse/tools/common/remount.h"
 #include "fuse/tools/common/second_mount.h"
 #include "fuse/tools/common/tool.h"
+#include "fuse/tools/common/volume_identity.h"
 
 namespace tiffin::fuse {
 namespace {
@@ -45,8 +46,8 @@ std::optional<int> parse_command_line(int argc, char** argv, const std::string& 
                                       CommandLine& line) {
     CLI::App app("Mounts a Tiffin file system.", program);
     app.footer(
-        "DEVICE is mem:SIZE, file:PATH, the path of an image or a disk, or tiffin://HOST/VOLUME, "
-        "memory of other machines.\n\nOptions of -o:\n" +
+        "DEVICE is mem:SIZE, file:PATH, the path of an image or a disk, UUID=UUID, LABEL=LABEL, or "
+        "tiffin://HOST/VOLUME, memory of other machines.\n\nOptions of -o:\n" +
         mount_options_help() +
         "\nIt returns when the mount answers. End it with umount (root) or fusermount3 -u.");
     app.add_option("DEVICE", line.device, "What to mount; may be left out with --fs hello")
@@ -156,7 +157,7 @@ void warn_of_scarce_memory(const std::string& program, const DeviceAddress& addr
     }
 }
 
-OrProblem<MountTask> make_task(const CommandLine& line, const std::string& program,
+OrProblem<MountTask> make_task(CommandLine& line, const std::string& program,
                                const FileSystemType& type) {
     bool is_root = geteuid() == 0;
     const MountOptions& options = line.options;
@@ -188,6 +189,13 @@ OrProblem<MountTask> make_task(const CommandLine& line, const std::string& progr
         return mount_point.problem();
     }
     task.mount_point = mount_point.value();
+    if (type.needs_device) {
+        OrProblem<std::string> device = resolve_volume_tag(line.device);
+        if (!device.ok()) {
+            return device.problem();
+        }
+        line.device = *device;
+    }
     task.device = line.device;
     if (type.needs_device) {
         OrProblem<DeviceAddress> address = parse_device_address(line.device);
@@ -232,7 +240,7 @@ OrProblem<const FileSystemType*> understand(CommandLine& line, const std::string
     return type;
 }
 
-std::optional<Problem> run(const CommandLine& line, const std::string& program,
+std::optional<Problem> run(CommandLine& line, const std::string& program,
                            const FileSystemType& type) {
     if (line.options.remount) {
         return remount(line.mount_point, line.options, joined(line.option_texts));

@@ -23,6 +23,8 @@ std::optional<Problem> scrub(const std::string& mount_point, bool quiet);
 // Without a mount point: of the tools alone.
 std::optional<Problem> print_version(const std::string& mount_point);
 std::optional<Problem> print_info(const std::string& address, bool as_json);
+// Of a disk, as properties for a udev rule; also while it is mounted.
+std::optional<Problem> print_udev_properties(const std::string& path);
 std::optional<Problem> print_dump(const std::string& address, const std::string& structure,
                                   std::optional<uint64_t> number, bool as_json);
 

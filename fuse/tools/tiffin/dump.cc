@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // tiffin info, tiffin dump: what is on a device that is not mounted.
+#include <blkid/blkid.h>
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -9,6 +10,7 @@
 #include "fuse/check/describe.h"
 #include "fuse/host/device_address.h"
 #include "fuse/host/log_sink.h"
+#include "fuse/tools/common/volume_identity.h"
 #include "fuse/tools/tiffin/commands.h"
 
 namespace tiffin::fuse {
@@ -91,6 +93,27 @@ std::optional<Problem> print_info(const std::string& address, bool as_json) {
     }
     Quiet quiet;
     return print(check::describe_volume(**device), address, as_json);
+}
+
+std::optional<Problem> print_udev_properties(const std::string& path) {
+    const OrProblem<VolumeIdentity> identity = read_volume_identity(path);
+    if (!identity.ok()) {
+        return identity.problem();
+    }
+    fmt::print(
+        "ID_FS_TYPE=tiffin\nID_FS_USAGE=filesystem\nID_FS_VERSION={}\nID_FS_UUID={}\nID_FS_UUID_"
+        "ENC={}\n",
+        identity->format_version, identity->uuid, identity->uuid);
+    if (!identity->label.empty()) {
+        // A label may contain anything. As udev does it for file systems that libblkid knows.
+        char safe[4 * tiffinfs::kLabelBytes];
+        char encoded[4 * tiffinfs::kLabelBytes];
+        if (blkid_safe_string(identity->label.c_str(), safe, sizeof safe) == 0 &&
+            blkid_encode_string(identity->label.c_str(), encoded, sizeof encoded) == 0) {
+            fmt::print("ID_FS_LABEL={}\nID_FS_LABEL_ENC={}\n", safe, encoded);
+        }
+    }
+    return std::nullopt;
 }
 
 std::optional<Problem> print_dump(const std::string& address, const std::string& what,

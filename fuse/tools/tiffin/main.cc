@@ -24,6 +24,7 @@ struct Arguments {
     bool quiet = false;
     std::optional<double> interval_s;
     uint64_t count = 0;
+    bool udev = false;
 };
 
 void add_mount_point(CLI::App& command, Arguments& arguments) {
@@ -81,7 +82,13 @@ void add_device_commands(CLI::App& app, Arguments& arguments, std::optional<Prob
     info->add_option("device", arguments.place, "file:PATH, PATH or tiffin://HOST/VOLUME")
         ->required();
     info->add_flag("--json", arguments.json, "print JSON, for programs");
-    info->callback([&] { problem = print_info(arguments.place, arguments.json); });
+    info->add_flag("--udev", arguments.udev,
+                   "print what a udev rule needs; also of a disk that is mounted")
+        ->excludes("--json");
+    info->callback([&] {
+        problem = arguments.udev ? print_udev_properties(arguments.place)
+                                 : print_info(arguments.place, arguments.json);
+    });
 
     CLI::App* dump =
         app.add_subcommand("dump", "Shows structures on a device, for finding out what is wrong.");
