@@ -49,7 +49,7 @@ if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT TIFFIN_SANITIZE)
     endif()
     set_tests_properties(vm.core_in_kernel PROPERTIES COST -4 RESOURCE_LOCK virtual_machine)
     # Not run, and CTest says so, without root, /dev/fuse, or the clean system of 'scripts/deps package'.
-    tiffin_long_check(package "ci;full" 300 tests/package/clean_system.sh "${PROJECT_BINARY_DIR}")
+    tiffin_long_check(package "ci;full" 600 tests/package/clean_system.sh "${PROJECT_BINARY_DIR}")
     set_tests_properties(package PROPERTIES LABELS package SKIP_RETURN_CODE 77)
     tiffin_long_check(lint "ci;full" 2400 nice -n 19 scripts/lint)
     set_tests_properties(lint PROPERTIES COST -2)

@@ -174,8 +174,8 @@ say "removing"
 inside "${apt[@]}" purge --yes tiffin tiffin-server >"$work/log" 2>&1 || fail "apt: $(<"$work/log")"
 inside "${apt[@]}" autoremove --purge --yes >>"$work/log" 2>&1 || fail "apt: $(<"$work/log")"
 rm -f "$root/packages"/*
-# What these packages did not bring: of apt, dpkg and the dynamic linker, and of what apt brought along.
+# Not of apt, dpkg, systemd and the dynamic linker. Volumes of the server, with their keys, are kept on purpose.
 paths | comm -13 "$work/before" - |
-    grep -vE '^(var/(cache|lib/(apt|dpkg|systemd)|log)/|etc/ld.so.cache)' >"$work/left" || true
+    grep -vE '^(var/(cache|lib/(apt|dpkg|systemd|tiffind)|log)/|etc/ld.so.cache)' >"$work/left" || true
 [[ ! -s $work/left ]] || fail "left behind: $(<"$work/left")"
 echo "passed"

@@ -74,10 +74,6 @@ class Fsck {
             print_problem(kProgram, device.problem());
             return fsck_status::operational_error;
         }
-        if (options_.mode == RepairMode::ask && !terminal) {
-            fmt::print("{}: {} is not a terminal: no changes (as with -n)\n", kProgram,
-                       isatty(STDIN_FILENO) != 0 ? "stdout" : "stdin");
-        }
         if (std::optional<Problem> problem = lengthen(device)) {
             print_problem(kProgram, *problem);
             return fsck_status::operational_error;
@@ -88,6 +84,11 @@ class Fsck {
         const check::Report report = check(**device);
         progress_.clear();
         print_result(report);
+        // Of a clean volume nobody would be asked either.
+        if (options_.mode == RepairMode::ask && !terminal && report.not_repaired != 0) {
+            fmt::print("{}: {} is not a terminal: no changes (as with -n)\n", kProgram,
+                       isatty(STDIN_FILENO) != 0 ? "stdout" : "stdin");
+        }
         return status_of(report);
     }
 

@@ -84,6 +84,9 @@ TEST_F(Tools, FsckLengthensAnImageThatWasCut) {
 
 TEST_F(Tools, FsckFindsAndRepairs) {
     make();
+    const Outcome clean = run("fsck.tiffin", image_);
+    EXPECT_EQ(clean.status, 0) << clean.output;
+    EXPECT_EQ(clean.output.find("not a terminal"), std::string::npos) << clean.output;
     damage((64U << 20) - 4096 + 100);  // the second copy of the newest superblock
     const Outcome asked = run("fsck.tiffin", image_);
     EXPECT_EQ(asked.status, 4) << asked.output;
