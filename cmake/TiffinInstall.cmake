@@ -70,3 +70,11 @@ if("tiffind" IN_LIST tiffin_programs)
         configure_file("${unit}" "${installed}" @ONLY)
     ]])
 endif()
+
+# The sources of the kernel modules, for dkms. Nothing is built here, so that no kernel can make installing fail.
+set(dkms_folder "src/tiffin-${PROJECT_VERSION}")
+configure_file("${PROJECT_SOURCE_DIR}/kmod/dkms.conf.in" "${PROJECT_BINARY_DIR}/dkms.conf" @ONLY)
+install(FILES "${PROJECT_BINARY_DIR}/dkms.conf" DESTINATION "${dkms_folder}")
+install(DIRECTORY fs kmod DESTINATION "${dkms_folder}" USE_SOURCE_PERMISSIONS
+        FILES_MATCHING REGEX "\\.(c|cc|h|mk)$" PATTERN Kbuild PATTERN kmod/build)
+install(FILES scripts/lib/common.sh DESTINATION "${dkms_folder}/scripts/lib")
