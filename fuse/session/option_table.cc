@@ -191,10 +191,10 @@ constexpr MountOption kTable[] = {
                               "times move at open; makes opening slower"),
     flag<&Host::write_through>("write_through",
                                "each write reaches the file system before it returns; small writes "
-                               "are slower, names faster"),
+                               "are slower, metadata operations faster"),
     flag<&Host::cache_directories>(
         "cache_directories",
-        "the kernel keeps lists of entries, for trees that nobody changes while they are listed"),
+        "the kernel keeps lists of entries, for trees that are not changed while they are listed"),
     flag<&Host::io_uring>("io_uring",
                           "talk to the kernel through io_uring (Linux 6.14, libfuse 3.18)"),
     words("remount", "remount", any_change,
@@ -203,11 +203,11 @@ constexpr MountOption kTable[] = {
              "one"}}}),
     words("force", "force", any_change,
           {{{"force", set<&Host::force, true>,
-             "take a remote volume from whoever writes it, who then can do so no more"}}}),
+             "take over a remote volume; the previous writer is fenced off"}}}),
     value<&System::cache_bytes>("cache", "SIZE", "64M", set_cache,
                                 "memory for the file system's own structures, 1M to 1T (256M)"),
     number<&System::commit_interval_ms, 0, kSecondsPerDay, kSeconds, 1000>(
-        "commit", "SECONDS", "7", "changes are durable after this time at the latest"),
+        "commit", "SECONDS", "7", "maximum delay until changes are durable, even without fsync"),
     value<&System::errors>("errors", "remount-ro|continue", "continue", set_errors,
                            "what to do when damage is found"),
     // One thread can wait for what only a second one can answer.

@@ -43,6 +43,11 @@ say "packages"
 TIFFIN_BUILD=$1 "$repository/scripts/package" "$work/packages"
 lintian --allow-root --fail-on error "$work"/packages/*.deb || fail "lintian found errors"
 
+for file in dkms.conf kmod/build fs/tiffinfs/format.h scripts/lib/common.sh; do
+    dpkg-deb --contents "$work"/packages/tiffin-dkms_*.deb | grep -q "/usr/src/tiffin-[0-9.]*/$file\$" ||
+        fail "tiffin-dkms lacks $file"
+done
+
 say "a clean system"
 mkdir "$root"
 tar --extract --file "$clean_debian" --directory "$root" --exclude './dev/*'
@@ -69,6 +74,7 @@ install fuse3 >/dev/null 2>&1 || { inside "${apt[@]}" update && install fuse3 >/
     fail "apt cannot install fuse3"
 paths() { (cd "$root" && find etc lib sbin usr var -not -type d | sort); }
 paths >"$work/before"
+rm "$root"/packages/tiffin-dkms_*.deb  # needs a compiler and headers; what is in it is looked at above
 inside bash -c '"$@" /packages/*.deb' install "${apt[@]}" install --yes --no-install-recommends >"$work/log" 2>&1 ||
     fail "apt: $(<"$work/log")"
 inside dpkg --verify tiffin tiffin-server || fail "installed files differ"
@@ -121,7 +127,8 @@ for transport in tcp sdr shm; do
     # Not before the mount has given the volume back.
     [[ $transport == shm ]] || { umount /mnt/books && fsck.tiffin -n "$address"; }
 done
-sync --file-system /mnt/books
+# Each file: FUSE does not pass syncfs on.
+find /mnt/books/shm -print0 | xargs --null sync
 # Another user's process that maps the memory: the server has to end it.
 mkdir /mnt/other
 mount.tiffin "$address" /mnt/other -o force

@@ -78,7 +78,7 @@ std::variant<FsckOptions, int> parse_fsck_options(int argc, char** argv) {
     CLI::Option* no_flag = app.add_flag("-n", no, "check everything, change nothing");
     CLI::Option* yes_flag = app.add_flag("-y", yes, "repair everything without asking");
     CLI::Option* safe_flag = app.add_flag(
-        "-p,-a", safe, "repair without asking, but only what takes nothing away from anybody");
+        "-p,-a", safe, "repair without asking, but only repairs that cannot lose data");
     no_flag->excludes(yes_flag)->excludes(safe_flag);
     yes_flag->excludes(safe_flag);
     app.add_flag("-f,--force", options.force, "check although the volume is marked clean");

@@ -140,7 +140,7 @@ void add_volume_commands(CLI::App& app, VolumeArguments& arguments,
     removal->add_option("NAME", arguments.name, "The volume")->required();
     removal->add_flag("--force", arguments.force,
                       "Also when it is in use, which ends there, or cannot be brought up");
-    CLI::App* info = add("info", "What there is to say about a volume", volume_info);
+    CLI::App* info = add("info", "Shows the details of a volume", volume_info);
     info->add_option("NAME", arguments.name, "The volume")->required();
     info->add_option("--key-file", arguments.key_file, "A new file to write the volume's key to");
     info->add_flag("--json", arguments.json, "For programs");
