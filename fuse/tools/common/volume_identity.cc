@@ -3,6 +3,7 @@
 
 #include <blkid/blkid.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <strings.h>
 #include <unistd.h>
 
@@ -45,7 +46,8 @@ std::string link_name(const std::string& value) {
     if (blkid_encode_string(value.c_str(), encoded.data(), encoded.size()) != 0) {
         return "";
     }
-    return encoded.c_str();
+    encoded.resize(std::strlen(encoded.c_str()));
+    return encoded;
 }
 
 }  // namespace
@@ -113,8 +115,9 @@ OrProblem<std::string> resolve_volume_tag(const std::string& text) {
             continue;
         }
         if (!found.empty()) {
-            return Problem{found + " and " + path + " both have " + text + ": name the device",
-                           Error::eexist};
+            return Problem{
+                fmt::format("{} and {} both have {}: name the device", found, path, text),
+                Error::eexist};
         }
         found = path;
     }
