@@ -1,129 +1,122 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT OR GPL-2.0-only
-# A mounted file system over two links, each a pair of interfaces between this network namespace and the server's. They fall
-# silent in both directions or one, or go down, while files are written and read: nothing is lost, nothing fails, and the
-# session stays the same.
+# A mounted file system and a bank in remote memory, each a session over two links. One link after another falls silent (in
+# both directions or one, or for large packets only) or goes down at either end, for a moment or until it is given up, while
+# files are written and read, SQLite moves money, and the bank does by atomics: all go on over the other link, nothing is lost
+# or done twice, nothing fails, and the sessions stay the same.
 #
-# usage: failover.sh [tcp] [CUTS]
+# usage: failover.sh tcp BANK [CUTS]
 # shellcheck disable=SC2119  # the options of mount_device are not this script's
 set -euo pipefail
 # shellcheck source=tests/mount/lib/device.sh
 source "$(dirname "$0")/../mount/lib/device.sh"
 # shellcheck source=tests/remote/lib/server.sh
 source "$(dirname "$0")/lib/server.sh"
-need_programs ip python3
-cuts=${2:-8}
+# shellcheck source=tests/remote/lib/links.sh
+source "$(dirname "$0")/lib/links.sh"
+bank=${2:?usage: failover.sh tcp BANK [CUTS]}
+cuts=${3:-100}
+need_programs ip nft python3
 
-namespace=tiffin-$$
-subnet=10.$((200 + $$ % 50)).$(($$ / 50 % 250))  # .0/30 and .4/30
-ip netns add "$namespace" 2>/dev/null || { echo "no network namespaces here"; exit 77; }
+loads=()
 failover_clean_up() {
-    local status=$?
+    local status=$? load
     trap - EXIT
+    for load in "${loads[@]}"; do
+        kill -KILL "$load" 2>/dev/null || true
+    done
+    repair_links 0 1 2>/dev/null || true
     clean_up_server status
-    ip link delete "tf0-$$" 2>/dev/null || true
-    ip link delete "tf1-$$" 2>/dev/null || true
-    ip netns delete "$namespace" 2>/dev/null || true
+    remove_links
     clean_up "$status"
 }
 trap failover_clean_up EXIT
-
-in_server() { ip netns exec "$namespace" "$@"; }
-ours() { echo "$subnet.$(($1 * 4 + 1))"; }
-theirs() { echo "$subnet.$(($1 * 4 + 2))"; }
-mac_of() { "${@:2}" cat "/sys/class/net/$1/address"; }
-
-for link in 0 1; do
-    ip link add "tf$link-$$" type veth peer name link$link netns "$namespace"
-    ip address add "$(ours $link)/30" dev "tf$link-$$"
-    ip link set "tf$link-$$" up
-    in_server ip address add "$(theirs $link)/30" dev link$link
-    in_server ip link set link$link up
-    our_mac[link]=$(mac_of "tf$link-$$")
-    their_mac[link]=$(in_server ip -o link show link$link | sed 's/.*link.ether \([^ ]*\).*/\1/')
-done
-in_server ip link set lo up
-
-# What is sent to an address that no interface has is dropped, and nobody is told.
-nowhere=02:00:00:00:00:01
-set_to_server() { ip neigh replace "$(theirs "$1")" lladdr "$2" dev "tf$1-$$" nud permanent; }
-set_to_client() { in_server ip neigh replace "$(ours "$1")" lladdr "$2" dev "link$1" nud permanent; }
-cut() {
-    case $2 in
-        silent) set_to_server "$1" $nowhere && set_to_client "$1" $nowhere ;;
-        to_server) set_to_server "$1" $nowhere ;;
-        to_client) set_to_client "$1" $nowhere ;;
-        down) in_server ip link set "link$1" down ;;
-    esac
-}
-repair() {
-    in_server ip link set "link$1" up
-    set_to_server "$1" "${their_mac[$1]}"
-    set_to_client "$1" "${our_mac[$1]}"
-}
-for link in 0 1; do repair $link; done
+make_links 2
 
 listen_host=0.0.0.0
-server_prefix=(ip netns exec "$namespace")
+server_prefix=(ip netns exec "$server_namespace")
 start_server
-address=$(make_volume v 256M)
-address=${address/127.0.0.1:$port/$(theirs 0):$port+$(theirs 1):$port}
-use_device "$address"
+over_links() { echo "${1/127.0.0.1:$port/$(server_address 0):$port+$(server_address 1):$port}"; }
+device_address=$(make_volume files 256M)
+bank_address=$(make_volume bank 16M)
+use_device "$(over_links "$device_address")"
 mount_device
 
+load_names=(files sqlite bank)
+for load in files sqlite; do
+    python3 "$(dirname "$0")/lib/failover_load.py" "$load" "$mount_point" "$work/progress-$load" "$work/stop" \
+        >"$work/said-$load" 2>&1 &
+    loads+=($!)
+done
+"$bank" "$(over_links "$bank_address")" "$work/progress-bank" "$work/stop" >"$work/said-bank" 2>&1 &
+loads+=($!)
+
 status_of() { "$bin/tiffin" status "$mount_point" | sed -n "s/^server [^ ]* $1: //p"; }
-link_is() { [[ $(status_of "link $1") == $2,* ]]; }
-wait_until link_is 2 ready
+# The state of both links, of the file system or of the bank.
+states_of() {
+    if [[ $1 == files ]]; then
+        status_of 'link [12]' | sed 's/,.*//' | tr '\n' ' '
+    else
+        sed 's/^[0-9]* //; s/ *$/ /' "$work/progress-bank"
+    fi
+}
+are_well() {
+    local states
+    states=$(states_of "$1")
+    [[ $states == "active ready " || $states == "ready active " ]]
+}
+rounds_of() { sed 's/ .*//' "$work/progress-$1" 2>/dev/null || true; }
+# Those that have ended fail at once.
+have_gone_on() {
+    local index found
+    for index in 0 1 2; do
+        ! has_ended "${loads[index]}" || fail "${load_names[index]} has ended: $(<"$work/said-${load_names[index]}")"
+        found=$(rounds_of "${load_names[index]}")
+        [[ ${found:-0} -ge $((before[index] + 2)) ]] || return 1
+    done
+}
+note_rounds() {
+    before=()
+    local load
+    for load in "${load_names[@]}"; do before+=("$(rounds_of "$load")"); done
+}
 
-# Counters in files, synced after each round; what is read back is what was written.
-python3 - "$mount_point" "$work/stop" >"$work/writer" 2>&1 <<'END' &
-import os, sys
-folder, stop = sys.argv[1:]
-number = 0
-while not os.path.exists(stop):
-    number += 1
-    for name in ("a", "b", "c"):
-        path = os.path.join(folder, name)
-        data = f"{name} {number}\n".encode() * 4096
-        with open(path + ".new", "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.rename(path + ".new", path)
-        descriptor = os.open(path, os.O_RDONLY)
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        with open(descriptor, "rb") as file:
-            assert file.read() == data, f"{path} differs in round {number}"
-print(number)
-END
-writer=$!
-
-kinds=(silent to_server to_client down)
-round_number() {
-    local number=""
-    read -r _ number <"$mount_point/a" || true
-    echo "${number:-0}"
-} 2>/dev/null
-has_gone_on() { [[ $(round_number) -gt $1 ]]; }
-wait_until has_gone_on 0
+before=(0 0 0)
+wait_until have_gone_on
+given_up=0
 for ((i = 0; i < cuts; i++)); do
-    active=0
-    ! link_is 2 active || active=1
-    say "cut $i: link $((active + 1)), ${kinds[i % 4]}"
-    before=$(round_number)
-    cut $active "${kinds[i % 4]}"
-    wait_until has_gone_on $((before + 1))
-    ! has_ended $writer || fail "the writer has ended: $(<"$work/writer")"
-    repair $active
-    other=$((2 - active))  # counted from 1
-    wait_until eval "! link_is $((active + 1)) down && ! link_is $((active + 1)) joining"
-    link_is $other active || link_is $other ready || fail "link $other is $(status_of "link $other")"
+    wait_until are_well files
+    wait_until are_well bank
+    # The link that one of them uses; what the other one uses may be the same.
+    user=files
+    [[ $((i % 2)) -eq 0 ]] || user=bank
+    victim=0
+    [[ $(states_of $user) == active* ]] || victim=1
+    kind=${cut_kinds[$((i / 2 % ${#cut_kinds[@]}))]}
+    say "cut $i: link $((victim + 1)) of $user, $kind"
+    cut_link $victim "$kind"
+    note_rounds
+    wait_until have_gone_on
+    case $((i % 7)) in
+        0 | 1 | 2) ;;
+        3 | 4 | 5) sleep 0.$((RANDOM % 4)) ;;
+        6) sleep 1.3; given_up=$((given_up + 1)) ;;
+    esac
+    note_rounds
+    wait_until have_gone_on
+    repair_links $victim
 done
 touch "$work/stop"
-wait $writer || fail "the writer: $(<"$work/writer")"
-say "$(<"$work/writer") rounds; $("$bin/tiffin" status "$mount_point" | grep -E 'failovers|resent|recovered|link ' | tr '\n' ';')"
+for index in 0 1 2; do
+    wait "${loads[index]}" || fail "${load_names[index]}: $(<"$work/said-${load_names[index]}")"
+    say "$(<"$work/said-${load_names[index]}")"
+done
+loads=()
+say "$("$bin/tiffin" status "$mount_point" | grep -E '^server .*(failovers|resent|recovered|link )' | sed 's/^server [^ ]* //' | tr '\n' ';')"
 [[ $(status_of reconnections) == 0 ]] || fail "$(status_of reconnections) reconnections"
-[[ $(status_of failovers) -ge $((cuts / 2)) ]] || fail "$(status_of failovers) failovers"
+[[ $(status_of failovers) -ge $((cuts / 3)) ]] || fail "$(status_of failovers) failovers"
+failed=$(status_of 'link [12]' | sed 's/.*failed \([0-9]*\) times/\1/' | awk '{ sum += $1 } END { print sum }')
+[[ $failed -ge $((given_up / 3)) ]] || fail "links were given up $failed times"
 unmount_device
 check_device "after $cuts cuts"
 stop_server
