@@ -193,6 +193,11 @@ struct PathStatus {
     uint64_t bytes_received = 0;
     uint64_t suspicions = 0;
     uint64_t failures = 0;
+    // How often requests left it because it was suspected or failed, and what became of those that were on their way then.
+    uint64_t failovers = 0;
+    uint64_t resent_operations = 0;  // over another link
+    uint64_t resent_bytes = 0;
+    uint64_t recovered_operations = 0;  // the server had them
 };
 
 // Counters since the opening; each is exact, together they are no snapshot.

@@ -216,18 +216,30 @@ std::string describe_datagrams(const std::string& prefix, const rdma_blk::Statis
 }
 
 std::string describe_links(const std::string& prefix, const rdma_blk::Statistics& statistics) {
-    std::string text =
-        prefix + "failovers: " + std::to_string(statistics.failovers) + "\n" + prefix +
-        "resent operations: " + std::to_string(statistics.resent_operations) + " (" +
-        std::to_string(statistics.resent_bytes) + " bytes)\n" + prefix +
-        "recovered operations: " + std::to_string(statistics.recovered_operations) + "\n";
+    std::string text;
+    const auto add = [&](const std::string& key, const std::string& value) {
+        text += prefix + key + ": " + value + "\n";
+    };
+    const auto add_counts = [&](const std::string& of, uint64_t failovers, uint64_t operations,
+                                uint64_t bytes, uint64_t recovered) {
+        add(of + "failovers", std::to_string(failovers));
+        add(of + "resent operations", std::to_string(operations));
+        add(of + "resent bytes", std::to_string(bytes));
+        add(of + "recovered operations", std::to_string(recovered));
+    };
+    add_counts("", statistics.failovers, statistics.resent_operations, statistics.resent_bytes,
+               statistics.recovered_operations);
     for (uint32_t index = 0; index < statistics.path_count; index++) {
         const rdma_blk::PathStatus& path = statistics.paths[index];
-        text += prefix + "link " + std::to_string(index + 1) + ": " + path.state + ", delay " +
-                std::to_string(path.delay_us) + " us, " + std::to_string(path.bytes_sent) +
-                " bytes sent, " + std::to_string(path.bytes_received) + " received, suspected " +
-                std::to_string(path.suspicions) + " times, failed " +
-                std::to_string(path.failures) + " times\n";
+        const std::string link = "link " + std::to_string(index + 1);
+        add(link, path.state);
+        add(link + " delay us", std::to_string(path.delay_us));
+        add(link + " bytes sent", std::to_string(path.bytes_sent));
+        add(link + " bytes received", std::to_string(path.bytes_received));
+        add(link + " suspicions", std::to_string(path.suspicions));
+        add(link + " failures", std::to_string(path.failures));
+        add_counts(link + " ", path.failovers, path.resent_operations, path.resent_bytes,
+                   path.recovered_operations);
     }
     return text;
 }

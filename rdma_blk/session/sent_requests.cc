@@ -73,6 +73,7 @@ Result<void> SentRequests::take_answer(const wire::PathRecovered& answer, ByteSp
         const auto outcome =
             static_cast<Outcome>(TRY(wire::parse_recovered_outcome(outcomes, index)));
         const wire::OutstandingEntry& entry = entries_[index];
+        counts_[lost].recovered += outcome != Outcome::not_executed ? 1 : 0;
         switch (slots_.recover(entry, outcome)) {
             case RequestSlots::Recovery::settled:
                 break;
@@ -80,6 +81,7 @@ Result<void> SentRequests::take_answer(const wire::PathRecovered& answer, ByteSp
                 sent(entry.slot, over, now_ns);
                 break;
             case RequestSlots::Recovery::again:
+                counts_[lost].again++;
                 answered(entry.slot);
                 break;
         }

@@ -25,6 +25,12 @@ class SentRequests {
     void answered(uint16_t slot);
     // The incarnation is over.
     void forget();
+    // Of the requests that were on their way when a path was lost.
+    struct Counts {
+        uint64_t again = 0;      // had to be sent again
+        uint64_t recovered = 0;  // the server had them
+    };
+    const Counts& counts(size_t path) const { return counts_[path]; }
     // kNoPath: none, or it has to be sent again.
     size_t path_of(uint16_t slot) const { return paths_[slot]; }
 
@@ -52,6 +58,7 @@ class SentRequests {
     SessionMachine& machine_;
     std::unique_ptr<uint8_t[]> paths_;                   // by slot
     std::unique_ptr<wire::OutstandingEntry[]> entries_;  // of the last question
+    Counts counts_[SessionMachine::kMaxPaths];
     uint16_t entry_count_ = 0;
     uint32_t number_ = 0;
     bool revokes_ = false;

@@ -300,8 +300,8 @@ void SessionMachine::choose_active(uint64_t now_ns) {
     if (!is_ready(active_)) {
         const size_t other = first_ready();
         if (other != kNoPath) {
+            paths_[active_].counts.failovers++;
             active_ = other;
-            failovers_++;
         }
         return;
     }
@@ -311,6 +311,14 @@ void SessionMachine::choose_active(uint64_t now_ns) {
             return;
         }
     }
+}
+
+uint64_t SessionMachine::failovers() const {
+    uint64_t count = 0;
+    for (const Path& path : paths_) {
+        count += path.counts.failovers;
+    }
+    return count;
 }
 
 bool SessionMachine::has_living() const {

@@ -53,6 +53,7 @@ class SessionMachine {
     struct PathCounts {
         uint64_t suspicions = 0;
         uint64_t failures = 0;  // given up, by silence or by an error
+        uint64_t failovers = 0;  // requests left it for one of these reasons
     };
 
     // 1 to kMaxPaths, in the order in which they are preferred.
@@ -102,8 +103,8 @@ class SessionMachine {
     uint64_t suspicion_ns(size_t path) const;
     uint64_t hold_ns(size_t path) const { return paths_[path].hold_ns; }
     const PathCounts& counts(size_t path) const { return paths_[path].counts; }
-    // How often requests have left a path because it was suspected or failed.
-    uint64_t failovers() const { return failovers_; }
+    // Of all paths.
+    uint64_t failovers() const;
 
   private:
     struct Path {
@@ -150,7 +151,6 @@ class SessionMachine {
     size_t over_ = kNoPath;
     uint64_t probe_interval_ns_ = 1'000'000'000;
     bool asks_ = false;
-    uint64_t failovers_ = 0;
 };
 
 }  // namespace tiffin::rdma_blk

@@ -55,7 +55,7 @@ status_of() { "$bin/tiffin" status "$mount_point" | sed -n "s/^server [^ ]* $1: 
 # The state of both links, of the file system or of the bank.
 states_of() {
     if [[ $1 == files ]]; then
-        status_of 'link [12]' | sed 's/,.*//' | tr '\n' ' '
+        status_of 'link [12]' | tr '\n' ' '
     else
         sed 's/^[0-9]* //; s/ *$/ /' "$work/progress-bank"
     fi
@@ -112,11 +112,23 @@ for index in 0 1 2; do
     say "$(<"$work/said-${load_names[index]}")"
 done
 loads=()
-say "$("$bin/tiffin" status "$mount_point" | grep -E '^server .*(failovers|resent|recovered|link )' | sed 's/^server [^ ]* //' | tr '\n' ';')"
+say "$("$bin/tiffin" status "$mount_point" | sed -n 's/^server [^ ]* \(.*\(failovers\|resent\|recovered\|link\).*\)/\1/p' | tr '\n' ';')"
 [[ $(status_of reconnections) == 0 ]] || fail "$(status_of reconnections) reconnections"
 [[ $(status_of failovers) -ge $((cuts / 3)) ]] || fail "$(status_of failovers) failovers"
-failed=$(status_of 'link [12]' | sed 's/.*failed \([0-9]*\) times/\1/' | awk '{ sum += $1 } END { print sum }')
-[[ $failed -ge $((given_up / 3)) ]] || fail "links were given up $failed times"
+sum_of() { status_of "link [12] $1" | awk '{ sum += $1 } END { print sum }'; }
+[[ $(sum_of failures) -ge $((given_up / 3)) ]] || fail "links were given up $(sum_of failures) times"
+# What each link says adds up to what the session says, and programs can read it.
+for key in failovers 'resent operations' 'resent bytes' 'recovered operations'; do
+    [[ $(sum_of "$key") == "$(status_of "$key")" ]] || fail "$key: $(status_of "$key"), by link $(sum_of "$key")"
+done
+"$bin/tiffin" status --json "$mount_point" >"$work/status.json"
+python3 - "$work/status.json" "$(status_of failovers)" <<'END' || fail "tiffin status --json: $(<"$work/status.json")"
+import json, sys
+with open(sys.argv[1]) as file:
+    document = json.load(file)
+links = [value for key, value in document.items() if key.startswith("server ") and " link " in key and key.endswith(" failovers")]
+assert len(links) == 2 and sum(links) == int(sys.argv[2])
+END
 unmount_device
 check_device "after $cuts cuts"
 stop_server

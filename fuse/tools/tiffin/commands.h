@@ -11,7 +11,7 @@
 
 namespace tiffin::fuse {
 
-std::optional<Problem> print_status(const std::string& mount_point);
+std::optional<Problem> print_status(const std::string& mount_point, bool as_json);
 std::optional<Problem> print_stats(const std::string& mount_point, bool as_json);
 // What was served in each interval, until the program is ended, or `count` times if that is not 0.
 std::optional<Problem> watch_stats(const std::string& mount_point, double interval_s,

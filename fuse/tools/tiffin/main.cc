@@ -40,7 +40,8 @@ CLI::Option* add_interval(CLI::App& command, Arguments& arguments, const char* h
 void add_mount_commands(CLI::App& app, Arguments& arguments, std::optional<Problem>& problem) {
     CLI::App* status = app.add_subcommand("status", "What a mounted file system says of itself");
     add_mount_point(*status, arguments);
-    status->callback([&] { problem = print_status(arguments.place); });
+    status->add_flag("--json", arguments.json, "For programs");
+    status->callback([&] { problem = print_status(arguments.place, arguments.json); });
 
     CLI::App* stats = app.add_subcommand(
         "stats", "Requests that a mount has served: how many, and how long they took in it");

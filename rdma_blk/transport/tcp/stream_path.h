@@ -26,6 +26,7 @@ struct StreamPath {
     uint64_t acknowledged_bytes = 0;  // by the peer's TCP, when it was looked at last
     uint64_t sent_bytes = 0;          // of requests
     uint64_t received_bytes = 0;
+    uint64_t resent_bytes = 0;  // over another one
 };
 
 }  // namespace tiffin::rdma_blk

@@ -208,11 +208,11 @@ Statistics TcpMemory::statistics() const {
     if (has_several()) {
         result.failovers = machine_.failovers();
         result.resent_operations = slots_->statistics().resent;
-        result.resent_bytes = resent_bytes_;
         result.recovered_operations = slots_->statistics().recovered;
         result.path_count = static_cast<uint32_t>(paths_.size());
         for (size_t index = 0; index < paths_.size(); index++) {
             result.paths[index] = path_status(index);
+            result.resent_bytes += paths_[index].resent_bytes;
         }
     }
     if (extension_.requests != nullptr) {
@@ -234,6 +234,10 @@ PathStatus TcpMemory::path_status(size_t index) const {
     status.bytes_received = paths_[index].received_bytes;
     status.suspicions = machine_.counts(index).suspicions;
     status.failures = machine_.counts(index).failures;
+    status.failovers = machine_.counts(index).failovers;
+    status.resent_operations = sent_->counts(index).again;
+    status.resent_bytes = paths_[index].resent_bytes;
+    status.recovered_operations = sent_->counts(index).recovered;
     return status;
 }
 

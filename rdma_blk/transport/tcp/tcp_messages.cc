@@ -87,7 +87,8 @@ void TcpMemory::send_request(wire::Request& request, Operation& operation) {
     const uint64_t bytes = sizeof(wire::MessageHeader) + sizeof(request) +
                            (buffer_count > 0 ? request.length_bytes : ranges.size());
     active().sent_bytes += bytes;
-    resent_bytes_ += notes_[request.slot].sequence == request.sequence ? bytes : 0;
+    const SlotNote& before = notes_[request.slot];
+    paths_[before.stream].resent_bytes += before.sequence == request.sequence ? bytes : 0;
     notes_[request.slot] = SlotNote{writer.added_count(), send_round_ + 1};
     notes_[request.slot].stream = stream_number;
     notes_[request.slot].sequence = request.sequence;

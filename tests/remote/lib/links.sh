@@ -41,6 +41,7 @@ remove_links() {
     ip netns delete "$server_namespace" 2>/dev/null || true
 }
 
+# shellcheck disable=SC2034  # for who sources this
 cut_kinds=(silent to_server to_client large down_here down_there)
 # cut_link LINK KIND
 cut_link() {
