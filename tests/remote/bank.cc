@@ -5,7 +5,8 @@
 //
 // usage: bank ADDRESS PROGRESS STOP
 //
-// The file PROGRESS has one line at any time, of fixed length: how often all threads have got on, then the state of each link.
+// The file PROGRESS has one line at any time, of fixed length: how often all threads have got on, how often requests
+// left a link, and the state of each link.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -247,7 +248,7 @@ class Bank {
 };
 
 void write_progress(int file, uint64_t laps, const Statistics& statistics) {
-    std::string line = std::to_string(laps);
+    std::string line = std::to_string(laps) + " " + std::to_string(statistics.failovers);
     for (uint32_t path = 0; path < statistics.path_count; path++) {
         line += std::string(" ") + statistics.paths[path].state;
     }

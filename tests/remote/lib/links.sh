@@ -14,13 +14,12 @@ link_device() { echo "tf$1-$$"; }
 client_address() { echo "$subnet.$(($1 * 4 + 1))"; }
 server_address() { echo "$subnet.$(($1 * 4 + 2))"; }
 
-# make_links COUNT: ends the script with 77 where there are no namespaces or no filters of bridges.
+# make_links COUNT: ends the script with 77 where there are no namespaces or no filters.
 make_links() {
     local link
     { ip netns add "$server_namespace" && ip netns add "$wire_namespace"; } 2>/dev/null ||
         { echo "no network namespaces here"; exit 77; }
-    in_wire nft -f - <<<$'table bridge cuts {\n chain forward {\n type filter hook forward priority 0\n }\n}' 2>/dev/null ||
-        { echo "no nftables of bridges here"; exit 77; }
+    in_wire nft add table netdev cuts 2>/dev/null || { echo "no nftables here"; exit 77; }
     for ((link = 0; link < $1; link++)); do
         in_wire ip link add name "bridge$link" type bridge
         in_wire ip link set "bridge$link" up
@@ -28,6 +27,16 @@ make_links() {
         in_server ip link add "link$link" type veth peer name "server$link" netns "$wire_namespace"
         in_wire ip link set "client$link" master "bridge$link" up
         in_wire ip link set "server$link" master "bridge$link" up
+        in_wire nft -f - <<END || fail "nft does not make a chain"
+table netdev cuts {
+    chain client$link {
+        type filter hook ingress device "client$link" priority 0
+    }
+    chain server$link {
+        type filter hook ingress device "server$link" priority 0
+    }
+}
+END
         ip address add "$(client_address "$link")/30" dev "$(link_device "$link")"
         ip link set "$(link_device "$link")" up
         in_server ip address add "$(server_address "$link")/30" dev "link$link"
@@ -47,21 +56,21 @@ cut_kinds=(silent to_server to_client large down_here down_there)
 cut_link() {
     local rules=()
     case $2 in
-        silent) rules=("iifname client$1 drop" "iifname server$1 drop") ;;
-        to_server) rules=("iifname client$1 drop") ;;
-        to_client) rules=("iifname server$1 drop") ;;
-        large) rules=("iifname client$1 meta length > 1000 drop" "iifname server$1 meta length > 1000 drop") ;;
+        silent) rules=("client$1 drop" "server$1 drop") ;;
+        to_server) rules=("client$1 drop") ;;
+        to_client) rules=("server$1 drop") ;;
+        large) rules=("client$1 meta length > 1000 drop" "server$1 meta length > 1000 drop") ;;
         down_here) ip link set "$(link_device "$1")" down ;;
         down_there) in_server ip link set "link$1" down ;;
         *) fail "no such cut: $2" ;;
     esac
     local rule
-    for rule in "${rules[@]}"; do echo "add rule bridge cuts forward $rule"; done | in_wire nft -f -
+    for rule in "${rules[@]}"; do echo "add rule netdev cuts $rule"; done | in_wire nft -f -
 }
 # Of all links.
 repair_links() {
     local link
-    in_wire nft flush chain bridge cuts forward
+    in_wire nft flush table netdev cuts
     for link in "$@"; do
         ip link set "$(link_device "$link")" up
         in_server ip link set "link$link" up
