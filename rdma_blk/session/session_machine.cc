@@ -2,6 +2,7 @@
 #include "rdma_blk/session/session_machine.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "fs/vfs/host.h"
 
@@ -80,9 +81,16 @@ void SessionMachine::heard(size_t path, uint64_t now_ns) {
     }
 }
 
-// As TCP does, with the first sample alone to begin with.
+// As TCP does, with the first sample alone to begin with. What takes longer than makes a path suspect has mostly waited for a
+// packet to be repeated, and counts only if that happens again: then the link has become slower.
 void SessionMachine::measured(size_t path, uint64_t delay_ns) {
     Path& one = paths_[path];
+    const bool is_late = delay_ns > suspicion_ns(path);
+    if (is_late && !std::exchange(one.was_late, true)) {
+        return;
+    }
+    one.was_late = is_late;
+    delay_ns = std::min(delay_ns, suspicion_ns(path));
     if (one.delay_ns == 0) {
         one.delay_ns = delay_ns;
         one.deviation_ns = delay_ns / 2;
@@ -104,7 +112,7 @@ void SessionMachine::broken(size_t path, uint64_t now_ns) {
 void SessionMachine::joined(size_t path, uint64_t now_ns, uint64_t delay_ns) {
     Path& one = paths_[path];
     one.state = PathState::ready;
-    one.life_ns = one.ready_ns = now_ns;
+    one.life_ns = one.ready_ns = one.sampled_ns = now_ns;
     one.probed_ns = 0;
     one.patience = 0;
     one.attempts = 0;
@@ -152,7 +160,8 @@ SessionMachine::Due SessionMachine::due_of_ready(const Path& path, bool is_pendi
     const uint64_t half_ns = suspicion_ns(static_cast<size_t>(&path - paths_)) / 2;
     if (path.probed_ns == 0) {
         const uint64_t wait_ns = std::min(half_ns << path.patience, probe_interval_ns_);
-        return {quiet_ns + wait_ns, Due::What::probe};
+        return {std::min(quiet_ns + wait_ns, path.sampled_ns + probe_interval_ns_),
+                Due::What::probe};
     }
     return {std::max(path.probed_ns + half_ns, quiet_ns + 2 * half_ns), Due::What::suspect};
 }
@@ -241,7 +250,7 @@ void SessionMachine::apply(size_t index, Due::What what, uint64_t now_ns) {
             paths_[index].state = PathState::joining;
             break;
         case Due::What::probe:
-            paths_[index].probed_ns = now_ns;
+            paths_[index].probed_ns = paths_[index].sampled_ns = now_ns;
             break;
         case Due::What::suspect:
             suspect(index, now_ns);

@@ -52,7 +52,7 @@ class SessionMachine {
     };
     struct PathCounts {
         uint64_t suspicions = 0;
-        uint64_t failures = 0;  // given up, by silence or by an error
+        uint64_t failures = 0;   // given up, by silence or by an error
         uint64_t failovers = 0;  // requests left it for one of these reasons
     };
 
@@ -71,7 +71,7 @@ class SessionMachine {
     void set_asking(bool asks, uint64_t now_ns);
     // Bytes have come on the path, or the peer has acknowledged some.
     void heard(size_t path, uint64_t now_ns);
-    // How long a probe's answer took.
+    // How long a probe's answer took. More than suspicion_ns() counts as that, and not the first time.
     void measured(size_t path, uint64_t delay_ns);
     // Its connection has failed; the owner has closed it.
     void broken(size_t path, uint64_t now_ns);
@@ -112,11 +112,15 @@ class SessionMachine {
         uint64_t life_ns = 0;     // when it was heard last
         uint64_t pending_ns = 0;  // since when something is pending
         uint64_t probed_ns = 0;   // 0: not since it was heard
+        // When it was probed last. One that is never silent is probed, too: else only those probes would be measured that
+        // meet a failure.
+        uint64_t sampled_ns = 0;
         uint32_t pending = 0;
         // Doublings of the silence after which it is probed: it has answered probes, and nothing else for a reason.
         uint32_t patience = 0;
         uint64_t delay_ns = 0;
         uint64_t deviation_ns = 0;
+        bool was_late = false;  // the last answer to a probe took longer than makes it suspect
         uint64_t suspect_ns = 0;
         uint64_t ready_ns = 0;
         uint64_t hold_ns = 0;

@@ -56,6 +56,42 @@ TEST_F(SessionMachineTest, TheOnlyPathIsProbedSeldomWhenNothingIsPending) {
     EXPECT_EQ(machine_.next_time_ns() - now_ns_, kIntervalNs);
 }
 
+// Its probe is answered when TCP repeats it, long after: the next cut must not take as long to be noticed.
+TEST_F(SessionMachineTest, AProbeThatMetACutSaysLittleOfTheDelay) {
+    start(2);
+    for (int round = 0; round < 20; round++) {
+        machine_.measured(0, 20'000);
+    }
+    machine_.measured(0, 500 * kMsNs);
+    EXPECT_EQ(machine_.suspicion_ns(0), SessionMachine::kLeastSuspicionNs);
+    machine_.measured(0, 20'000);
+    machine_.measured(0, 500 * kMsNs);
+    EXPECT_EQ(machine_.suspicion_ns(0), SessionMachine::kLeastSuspicionNs);
+    // A link that has become slow is known to be in some probes.
+    for (int round = 0; round < 20; round++) {
+        machine_.measured(0, 50 * kMsNs);
+    }
+    EXPECT_GE(machine_.suspicion_ns(0), 8 * 40 * kMsNs);
+}
+
+TEST_F(SessionMachineTest, APathThatIsNeverSilentIsProbedForItsDelay) {
+    start(2);
+    uint64_t probes = 0;
+    for (int ms = 0; ms < 10'000; ms++) {
+        machine_.sent(0, now_ns_);
+        now_ns_ += kMsNs / 4;
+        machine_.heard(0, now_ns_);
+        for (auto action = machine_.next(now_ns_); action.kind != Kind::none;
+             action = machine_.next(now_ns_)) {
+            EXPECT_EQ(action.kind, Kind::probe);
+            probes += action.path == 0 ? 1 : 0;
+            machine_.heard(action.path, now_ns_);
+        }
+        machine_.answered(0);
+    }
+    EXPECT_EQ(probes, 2U);  // in 2.5 s
+}
+
 TEST_F(SessionMachineTest, SilenceIsProbedThenSuspectedThenEndsAPath) {
     start(2);
     machine_.sent(0, now_ns_);
