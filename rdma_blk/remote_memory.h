@@ -198,6 +198,9 @@ struct PathStatus {
     uint64_t resent_operations = 0;  // over another link
     uint64_t resent_bytes = 0;
     uint64_t recovered_operations = 0;  // the server had them
+    // host::monotonic_ns() of the last time that it was suspected, and that the server had said what it had; 0: never.
+    uint64_t suspected_ns = 0;
+    uint64_t settled_ns = 0;
 };
 
 // Counters since the opening; each is exact, together they are no snapshot.

@@ -41,7 +41,7 @@ void SentRequests::answered(uint16_t slot) {
 
 void SentRequests::forget() {
     std::fill_n(paths_.get(), slots_.slot_count(), uint8_t{SessionMachine::kNoPath});
-    entry_count_ = 0;
+    entry_count_ = asked_count_ = 0;
 }
 
 void SentRequests::ask(size_t lost, wire::PathRecover& question) {
@@ -51,7 +51,8 @@ void SentRequests::ask(size_t lost, wire::PathRecover& question) {
         [&](const wire::OutstandingEntry& entry) { return paths_[entry.slot] != lost; });
     entry_count_ = static_cast<uint16_t>(end - entries_.get());
     revokes_ = machine_.must_revoke(lost);
-    question.outstanding_count = entry_count_;
+    asked_count_ = resends_all_ ? 0 : entry_count_;
+    question.outstanding_count = asked_count_;
     question.number = ++number_;
     question.flags = revokes_ ? wire::recover_flag::revoke : 0;
 }
@@ -66,12 +67,14 @@ Result<void> SentRequests::take_answer(const wire::PathRecovered& answer, ByteSp
         machine_.recovering_over() != over) {
         return {};
     }
-    if (answer.reason != 0 || outcomes.size() != entry_count_) {
+    if (answer.reason != 0 || outcomes.size() != asked_count_) {
         return Error::eproto;
     }
     for (uint16_t index = 0; index < entry_count_; index++) {
         const auto outcome =
-            static_cast<Outcome>(TRY(wire::parse_recovered_outcome(outcomes, index)));
+            resends_all_
+                ? Outcome::not_executed
+                : static_cast<Outcome>(TRY(wire::parse_recovered_outcome(outcomes, index)));
         const wire::OutstandingEntry& entry = entries_[index];
         counts_[lost].recovered += outcome != Outcome::not_executed ? 1 : 0;
         switch (slots_.recover(entry, outcome)) {
@@ -86,6 +89,7 @@ Result<void> SentRequests::take_answer(const wire::PathRecovered& answer, ByteSp
                 break;
         }
     }
+    counts_[lost].settled_ns = now_ns;
     machine_.recovered(lost, revokes_);
     return {};
 }

@@ -27,19 +27,23 @@ class SentRequests {
     void forget();
     // Of the requests that were on their way when a path was lost.
     struct Counts {
-        uint64_t again = 0;      // had to be sent again
-        uint64_t recovered = 0;  // the server had them
+        uint64_t again = 0;       // had to be sent again
+        uint64_t recovered = 0;   // the server had them
+        uint64_t settled_ns = 0;  // when all this was known the last time
     };
     const Counts& counts(size_t path) const { return counts_[path]; }
     // kNoPath: none, or it has to be sent again.
     size_t path_of(uint16_t slot) const { return paths_[slot]; }
+
+    // For trials: nothing is asked about any more, and everything that was sent on a lost path is sent again.
+    void set_resends_all() { resends_all_ = true; }
 
     // For SessionMachine::Action::Kind::recover: fills in all of the question but session, incarnation and the path's id. Its
     // payload is entries().
     void ask(size_t lost, wire::PathRecover& question);
     ByteSpan entries() const {
         return {reinterpret_cast<const unsigned char*>(entries_.get()),
-                entry_count_ * sizeof(wire::OutstandingEntry)};
+                asked_count_ * sizeof(wire::OutstandingEntry)};
     }
     // An answer that came on a path. What has to be sent again comes from RequestSlots::take_next() then. An answer to an
     // earlier question is ignored. Errors: eproto (the incarnation must end: nothing is known then).
@@ -60,6 +64,8 @@ class SentRequests {
     std::unique_ptr<wire::OutstandingEntry[]> entries_;  // of the last question
     Counts counts_[SessionMachine::kMaxPaths];
     uint16_t entry_count_ = 0;
+    uint16_t asked_count_ = 0;  // of them: all, or none
+    bool resends_all_ = false;
     uint32_t number_ = 0;
     bool revokes_ = false;
 };

@@ -171,7 +171,7 @@ SessionMachine::Due SessionMachine::due_of_suspect(size_t index) const {
     const uint64_t silence_ns = active_ != index && is_ready(active_)
                                     ? std::max(16 * suspicion_ns(index), kLeastCondemnationNs)
                                     : (kSilentIntervals + 1) * probe_interval_ns_;
-    const uint64_t close_ns = std::max(path.life_ns, path.suspect_ns) + silence_ns;
+    const uint64_t close_ns = std::max(path.life_ns, path.counts.suspected_ns) + silence_ns;
     const uint64_t probe_ns = path.probed_ns + std::max(suspicion_ns(index), kSuspectProbeNs);
     return probe_ns < close_ns ? Due{probe_ns, Due::What::probe} : Due{close_ns, Due::What::close};
 }
@@ -269,7 +269,7 @@ void SessionMachine::hold(Path& path, uint64_t now_ns) {
 void SessionMachine::suspect(size_t index, uint64_t now_ns) {
     Path& path = paths_[index];
     path.state = PathState::suspect;
-    path.suspect_ns = now_ns;
+    path.counts.suspected_ns = now_ns;
     path.is_to_recover = true;
     path.counts.suspicions++;
     hold(path, now_ns);

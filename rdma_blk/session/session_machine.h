@@ -52,8 +52,9 @@ class SessionMachine {
     };
     struct PathCounts {
         uint64_t suspicions = 0;
-        uint64_t failures = 0;   // given up, by silence or by an error
-        uint64_t failovers = 0;  // requests left it for one of these reasons
+        uint64_t failures = 0;      // given up, by silence or by an error
+        uint64_t failovers = 0;     // requests left it for one of these reasons
+        uint64_t suspected_ns = 0;  // the last time
     };
 
     // 1 to kMaxPaths, in the order in which they are preferred.
@@ -121,7 +122,6 @@ class SessionMachine {
         uint64_t delay_ns = 0;
         uint64_t deviation_ns = 0;
         bool was_late = false;  // the last answer to a probe took longer than makes it suspect
-        uint64_t suspect_ns = 0;
         uint64_t ready_ns = 0;
         uint64_t hold_ns = 0;
         uint64_t attempt_ns = 0;

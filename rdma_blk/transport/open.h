@@ -50,6 +50,13 @@ struct SdrOptions {
 
 inline constexpr size_t kMaxLinks = 8;
 
+// For trials (bench/failover): what a session with several links does when requests leave one of them.
+enum class LinkTrial : uint8_t {
+    none,
+    resend_all,  // it does not ask what was executed, and sends everything again
+    reconnect_all,  // it gives up all connections and makes one anew, as a session with one link does in the end
+};
+
 // One memory server. The volume is named by OpenOptions.
 struct RemoteAddress {
     std::string host;  // a name, an IPv4 address, or an IPv6 address without brackets
@@ -64,6 +71,7 @@ struct RemoteAddress {
         uint16_t port = wire::kDefaultPort;
     };
     std::vector<Link> more_links = {};
+    LinkTrial link_trial = LinkTrial::none;
 };
 
 // "auto", "tcp", "shm", "rc", "sdr". False: none of them.

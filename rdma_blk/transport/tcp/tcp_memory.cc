@@ -65,6 +65,9 @@ Result<void> TcpMemory::prepare(uint16_t slot_count) {
     slots_ = TRY(RequestSlots::create(slot_count));
     slots_->collect_completions(completed_);
     sent_ = TRY(SentRequests::create(*slots_, machine_));
+    if (address_.link_trial == LinkTrial::resend_all) {
+        sent_->set_resends_all();
+    }
     notes_.resize(slot_count);
     if (extension_.measured) {
         choice_.emplace(*extension_.measured);
@@ -238,6 +241,8 @@ PathStatus TcpMemory::path_status(size_t index) const {
     status.resent_operations = sent_->counts(index).again;
     status.resent_bytes = paths_[index].resent_bytes;
     status.recovered_operations = sent_->counts(index).recovered;
+    status.suspected_ns = machine_.counts(index).suspected_ns;
+    status.settled_ns = sent_->counts(index).settled_ns;
     return status;
 }
 

@@ -367,7 +367,8 @@ class TcpMemory final : public RemoteMemory, private Patience {
     std::unique_ptr<SentRequests> sent_ GUARDED_BY(mutex_);
     wire::PathRecovered recovered_ GUARDED_BY(mutex_){};  // whose payload is on its way
     uint16_t next_path_id_ GUARDED_BY(mutex_) = 1;
-    uint8_t version_ GUARDED_BY(mutex_) = 0;  // of the protocol, in this incarnation
+    size_t first_link_ GUARDED_BY(mutex_) = 0;  // that is tried to reconnect
+    uint8_t version_ GUARDED_BY(mutex_) = 0;    // of the protocol, in this incarnation
     Secret<kSealKeyBytes> session_secret_ GUARDED_BY(mutex_);
     host::Thread linker_;  // makes connections of further links
     host::Semaphore link_wanted_;

@@ -93,6 +93,9 @@ void TcpMemory::serve_paths() {
             break;
         }
         act(action);
+        if (state_ != ConnectionState::ready) {
+            return;
+        }
     }
     if (!machine_.has_living()) {
         break_connection();
@@ -126,7 +129,12 @@ void TcpMemory::act(const SessionMachine::Action& action) {
                           .c_str());
             break;
         case SessionMachine::Action::Kind::recover:
-            ask_about(action);
+            if (address_.link_trial == LinkTrial::reconnect_all) {
+                first_link_ = action.over;
+                break_connection();
+            } else {
+                ask_about(action);
+            }
             break;
         case SessionMachine::Action::Kind::none:
             break;

@@ -259,7 +259,7 @@ void TcpMemory::reconnect(uint64_t now_ns) {
         sleep_until(deadline == 0 ? next_attempt_ns_ : std::min(next_attempt_ns_, deadline), {});
         return;
     }
-    at_ = attempts_ % paths_.size();
+    at_ = (first_link_ + attempts_) % paths_.size();
     if (paths_[at_].is_joining) {  // it ends soon
         next_attempt_ns_ = now_ns + kIntervalMs * kMillisecondNs;
         return;

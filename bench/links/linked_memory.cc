@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+#include "bench/links/linked_memory.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+
+#include "fs/vfs/host.h"
+#include "fuse/host/remote_address.h"
+#include "fuse/host/size_text.h"
+#include "fuse/host/volume_key.h"
+
+namespace tiffin::bench {
+namespace {
+
+using rdma_blk::Operation;
+using rdma_blk::OperationKind;
+
+[[noreturn]] void stop(const std::string& problem) {
+    std::fprintf(stderr, "failover_load: %s\n", problem.c_str());
+    std::_Exit(EXIT_FAILURE);
+}
+
+bool is_atomic(OperationKind kind) {
+    return kind == OperationKind::fetch_add || kind == OperationKind::compare_swap;
+}
+
+}  // namespace
+
+std::string OperationShape::text() const {
+    constexpr const char* kNames[] = {"", "read", "write", "compare_swap", "fetch_add", "flush"};
+    static_assert(static_cast<int>(OperationKind::read) == 1 &&
+                  static_cast<int>(OperationKind::compare_swap) == 3 &&
+                  static_cast<int>(OperationKind::flush) == 5);
+    std::string text = kNames[static_cast<size_t>(kind)];
+    if (kind == OperationKind::read || kind == OperationKind::write) {
+        text += " " + fuse::format_size(size_bytes);
+    }
+    return text;
+}
+
+LinkedMemory::LinkedMemory(const std::string& address, rdma_blk::LinkTrial trial) {
+    constexpr std::string_view kScheme = "tiffin:";
+    if (!std::string_view(address).starts_with(kScheme)) {
+        stop("'" + address + "' is not the address of a volume");
+    }
+    auto parsed = fuse::parse_remote_address(std::string_view(address).substr(kScheme.size()));
+    if (!parsed.ok()) {
+        stop(parsed.problem().text);
+    }
+    const auto keys = fuse::read_volume_keys(parsed->volume, parsed->key_file, 1);
+    if (!keys.ok()) {
+        stop(keys.problem().text);
+    }
+    rdma_blk::OpenOptions options;
+    options.mode = rdma_blk::OpenOptions::Mode::write;
+    options.slot_count = kSlots;
+    options.volume_name = parsed->volume.c_str();
+    options.holder_text = "bench/failover";
+    options.busy_poll_us = parsed->busy_poll_us.value_or(options.busy_poll_us);
+    host::random_bytes(options.client_uuid, sizeof(options.client_uuid));
+    std::memcpy(options.key, keys->front().bytes, sizeof(options.key));
+    rdma_blk::RemoteAddress server = parsed->servers.front();
+    server.link_trial = trial;
+    rdma_blk::Holder holder;
+    std::string problem;
+    auto opened = rdma_blk::open_remote_memory(server, options, nullptr, holder, problem);
+    if (!opened.ok()) {
+        stop(problem);
+    }
+    memory_ = opened.release_value();
+    if (memory_->limits().operations_in_flight < kSlots) {
+        stop("the server grants only " + std::to_string(memory_->limits().operations_in_flight) +
+             " slots");
+    }
+}
+
+LinkedMemory::~LinkedMemory() { memory_->close(); }
+
+size_t LinkedMemory::active() const {
+    const rdma_blk::Statistics now = memory_->statistics();
+    for (size_t link = 0; link < now.path_count; link++) {
+        if (std::string_view(now.paths[link].state) == "active") {
+            return link;
+        }
+    }
+    return 0;
+}
+
+void LinkedMemory::wait_until_well() const {
+    while (true) {
+        const rdma_blk::Statistics now = memory_->statistics();
+        size_t well = 0;
+        for (size_t link = 0; link < now.path_count; link++) {
+            const std::string_view state = now.paths[link].state;
+            well += state == "active" || state == "ready" ? 1 : 0;
+        }
+        if (well == now.path_count) {
+            return;
+        }
+        usleep(5000);
+    }
+}
+
+const std::vector<uint64_t>& LinkedMemory::run(const OperationShape& shape) {
+    const size_t bytes = is_atomic(shape.kind) ? sizeof(uint64_t) : shape.size_bytes;
+    const bool has_buffer = shape.kind != OperationKind::flush;
+    buffer_.resize(std::max(buffer_.size(), bytes * shape.depth));
+    std::vector<Operation> operations(shape.depth);
+    std::vector<vfs::IoVector> pieces(shape.depth);
+    for (size_t index = 0; index < shape.depth; index++) {
+        pieces[index] = {&buffer_[index * bytes], bytes};
+        Operation& operation = operations[index];
+        operation.kind = shape.kind;
+        operation.offset_bytes = has_buffer ? index * std::max<size_t>(bytes, 64) : 0;
+        operation.buffers = &pieces[index];
+        operation.buffer_count = has_buffer ? 1 : 0;
+        operation.operand = 1;
+        operation.next = index + 1 < shape.depth ? &operations[index + 1] : nullptr;
+    }
+    completed_ns_.clear();
+    memory_->submit(operations.front());
+    for (Operation& operation : operations) {
+        memory_->wait(operation);
+        completed_ns_.push_back(host::monotonic_ns());
+        if (operation.outcome != rdma_blk::Outcome::executed) {
+            stop("an operation ended with outcome " +
+                 std::to_string(static_cast<int>(operation.outcome)));
+        }
+    }
+    return completed_ns_;
+}
+
+}  // namespace tiffin::bench
