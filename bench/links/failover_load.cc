@@ -5,6 +5,8 @@
 // usage: failover_load overhead ROUNDS ADDRESS_OF_ONE_LINK ADDRESS_OF_TWO
 //        failover_load MEASUREMENT SAMPLES ADDRESS NAMESPACE LINK LINK
 //
+//        failover_load suspicions SECONDS ADDRESS
+//
 // MEASUREMENT is times, resent or through; LINK is CLIENT_DEVICE,CLIENT_ADDRESS,SERVER_DEVICE,SERVER_ADDRESS.
 #include <unistd.h>
 
@@ -310,6 +312,38 @@ void measure_through(uint64_t samples, LinkedMemory& session, LinkCutter& cutter
     }
 }
 
+// ---- Links that are well ----------------------------------------------------------------------------------
+
+void count_suspicions(uint64_t seconds, const std::string& address) {
+    LinkedMemory session(address);
+    session.wait_until_well();
+    const rdma_blk::Statistics before = session.statistics();
+    std::mt19937 random(1);
+    const uint64_t end_ns = host::monotonic_ns() + seconds * 1000 * kMsNs;
+    uint64_t operations = 0;
+    while (host::monotonic_ns() < end_ns) {
+        const OperationKind kind = random() % 2 == 0 ? OperationKind::read : OperationKind::write;
+        const uint32_t size = random() % 8 == 0 ? 65536 : 4096;
+        operations += session.run({kind, size, 1 + random() % 16}).size();
+        if (random() % 64 == 0) {
+            usleep(random() % 2000);
+        }
+    }
+    const rdma_blk::Statistics after = session.statistics();
+    std::printf("\n%llu operations in %llu s, %llu reconnections\n\n| Link | suspicions | "
+                "condemnations | requests left it | delay, us |\n|---|---:|---:|---:|---:|\n",
+                static_cast<unsigned long long>(operations),
+                static_cast<unsigned long long>(seconds),
+                static_cast<unsigned long long>(after.reconnections - before.reconnections));
+    for (size_t link = 0; link < after.path_count; link++) {
+        const PathStatus& path = after.paths[link];
+        std::printf("| %zu | %llu | %llu | %llu | %u |\n", link + 1,
+                    static_cast<unsigned long long>(path.suspicions),
+                    static_cast<unsigned long long>(path.failures),
+                    static_cast<unsigned long long>(path.failovers), path.delay_us);
+    }
+}
+
 LinkCutter::Link parse_link(const std::string& text) {
     std::istringstream stream(text);
     LinkCutter::Link link;
@@ -327,12 +361,17 @@ int main(int count, char** arguments) {
     using namespace tiffin::bench;
     const std::string_view what = count > 2 ? arguments[1] : "";
     const uint64_t number = count > 2 ? std::strtoull(arguments[2], nullptr, 10) : 0;
-    if (number == 0 || count != (what == "overhead" ? 5 : 7)) {
+    const int expected = what == "overhead" ? 5 : what == "suspicions" ? 4 : 7;
+    if (number == 0 || count != expected) {
         std::fprintf(stderr, "bench/failover runs this, with its own arguments\n");
         return EXIT_FAILURE;
     }
     if (what == "overhead") {
         measure_overhead(number, arguments[3], arguments[4]);
+        return EXIT_SUCCESS;
+    }
+    if (what == "suspicions") {
+        count_suspicions(number, arguments[3]);
         return EXIT_SUCCESS;
     }
     LinkCutter cutter(arguments[4], {parse_link(arguments[5]), parse_link(arguments[6])});

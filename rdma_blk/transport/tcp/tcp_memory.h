@@ -419,7 +419,6 @@ class TcpMemory final : public RemoteMemory, private Patience {
     uint64_t probe_interval_ns_ GUARDED_BY(mutex_) = 0;
     uint64_t next_probe_id_ GUARDED_BY(mutex_) = 1;
     uint64_t heard_calls_ GUARDED_BY(mutex_) = 0;  // receive_calls_ when last looked
-    uint64_t heard_ns_ GUARDED_BY(mutex_) = 0;
     // When the session left `ready`, or, when nothing has been executed since, an earlier time when it did.
     uint64_t lost_ns_ GUARDED_BY(mutex_) = 0;
     // How much had been executed when it became ready with something pending; kNothingPending: without.

@@ -180,7 +180,7 @@ uint64_t TcpMemory::next_look_after(uint64_t now_ns, bool receives) const {
 // Who submits after a second without anything wakes the thread, see poke_after_submit(); one wake-up for each operation
 // would be dear.
 bool TcpMemory::is_path_idle(uint64_t now_ns) const {
-    return slots_->pending_count() == 0 && now_ns - heard_ns_ >= kSecondNs;
+    return slots_->pending_count() == 0 && now_ns - paths_[0].heard_ns >= kSecondNs;
 }
 
 void TcpMemory::watch_deadlines(uint64_t now_ns) {
@@ -195,7 +195,7 @@ void TcpMemory::watch_deadlines(uint64_t now_ns) {
 void TcpMemory::watch_silence(uint64_t now_ns) {
     if (receive_calls_ != heard_calls_) {
         heard_calls_ = receive_calls_;
-        heard_ns_ = now_ns;
+        paths_[0].heard_ns = now_ns;
         machine_.heard(0, now_ns);
     }
     machine_.set_asking(
@@ -382,10 +382,9 @@ Result<void> TcpMemory::adopt(const wire::SessionOpened& opened) {
     probe_interval_ns_ = opened.probe_interval_ms * kMillisecondNs;
     session_flags_ = opened.flags;
     heard_calls_ = receive_calls_;
-    heard_ns_ = host::monotonic_ns();
-    machine_.opened(at_, heard_ns_, probe_interval_ns_);
+    paths_[at_].heard_ns = host::monotonic_ns();
+    machine_.opened(at_, paths_[at_].heard_ns, probe_interval_ns_);
     paths_[at_].id = 0;
-    paths_[at_].heard_ns = heard_ns_;
     next_path_id_ = 1;
     session_secret_ = stream().keys().session_secret;
     version_ = stream().version();

@@ -75,6 +75,8 @@ class FailoverSimulation {
     std::vector<std::string> problems;
 
   private:
+    static constexpr int kToServer = 0;
+    static constexpr int kToClient = 1;
     static constexpr uint64_t kDelayNs = 10'000;
     static constexpr uint64_t kProbeIntervalNs = 1'000'000'000;
     static constexpr size_t kPairs = 3;  // of a word and the word that is written behind it
@@ -202,6 +204,45 @@ class FailoverSimulation {
     RcLeftovers leftovers_;
     QueuingFlusher flusher_;
     std::shared_ptr<VolumeSession> session_;
+};
+
+// The server's end of a connection.
+class FailoverSimulation::ServerPath final : public SessionPath {
+  public:
+    ServerPath(FailoverSimulation& simulation, const std::shared_ptr<Connection>& connection)
+        : simulation_(simulation), connection_(connection) {}
+
+    void send_response(const wire::Response& response, ByteSpan payload) override {
+        Message message;
+        message.kind = Message::Kind::response;
+        message.response = response;
+        message.payload.assign(payload.begin(), payload.end());
+        send(std::move(message));
+    }
+    void end(const wire::Notice* /*notice*/) override {
+        Message message;
+        message.kind = Message::Kind::end;
+        send(std::move(message));
+        is_ended_ = true;
+    }
+    void send_notice(const wire::Notice& /*notice*/) override {}
+    void hold(size_t /*payload_bytes*/, size_t /*answer_bytes*/) override {}
+    void release_held(size_t /*payload_bytes*/, size_t /*answer_bytes*/) override {}
+    void wake() override {}
+
+    bool is_ended() const { return is_ended_; }
+
+  private:
+    void send(Message message) {
+        const auto connection = connection_.lock();
+        if (connection && !is_ended_) {
+            simulation_.send(connection, kToClient, std::move(message));
+        }
+    }
+
+    FailoverSimulation& simulation_;
+    std::weak_ptr<Connection> connection_;
+    bool is_ended_ = false;
 };
 
 }  // namespace tiffin::rdma_blk

@@ -14,6 +14,7 @@
 #include "rdma_blk/server/administration.h"
 #include "rdma_blk/server/metrics.h"
 #include "rdma_blk/wire/parse.h"
+#include "tests/unit/rdma_blk/server/ordered_requests.h"
 #include "tests/unit/rdma_blk/server/server_fixture.h"
 
 namespace tiffin::rdma_blk {
@@ -280,24 +281,6 @@ TEST_F(ServerTest, NotOneWriteOfAFencedHolderLandsAfterTheGrant) {
     EXPECT_EQ(volume().counters().fences.load(), 9U);
 }
 
-TEST_F(ServerTest, PathsOfOneSessionShareItsOrder) {
-    start();
-    auto first = open(1);
-    auto second = connect(1);
-    ASSERT_TRUE(second->join(*first, 1));
-    const auto earlier = first->make_request(OperationKind::write, 0, 5, 0);
-    auto later = first->make_request(OperationKind::write, 0, 5, 1);
-    later.after = earlier.sequence;
-    later.pending_since = earlier.sequence;
-    ASSERT_TRUE(second->send_request(later, "later").ok());
-    ASSERT_TRUE(first->send_request(earlier, "early").ok());
-    EXPECT_EQ(first->response().value().sequence, earlier.sequence);
-    EXPECT_EQ(second->response().value().sequence, later.sequence);
-    EXPECT_EQ(first->read(0, 5), "later");
-    auto stranger = connect(3);
-    EXPECT_FALSE(stranger->join(*first, 2));
-}
-
 TEST_F(ServerTest, ASlowReaderStallsNobodyAndIsDropped) {
     configuration_.threads = 1;  // so that both clients share it
     configuration_.stall_timeout_s = 1;
@@ -391,9 +374,8 @@ TEST_F(ServerTest, AConnectionThatIsNotReadHearsAllTheSameThatTheServerLives) {
     auto client = open(1);
     client->set_patience(20);
     const auto first = client->make_request(OperationKind::write, 0, 4, 0);
-    auto second = client->make_request(OperationKind::write, 4096, 100'000, 1);
-    second.after = first.sequence;
-    second.pending_since = first.sequence;
+    const auto second =
+        ordered_after(first, client->make_request(OperationKind::write, 4096, 100'000, 1));
     ASSERT_TRUE(client->send_request(second, std::string(100'000, 'x')).ok());
     wire::Probe probe{};
     probe.id = 7;

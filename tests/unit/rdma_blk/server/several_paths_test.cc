@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // Several connections of one session: who may join, what has become of requests on one that failed, and its end.
+#include "tests/unit/rdma_blk/server/ordered_requests.h"
 #include "tests/unit/rdma_blk/server/server_fixture.h"
 
 namespace tiffin::rdma_blk {
@@ -44,6 +45,17 @@ TEST_F(SeveralPathsTest, TheSecretIsThatOfThePresentIncarnation) {
     ASSERT_TRUE(second_->resume(*first_));
     EXPECT_FALSE(connect(1)->join(*second_, 1, first_.get()));
     EXPECT_TRUE(connect(1)->join(*second_, 1));
+}
+
+TEST_F(SeveralPathsTest, TheyShareTheOrderOfTheirSession) {
+    ASSERT_TRUE(second_->join(*first_, 1));
+    const auto earlier = first_->make_request(OperationKind::write, 0, 5, 0);
+    const auto later = ordered_after(earlier, first_->make_request(OperationKind::write, 0, 5, 1));
+    ASSERT_TRUE(second_->send_request(later, "later").ok());
+    ASSERT_TRUE(first_->send_request(earlier, "early").ok());
+    EXPECT_EQ(first_->response().value().sequence, earlier.sequence);
+    EXPECT_EQ(second_->response().value().sequence, later.sequence);
+    EXPECT_EQ(first_->read(0, 5), "later");
 }
 
 TEST_F(SeveralPathsTest, APathThatWasEndedWhileItWasMadeCannotJoin) {
@@ -104,9 +116,7 @@ TEST_F(SeveralPathsTest, NothingOfARevokedPathIsExecuted) {
 TEST_F(SeveralPathsTest, WhatWaitsIsAnsweredOnThePathThatAsks) {
     ASSERT_TRUE(second_->join(*first_, 1));
     const auto earlier = first_->make_request(OperationKind::write, 0, 5, 0);
-    auto later = first_->make_request(OperationKind::write, 0, 5, 1);
-    later.after = earlier.sequence;
-    later.pending_since = earlier.sequence;
+    const auto later = ordered_after(earlier, first_->make_request(OperationKind::write, 0, 5, 1));
     ASSERT_TRUE(first_->send_request(later, "later").ok());
     while (volume().counters().requests[2].load() == 0) {  // it has come
         std::this_thread::yield();

@@ -2,6 +2,7 @@
 // A volume by itself: leases and fencing, sessions that end and come back, restarts with and without memory.
 #include "rdma_blk/server/volume.h"
 
+#include "tests/unit/rdma_blk/server/ordered_requests.h"
 #include "tests/unit/rdma_blk/server/volume_fixture.h"
 
 namespace tiffin::rdma_blk {
@@ -235,9 +236,7 @@ TEST_F(VolumeTest, WhatIsOrderedWaitsForItsPredecessorAndIsHeldForItsPath) {
     Client writer = client(1);
     ASSERT_EQ(open(writer, SessionMode::write).kind, Kind::opened);
     const auto first = request(writer, OperationKind::write, 0, 4, 0);
-    auto second = request(writer, OperationKind::write, 0, 4, 1);
-    second.after = first.sequence;
-    second.pending_since = first.sequence;
+    const auto second = ordered_after(first, request(writer, OperationKind::write, 0, 4, 1));
     send(writer, second, "late");
     EXPECT_TRUE(writer.path->responses.empty());
     EXPECT_GT(writer.path->held_bytes, 4U);
@@ -258,9 +257,7 @@ TEST_F(VolumeTest, TheAnswerToWhatWaitsTakesAnyPathThatLives) {
         const auto other = std::make_shared<RecordingPath>();
         ASSERT_TRUE(writer.session->join(writer.opened.incarnation, other));
         const auto first = request(writer, OperationKind::write, 0, 4, 0);
-        auto second = request(writer, OperationKind::write, 0, 4, 1);
-        second.after = first.sequence;
-        second.pending_since = first.sequence;
+        const auto second = ordered_after(first, request(writer, OperationKind::write, 0, 4, 1));
         writer.path = other;
         send(writer, second, "late");
         EXPECT_GT(other->held_bytes, 0U);
