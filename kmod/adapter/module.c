@@ -13,6 +13,7 @@ int tiffin_module_init_fs_context(struct fs_context* context) {
 
 static int __init load(void) {
     operations = tiffin_module_operations(tiffin_get_services());
+    tiffin_close_mount = tiffin_get_services()->close;
     return tiffin_register(&tiffin_module_type, operations);
 }
 

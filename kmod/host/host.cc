@@ -40,7 +40,12 @@ SharedMutex::SharedMutex(LockClass lock_class) : lock_class_(lock_class) {
 }
 SharedMutex::~SharedMutex() { tiffin_shared_mutex_destroy(storage_); }
 void SharedMutex::lock(uint64_t /*level*/) { tiffin_shared_mutex_lock(storage_); }
-void SharedMutex::unlock() { tiffin_shared_mutex_unlock(storage_); }
+void SharedMutex::unlock() {
+#ifdef TIFFIN_PLANTED_FAULTS
+    TIFFIN_ASSERT(!tiffin_breaks_for_test());
+#endif
+    tiffin_shared_mutex_unlock(storage_);
+}
 void SharedMutex::lock_shared(uint64_t /*level*/) { tiffin_shared_mutex_lock_shared(storage_); }
 void SharedMutex::unlock_shared() { tiffin_shared_mutex_unlock_shared(storage_); }
 bool SharedMutex::try_lock() { return tiffin_shared_mutex_try_lock(storage_); }
@@ -103,11 +108,11 @@ void log(LogLevel level, const char* message) {
     tiffin_log(static_cast<unsigned int>(level), message);
 }
 
-// Ends the thread, with a trace in the log. Its locks stay taken, so that nothing it left half done
-// reaches the device; the machine goes on unless it was told to stop (panic_on_oops). The instruction
-// stands here, not behind a call, since objtool knows no functions of ours that do not return.
+// The thread does not go on, and its locks stay taken, so that nothing it left half done reaches the device; other
+// mounts and the machine go on. The instruction is for where that cannot be; it stands here, not behind a call, since
+// objtool knows no functions of ours that do not return.
 void panic(const char* file, int line, const char* message) {
-    tiffin_log_panic(file, line, message);
+    tiffin_panic(file, line, message);
     __builtin_trap();
 }
 

@@ -97,7 +97,15 @@ uint32_t tiffin_crc32c(uint32_t seed, const void* data, size_t size_bytes);
 
 /* Messages (log.c). `level` is host::LogLevel's number. */
 void tiffin_log(unsigned int level, const char* message);
-void tiffin_log_panic(const char* file, int line, const char* message);
+/*
+ * An invariant is broken. Never returns where the thread can be put away for ever, with its locks taken: it then has called
+ * tiffin_close_mount(). Returns where that does not exist or the thread may not sleep; the caller then has to trap.
+ */
+void tiffin_panic(const char* file, int line, const char* message);
+extern void (*tiffin_close_mount)(void);
+
+/* For tests: whether an invariant is to be found broken now. */
+bool tiffin_breaks_for_test(void);
 
 #ifdef __cplusplus
 }

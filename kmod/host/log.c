@@ -4,7 +4,12 @@
 
 #include "kernel_services.h"
 
+#include <linux/bug.h>
+#include <linux/irqflags.h>
+#include <linux/module.h>
+#include <linux/preempt.h>
 #include <linux/printk.h>
+#include <linux/sched.h>
 
 void tiffin_log(unsigned int level, const char* message) {
     switch (level) {
@@ -23,6 +28,32 @@ void tiffin_log(unsigned int level, const char* message) {
     }
 }
 
-void tiffin_log_panic(const char* file, int line, const char* message) {
+void (*tiffin_close_mount)(void);
+
+/*
+ * The thread sleeps without end: it would be no better to end it, since its locks stay taken, and the end of a program
+ * comes back into the file system, the end of a worker stops a queue of the kernel. Its stack needs this module.
+ */
+void tiffin_panic(const char* file, int line, const char* message) {
     pr_emerg("%s:%d: %s\n", file, line, message);
+    if (tiffin_close_mount == NULL || !in_task() || irqs_disabled() || in_atomic()) {
+        return;
+    }
+    tiffin_close_mount();
+    __module_get(THIS_MODULE);
+    WARN(1, "tiffin: a broken invariant");
+    for (;;) {
+        set_current_state(TASK_IDLE);
+        schedule();
+    }
 }
+
+#ifdef TIFFIN_PLANTED_FAULTS
+/* The n-th question from now on is answered with yes. */
+static int break_after;
+module_param(break_after, int, 0600);
+
+bool tiffin_breaks_for_test(void) {
+    return unlikely(READ_ONCE(break_after) > 0) && --break_after == 0;
+}
+#endif

@@ -13,14 +13,17 @@ struct tiffin_thread {
     struct completion finished;
     void (*function)(void* argument);
     void* argument;
+    void* journal_info; /* the mount that it is for, as tiffin_close_mount() knows it */
 };
 
 static int run_thread(void* pointer) {
     struct tiffin_thread* thread = pointer;
 
+    current->journal_info = thread->journal_info;
     tiffin_stack_depth_begin();
     thread->function(thread->argument);
     tiffin_stack_depth_end();
+    current->journal_info = NULL;
     complete(&thread->finished);
     return 0;
 }
@@ -35,6 +38,7 @@ int tiffin_thread_start(struct tiffin_thread** thread, const char* name,
     init_completion(&created->finished);
     created->function = function;
     created->argument = argument;
+    created->journal_info = current->journal_info;
     created->task = kthread_create(run_thread, created, "%s", name);
     if (IS_ERR(created->task)) {
         const long error = PTR_ERR(created->task);

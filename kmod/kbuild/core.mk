@@ -25,6 +25,9 @@ ccflags-y += -I$(src)
 # Kernel stacks are small: the whole depth of the core has to stay under 8 KiB.
 ccflags-y += -Wframe-larger-than=1024 -Werror
 
+# What tests break on purpose: kmod/build --planted-faults.
+ccflags-$(if $(TIFFIN_PLANTED_FAULTS),y) += -DTIFFIN_PLANTED_FAULTS
+
 # Locks that the kernel debugs are larger than fs/vfs/host.h foresees.
 ifneq ($(CONFIG_DEBUG_LOCK_ALLOC)$(CONFIG_DEBUG_MUTEXES)$(CONFIG_PREEMPT_RT),)
 ccflags-y += -DTIFFIN_LOCK_STORAGE_BYTES=256

@@ -21,7 +21,7 @@
 extern "C" {
 #endif
 
-#define TIFFIN_ABI_VERSION 3
+#define TIFFIN_ABI_VERSION 4
 
 struct tiffin_device;      /* of the framework: an open block device */
 struct tiffin_file_system; /* of the file system's module: one mount */
@@ -260,6 +260,12 @@ struct tiffin_services {
     void (*submit)(struct tiffin_device* device, uint32_t operation, uint64_t offset_bytes,
                    uint64_t length_bytes, const struct tiffin_vector* buffers, size_t buffer_count,
                    void (*completed)(void* owner, int error), void* owner);
+    /*
+     * An invariant of the file system that the calling thread is in is broken. From now on every submit() for its device
+     * completes with EIO, and every operation from outside fails with EIO without being called; calls that have begun may
+     * hang, since the caller never gives back its locks. A thread that the file system starts is in it from the beginning.
+     */
+    void (*close)(void);
 };
 
 /* In each file system's module, its C++ side: the table that its C side registers, and where the services come to. */

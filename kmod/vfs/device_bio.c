@@ -161,9 +161,14 @@ static int submit_by_kind(struct tiffin_device* device, struct request* request,
 static void submit(struct tiffin_device* device, u32 operation, u64 offset_bytes, u64 length_bytes,
                    const struct tiffin_vector* buffers, size_t buffer_count,
                    void (*completed)(void* owner, int error), void* owner) {
-    struct request* request = mempool_alloc(&requests, GFP_NOIO);
+    struct request* request;
     int error;
 
+    if (READ_ONCE(device->is_closed)) {
+        completed(owner, -EIO);
+        return;
+    }
+    request = mempool_alloc(&requests, GFP_NOIO);
     atomic_set(&request->pending, 1);
     request->error = 0;
     request->completed = completed;
@@ -186,11 +191,24 @@ static void geometry(struct tiffin_device* device, struct tiffin_geometry* geome
     geometry->read_only = bdev_read_only(bdev);
 }
 
+/* What other threads had begun before may still be on its way. */
+static void close_device(void) {
+    struct tiffin_mount* mount = current->journal_info;
+
+    if (mount != NULL) {
+        WRITE_ONCE(mount->device.is_closed, true);
+        if (mount->device.bdev != NULL) {
+            pr_emerg("tiffin: %pg: closed until the machine restarts\n", mount->device.bdev);
+        }
+    }
+}
+
 const struct tiffin_services tiffin_services = {
     .version = TIFFIN_ABI_VERSION,
     .size = sizeof(struct tiffin_services),
     .geometry = geometry,
     .submit = submit,
+    .close = close_device,
 };
 
 int tiffin_device_initialize(void) {

@@ -4,12 +4,17 @@
 
 #include "kmod/vfs/internal.h"
 
-/* Called without a lock of the file system: the copy to user space may fault. */
+/* Called without a lock of the file system: the copy to user space may fault, and enter another one. */
 static bool add_entry(void* sink, const char* name, size_t name_bytes, u64 node, u32 type_mode,
                       u64 next_cookie) {
     struct dir_context* context = sink;
+    void* const mount = current->journal_info;
+    bool is_taken;
 
-    if (!dir_emit(context, name, name_bytes, node, fs_umode_to_dtype(type_mode))) {
+    current->journal_info = NULL;
+    is_taken = dir_emit(context, name, name_bytes, node, fs_umode_to_dtype(type_mode));
+    current->journal_info = mount;
+    if (!is_taken) {
         return false;
     }
     context->pos = next_cookie;

@@ -20,18 +20,6 @@
 /* Of a program's memory, which need not begin on a page. */
 #define PIECE_PAGES (PIECE_BYTES / PAGE_SIZE + 1)
 
-/* Writes that nobody waits for continue and end here; an end may be an fsync, which waits for write-back's queue. */
-static struct workqueue_struct* queue;
-
-int tiffin_direct_initialize(void) {
-    queue = alloc_workqueue("tiffin_direct", WQ_UNBOUND | WQ_MEM_RECLAIM, WQ_UNBOUND_MAX_ACTIVE);
-    return queue == NULL ? -ENOMEM : 0;
-}
-
-void tiffin_direct_exit(void) { destroy_workqueue(queue); }
-
-void tiffin_direct_unmount(void) { flush_workqueue(queue); }
-
 /* ---- A request, of several pieces ---- */
 
 struct direct {
@@ -298,15 +286,18 @@ static struct write_piece* new_write(struct direct* direct, loff_t offset, size_
 
 static void advance_write(struct write_piece* piece) {
     struct direct* direct = piece->direct;
+    const struct tiffin_mount* mount = tiffin_mount_of(direct->inode->i_sb);
     long written;
 
-    if (!tiffin_advance_write(tiffin_mount_of(direct->inode->i_sb), piece->writer, &written)) {
+    if (!tiffin_advance_write(mount, piece->writer, &written)) {
         return;
     }
     if (written < (long)piece->vector.size_bytes) {
         failed_at(direct, piece->offset + max(written, 0L), min(written, 0L));
     }
-    free_write(piece);
+    if (!tiffin_is_closed(mount)) {
+        free_write(piece);
+    }
     put_direct(direct);
 }
 
@@ -318,7 +309,7 @@ static void continue_write(struct work_struct* work) {
 static void write_transferred(void* owner) {
     struct write_piece* piece = owner;
 
-    queue_work(queue, &piece->work);
+    queue_work(tiffin_mount_of(piece->direct->inode->i_sb)->directs, &piece->work);
 }
 
 static void start_write(struct write_piece* piece) {

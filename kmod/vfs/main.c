@@ -18,15 +18,19 @@ int tiffin_register(struct file_system_type* type, const struct tiffin_operation
 }
 EXPORT_SYMBOL_GPL(tiffin_register);
 
+#ifdef TIFFIN_PLANTED_FAULTS
+bool tiffin_keeps_promises;
+module_param_named(keeps_promises, tiffin_keeps_promises, bool, 0600);
+bool tiffin_leaks_mounts;
+module_param_named(leaks_mounts, tiffin_leaks_mounts, bool, 0600);
+#endif
+
 static const struct {
     int (*initialize)(void);
     void (*exit)(void);
 } parts[] = {
     {tiffin_super_initialize, tiffin_super_exit},
     {tiffin_device_initialize, tiffin_device_exit},
-    {tiffin_read_initialize, tiffin_read_exit},
-    {tiffin_writeback_initialize, tiffin_writeback_exit},
-    {tiffin_direct_initialize, tiffin_direct_exit},
 };
 
 static void exit_parts(size_t count) {

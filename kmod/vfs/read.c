@@ -7,19 +7,6 @@
 
 #include "kmod/vfs/internal.h"
 
-/* Where reads continue whose I/O has completed. A queue of its own, since others may wait for the blocks that a read has
- * mapped, and must not keep it from its threads. */
-static struct workqueue_struct* queue;
-
-int tiffin_read_initialize(void) {
-    queue = alloc_workqueue("tiffin_read", WQ_UNBOUND | WQ_MEM_RECLAIM, WQ_UNBOUND_MAX_ACTIVE);
-    return queue == NULL ? -ENOMEM : 0;
-}
-
-void tiffin_read_exit(void) { destroy_workqueue(queue); }
-
-void tiffin_read_unmount(void) { flush_workqueue(queue); }
-
 /* What the file system has not got may still be behind its own end of the file, but before the page cache's. */
 static void zero_behind(const struct tiffin_vector* vectors, size_t count, size_t filled) {
     size_t i;
@@ -47,15 +34,21 @@ int tiffin_read_vectors(struct inode* inode, loff_t offset, const struct tiffin_
 
 static void advance(struct tiffin_read* read) {
     struct tiffin_mount* mount = tiffin_mount_of(read->inode->i_sb);
-    const unsigned int nofs = memalloc_nofs_save();
+    struct tiffin_inside inside;
     long length = 0;
-    /* When this is false, another thread may have finished it already. */
-    const bool done = mount->ops->read_advance(read->reader);
+    bool done;
 
+    if (tiffin_is_closed(mount)) {
+        read->done(read, -EIO);
+        return;
+    }
+    inside = tiffin_enter(mount);
+    /* When this is false, another thread may have finished it already. */
+    done = mount->ops->read_advance(read->reader);
     if (done) {
         length = mount->ops->read_result(mount->fs, read->reader);
     }
-    memalloc_nofs_restore(nofs);
+    tiffin_leave(inside);
     if (done && length >= 0) {
         zero_behind(read->vectors, read->count, length);
     }
@@ -72,15 +65,15 @@ static void continue_read(struct work_struct* work) {
 static void transferred(void* owner) {
     struct tiffin_read* read = owner;
 
-    queue_work(queue, &read->work);
+    queue_work(tiffin_mount_of(read->inode->i_sb)->reads, &read->work);
 }
 
 void tiffin_read_start(struct tiffin_read* read) {
     INIT_WORK(&read->work, continue_read);
     read->reader = TIFFIN_CALL(tiffin_mount_of(read->inode->i_sb), read_begin, read->inode->i_ino,
                                read->offset, read->vectors, read->count, transferred, read);
-    if (read->reader == NULL) {
-        read->done(read, -ENOMEM);
+    if (IS_ERR_OR_NULL(read->reader)) {
+        read->done(read, read->reader == NULL ? -ENOMEM : PTR_ERR(read->reader));
     } else {
         advance(read);
     }

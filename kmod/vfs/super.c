@@ -58,19 +58,51 @@ static int write_inode(struct inode* inode, struct writeback_control* wbc) {
 
 /* ---- The whole file system ---- */
 
+static void destroy_queues(struct tiffin_mount* mount) {
+    if (mount->directs != NULL) {
+        destroy_workqueue(mount->directs);
+    }
+    if (mount->reads != NULL) {
+        destroy_workqueue(mount->reads);
+    }
+    if (mount->writes != NULL) {
+        destroy_workqueue(mount->writes);
+    }
+}
+
+static int make_queues(struct tiffin_mount* mount, const char* name) {
+    const unsigned int flags = WQ_UNBOUND | WQ_MEM_RECLAIM;
+
+    /* Writes may wait for each other, and for room, so that there have to be enough threads. */
+    mount->reads = alloc_workqueue("tiffin-r/%s", flags, WQ_UNBOUND_MAX_ACTIVE, name);
+    mount->writes = alloc_workqueue("tiffin-w/%s", flags, WQ_UNBOUND_MAX_ACTIVE, name);
+    mount->directs = alloc_workqueue("tiffin-d/%s", flags, WQ_UNBOUND_MAX_ACTIVE, name);
+    if (mount->reads == NULL || mount->writes == NULL || mount->directs == NULL) {
+        destroy_queues(mount);
+        return -ENOMEM;
+    }
+    return 0;
+}
+
 static void put_super(struct super_block* sb) {
     struct tiffin_mount* mount = tiffin_mount_of(sb);
     int error;
 
+    if (tiffin_is_closed(mount)) {
+        /* Threads may be inside of it for ever. */
+        pr_err("tiffin: %s: its memory stays taken\n", sb->s_id);
+        return;
+    }
     /* Reads and writes have ended what others see of them; what remains is their own end. */
-    tiffin_direct_unmount();
-    tiffin_read_unmount();
+    destroy_queues(mount);
     tiffin_writeback_unmount(mount);
     error = TIFFIN_CALL(mount, unmount);
     if (error != 0) {
         pr_err("tiffin: %s: unmounting failed (error %d)\n", sb->s_id, -error);
     }
-    kfree(mount);
+    if (!tiffin_leaks_mounts) {
+        kfree(mount);
+    }
     sb->s_fs_info = NULL;
 }
 
@@ -110,12 +142,16 @@ static int unfreeze_fs(struct super_block* sb) {
 
 /* Of the superblock's shrinker, which calls them where a file system may be called. */
 static long nr_cached_objects(struct super_block* sb, struct shrink_control* control) {
-    return TIFFIN_CALL(tiffin_mount_of(sb), reclaimable_bytes) >> PAGE_SHIFT;
+    return tiffin_is_closed(tiffin_mount_of(sb))
+               ? 0
+               : TIFFIN_CALL(tiffin_mount_of(sb), reclaimable_bytes) >> PAGE_SHIFT;
 }
 
 static long free_cached_objects(struct super_block* sb, struct shrink_control* control) {
-    return TIFFIN_CALL(tiffin_mount_of(sb), shrink, (u64)control->nr_to_scan << PAGE_SHIFT) >>
-           PAGE_SHIFT;
+    return tiffin_is_closed(tiffin_mount_of(sb))
+               ? 0
+               : TIFFIN_CALL(tiffin_mount_of(sb), shrink, (u64)control->nr_to_scan << PAGE_SHIFT) >>
+                     PAGE_SHIFT;
 }
 
 /* What the VFS does not show by itself. There are no options yet but those. */
@@ -144,7 +180,7 @@ static int mount_file_system(struct super_block* sb, const struct tiffin_operati
         .memory_bytes = (u64)totalram_pages() << PAGE_SHIFT,
     };
     struct tiffin_mount* mount = kzalloc(sizeof(*mount), GFP_KERNEL);
-    unsigned int nofs;
+    struct tiffin_inside inside;
     int error;
 
     if (mount == NULL) {
@@ -152,13 +188,19 @@ static int mount_file_system(struct super_block* sb, const struct tiffin_operati
     }
     mount->ops = ops;
     mount->device.bdev = sb->s_bdev;
-    error = tiffin_writeback_mount(mount);
+    error = make_queues(mount, sb->s_id);
     if (error == 0) {
-        nofs = memalloc_nofs_save();
-        error = ops->mount(ops->needs_device ? &mount->device : NULL, &options, &mount->fs);
-        memalloc_nofs_restore(nofs);
+        error = tiffin_writeback_mount(mount);
+        if (error == 0) {
+            inside = tiffin_enter(mount);
+            error = ops->mount(ops->needs_device ? &mount->device : NULL, &options, &mount->fs);
+            tiffin_leave(inside);
+            if (error != 0) {
+                tiffin_writeback_unmount(mount);
+            }
+        }
         if (error != 0) {
-            tiffin_writeback_unmount(mount);
+            destroy_queues(mount);
         }
     }
     if (error != 0) {

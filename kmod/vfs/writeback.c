@@ -37,10 +37,6 @@ struct writeback {
     void* writer;
 };
 
-/* Where writes go on whose I/O has completed. They may wait for each other, and for room, so that there have to be enough
- * of its threads. */
-static struct workqueue_struct* queue;
-
 /* ---- Memory: some is always there for each mount ---- */
 
 #define RESERVED_WRITES 4
@@ -79,17 +75,9 @@ int tiffin_writeback_mount(struct tiffin_mount* mount) {
 
 void tiffin_writeback_unmount(struct tiffin_mount* mount) {
     if (mount->writebacks != NULL) {
-        flush_workqueue(queue);
         mempool_destroy(mount->writebacks);
     }
 }
-
-int tiffin_writeback_initialize(void) {
-    queue = alloc_workqueue("tiffin_writeback", WQ_UNBOUND | WQ_MEM_RECLAIM, WQ_UNBOUND_MAX_ACTIVE);
-    return queue == NULL ? -ENOMEM : 0;
-}
-
-void tiffin_writeback_exit(void) { destroy_workqueue(queue); }
 
 /* ---- A write ---- */
 
@@ -105,7 +93,9 @@ static void finish(struct writeback* writeback, int error) {
         tiffin_unmark_promised(writeback->pages[i]);
         end_page_writeback(writeback->pages[i]);
     }
-    mempool_free(writeback, mount->writebacks);
+    if (!writeback->begun || !tiffin_is_closed(mount)) {
+        mempool_free(writeback, mount->writebacks);
+    }
 }
 
 static void advance(struct writeback* writeback) {
@@ -120,7 +110,7 @@ static void advance(struct writeback* writeback) {
         /* The promise has been used up. */
         writeback->is_promised =
             writeback->is_promised && TIFFIN_CALL(mount, promise, writeback->count) == 0;
-        queue_delayed_work(queue, &writeback->work, ATTEMPT_DELAY);
+        queue_delayed_work(mount->writes, &writeback->work, ATTEMPT_DELAY);
     } else {
         finish(writeback, min(result, 0L));
     }
@@ -130,13 +120,17 @@ static void advance(struct writeback* writeback) {
 static void transferred(void* owner) {
     struct writeback* writeback = owner;
 
-    queue_delayed_work(queue, &writeback->work, 0);
+    queue_delayed_work(tiffin_mount_of(writeback->inode->i_sb)->writes, &writeback->work, 0);
 }
 
 static void run(struct writeback* writeback) {
     struct inode* inode = writeback->inode;
 
     if (!writeback->begun) {
+        if (tiffin_is_closed(tiffin_mount_of(inode->i_sb))) {
+            finish(writeback, -EIO);
+            return;
+        }
         writeback->begun = true;
         TIFFIN_CALL_VOID(tiffin_mount_of(inode->i_sb), write_begin, writeback->writer, inode->i_ino,
                          writeback->offset, writeback->vectors, writeback->count,
