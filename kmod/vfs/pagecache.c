@@ -129,7 +129,9 @@ void tiffin_unmark_promised(struct page* page) {
 /* What is dropped will not be written. */
 static void invalidate_folio(struct folio* folio, size_t offset, size_t length) {
     if (offset == 0 && length == folio_size(folio) && folio_test_private(folio)) {
-        TIFFIN_CALL_VOID(tiffin_mount_of(folio->mapping->host->i_sb), return_promise, 1);
+        if (!tiffin_keeps_promises) {
+            TIFFIN_CALL_VOID(tiffin_mount_of(folio->mapping->host->i_sb), return_promise, 1);
+        }
         folio_detach_private(folio);
     }
 }

@@ -6,6 +6,8 @@ set -euo pipefail
 : "${repository:?tests/uml/run starts this}"
 # shellcheck source=tests/uml/lib/guest.sh
 source "$(dirname "$0")/lib/guest.sh"
+# shellcheck source=tests/uml/lib/promises.sh
+source "$(dirname "$0")/lib/promises.sh"
 make_device 200
 load_modules
 make_file_system
@@ -51,49 +53,7 @@ after=$(awk '$1 == "MemFree:" { print $2 }' /proc/meminfo)
 [[ $(find "$mount_point" -type f | wc -l) -gt 20000 ]] || fail "files are missing"
 
 say "no promise outlives its page"
-sync
-free() { stat -f -c %f "$mount_point"; }
-unmount_device
-mount_device rw
-before=$(free)
-python3 - "$mount_point" <<'END' || fail "see above"
-import mmap, os, sys
-folder = sys.argv[1]
-MIB = 1 << 20
-for round in range(20):
-    name = folder + "/promised"
-    file = os.open(name, os.O_RDWR | os.O_CREAT)
-    os.write(file, bytes([round + 1]) * (8 * MIB))
-    if round % 2 == 0:
-        os.fsync(file)
-    os.pwrite(file, b"again" * 100000, 12345)         # over dirty and clean pages
-    os.ftruncate(file, 3 * MIB + 17)                  # drops dirty pages
-    os.ftruncate(file, 8 * MIB)
-    with mmap.mmap(file, 8 * MIB) as mapped:
-        for i in range(0, 8 * MIB, 8192):
-            mapped[i] = 255
-    os.posix_fallocate(file, 8 * MIB, MIB)
-    os.pwrite(file, bytes(MIB), 8 * MIB)              # over blocks that it has
-    try:
-        os.pwrite(file, memoryview(bytes(4096)), -1)
-    except OSError:
-        pass
-    os.close(file)
-    os.unlink(name)                                   # with dirty pages
-    small = os.open(folder + "/small", os.O_RDWR | os.O_CREAT)
-    os.write(small, b"x" * 100)                       # no blocks, then some
-    os.write(small, b"y" * 5000)
-    os.close(small)
-    os.unlink(folder + "/small")
-END
-sync
-for _ in $(seq 100); do
-    sync -f "$mount_point"
-    [[ $(free) -lt $((before - 64)) ]] || break
-    sleep 0.1
-done
-# The tree may have some nodes more.
-[[ $(free) -ge $((before - 64)) ]] || fail "$((before - $(free))) blocks are missing"
+check_promises || fail "see above"
 
 say "whiteouts"
 python3 - "$mount_point" <<'END' || fail "see above"

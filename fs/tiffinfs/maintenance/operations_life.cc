@@ -113,7 +113,8 @@ Result<vfs::FileSystemStatistics> TiffinFileSystem::statistics() {
     const Superblock& superblock = volume_->superblock();
     const uint64_t total = allocator.total_blocks();
     const uint64_t fixed = fixed_blocks(superblock, total);
-    const uint64_t used = allocator.used_blocks() + allocator.damaged_blocks();
+    const uint64_t used =
+        allocator.used_blocks() + allocator.damaged_blocks() + allocator.promised_blocks();
     vfs::FileSystemStatistics statistics;
     statistics.total_blocks = total > fixed ? total - fixed : 0;
     statistics.free_blocks = total > used ? total - used : 0;
