@@ -4,6 +4,7 @@
 
 #include <civetweb.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -107,7 +108,8 @@ Result<std::unique_ptr<HttpEndpoint>> HttpEndpoint::start(const std::string& add
     if (parts.context == nullptr) {
         problem =
             "metrics cannot be served at " + address + (complaint.empty() ? "" : ": " + complaint);
-        return Error::eio;
+        const bool is_in_use = complaint.find(std::strerror(EADDRINUSE)) != std::string::npos;
+        return is_in_use ? Error::ebusy : Error::eio;
     }
     return endpoint;
 }

@@ -22,11 +22,12 @@ struct Page {
 class HttpEndpoint {
   public:
     // Listens on `address` ("127.0.0.1:9847") and starts the threads: fork() before it. What the pages use outlives the
-    // endpoint. Errors: einval, eio; `problem` then has a line for people.
+    // endpoint. Errors: einval; ebusy, the address is in use; eio. `problem` then has a line
+    // for people.
     static Result<std::unique_ptr<HttpEndpoint>> start(const std::string& address,
                                                        std::vector<Page> pages,
                                                        std::string& problem);
-    // Waits for answers under way, for some seconds at most.
+    // Takes two seconds, as civetweb looks that often; answers under way are waited for, some seconds at most.
     ~HttpEndpoint();
     HttpEndpoint(const HttpEndpoint&) = delete;
     HttpEndpoint& operator=(const HttpEndpoint&) = delete;

@@ -81,6 +81,13 @@ if [[ $(id -u) -eq 0 ]]; then
     read_metrics
     expect 'tiffin_volume_state{state="read-only"}' == 1
 fi
-unmount_device
+# The port is free again at once, or as good: no mount fails because the one before is ending.
+take_away
+"$bin/mount.tiffin" mem:64M "$mount_point" -o "metrics=$address" || fail "it cannot be mounted again at once"
+take_away
+wait_until has_ended "$server"
+server=""
+gone() { ! get /metrics >/dev/null; }
+wait_until gone
 ! get /metrics >/dev/null || fail "metrics are served after the end"
 echo "the metrics of a mount are right"

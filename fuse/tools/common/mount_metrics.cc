@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -24,6 +26,10 @@ std::string as_utf8(const std::string& text) {
     return Json::parse(Json(text).dump(-1, ' ', false, Json::error_handler_t::replace))
         .get<std::string>();
 }
+
+// A mount that has just been unmounted may have the port yet; so long its device is waited for, too.
+constexpr auto kReleaseWait = std::chrono::seconds(10);
+constexpr auto kReleasePoll = std::chrono::milliseconds(100);
 
 double seconds(int64_t ns) { return static_cast<double>(ns) / 1e9; }
 
@@ -188,14 +194,20 @@ MountMetrics::MountMetrics(const Names& names, const RememberingLogSink& log)
       start_ns_(host::realtime_ns()) {}
 
 std::optional<Problem> MountMetrics::listen(const std::string& address) {
-    std::string problem;
-    auto started = metrics::HttpEndpoint::start(
-        address, {{"/metrics", metrics::kTextFormat, [this] { return text(); }}}, problem);
-    if (!started.ok()) {
-        return Problem{problem, started.error()};
+    const auto deadline = std::chrono::steady_clock::now() + kReleaseWait;
+    while (true) {
+        std::string problem;
+        auto started = metrics::HttpEndpoint::start(
+            address, {{"/metrics", metrics::kTextFormat, [this] { return text(); }}}, problem);
+        if (started.ok()) {
+            endpoint_ = started.release_value();
+            return std::nullopt;
+        }
+        if (started.error() != Error::ebusy || std::chrono::steady_clock::now() >= deadline) {
+            return Problem{problem, started.error()};
+        }
+        std::this_thread::sleep_for(kReleasePoll);
     }
-    endpoint_ = started.release_value();
-    return std::nullopt;
 }
 
 MountMetrics::Attachment::Attachment(MountMetrics& metrics, const Sources& sources)

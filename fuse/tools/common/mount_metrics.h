@@ -39,7 +39,7 @@ class MountMetrics {
     MountMetrics(const MountMetrics&) = delete;
     MountMetrics& operator=(const MountMetrics&) = delete;
 
-    // Serves them at /metrics until the end.
+    // Serves them at /metrics until the end. Waits some seconds for an address that is in use.
     std::optional<Problem> listen(const std::string& address);
 
     // Sources may be asked from the construction to the end of one of these; it waits for who is asking.

@@ -131,9 +131,9 @@ void add_servers(const Status& before, const Status& now, double seconds, Lines&
                             rate_text(growth("operations")), bandwidth_text(growth("bytes read")),
                             bandwidth_text(growth("bytes written"))));
         for (int link = 1; now.contains(prefix + "link " + std::to_string(link)); link++) {
-            const std::string number = std::to_string(link);
-            std::string line = "  link ";
-            line.append(number).append(": ").append(value_of(now, prefix + "link " + number));
+            std::string line = "link " + std::to_string(link);
+            const std::string state_of_link = value_of(now, prefix + line);
+            line.insert(0, "  ").append(": ").append(state_of_link);
             lines.push_back(std::move(line));
         }
     }
