@@ -43,9 +43,9 @@ say "packages"
 TIFFIN_BUILD=$1 "$repository/scripts/package" "$work/packages"
 lintian --allow-root --fail-on error "$work"/packages/*.deb || fail "lintian found errors"
 
+dpkg-deb --contents "$work"/packages/tiffin-dkms_*.deb >"$work/contents"
 for file in dkms.conf kmod/build fs/tiffinfs/format.h scripts/lib/common.sh; do
-    dpkg-deb --contents "$work"/packages/tiffin-dkms_*.deb | grep -q "/usr/src/tiffin-[0-9.]*/$file\$" ||
-        fail "tiffin-dkms lacks $file"
+    grep -q "/usr/src/tiffin-[0-9.]*/$file\$" "$work/contents" || fail "tiffin-dkms lacks $file"
 done
 
 say "a clean system"
