@@ -62,6 +62,7 @@ while sleep 10; do
         dmesg -n 8
         echo w >/proc/sysrq-trigger
         # Of those that wait where they can be interrupted, too.
+        # shellcheck disable=SC2009
         ps -eo pid,stat,wchan:30,args | grep -v "\]$" || true
         echo o >/proc/sysrq-trigger
     fi
