@@ -82,11 +82,12 @@ void SessionMachine::heard(size_t path, uint64_t now_ns) {
 }
 
 // As TCP does, with the first sample alone to begin with. What takes longer than makes a path suspect has mostly waited for a
-// packet to be repeated, and counts only if that happens again: then the link has become slower.
+// packet to be repeated. Another probe goes out at once, and if that takes as long, the link has become slower.
 void SessionMachine::measured(size_t path, uint64_t delay_ns) {
     Path& one = paths_[path];
     const bool is_late = delay_ns > suspicion_ns(path);
     if (is_late && !std::exchange(one.was_late, true)) {
+        one.wants_sample = true;
         return;
     }
     one.was_late = is_late;
@@ -150,6 +151,9 @@ uint64_t SessionMachine::suspicion_ns(size_t path) const {
 SessionMachine::Due SessionMachine::due_of_ready(const Path& path, bool is_pending) const {
     const uint64_t quiet_ns = is_pending ? std::max(path.life_ns, path.pending_ns) : path.life_ns;
     const bool is_only = path_count_ == 1;
+    if (path.wants_sample && path.probed_ns == 0 && !is_only) {
+        return {path.life_ns, Due::What::probe};
+    }
     if (path.probed_ns != 0 && (is_only || !is_pending)) {
         return {path.probed_ns + kSilentIntervals * probe_interval_ns_, Due::What::close};
     }
@@ -251,6 +255,7 @@ void SessionMachine::apply(size_t index, Due::What what, uint64_t now_ns) {
             break;
         case Due::What::probe:
             paths_[index].probed_ns = paths_[index].sampled_ns = now_ns;
+            paths_[index].wants_sample = false;
             break;
         case Due::What::suspect:
             suspect(index, now_ns);

@@ -121,7 +121,8 @@ class SessionMachine {
         uint32_t patience = 0;
         uint64_t delay_ns = 0;
         uint64_t deviation_ns = 0;
-        bool was_late = false;  // the last answer to a probe took longer than makes it suspect
+        bool was_late = false;      // the last answer to a probe took longer than makes it suspect
+        bool wants_sample = false;  // another one says whether it is the link
         uint64_t ready_ns = 0;
         uint64_t hold_ns = 0;
         uint64_t attempt_ns = 0;

@@ -62,8 +62,12 @@ TEST_F(SessionMachineTest, AProbeThatMetACutSaysLittleOfTheDelay) {
     for (int round = 0; round < 20; round++) {
         machine_.measured(0, 20'000);
     }
+    // However many cuts follow each other, there is a probe between that met none.
     machine_.measured(0, 500 * kMsNs);
     EXPECT_EQ(machine_.suspicion_ns(0), SessionMachine::kLeastSuspicionNs);
+    expect(Kind::probe, 0);
+    expect(Kind::none, 0);
+    machine_.heard(0, now_ns_);
     machine_.measured(0, 20'000);
     machine_.measured(0, 500 * kMsNs);
     EXPECT_EQ(machine_.suspicion_ns(0), SessionMachine::kLeastSuspicionNs);
