@@ -21,7 +21,7 @@ provide_xfstests() {
     folder="$(mktemp -d "$xfstests_cache/building.XXXXXX")"
     # TIFFIN_XFSTESTS_URL: a repository nearer by.
     for url in ${TIFFIN_XFSTESTS_URL:-https://git.kernel.org/pub/scm/fs/xfs/xfstests-dev.git https://github.com/kdave/xfstests}; do
-        if timeout 300 git clone --quiet --depth 1 --branch "$xfstests_release" "$url" "$folder/suite" 2>"$folder/log"; then
+        if timeout 120 git -c http.lowSpeedLimit=1000 -c http.lowSpeedTime=20 clone --quiet --depth 1 --branch "$xfstests_release" "$url" "$folder/suite" 2>"$folder/log"; then
             break
         fi
     done
