@@ -34,8 +34,9 @@ void SentRequests::sent(uint16_t slot, size_t path, uint64_t now_ns) {
 }
 
 void SentRequests::answered(uint16_t slot) {
-    if (paths_[slot] != SessionMachine::kNoPath) {
-        machine_.answered(std::exchange(paths_[slot], uint8_t{SessionMachine::kNoPath}));
+    if (path_of(slot) != SessionMachine::kNoPath) {
+        machine_.answered(path_of(slot));
+        paths_[slot] = uint8_t{SessionMachine::kNoPath};
     }
 }
 
@@ -48,7 +49,7 @@ void SentRequests::ask(size_t lost, wire::PathRecover& question) {
     const uint16_t count = slots_.fill_sent(entries_.get());
     const auto end = std::remove_if(
         entries_.get(), entries_.get() + count,
-        [&](const wire::OutstandingEntry& entry) { return paths_[entry.slot] != lost; });
+        [&](const wire::OutstandingEntry& entry) { return path_of(entry.slot) != lost; });
     entry_count_ = static_cast<uint16_t>(end - entries_.get());
     revokes_ = machine_.must_revoke(lost);
     asked_count_ = resends_all_ ? 0 : entry_count_;
@@ -82,6 +83,7 @@ Result<void> SentRequests::take_answer(const wire::PathRecovered& answer, ByteSp
                 break;
             case RequestSlots::Recovery::answer_comes:
                 sent(entry.slot, over, now_ns);
+                paths_[entry.slot] |= kDelivered;
                 break;
             case RequestSlots::Recovery::again:
                 counts_[lost].again++;

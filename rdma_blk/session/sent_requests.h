@@ -32,8 +32,10 @@ class SentRequests {
         uint64_t settled_ns = 0;  // when all this was known the last time
     };
     const Counts& counts(size_t path) const { return counts_[path]; }
-    // kNoPath: none, or it has to be sent again.
-    size_t path_of(uint16_t slot) const { return paths_[slot]; }
+    // Over which its answer comes. kNoPath: none, or it has to be sent again.
+    size_t path_of(uint16_t slot) const { return paths_[slot] & ~kDelivered; }
+    // The server had it when it was asked about: it was not sent on path_of().
+    bool is_delivered(uint16_t slot) const { return (paths_[slot] & kDelivered) != 0; }
 
     // For trials: nothing is asked about any more, and everything that was sent on a lost path is sent again.
     void set_resends_all() { resends_all_ = true; }
@@ -58,9 +60,11 @@ class SentRequests {
           paths_(std::move(paths)),
           entries_(std::move(entries)) {}
 
+    static constexpr uint8_t kDelivered = 0x80;
+
     RequestSlots& slots_;
     SessionMachine& machine_;
-    std::unique_ptr<uint8_t[]> paths_;                   // by slot
+    std::unique_ptr<uint8_t[]> paths_;                   // by slot; with kDelivered
     std::unique_ptr<wire::OutstandingEntry[]> entries_;  // of the last question
     Counts counts_[SessionMachine::kMaxPaths];
     uint16_t entry_count_ = 0;

@@ -295,7 +295,8 @@ class TcpMemory final : public RemoteMemory, private Patience {
     void ask_about(const SessionMachine::Action& action) REQUIRES(mutex_);
     Result<void> handle_path_recovered() REQUIRES(mutex_);
     Result<void> finish_path_recovered() REQUIRES(mutex_);
-    void end_other_uses(const Operation& operation, uint16_t slot) REQUIRES(mutex_);
+    bool is_being_sent(uint16_t slot) const REQUIRES(mutex_);
+    void end_other_receiving(const Operation& operation) REQUIRES(mutex_);
     void receive_from_paths() REQUIRES(mutex_);
     void look_at_paths(const pollfd* ready) REQUIRES(mutex_);
     size_t fill_poll(pollfd* ready, bool receives) REQUIRES(mutex_);

@@ -256,14 +256,17 @@ Result<void> TcpMemory::handle_response() {
         return Error::eproto;
     }
     path.receiving = TRY(slots_->find(response));
-    if (path.receiving == nullptr) {
+    // An answer to what a suspect path has delivered after all. The server answers once more when it has the request that
+    // is being sent now, which is from the operation's buffers; no path has to be given up for that.
+    if (path.receiving == nullptr || (has_several() && is_being_sent(response.slot))) {
+        path.receiving = nullptr;
         if (reader.payload_bytes() > 0) {
             reader.skip_payload();
         }
         return {};
     }
     if (has_several()) {
-        end_other_uses(*path.receiving, response.slot);
+        end_other_receiving(*path.receiving);
     } else if (notes_[response.slot].message > stream().writer().sent_count()) {
         return Error::eproto;  // it would give back a buffer that is still read
     }

@@ -48,6 +48,8 @@ void TcpMemory::close_path(StreamPath& path) {
 }
 
 void TcpMemory::fail_path(size_t index) {
+    host::log(host::LogLevel::warning,
+              ("remote memory: link " + std::to_string(index + 1) + " has failed").c_str());
     close_path(paths_[index]);
     machine_.broken(index, host::monotonic_ns());
     if (lease_.is_wanted && index == machine_.active()) {
@@ -206,16 +208,19 @@ Result<void> TcpMemory::finish_path_recovered() {
     return {};
 }
 
-// An operation has its answer on one path: no other one may touch its buffers any more.
-void TcpMemory::end_other_uses(const Operation& operation, uint16_t slot) {
-    const SlotNote& note = notes_[slot];
+// Whether a request waits to be sent, or to be sent once more, from its buffers. Of one that the server had already,
+// notes_ says which message it was on another path.
+bool TcpMemory::is_being_sent(uint16_t slot) const {
+    const size_t index = sent_->path_of(slot);
+    return index < paths_.size() && !sent_->is_delivered(slot) && machine_.is_living(index) &&
+           notes_[slot].message > paths_[index].connection->writer().sent_count();
+}
+
+// An operation has its answer on one path: no other one may go on writing to its buffers.
+void TcpMemory::end_other_receiving(const Operation& operation) {
     for (size_t index = 0; index < paths_.size(); index++) {
-        StreamPath& path = paths_[index];
-        const bool is_sending =
-            sent_->path_of(slot) == index && note.message > path.connection->writer().sent_count();
-        const bool is_receiving = index != at_ && path.receiving == &operation;
-        if (machine_.is_living(index) && (is_sending || is_receiving)) {
-            index == at_ ? abort_path(path) : fail_path(index);
+        if (index != at_ && machine_.is_living(index) && paths_[index].receiving == &operation) {
+            fail_path(index);
         }
     }
 }

@@ -15,9 +15,10 @@ class FailoverTest : public ServerFixture {
   protected:
     static constexpr uint64_t kCounters = 8;
 
+    virtual std::string backing() const { return ""; }
     void SetUp() override {
         ServerFixture::SetUp();
-        start();
+        start(backing());
         for (auto& link : links_) {
             link = std::make_unique<test::FaultyLink>(server_->port());
         }
@@ -150,6 +151,38 @@ TEST_F(FailoverTest, LargeWritesAndReadsWhileLinksBreak) {
         ASSERT_EQ(client_->read(0, back.data(), back.size()), Outcome::executed);
         ASSERT_EQ(data, back);
     }
+}
+
+class FailoverOfFlushesTest : public FailoverTest {
+    std::string backing() const override { return folder_ + "/backing"; }
+};
+
+// A flush takes so long that the server has it and no answer to it when it is asked. The link over which the answer comes
+// then has carried far fewer messages than the one on which the flush was sent.
+TEST_F(FailoverOfFlushesTest, AnAnswerComesOverALinkThatHasNotSentTheRequest) {
+    open_client();
+    std::vector<unsigned char> data(1 << 20);
+    const uint64_t rounds = tiffin::test::test_size(10, 3);
+    for (uint64_t round = 0; round < rounds; round++) {
+        add_up(20);
+        for (uint64_t offset = data.size(); offset < kVolumeBytes; offset += data.size()) {
+            std::fill(data.begin(), data.end(), static_cast<unsigned char>(round + offset));
+            ASSERT_EQ(client_->write(offset, data.data(), data.size()), Outcome::executed);
+        }
+        const size_t active = state(0) == "active" ? 0 : 1;
+        test::FaultyLink& link = *links_[active];
+        const uint64_t failures = client_->memory->statistics().paths[1 - active].failures;
+        Operation flush;
+        flush.kind = OperationKind::flush;
+        link.stall_to_client_after(0);
+        client_->run(flush);
+        EXPECT_EQ(flush.outcome, Outcome::executed);
+        link.thaw_to_client();
+        EXPECT_EQ(client_->memory->statistics().paths[1 - active].failures, failures);
+        wait_for_path(0, "ready");
+        wait_for_path(1, "ready");
+    }
+    EXPECT_EQ(client_->memory->statistics().reconnections, 0U);
 }
 
 TEST_F(FailoverTest, WithoutALinkTheSessionWaitsAndGoesOn) {
