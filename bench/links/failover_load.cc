@@ -330,11 +330,11 @@ void count_suspicions(uint64_t seconds, const std::string& address) {
         }
     }
     const rdma_blk::Statistics after = session.statistics();
-    std::printf("\n%llu operations in %llu s, %llu reconnections\n\n| Link | suspicions | "
-                "condemnations | requests left it | delay, us |\n|---|---:|---:|---:|---:|\n",
-                static_cast<unsigned long long>(operations),
-                static_cast<unsigned long long>(seconds),
-                static_cast<unsigned long long>(after.reconnections - before.reconnections));
+    std::printf(
+        "\n%llu operations in %llu s, %llu reconnections\n\n| Link | suspicions | "
+        "condemnations | requests left it | delay, us |\n|---|---:|---:|---:|---:|\n",
+        static_cast<unsigned long long>(operations), static_cast<unsigned long long>(seconds),
+        static_cast<unsigned long long>(after.reconnections - before.reconnections));
     for (size_t link = 0; link < after.path_count; link++) {
         const PathStatus& path = after.paths[link];
         std::printf("| %zu | %llu | %llu | %llu | %u |\n", link + 1,

@@ -8,8 +8,9 @@ server_namespace=tiffin-server-$$
 wire_namespace=tiffin-wire-$$
 subnet=10.$((200 + $$ % 50)).$(($$ / 50 % 250))  # .0/30 and .4/30
 
-in_server() { ip netns exec "$server_namespace" "$@"; }
-in_wire() { ip netns exec "$wire_namespace" "$@"; }
+# Not by `ip netns exec`, which would take a copy of all mounts there: those of other tests would never end.
+in_server() { nsenter --net="/run/netns/$server_namespace" "$@"; }
+in_wire() { nsenter --net="/run/netns/$wire_namespace" "$@"; }
 link_device() { echo "tf$1-$$"; }
 client_address() { echo "$subnet.$(($1 * 4 + 1))"; }
 server_address() { echo "$subnet.$(($1 * 4 + 2))"; }
