@@ -78,6 +78,10 @@ void SessionMachine::heard(size_t path, uint64_t now_ns) {
         one.state = PathState::ready;
         one.ready_ns = now_ns;
         one.is_to_recover = false;
+        if (recovering_ == path) {
+            // What was sent on it is on its way after all: the answer to the question is of no use any more.
+            recovering_ = over_ = kNoPath;
+        }
     }
 }
 

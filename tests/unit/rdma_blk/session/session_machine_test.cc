@@ -164,6 +164,21 @@ TEST_F(SessionMachineTest, ASuspectThatIsHeardAgainIsPreferredAgainAfterAWhile) 
     EXPECT_EQ(machine_.failovers(), 1U);
 }
 
+// What was sent on it goes on; an answer that comes still must not have it sent again.
+TEST_F(SessionMachineTest, ASuspectThatIsHeardIsAskedAboutNoMore) {
+    start(2);
+    machine_.sent(0, now_ns_);
+    go_on();
+    expect(Kind::probe, 0);
+    go_on();
+    expect(Kind::recover, 0);
+    EXPECT_EQ(machine_.recovering(), 0U);
+    machine_.heard(0, now_ns_);
+    EXPECT_EQ(machine_.recovering(), SessionMachine::kNoPath);
+    expect(Kind::none, 0);
+    EXPECT_EQ(machine_.active(), 1U);
+}
+
 TEST_F(SessionMachineTest, WhatIsAskedOverAPathThatFailsIsAskedOverAnother) {
     start(3);
     machine_.sent(0, now_ns_);
