@@ -35,6 +35,9 @@ enum class OperationKind : uint8_t {
     fetch_add = 4,     // 8 bytes at a multiple of 8: `operand` is added, modulo 2^64
     flush = 5,  // all operations on `ranges` that were complete before survive a power failure
 };
+// By number, of metrics and tables.
+inline constexpr const char* kOperationNames[] = {"",          "read", "write", "compare_swap",
+                                                  "fetch_add", "flush"};
 
 // What is known at the completion. The numbers are those of the wire.
 enum class Outcome : uint8_t {

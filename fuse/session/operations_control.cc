@@ -12,6 +12,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "fuse/host/status_text.h"
 #include "fuse/session/control_commands.h"
 #include "fuse/session/operations.h"
 #include "fuse/session/request.h"
@@ -205,16 +206,6 @@ void shut_down(Control& control) {
 }
 
 // ---- Tiffin's own: control_commands.h ----------------------------------------------------------
-
-class TextSink final : public vfs::ByteSink {
-  public:
-    bool append(const void* data, size_t size_bytes) override {
-        text.append(static_cast<const char*>(data), size_bytes);
-        return true;
-    }
-
-    std::string text;
-};
 
 void give_text(Control& control) {
     TextCommand command;

@@ -71,6 +71,10 @@ struct OperationTotals {
 // The latency that `fraction` (0 to 1) of the requests did not exceed, interpolated within its
 // bucket; 0 when there were none.
 uint64_t percentile_ns(const OperationTotals& totals, double fraction);
+// 0 when there were none.
+inline uint64_t mean_ns(const OperationTotals& totals) {
+    return totals.count == 0 ? 0 : totals.total_ns / totals.count;
+}
 
 // Counters of a session. Any thread; a reader sees each counter at some moment, not all at the same.
 class Statistics {

@@ -14,7 +14,6 @@ using metrics::Family;
 using metrics::Labels;
 using metrics::Type;
 
-constexpr const char* kOperations[] = {"", "read", "write", "compare_swap", "fetch_add", "flush"};
 constexpr const char* kRefusals[] = {
     "",        "held",      "fenced",   "no_session", "stale_incarnation",
     "no_room", "read_only", "stopping", "malformed",  "no_transport"};
@@ -108,8 +107,8 @@ void collect_volume_counters(Server& server, const std::vector<VolumeInfo>& volu
         families.add("tiffind_requests_total", "Requests that arrived", Type::Counter);
     for (const VolumeInfo& info : volumes) {
         const auto volume = server.find_volume(info.name.c_str());
-        for (size_t kind = 1; volume && kind < std::size(kOperations); kind++) {
-            add_value(requests, {{"volume", info.name}, {"operation", kOperations[kind]}},
+        for (size_t kind = 1; volume && kind < std::size(kOperationNames); kind++) {
+            add_value(requests, {{"volume", info.name}, {"operation", kOperationNames[kind]}},
                       static_cast<double>(volume->counters().requests[kind].load()));
         }
     }

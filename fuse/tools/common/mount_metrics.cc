@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 #include "fuse/tools/common/mount_metrics.h"
 
-#include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <string_view>
 #include <thread>
@@ -10,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "fuse/host/status_text.h"
 #include "fuse/session/version.h"
 #include "fuse/tools/common/remote_metrics.h"
 
@@ -31,7 +30,10 @@ std::string as_utf8(const std::string& text) {
 constexpr auto kReleaseWait = std::chrono::seconds(10);
 constexpr auto kReleasePoll = std::chrono::milliseconds(100);
 
-double seconds(int64_t ns) { return static_cast<double>(ns) / 1e9; }
+template <typename Count>
+double seconds(Count ns) {
+    return static_cast<double>(ns) / 1e9;
+}
 
 // ---- Requests ------------------------------------------------------------------------------------
 
@@ -46,16 +48,14 @@ void add_durations(Family& family, const metrics::Labels& labels, const Operatio
     for (size_t i = 0; i <= kLastBucket; i++) {
         count += totals.buckets[i];
         if (i >= kFirstBucket - 1) {
-            buckets.emplace_back(std::exchange(count, 0),
-                                 static_cast<double>(uint64_t{2} << i) / 1e9);
+            buckets.emplace_back(std::exchange(count, 0), seconds(uint64_t{2} << i));
         }
     }
     uint64_t beyond = 0;
     for (size_t i = kLastBucket + 1; i < totals.buckets.size(); i++) {
         beyond += totals.buckets[i];
     }
-    metrics::add_histogram(family, labels, buckets, beyond,
-                           static_cast<double>(totals.total_ns) / 1e9);
+    metrics::add_histogram(family, labels, buckets, beyond, seconds(totals.total_ns));
 }
 
 void collect_requests(const Session& session, Families& families) {
@@ -84,16 +84,6 @@ void collect_requests(const Session& session, Families& families) {
 }
 
 // ---- The file system -----------------------------------------------------------------------------
-
-class TextSink final : public vfs::ByteSink {
-  public:
-    bool append(const void* data, size_t size_bytes) override {
-        text.append(static_cast<const char*>(data), size_bytes);
-        return true;
-    }
-
-    std::string text;
-};
 
 // A number that a file system says of itself (vfs::FileSystem::describe()).
 struct DescribedNumber {
@@ -144,15 +134,14 @@ void collect_described(std::string_view key, std::string_view value, Families& f
             metrics::add_value(state, {{"state", each}}, value == each ? 1 : 0);
         }
     }
-    uint64_t number = 0;
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-    if (error != std::errc() || end != value.data() + value.size()) {
+    const std::optional<uint64_t> number = whole_number(value);
+    if (!number.has_value()) {
         return;
     }
     for (const DescribedNumber& described : kDescribed) {
         if (key == described.key) {
             families.add(described.name, described.help, described.type, {},
-                         static_cast<double>(number));
+                         static_cast<double>(*number));
         }
     }
 }
@@ -175,15 +164,9 @@ void collect_file_system(vfs::FileSystem& file_system, Families& families) {
     if (!file_system.describe(sink).ok()) {
         return;
     }
-    std::string_view rest = sink.text;
-    while (!rest.empty()) {
-        const std::string_view line = rest.substr(0, rest.find('\n'));
-        rest.remove_prefix(std::min(line.size() + 1, rest.size()));
-        const size_t colon = line.find(": ");
-        if (colon != std::string_view::npos) {
-            collect_described(line.substr(0, colon), line.substr(colon + 2), families);
-        }
-    }
+    for_each_status_line(sink.text, [&](std::string_view key, std::string_view value) {
+        collect_described(key, value, families);
+    });
 }
 
 }  // namespace

@@ -22,7 +22,6 @@ using rdma_blk::Statistics;
 constexpr const char* kConnectionStates[] = {"connecting", "ready",       "reconnecting",
                                              "fenced",     "memory_lost", "closed"};
 constexpr const char* kPathStates[] = {"active", "ready", "suspect", "joining", "down"};
-constexpr const char* kOperations[] = {"", "read", "write", "compare_swap", "fetch_add", "flush"};
 
 using Servers = std::vector<ServerStatus>;
 
@@ -90,8 +89,9 @@ void collect_counters(const Servers& servers, Families& families) {
                                  "Bytes of data read from and written to a server", Type::Counter);
     for (const ServerStatus& server : servers) {
         const Statistics& statistics = server.statistics;
-        for (size_t kind = 1; kind < std::size(kOperations); kind++) {
-            add_value(operations, {{"server", server.name}, {"operation", kOperations[kind]}},
+        for (size_t kind = 1; kind < std::size(rdma_blk::kOperationNames); kind++) {
+            add_value(operations,
+                      {{"server", server.name}, {"operation", rdma_blk::kOperationNames[kind]}},
                       static_cast<double>(statistics.operations[kind]));
         }
         add_value(bytes, {{"server", server.name}, {"direction", "read"}},

@@ -76,7 +76,6 @@ std::vector<OperationRate> rates_between(const MountSample& before, const MountS
         rate.per_s = static_cast<double>(rate.totals.count) / seconds;
         rate.errors_per_s = static_cast<double>(rate.totals.errors) / seconds;
         rate.bytes_per_s = static_cast<double>(rate.totals.bytes) / seconds;
-        rate.mean_ns = rate.totals.count == 0 ? 0 : rate.totals.total_ns / rate.totals.count;
         rates.push_back(std::move(rate));
     }
     return rates;

@@ -29,7 +29,6 @@ struct OperationRate {
     double per_s = 0;
     double errors_per_s = 0;
     double bytes_per_s = 0;
-    uint64_t mean_ns = 0;  // 0: there was none
 };
 
 double seconds_between(const MountSample& before, const MountSample& now);

@@ -16,10 +16,6 @@ namespace {
 
 constexpr double kPercentiles[] = {0.50, 0.90, 0.99, 0.999};
 
-uint64_t mean_ns(const OperationTotals& totals) {
-    return totals.count == 0 ? 0 : totals.total_ns / totals.count;
-}
-
 void print_table(const std::vector<NamedTotals>& all) {
     printf("%-16s %12s %8s %12s %10s %10s %10s %10s %10s\n", "request", "count", "errors", "data",
            "mean", "50%", "90%", "99%", "99.9%");
@@ -71,7 +67,8 @@ void print_rates(const std::vector<OperationRate>& rates, double seconds) {
         if (rate.totals.count != 0) {
             printf("%-16s %10s %10s %14s %10s %10s %10s\n", rate.name.c_str(),
                    rate_text(rate.per_s).c_str(), rate_text(rate.errors_per_s).c_str(),
-                   bandwidth_text(rate.bytes_per_s).c_str(), duration_text(rate.mean_ns).c_str(),
+                   bandwidth_text(rate.bytes_per_s).c_str(),
+                   duration_text(mean_ns(rate.totals)).c_str(),
                    duration_text(percentile_ns(rate.totals, 0.50)).c_str(),
                    duration_text(percentile_ns(rate.totals, 0.99)).c_str());
         }

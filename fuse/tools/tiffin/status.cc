@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // tiffin status, tiffin version.
-#include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <string_view>
 
 #include <nlohmann/json.hpp>
 
+#include "fuse/host/status_text.h"
 #include "fuse/session/version.h"
 #include "fuse/tools/common/control_client.h"
 #include "fuse/tools/tiffin/commands.h"
@@ -17,24 +16,14 @@ namespace {
 // Lines "key: value"; what is a whole number becomes one.
 std::string json_of(std::string_view text) {
     nlohmann::ordered_json document = nlohmann::ordered_json::object();
-    while (!text.empty()) {
-        const std::string_view line = text.substr(0, text.find('\n'));
-        text.remove_prefix(std::min(line.size() + 1, text.size()));
-        const size_t colon = line.find(": ");
-        if (colon == std::string_view::npos) {
-            continue;
-        }
-        const std::string key(line.substr(0, colon));
-        const std::string_view value = line.substr(colon + 2);
-        uint64_t number = 0;
-        const auto [end, error] =
-            std::from_chars(value.data(), value.data() + value.size(), number);
-        if (error == std::errc() && end == value.data() + value.size()) {
-            document[key] = number;
+    for_each_status_line(text, [&](std::string_view key, std::string_view value) {
+        const std::optional<uint64_t> number = whole_number(value);
+        if (number.has_value()) {
+            document[std::string(key)] = *number;
         } else {
-            document[key] = value;
+            document[std::string(key)] = value;
         }
-    }
+    });
     return document.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 

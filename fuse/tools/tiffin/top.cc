@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "fuse/host/status_text.h"
 #include "fuse/tools/tiffin/commands.h"
 #include "fuse/tools/tiffin/rates.h"
 #include "fuse/tools/tiffin/screen.h"
@@ -28,24 +29,16 @@ std::string row(const char* format, const Values&... values) {
     return text;
 }
 
-// The lines of a status, by key.
-std::map<std::string, std::string> parse_status(const std::string& status) {
-    std::map<std::string, std::string> values;
-    size_t begin = 0;
-    while (begin < status.size()) {
-        const size_t end = std::min(status.find('\n', begin), status.size());
-        const std::string line = status.substr(begin, end - begin);
-        // A server's name has colons, but no space behind them.
-        const size_t colon = line.find(": ");
-        if (colon != std::string::npos) {
-            values[line.substr(0, colon)] = line.substr(colon + 2);
-        }
-        begin = end + 1;
-    }
-    return values;
-}
-
 using Status = std::map<std::string, std::string>;
+
+// The lines of a status, by key.
+Status parse_status(const std::string& text) {
+    Status status;
+    for_each_status_line(text, [&](std::string_view key, std::string_view value) {
+        status[std::string(key)] = value;
+    });
+    return status;
+}
 
 std::string value_of(const Status& status, const std::string& key) {
     const auto found = status.find(key);
@@ -99,7 +92,7 @@ void add_operations(std::vector<OperationRate> rates, Lines& lines) {
             lines.push_back(row("%-16s %9s %9s %9s %9s %9s %12s", rate.name, rate_text(rate.per_s),
                                 duration_text(percentile_ns(rate.totals, 0.50)),
                                 duration_text(percentile_ns(rate.totals, 0.99)),
-                                duration_text(rate.mean_ns), rate_text(rate.errors_per_s),
+                                duration_text(mean_ns(rate.totals)), rate_text(rate.errors_per_s),
                                 bandwidth_text(rate.bytes_per_s)));
         }
     }

@@ -2,6 +2,7 @@
 // Objects, references, and nodes without links: how long things live.
 #include <sstream>
 
+#include "fuse/host/status_text.h"
 #include "tests/unit/tiffinfs/names_fixture.h"
 
 namespace tiffin::tiffinfs {
@@ -9,15 +10,7 @@ namespace {
 
 // The number behind "key: " in what the file system says of itself.
 uint64_t described(TiffinFileSystem& fs, const std::string& key) {
-    class Text final : public vfs::ByteSink {
-      public:
-        bool append(const void* data, size_t size_bytes) override {
-            text.append(static_cast<const char*>(data), size_bytes);
-            return true;
-        }
-        std::string text;
-    };
-    Text sink;
+    fuse::TextSink sink;
     EXPECT_TRUE(fs.describe(sink).ok());
     const size_t at = sink.text.find("\n" + key + ": ");
     EXPECT_NE(at, std::string::npos) << key;
