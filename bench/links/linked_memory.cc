@@ -3,15 +3,15 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <string_view>
+#include <utility>
 
 #include "fs/vfs/host.h"
-#include "fuse/host/remote_address.h"
+#include "fuse/host/remote_device.h"
 #include "fuse/host/size_text.h"
-#include "fuse/host/volume_key.h"
 
 namespace tiffin::bench {
 namespace {
@@ -31,11 +31,7 @@ bool is_atomic(OperationKind kind) {
 }  // namespace
 
 std::string OperationShape::text() const {
-    constexpr const char* kNames[] = {"", "read", "write", "compare_swap", "fetch_add", "flush"};
-    static_assert(static_cast<int>(OperationKind::read) == 1 &&
-                  static_cast<int>(OperationKind::compare_swap) == 3 &&
-                  static_cast<int>(OperationKind::flush) == 5);
-    std::string text = kNames[static_cast<size_t>(kind)];
+    std::string text = rdma_blk::kOperationNames[static_cast<size_t>(kind)];
     if (kind == OperationKind::read || kind == OperationKind::write) {
         text += " " + fuse::format_size(size_bytes);
     }
@@ -51,27 +47,13 @@ LinkedMemory::LinkedMemory(const std::string& address, rdma_blk::LinkTrial trial
     if (!parsed.ok()) {
         stop(parsed.problem().text);
     }
-    const auto keys = fuse::read_volume_keys(parsed->volume, parsed->key_file, 1);
-    if (!keys.ok()) {
-        stop(keys.problem().text);
-    }
-    rdma_blk::OpenOptions options;
-    options.mode = rdma_blk::OpenOptions::Mode::write;
-    options.slot_count = kSlots;
-    options.volume_name = parsed->volume.c_str();
-    options.holder_text = "bench/failover";
-    options.busy_poll_us = parsed->busy_poll_us.value_or(options.busy_poll_us);
-    host::random_bytes(options.client_uuid, sizeof(options.client_uuid));
-    std::memcpy(options.key, keys->front().bytes, sizeof(options.key));
-    rdma_blk::RemoteAddress server = parsed->servers.front();
-    server.link_trial = trial;
-    rdma_blk::Holder holder;
-    std::string problem;
-    auto opened = rdma_blk::open_remote_memory(server, options, nullptr, holder, problem);
+    parsed->busy_poll_us = parsed->busy_poll_us.value_or(rdma_blk::OpenOptions().busy_poll_us);
+    parsed->servers.front().link_trial = trial;
+    auto opened = fuse::open_remote_session(*parsed, {.slot_count = kSlots});
     if (!opened.ok()) {
-        stop(problem);
+        stop(opened.problem().text);
     }
-    memory_ = opened.release_value();
+    memory_ = std::move(*opened);
     if (memory_->limits().operations_in_flight < kSlots) {
         stop("the server grants only " + std::to_string(memory_->limits().operations_in_flight) +
              " slots");

@@ -186,6 +186,9 @@ OrProblem<std::unique_ptr<rdma_blk::RemoteMemory>> open_remote_session(
     session.options.mode =
         mode.read_only ? rdma_blk::OpenOptions::Mode::read : rdma_blk::OpenOptions::Mode::write;
     session.options.force = mode.force;
+    if (mode.slot_count != 0) {
+        session.options.slot_count = mode.slot_count;
+    }
     std::string problem;
     rdma_blk::Holder holder;
     auto memory = open_session(address.servers[0], session.options, keys.value()[0], nullptr,

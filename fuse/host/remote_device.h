@@ -13,7 +13,8 @@ namespace tiffin::fuse {
 
 struct RemoteOpenMode {
     bool read_only = false;
-    bool force = false;  // take it from whoever writes it
+    bool force = false;       // take it from whoever writes it
+    uint16_t slot_count = 0;  // operations in flight, of open_remote_session(); 0: the default
 };
 
 // Reads the key, and opens sessions with all servers. Starts threads: fork() before it. When a program

@@ -34,7 +34,6 @@ trap failover_clean_up EXIT
 make_links 2
 
 listen_host=0.0.0.0
-server_prefix=(nsenter --net="/run/netns/$server_namespace")
 start_server
 over_links() { echo "${1/127.0.0.1:$port/$(server_address 0):$port+$(server_address 1):$port}"; }
 device_address=$(make_volume files 256M)

@@ -9,7 +9,9 @@ wire_namespace=tiffin-wire-$$
 subnet=10.$((200 + $$ % 50)).$(($$ / 50 % 250))  # .0/30 and .4/30
 
 # Not by `ip netns exec`, which would take a copy of all mounts there: those of other tests would never end.
-in_server() { nsenter --net="/run/netns/$server_namespace" "$@"; }
+# shellcheck disable=SC2034  # server.sh starts the server with it
+server_prefix=(nsenter --net="/run/netns/$server_namespace")
+in_server() { "${server_prefix[@]}" "$@"; }
 in_wire() { nsenter --net="/run/netns/$wire_namespace" "$@"; }
 link_device() { echo "tf$1-$$"; }
 client_address() { echo "$subnet.$(($1 * 4 + 1))"; }
