@@ -113,18 +113,19 @@ rdma_blk::LogSummary summary_of(const RememberingLogSink& log) {
     return {counts.warnings, counts.errors, counts.last_error_ns, counts.last_error};
 }
 
-// Returns the signal that asks for the end.
+// Returns the signal that asks for the end. `page`: nullptr where none is served, and nothing has to wake up for its plot.
 int wait_for_end(const sigset_t& signals, const std::function<void()>& reload,
-                 rdma_blk::StatusPage& page) {
+                 rdma_blk::StatusPage* page) {
     constexpr timespec kInterval = {rdma_blk::StatusPage::kSampleSeconds, 0};
     while (true) {
-        const int signal = sigtimedwait(&signals, nullptr, &kInterval);
+        const int signal = page == nullptr ? sigwaitinfo(&signals, nullptr)
+                                           : sigtimedwait(&signals, nullptr, &kInterval);
         if (signal == SIGHUP) {
             reload();
         } else if (signal > 0) {
             return signal;
-        } else {
-            page.sample(host::monotonic_ns());
+        } else if (page != nullptr) {
+            page->sample(host::monotonic_ns());
         }
     }
 }
@@ -176,7 +177,7 @@ int serve(const Arguments& arguments, const Configuration& configuration,
     host::log(host::LogLevel::info, "ready");
     page.sample(host::monotonic_ns());
     const int signal = wait_for_end(
-        signals, [&] { reload(server, arguments.file); }, page);
+        signals, [&] { reload(server, arguments.file); }, endpoint ? &page : nullptr);
     host::log(host::LogLevel::info, "stopping");
     latency.stop();
     endpoint.reset();
