@@ -30,6 +30,11 @@ def milliseconds(seconds: float) -> str:
     return f"{value:.2f}" if value < 100 else f"{value:.1f}" if value < 1000 else f"{value:.0f}"
 
 
+def sample_counts(cells: list[dict[str, dict]]) -> str:
+    counts = {row["samples"] for cell in cells for row in cell.values()}
+    return f"{min(counts)} to {max(counts)} samples" if len(counts) > 1 else f"{min(counts)} samples"
+
+
 def tail(row: dict) -> str:
     return milliseconds(row["p999_s"]) if has_tail(row) else "-"
 
@@ -48,9 +53,8 @@ def grid_section(measured: Measured, group: str) -> str:
     cells = measured.cells(group)
     if not cells:
         return ""
-    samples = [row["samples"] for cell in cells for row in cell.values()]
     parts = [f"## Completion time, chunks of {any_row(cells[0])['packet'] >> 10} KiB\n",
-             f"{min(samples)} to {max(samples)} samples for each figure; p99.9 only from "
+             f"{sample_counts(cells)} for each figure; p99.9 only from "
              f"{LEAST_SAMPLES_FOR_P999} on.\n"]
     for scheme in [*SCHEMES, "auto"]:
         if not all(scheme in cell for cell in cells):
@@ -91,9 +95,8 @@ def list_section(measured: Measured, group: str, title: str, axes: list[str]) ->
         lines.append([size_text(row[axis]) if axis == "bytes" else f"{row[axis]:g}" for axis in axes]
                      + [f"{milliseconds(cell[scheme]['mean_s'])} / {tail(cell[scheme])}"
                         if scheme in cell else "" for scheme in [*SCHEMES, "auto"]])
-    samples = [row["samples"] for cell in cells for row in cell.values()]
     header = axes + [NAMES[scheme] for scheme in [*SCHEMES, "auto"]]
-    return (f"## {title}\n\nMean / p99.9 in ms, {min(samples)} to {max(samples)} samples.\n\n"
+    return (f"## {title}\n\nMean / p99.9 in ms, {sample_counts(cells)}.\n\n"
             + table(header, lines))
 
 

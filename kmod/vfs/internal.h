@@ -59,7 +59,7 @@ static inline bool tiffin_is_closed(const struct tiffin_mount* mount) {
 
 /*
  * Around all that is called in a file system. What it allocates must not be reclaimed by calling into a file system, which
- * may be the same one. journal_info says which mount the thread is in: see tiffin_close(). It has to be as it was
+ * may be the same one. journal_info says which mount the thread is in: see close() of tiffin_services. It has to be as it was
  * where memory of a program is touched, since the fault may enter another file system, for which it has a meaning.
  */
 struct tiffin_inside {
