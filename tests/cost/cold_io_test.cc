@@ -128,7 +128,7 @@ class ColdCost : public testing::Test {
     Key entry(const std::string& name) const { return tree_.entry(directory_, name); }
     uint64_t node_of(const std::string& name) const { return tree_.node_of(directory_, name); }
     static Key inode(uint64_t node) { return make_key(node, Kind::inode, 0); }
-    // The next file that is created gets it: a mount goes on with a fresh row of ids.
+    // The next file that is created gets it: a mount goes on with a fresh run of ids.
     uint64_t next_node() const { return tree_.superblock().next_node; }
     // An inode and the map behind it, up to what covers `block`.
     static KeyRange map(uint64_t node, uint64_t block) {

@@ -13,8 +13,6 @@ namespace {
 // How many ids a directory takes at once: at first, and later.
 constexpr uint32_t kFirstIds = 16;
 constexpr uint32_t kMaximumIds = 256;
-// How often a processor comes back to a row without being driven there again.
-constexpr uint16_t kReturnsToRow = 16;
 
 // What is to be made.
 struct NewNode {
@@ -47,7 +45,6 @@ class NodeMaker {
           parent_(parent),
           wanted_(wanted) {}
 
-    ~NodeMaker();
     NodeMaker(const NodeMaker&) = delete;
     NodeMaker& operator=(const NodeMaker&) = delete;
 
@@ -57,9 +54,7 @@ class NodeMaker {
     Result<void> make_named();
     Result<void> choose_place() REQUIRES_SHARED(parent_.state);
     uint64_t choose_id() REQUIRES_SHARED(parent_.state);
-    void enter_row() REQUIRES(*parent_.count);
-    void leave_row() REQUIRES(*parent_.count);
-    void begin_row(Object& object) const;
+    void begin_ids(Object& object) const;
     Result<ObjectPin> make_object() REQUIRES_SHARED(parent_.state);
     Result<void> make() REQUIRES_SHARED(parent_.state);
     void fill_inode(uint64_t node) REQUIRES_SHARED(parent_.state);
@@ -78,7 +73,6 @@ class NodeMaker {
     InodeValue inode_{};
     uint64_t name_hash_ = 0;
     uint64_t entry_offset_ = 0;
-    IdRow* row_ = nullptr;  // whose user this is
     uint64_t ticket_ = 0;
     ObjectPin pin_;
     vfs::Attributes attributes_;
@@ -260,63 +254,28 @@ uint64_t NodeMaker::commit_counted(Transaction& transaction) {
         keep_entry_count(parent_, inode);
         // Before anybody can have seen the new entry and ask for it to be made durable.
         raise_ticket(parent_, ticket);
-        leave_row();
     }
     transaction.finish();
     return ticket;
 }
 
-// A directory begins a row of ids of its own, so that what is made in it follows it; everything else goes on
-// with one of its directory's. Rows begin short, since most directories have few files.
+// A directory begins a run of ids of its own, so that what is made in it follows it; everything else goes on
+// with its directory's. Runs begin short, since most directories have few files.
 uint64_t NodeMaker::choose_id() {
     if (wanted_.is_directory()) {
         return volume_.allocate_node_ids(kFirstIds);
     }
     MutexLock lock(*parent_.count);
-    if (row_ == nullptr) {
-        enter_row();
+    IdRun& ids = parent_.ids;
+    if (ids.left == 0) {
+        ids.taken = ids.taken == 0            ? kFirstIds
+                    : ids.taken < kMaximumIds ? 2 * ids.taken
+                                              : kMaximumIds;
+        ids.next = volume_.allocate_node_ids(ids.taken);
+        ids.left = ids.taken;
     }
-    if (row_->left == 0) {
-        const uint32_t count = row_->taken == 0            ? kFirstIds
-                               : row_->taken < kMaximumIds ? 2 * uint32_t{row_->taken}
-                                                           : kMaximumIds;
-        row_->next = volume_.allocate_node_ids(count);
-        row_->left = count;
-        row_->taken = static_cast<uint16_t>(count);
-    }
-    --row_->left;
-    return row_->next++;
-}
-
-// The first row with the fewest users, unless this processor has lately been driven from there to another one.
-void NodeMaker::enter_row() {
-    const auto processor = static_cast<uint16_t>(host::concurrency_hint());
-    row_ = &parent_.id_rows[0];
-    for (IdRow& row : parent_.id_rows) {
-        if (row.users < row_->users) {
-            row_ = &row;
-            row.processor = processor;
-            row.returns_left = kReturnsToRow;
-        } else if (row.users == row_->users && row.returns_left > 0 && row.processor == processor) {
-            row_ = &row;
-            --row.returns_left;
-        }
-    }
-    ++row_->users;
-}
-
-void NodeMaker::leave_row() {
-    if (row_ != nullptr) {
-        --row_->users;
-        row_ = nullptr;
-    }
-}
-
-NodeMaker::~NodeMaker() {
-    if (row_ != nullptr) {
-        MutexLock lock(*parent_.count);
-        leave_row();
-    }
+    --ids.left;
+    return ids.next++;
 }
 
 // A new object with an id that nobody uses.
@@ -353,7 +312,7 @@ Result<void> NodeMaker::make() {
         done = commit(object);
         if (done.ok()) {
             attributes_ = attributes_of(object);
-            begin_row(object);
+            begin_ids(object);
             if (wanted_.is_temporary()) {
                 objects.queue_for_reclaim(object);
             }
@@ -365,10 +324,10 @@ Result<void> NodeMaker::make() {
 }
 
 // The ids behind a new directory's are its own.
-void NodeMaker::begin_row(Object& object) const {
+void NodeMaker::begin_ids(Object& object) const {
     if (wanted_.is_directory()) {
         MutexLock lock(*object.count);
-        object.id_rows[0] = {.next = object.node + 1, .left = kFirstIds - 1, .taken = kFirstIds};
+        object.ids = {.next = object.node + 1, .left = kFirstIds - 1, .taken = kFirstIds};
     }
 }
 

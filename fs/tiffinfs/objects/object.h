@@ -24,15 +24,10 @@ class Volume;
 class ObjectTable;
 
 // Ids for what is made in a directory: `next` and those behind it, `left` in all.
-struct IdRow {
+struct IdRun {
     uint64_t next = 0;
     uint32_t left = 0;
-    uint16_t taken = 0;  // at once, the last time
-    uint16_t users = 0;  // that make something with an id of it right now
-    // Who had to leave the rows before it to others comes back to it some times, so that the inodes that a processor
-    // makes lie together.
-    uint16_t processor = 0;
-    uint16_t returns_left = 0;
+    uint32_t taken = 0;  // at once, the last time
 };
 
 // Members lie in the order of who writes to them: what everybody who uses a directory or file reads, and its one
@@ -52,11 +47,10 @@ struct alignas(64) Object {
     // Made without a name (O_TMPFILE) and not linked yet: it may get its first one.
     bool linkable GUARDED_BY(state) = false;
     InodeValue inode GUARDED_BY(state){};
-    // A directory: ids for what is made in it. So what lies in one directory lies together in the tree, and
-    // what is made in two directories, or by two threads, at the same time does not meet in one leaf: who is
-    // alone always uses the first row. What is left of them when the object goes is lost, which does no harm.
-    static constexpr uint32_t kIdRows = 2;
-    alignas(64) IdRow id_rows[kIdRows] GUARDED_BY(*count);
+    // A directory: ids for what is made in it, so that it lies together in the tree, and what is made in two
+    // directories at the same time does not meet in one leaf. What is left of them when the object goes is lost,
+    // which does no harm.
+    alignas(64) IdRun ids GUARDED_BY(*count);
     std::atomic<uint64_t> last_ticket{0};  // of its last transaction, for fsync
     std::atomic<uint64_t> goal_block{0};   // where its next data should go
     // Of all that changes file data or its map (write, truncate, allocate), device I/O included. Waited for before `state`.
