@@ -51,6 +51,10 @@ if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT TIFFIN_SANITIZE)
     # Not run, and CTest says so, without root, /dev/fuse, or the clean system of 'scripts/deps package'.
     tiffin_long_check(package "ci;full" 600 tests/package/clean_system.sh "${PROJECT_BINARY_DIR}")
     set_tests_properties(package PROPERTIES LABELS package SKIP_RETURN_CODE 77)
+    # Of the release build only: others' libraries have sanitizers.
+    add_test(NAME development COMMAND tests/package/development.sh "${PROJECT_BINARY_DIR}"
+             WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
+    set_tests_properties(development PROPERTIES LABELS package TIMEOUT 300 SKIP_RETURN_CODE 77)
     tiffin_long_check(lint "ci;full" 2400 nice -n 19 scripts/lint)
     set_tests_properties(lint PROPERTIES COST -2)
 endif()

@@ -47,6 +47,10 @@ dpkg-deb --contents "$work"/packages/tiffin-dkms_*.deb >"$work/contents"
 for file in dkms.conf kmod/build fs/tiffinfs/format.h scripts/lib/common.sh; do
     grep -q "/usr/src/tiffin-[0-9.]*/$file\$" "$work/contents" || fail "tiffin-dkms lacks $file"
 done
+dpkg-deb --contents "$work"/packages/tiffin-dev_*.deb >"$work/contents"
+for file in include/tiffin/fs/vfs/file_system.h lib/libtiffin.a lib/pkgconfig/tiffin.pc share/doc/tiffin-dev/examples/squares.cc; do
+    grep -q " ./usr/$file\$" "$work/contents" || fail "tiffin-dev lacks $file"
+done
 
 say "a clean system"
 mkdir "$root"
@@ -74,7 +78,7 @@ install fuse3 >/dev/null 2>&1 || { inside "${apt[@]}" update && install fuse3 >/
     fail "apt cannot install fuse3"
 paths() { (cd "$root" && find etc lib sbin usr var -not -type d | sort); }
 paths >"$work/before"
-rm "$root"/packages/tiffin-dkms_*.deb  # needs a compiler and headers; what is in it is looked at above
+rm "$root"/packages/tiffin-dkms_*.deb "$root"/packages/tiffin-dev_*.deb  # need compilers; what is in them is looked at above
 inside bash -c '"$@" /packages/*.deb' install "${apt[@]}" install --yes --no-install-recommends >"$work/log" 2>&1 ||
     fail "apt: $(<"$work/log")"
 inside dpkg --verify tiffin tiffin-server || fail "installed files differ"

@@ -42,15 +42,29 @@ struct CommandLine {
 // mount(8) runs helpers with flags of its own; there -f means "do everything but mount".
 bool is_called_by_mount(const std::string& program) { return program.starts_with("mount.fuse"); }
 
+std::string names_of(Span<const FileSystemType> types, bool only_without_device) {
+    std::string names;
+    for (const FileSystemType& type : types) {
+        if (!only_without_device || !type.needs_device) {
+            names += (names.empty() ? "" : ", ") + std::string(type.name);
+        }
+    }
+    return names;
+}
+
 std::optional<int> parse_command_line(int argc, char** argv, const std::string& program,
-                                      CommandLine& line) {
+                                      Span<const FileSystemType> types, CommandLine& line) {
     CLI::App app("Mounts a Tiffin file system.", program);
     app.footer(
         "DEVICE is mem:SIZE, file:PATH, the path of an image or a disk, UUID=UUID, LABEL=LABEL, or "
         "tiffin://HOST/VOLUME, memory of other machines.\n\nOptions of -o:\n" +
         mount_options_help() +
         "\nIt returns when the mount answers. End it with umount (root) or fusermount3 -u.");
-    app.add_option("DEVICE", line.device, "What to mount; may be left out with --fs hello")
+    const std::string without_device = names_of(types, true);
+    app.add_option(
+           "DEVICE", line.device,
+           "What to mount" +
+               (without_device.empty() ? "" : "; may be left out with --fs " + without_device))
         ->required();
     app.add_option("MOUNTPOINT", line.mount_point, "An existing directory");
     app.add_option("-o", line.option_texts, "Options, separated by commas")
@@ -60,7 +74,8 @@ std::optional<int> parse_command_line(int argc, char** argv, const std::string& 
     app.add_flag("-r", line.read_only, "The same as -o ro");
     app.add_flag("-w", line.read_write, "The same as -o rw");
     app.add_flag("--force", line.options.force, "The same as -o force");
-    app.add_option("--fs", line.file_system, "The file system: tiffin (default) or hello");
+    app.add_option("--fs", line.file_system,
+                   "The file system; the first is the default: " + names_of(types, false));
     add_version_flag(app);
     // What mount(8) passes to helpers.
     bool ignored = false;
@@ -273,7 +288,7 @@ int mount_program(int argc, char** argv, Span<const FileSystemType> types) {
         return kFailureStatus;
     }
     CommandLine line;
-    if (std::optional<int> status = parse_command_line(argc, argv, program, line)) {
+    if (std::optional<int> status = parse_command_line(argc, argv, program, types, line)) {
         return *status;
     }
     OrProblem<const FileSystemType*> type = understand(line, program, types);
