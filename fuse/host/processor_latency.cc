@@ -9,29 +9,37 @@
 #include <utility>
 
 #include "fuse/host/problem.h"
+#include "fuse/host/wake_cost.h"
 
 namespace tiffin::fuse {
 namespace {
 
-constexpr uint64_t kIntervalUs = 100'000;
+// How often it looks for requests that nobody notes, and for the end of those that come.
+constexpr uint64_t kSearchIntervalUs = 100'000;
+constexpr uint64_t kBusyIntervalUs = 10'000;
 // So many in an interval are worth it: one in two milliseconds.
-constexpr uint64_t kBusyRequests = 50;
-// The wish outlives pauses of a second.
-constexpr uint32_t kPatientIntervals = 10;
-// PM_QOS_CPU_LATENCY_DEFAULT_VALUE: none.
-constexpr uint32_t kNoWishUs = 2'000'000'000;
+constexpr uint64_t kBusyRequests = 5;
+constexpr uint64_t kSearchedRequests = 50;
+// The wish outlives pauses of less than so many intervals.
+constexpr uint32_t kPatientIntervals = 5;
+
+// What is counted may start anew.
+uint64_t more(uint64_t before, uint64_t now) { return now > before ? now - before : 0; }
 
 }  // namespace
 
-void ProcessorLatency::start(const std::optional<uint32_t>& latency_us,
-                             std::function<uint64_t()> requests) {
-    if (!latency_us) {
+uint32_t default_processor_latency_us() {
+    return is_waking_expensive() ? 0 : kNoProcessorLatencyUs;
+}
+
+void ProcessorLatency::start(const Options& options, std::function<uint64_t()> requests) {
+    if (options.latency_us == kNoProcessorLatencyUs) {
         return;
     }
-    latency_us_ = *latency_us;
+    options_ = options;
     requests_ = std::move(requests);
     const Result<void> started = open_device();
-    if (!started.ok()) {
+    if (!started.ok() && !options_.is_default) {
         const std::string text = "cpu_latency_us has no effect: /dev/cpu_dma_latency: " +
                                  system_error_text(errno_value(started.error()));
         host::log(host::LogLevel::warning, text.c_str());
@@ -43,6 +51,7 @@ Result<void> ProcessorLatency::open_device() {
     if (device_ < 0) {
         return static_cast<Error>(errno);
     }
+    wish(kNoProcessorLatencyUs);  // opening it asks for 0
     const Result<void> started = thread_.start("latency", run_thread, this);
     if (!started.ok()) {
         close(std::exchange(device_, -1));
@@ -57,7 +66,7 @@ void ProcessorLatency::stop() {
     {
         MutexLock lock(mutex_);
         is_stopping_ = true;
-        stops_.notify_all();
+        changes_.notify_all();
     }
     thread_.join();
     close(std::exchange(device_, -1));
@@ -66,25 +75,62 @@ void ProcessorLatency::stop() {
 void ProcessorLatency::run_thread(void* self) { static_cast<ProcessorLatency*>(self)->run(); }
 
 void ProcessorLatency::run() {
-    uint64_t seen = requests_();
-    uint32_t quiet_intervals = kPatientIntervals;
-    while (!stops_within(kIntervalUs)) {
-        const uint64_t now = requests_();
-        const uint64_t before = std::exchange(seen, now);
-        const bool is_busy = now >= before + kBusyRequests;  // what is counted may start anew
-        if (is_busy && quiet_intervals >= kPatientIntervals) {
-            wish(latency_us_);
-        } else if (!is_busy && quiet_intervals + 1 == kPatientIntervals) {
-            wish(kNoWishUs);
+    while (rest_until_burst()) {
+        wish(options_.latency_us);
+        wishes_.fetch_add(1, std::memory_order_relaxed);
+        is_wished_.store(true, std::memory_order_relaxed);
+        uint64_t seen = requests_();
+        for (uint32_t quiet_intervals = 0; quiet_intervals < kPatientIntervals;) {
+            if (stops_within(kBusyIntervalUs)) {
+                return;
+            }
+            const uint64_t now = requests_();
+            const bool is_busy = more(std::exchange(seen, now), now) >= kBusyRequests;
+            quiet_intervals = is_busy ? 0 : quiet_intervals + 1;
         }
-        quiet_intervals = is_busy ? 0 : quiet_intervals + (quiet_intervals < kPatientIntervals);
+        wish(kNoProcessorLatencyUs);
+        is_wished_.store(false, std::memory_order_relaxed);
     }
+}
+
+std::string ProcessorLatency::description() const {
+    if (device_ < 0) {
+        return "any time";
+    }
+    return std::to_string(options_.latency_us) + " us while requests come; asked for " +
+           std::to_string(wishes_.load(std::memory_order_relaxed)) + " times" +
+           (is_wished_.load(std::memory_order_relaxed) ? ", now" : "");
+}
+
+// false: stop() was called.
+bool ProcessorLatency::rest_until_burst() {
+    if (options_.bursts == Bursts::searched) {
+        for (uint64_t seen = requests_(); !stops_within(kSearchIntervalUs);) {
+            const uint64_t now = requests_();
+            if (more(std::exchange(seen, now), now) >= kSearchedRequests) {
+                return true;
+            }
+        }
+        return false;
+    }
+    MutexLock lock(mutex_);
+    rests_.store(true, std::memory_order_relaxed);
+    while (rests_.load(std::memory_order_relaxed) && !is_stopping_) {
+        changes_.wait(mutex_);
+    }
+    return !is_stopping_;
+}
+
+void ProcessorLatency::end_rest() {
+    MutexLock lock(mutex_);
+    rests_.store(false, std::memory_order_relaxed);
+    changes_.notify_all();
 }
 
 bool ProcessorLatency::stops_within(uint64_t time_us) {
     MutexLock lock(mutex_);
     if (!is_stopping_) {
-        stops_.wait_for(mutex_, time_us);
+        changes_.wait_for(mutex_, time_us);
     }
     return is_stopping_;
 }

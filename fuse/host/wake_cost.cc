@@ -114,6 +114,11 @@ uint64_t measure_wake_round_trip_ns() {
     return time_ns;
 }
 
+uint64_t wake_round_trip_ns() {
+    static const uint64_t time_ns = measure_wake_round_trip_ns();
+    return time_ns;
+}
+
 }  // namespace
 
 uint32_t busy_poll_us_for(uint64_t wake_round_trip_ns) {
@@ -121,9 +126,8 @@ uint32_t busy_poll_us_for(uint64_t wake_round_trip_ns) {
         2 * wake_round_trip_ns / 1000, kLeastDefaultBusyPollUs, kMostDefaultBusyPollUs));
 }
 
-uint32_t default_busy_poll_us() {
-    static const uint32_t limit_us = busy_poll_us_for(measure_wake_round_trip_ns());
-    return limit_us;
-}
+uint32_t default_busy_poll_us() { return busy_poll_us_for(wake_round_trip_ns()); }
+
+bool is_waking_expensive() { return wake_round_trip_ns() > kExpensiveWakeNs; }
 
 }  // namespace tiffin::fuse

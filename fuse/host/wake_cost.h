@@ -22,6 +22,10 @@ inline uint32_t busy_poll_us_or_default(const std::optional<uint32_t>& given_us)
     return given_us ? *given_us : default_busy_poll_us();
 }
 
+// Whether two threads that wake each other take more than kExpensiveWakeNs there and back; measured as above.
+bool is_waking_expensive();
+inline constexpr uint64_t kExpensiveWakeNs = 25'000;
+
 // The choice from one measurement.
 uint32_t busy_poll_us_for(uint64_t wake_round_trip_ns);
 

@@ -155,6 +155,15 @@ constexpr MountOption number(const char* name, const char* argument, const char*
 constexpr uint64_t kSecondsPerDay = 86'400;
 constexpr auto kTimes = &System::access_times;
 
+Failure set_cpu_latency(std::string_view name, std::string_view value, MountOptions& options) {
+    if (value == "none") {
+        field<&Host::cpu_latency_us>(options) = kNoProcessorLatencyUs;
+        return std::nullopt;
+    }
+    return set_number<&Host::cpu_latency_us, 0, kMaxProcessorLatencyUs, kMicroseconds>(name, value,
+                                                                                       options);
+}
+
 constexpr MountOption kTable[] = {
     words("ro and rw", "ro", any_change,
           {{{"ro", set_read_only, "read-only"}, {"rw", set_read_only}}}),
@@ -217,10 +226,10 @@ constexpr MountOption kTable[] = {
         "busy_poll_us", "N", "0",
         "microseconds for which a thread asks for the next request before it sleeps, 0 to 1000 "
         "(measured, 50 to 200)"),
-    number<&Host::cpu_latency_us, 0, kMaxProcessorLatencyUs, kMicroseconds>(
-        "cpu_latency_us", "N", "20",
+    value<&Host::cpu_latency_us>(
+        "cpu_latency_us", "N|none", "20", set_cpu_latency,
         "microseconds within which idle processors wake up while requests come, 0 to 10000 "
-        "(0: they do not sleep)"),
+        "(0, they do not sleep, where waking is expensive; else none)"),
     value<&Host::source>("fsname", "NAME", "books", set_text<&Host::source>,
                          "what df and /proc/mounts show instead of the device"),
     value<&Host::subtype>(

@@ -41,7 +41,7 @@ struct MountOptions {
     bool says_ro_or_rw = false;  // for a remount: else that stays as it is
     uint32_t max_threads = kDefaultMaxThreads;
     std::optional<uint32_t> busy_poll_us;    // absent: default_busy_poll_us()
-    std::optional<uint32_t> cpu_latency_us;  // absent: the kernel is asked for nothing
+    std::optional<uint32_t> cpu_latency_us;  // absent: default_processor_latency_us()
     std::string source;                      // fsname=: what /proc/mounts shows; empty: the device
     std::string subtype = kSubtype;          // subtype=: the mount's type is fuse.NAME; empty: fuse
     std::string log_path;                    // log=: empty: the system's log

@@ -14,6 +14,7 @@
 #include <memory>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "fuse/session/libfuse.h"
 
@@ -30,6 +31,8 @@ constexpr uint64_t kPileNs = 30'000;
 // How often the guard looks whether the leader goes on. No request waits for longer than twice this behind one
 // that takes long: such a leader is one no more.
 constexpr uint64_t kGuardUs = 1000;
+// A thread that meets requests awake says so once in so many.
+constexpr uint64_t kBurstRequests = 64;
 
 void ignore_signal(int /*number*/) {}
 
@@ -111,8 +114,8 @@ thread_local RequestLoop::Thread* RequestLoop::serving = nullptr;
 
 RequestLoop::RequestLoop(fuse_session* session, RequestLoopOptions options)
     : session_(session),
-      options_(options),
-      busy_poll_ns_(has_one_processor() ? 0 : uint64_t{options.busy_poll_us} * 1000) {}
+      options_(std::move(options)),
+      busy_poll_ns_(has_one_processor() ? 0 : uint64_t{options_.busy_poll_us} * 1000) {}
 
 RequestLoop::~RequestLoop() = default;
 
@@ -275,6 +278,10 @@ int RequestLoop::receive(Thread& self) {
         }
         count(self.met_awake);
         count(leader_turns_);
+        if (self.met_awake.load(std::memory_order_relaxed) % kBurstRequests == 0 &&
+            options_.on_burst) {
+            options_.on_burst();
+        }
         return fuse_session_receive_buf(session_, &self.buffer);
     }
     return sleep_for_request(self);

@@ -14,6 +14,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -31,6 +32,8 @@ struct RequestLoopOptions {
     uint32_t busy_poll_us;
     // libfuse's loop instead, which alone can end what it starts for io_uring. It does not poll.
     bool by_libfuse;
+    // Called now and then while requests follow each other closely; not by libfuse's loop.
+    std::function<void()> on_burst;
 };
 
 class RequestLoop {

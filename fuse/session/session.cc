@@ -83,18 +83,35 @@ std::optional<Problem> Session::attach() {
     }
     attached_ = true;
     loop_ = std::make_unique<RequestLoop>(
-        session_,
-        RequestLoopOptions{options_.max_threads, options_.busy_poll_us, options_.io_uring});
+        session_, RequestLoopOptions{options_.max_threads, options_.busy_poll_us, options_.io_uring,
+                                     [this] { latency_.note_burst(); }});
     mounts_.remember(fuse_session_fd(session_), options_.mount_point);
     dirty_limit_.start(mounts_.own_device_number());
-    latency_.start(options_.cpu_latency_us, [this] { return request_count(); });
+    start_latency();
     if (!page_flusher_.start(session_)) {
         return Problem{"cannot start a thread: raise the limit of processes", Error::eagain};
     }
     return std::nullopt;
 }
 
-uint64_t Session::request_count() const {
+// Loops that poll know when requests follow each other closely, and count them at once.
+void Session::start_latency() {
+    const bool is_noted = options_.busy_poll_us != 0 && !options_.io_uring;
+    ProcessorLatency::Options options;
+    options.is_default = !options_.cpu_latency_us;
+    options.latency_us = options_.cpu_latency_us ? *options_.cpu_latency_us
+                         : is_noted              ? default_processor_latency_us()
+                                                 : kNoProcessorLatencyUs;
+    options.bursts =
+        is_noted ? ProcessorLatency::Bursts::noted : ProcessorLatency::Bursts::searched;
+    latency_.start(options, [this, is_noted] { return request_count(is_noted); });
+}
+
+uint64_t Session::request_count(bool by_loop) const {
+    if (by_loop) {
+        const RequestLoop::Counters counters = loop_->counters();
+        return counters.met_awake + counters.slept;
+    }
     uint64_t requests = 0;
     for (size_t i = 0; i < kOperationCount; i++) {
         requests += statistics_.totals(static_cast<Operation>(i)).count;
@@ -245,6 +262,7 @@ std::string Session::status() const {
     text += "threads at most: " + std::to_string(options_.max_threads) + "\n";
     const RequestLoop::Counters counters = loop_->counters();
     text += "polling, us: " + std::to_string(options_.busy_poll_us) + "\n";
+    text += "processors wake up within: " + latency_.description() + "\n";
     text += "requests met while polling: " + std::to_string(counters.met_awake) + "\n";
     text += "requests slept for: " + std::to_string(counters.slept) + "\n";
     if (const std::optional<uint32_t> under_way = loop_->under_way()) {

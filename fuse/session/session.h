@@ -46,7 +46,8 @@ struct SessionOptions {
     uint32_t max_threads = kDefaultMaxThreads;
     // How long a thread that has answered a request asks for the next before it sleeps; 0: not at all.
     uint32_t busy_poll_us = kLeastDefaultBusyPollUs;
-    // While requests come, idle processors wake up within this time; absent: nothing is asked of the kernel.
+    // While requests come, idle processors wake up within this time (kNoProcessorLatencyUs: nothing is asked of the
+    // kernel); absent: default_processor_latency_us(), if busy_poll_us is not 0.
     std::optional<uint32_t> cpu_latency_us;
     // Ask for FUSE-over-io_uring; without it where the kernel or libfuse lacks it.
     bool io_uring = false;
@@ -143,7 +144,8 @@ class Session {
   private:
     Session(vfs::FileSystem& file_system, SessionOptions options);
     std::optional<Problem> attach();
-    uint64_t request_count() const;
+    void start_latency();
+    uint64_t request_count(bool by_loop) const;
     void leave();
 
     vfs::FileSystem& file_system_;

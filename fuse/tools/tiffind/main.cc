@@ -172,7 +172,10 @@ int serve(const Arguments& arguments, const Configuration& configuration,
         }
     }
     ProcessorLatency latency;
-    latency.start(configuration.cpu_latency_us, [&server] { return request_count(server); });
+    if (configuration.cpu_latency_us) {
+        latency.start({.latency_us = *configuration.cpu_latency_us},
+                      [&server] { return request_count(server); });
+    }
     keeper.server_is_ready();
     host::log(host::LogLevel::info, "ready");
     page.sample(host::monotonic_ns());

@@ -7,6 +7,7 @@
 
 #include <set>
 
+#include "fuse/host/processor_latency.h"
 #include "fuse/session/option_table.h"
 
 namespace tiffin::fuse {
@@ -67,6 +68,10 @@ TEST(MountOptions, OfTheFileSystem) {
     EXPECT_TRUE(options.strict_flags);
 }
 
+TEST(MountOptions, ProcessorsMaySleep) {
+    EXPECT_EQ(parsed("cpu_latency_us=none").cpu_latency_us, kNoProcessorLatencyUs);
+}
+
 TEST(MountOptions, RecoveryCanBeLeftOut) {
     EXPECT_FALSE(parsed("ro").file_system.no_recovery);
     EXPECT_TRUE(parsed("ro,norecovery").file_system.no_recovery);
@@ -114,6 +119,7 @@ TEST(MountOptions, MistakesAreNamed) {
     EXPECT_THAT(problem_with("max_threads=1"), HasSubstr("from 2 to 1024"));
     EXPECT_THAT(problem_with("busy_poll_us=1001"), HasSubstr("from 0 to 1000"));
     EXPECT_THAT(problem_with("cpu_latency_us=10001"), HasSubstr("from 0 to 10000"));
+    EXPECT_THAT(problem_with("cpu_latency_us=off"), HasSubstr("\"off\""));
     EXPECT_THAT(problem_with("errors=panic"), HasSubstr("\"panic\""));
     EXPECT_THAT(problem_with("log="), HasSubstr("path"));
     for (const char* address : {"", "9848", ":9848", "localhost:9848", "127.0.0.1", "127.0.0.1:0",
