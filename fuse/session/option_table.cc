@@ -224,7 +224,7 @@ constexpr MountOption kTable[] = {
         "max_threads", "N", "2", "threads that serve requests, at most, 2 to 1024 (16)"),
     number<&Host::busy_poll_us, 0, 1000, kMicroseconds>(
         "busy_poll_us", "N", "0",
-        "microseconds for which a thread asks for the next request before it sleeps, 0 to 1000 "
+        "microseconds for which a thread polls for the next request before it sleeps, 0 to 1000 "
         "(measured, 50 to 200)"),
     value<&Host::cpu_latency_us>(
         "cpu_latency_us", "N|none", "20", set_cpu_latency,
