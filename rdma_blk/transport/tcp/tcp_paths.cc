@@ -48,6 +48,12 @@ void TcpMemory::close_path(StreamPath& path) {
 }
 
 void TcpMemory::fail_path(size_t index) {
+    if (is_closing_ && index != machine_.active()) {
+        // The server has had the goodbye and ends them all; it is not made again either.
+        close_path(paths_[index]);
+        machine_.join_failed(index, host::monotonic_ns());
+        return;
+    }
     host::log(host::LogLevel::warning,
               ("remote memory: link " + std::to_string(index + 1) + " has failed").c_str());
     close_path(paths_[index]);

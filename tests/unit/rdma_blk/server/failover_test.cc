@@ -92,6 +92,22 @@ TEST_F(FailoverTest, AStandbyIsThere) {
     EXPECT_EQ(volume().counters().paths_joined.load(), 1U);
 }
 
+// The server ends them all.
+TEST_F(FailoverTest, TheEndOfASessionIsNoFailureOfItsLinks) {
+    for (int round = 0; round < 20; round++) {
+        open_client();
+        add_up(1);
+        uint64_t before[2];
+        for (size_t path = 0; path < 2; path++) {
+            before[path] = client_->memory->statistics().paths[path].failures;
+        }
+        client_->close();
+        for (size_t path = 0; path < 2; path++) {
+            EXPECT_EQ(client_->memory->statistics().paths[path].failures, before[path]);
+        }
+    }
+}
+
 TEST_F(FailoverTest, ASilentLinkIsLeftForTheOther) {
     for (const bool encrypts : {false, true}) {
         SCOPED_TRACE(encrypts);
