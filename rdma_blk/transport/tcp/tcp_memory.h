@@ -291,12 +291,14 @@ class TcpMemory final : public RemoteMemory, private Patience {
     void serve_paths() REQUIRES(mutex_);
     void act(const SessionMachine::Action& action) REQUIRES(mutex_);
     void send_probe(size_t index) REQUIRES(mutex_);
-    bool has_acknowledged(StreamPath& path) REQUIRES(mutex_);
+    bool shows_life(StreamPath& path, uint64_t now_ns) REQUIRES(mutex_);
     void ask_about(const SessionMachine::Action& action) REQUIRES(mutex_);
     Result<void> handle_path_recovered() REQUIRES(mutex_);
     Result<void> finish_path_recovered() REQUIRES(mutex_);
     bool is_being_sent(uint16_t slot) const REQUIRES(mutex_);
     void end_other_receiving(const Operation& operation) REQUIRES(mutex_);
+    static void set_up(const StreamPath& path);
+    bool must_watch_all() const REQUIRES(mutex_);
     void receive_from_paths() REQUIRES(mutex_);
     void look_at_paths(const pollfd* ready) REQUIRES(mutex_);
     size_t fill_poll(pollfd* ready, bool receives) REQUIRES(mutex_);
@@ -367,6 +369,8 @@ class TcpMemory final : public RemoteMemory, private Patience {
     SessionMachine machine_ GUARDED_BY(mutex_);
     std::unique_ptr<SentRequests> sent_ GUARDED_BY(mutex_);
     wire::PathRecovered recovered_ GUARDED_BY(mutex_){};  // whose payload is on its way
+    uint64_t looked_at_all_ns_ GUARDED_BY(mutex_) = 0;    // paths
+    bool was_silent_ GUARDED_BY(mutex_) = false;  // the active path, when who led slept on it
     uint16_t next_path_id_ GUARDED_BY(mutex_) = 1;
     size_t first_link_ GUARDED_BY(mutex_) = 0;  // that is tried to reconnect
     uint8_t version_ GUARDED_BY(mutex_) = 0;    // of the protocol, in this incarnation

@@ -170,7 +170,7 @@ uint64_t TcpMemory::next_look_after(uint64_t now_ns, bool receives) const {
         look = std::min(look, extension_.requests->next_time_ns(now_ns));
         look = is_path_idle(now_ns) ? look : std::min(look, now_ns + kLongestPathSleepNs);
     }
-    if (has_several()) {
+    if (has_several() && !has_leader_) {  // who leads watches the paths
         look = std::min(look, std::max(machine_.next_time_ns(), now_ns));
     }
     const uint64_t deadline = slots_->next_deadline_ns();
@@ -384,6 +384,9 @@ Result<void> TcpMemory::adopt(const wire::SessionOpened& opened) {
     heard_calls_ = receive_calls_;
     paths_[at_].heard_ns = host::monotonic_ns();
     machine_.opened(at_, paths_[at_].heard_ns, probe_interval_ns_);
+    if (has_several()) {
+        set_up(paths_[at_]);
+    }
     paths_[at_].id = 0;
     next_path_id_ = 1;
     session_secret_ = stream().keys().session_secret;

@@ -36,6 +36,7 @@ class FailoverTest : public ServerFixture {
         client_->options.slot_count = 32;
         RemoteAddress address{"127.0.0.1", links_[0]->port(), TransportChoice::tcp};
         address.more_links = {{"127.0.0.1", links_[1]->port()}};
+        client_->options.busy_poll_us = busy_poll_us_;
         auto opened = open_remote_memory(address, client_->options, &client_->recorder,
                                          client_->holder, client_->problem);
         ASSERT_TRUE(opened.ok()) << client_->problem;
@@ -75,6 +76,7 @@ class FailoverTest : public ServerFixture {
 
     std::unique_ptr<test::FaultyLink> links_[2];
     std::unique_ptr<test::ClientFixture> client_;
+    uint32_t busy_poll_us_ = kDefaultBusyPollUs;
     uint64_t expected_[kCounters] = {};
     std::atomic<uint64_t> wrong_{0};
 };
@@ -90,6 +92,22 @@ TEST_F(FailoverTest, AStandbyIsThere) {
               kCounters * 100 * sizeof(wire::Request));
     EXPECT_EQ(statistics.reconnections, 0U);
     EXPECT_EQ(volume().counters().paths_joined.load(), 1U);
+}
+
+// One to send and one to receive, as with one link. When nothing comes for some milliseconds all links are looked at.
+TEST_F(FailoverTest, WhoSleepsNeedsNoFurtherSystemCalls) {
+    busy_poll_us_ = 0;
+    open_client();
+    constexpr uint64_t kReads = 4000;
+    unsigned char data[64];
+    const uint64_t began_ns = host::monotonic_ns();
+    const uint64_t before = client_->memory->statistics().system_calls;
+    for (uint64_t i = 0; i < kReads; i++) {
+        ASSERT_EQ(client_->read(0, data, sizeof(data)), Outcome::executed);
+    }
+    const uint64_t calls = client_->memory->statistics().system_calls - before;
+    const uint64_t looks = (host::monotonic_ns() - began_ns) / 1'000'000;
+    EXPECT_LE(calls, 2 * kReads + kReads / 10 + looks / 2) << looks;
 }
 
 // The server ends them all.
