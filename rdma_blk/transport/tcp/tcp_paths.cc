@@ -5,6 +5,7 @@
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -164,8 +165,14 @@ void TcpMemory::send_probe(size_t index) {
     }
 }
 
-// Whether the peer's TCP has acknowledged something since this was asked last.
+// Whether bytes lie in the socket, or the peer's TCP has acknowledged some since this was asked last. A thread that got no
+// processor for some time, or did something else, must not take its own silence for the link's.
 bool TcpMemory::shows_life(StreamPath& path, uint64_t now_ns) {
+    int unread_bytes = 0;
+    if (ioctl(path.connection->socket(), FIONREAD, &unread_bytes) == 0 && unread_bytes > 0) {
+        path.heard_ns = now_ns;
+        return true;
+    }
     tcp_info info{};
     socklen_t size = sizeof(info);
     if (getsockopt(path.connection->socket(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
