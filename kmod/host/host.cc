@@ -91,15 +91,12 @@ void Thread::join() {
 
 uint32_t concurrency_hint() { return tiffin_concurrency_hint(); }
 
-// ---- Time, chance, checksums ----------------------------------------------------------------
+// ---- Time, chance; checksums are in crc32c.cc ----------------------------------------------------------------
 
 int64_t realtime_ns() { return tiffin_realtime_ns(); }
 uint64_t monotonic_ns() { return tiffin_monotonic_ns(); }
 void random_bytes(void* destination, size_t size_bytes) {
     tiffin_random_bytes(destination, size_bytes);
-}
-uint32_t crc32c(uint32_t seed, const void* data, size_t size_bytes) {
-    return tiffin_crc32c(seed, data, size_bytes);
 }
 
 // ---- What people are told --------------------------------------------------------------------

@@ -93,7 +93,10 @@ size_t tiffin_deepest_stack_bytes(void);
 int64_t tiffin_realtime_ns(void);
 uint64_t tiffin_monotonic_ns(void);
 void tiffin_random_bytes(void* destination, size_t size_bytes);
-uint32_t tiffin_crc32c(uint32_t seed, const void* data, size_t size_bytes);
+/* The kernel's function, on the bare remainder: inverted neither at the start nor at the end. */
+uint32_t tiffin_crc32c(uint32_t remainder, const void* data, size_t size_bytes);
+/* In a kernel that is not preemptible: others may run now. */
+void tiffin_offer_processor(void);
 
 /* Messages (log.c). `level` is host::LogLevel's number. */
 void tiffin_log(unsigned int level, const char* message);

@@ -183,6 +183,18 @@ Result<void> check_time_and_chance() {
     return {};
 }
 
+// One bit at a time, from the definition.
+uint32_t slow_crc32c(const unsigned char* data, size_t size_bytes) {
+    uint32_t crc = 0xffffffff;
+    for (size_t i = 0; i < size_bytes; ++i) {
+        crc ^= data[i];
+        for (int bit = 0; bit < 8; ++bit) {
+            crc = (crc >> 1) ^ ((crc & 1) != 0 ? 0x82f63b78U : 0);
+        }
+    }
+    return ~crc;
+}
+
 Result<void> check_crc32c() {
     CHECK(host::crc32c(0, "123456789", 9) == 0xe3069283);
     CHECK(host::crc32c(0, "", 0) == 0);
@@ -196,6 +208,16 @@ Result<void> check_crc32c() {
         in_parts = host::crc32c(in_parts, buffer.data() + offset, 4096);
     }
     CHECK(host::crc32c(0, buffer.data(), kBufferBytes) == in_parts);
+    // All remainders of lengths, alignments, and one or more rounds of its streams.
+    const auto* bytes = reinterpret_cast<const unsigned char*>(buffer.data());
+    for (size_t length = 0; length < 20; ++length) {
+        CHECK(host::crc32c(0, bytes + length, length) == slow_crc32c(bytes + length, length));
+    }
+    for (size_t length = 4075; length < 4100; ++length) {
+        CHECK(host::crc32c(0, bytes + length % 9, length) ==
+              slow_crc32c(bytes + length % 9, length));
+    }
+    CHECK(host::crc32c(0, bytes + 3, 8192) == slow_crc32c(bytes + 3, 8192));
     return {};
 }
 
