@@ -9,78 +9,34 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <string>
-#include <system_error>
 #include <vector>
+
+#include "bench/operations/folder.h"
+
+using tiffin::bench::drop_caches;
+using tiffin::bench::Folder;
+using tiffin::bench::kBlockBytes;
+using tiffin::bench::kLargeBytes;
+using tiffin::bench::make_file;
 
 namespace {
 
-constexpr size_t kBlockBytes = 4096;
-constexpr size_t kLargeBytes = 1U << 20;
 constexpr int kOperations = 5000;
 constexpr int kSynchronousOperations = 500;
 
-std::string g_folder;
-
-// A system call that must not fail: figures of what failed would mean nothing.
-template <typename T>
-T must(T answer, const char* call) {
-    if (answer < 0) {
-        std::perror(call);
-        std::exit(1);
+// What each of the others has at least once: a call that does nothing.
+void system_call(benchmark::State& state) {
+    for (auto _ : state) {
+        benchmark::DoNotOptimize(syscall(SYS_getppid));
     }
-    return answer;
 }
-#define MUST_CALL(call) must(call, #call)
-
-// An empty folder, and names in it.
-class Folder {
-  public:
-    Folder() : path_(g_folder + "/benchmark-XXXXXX") {
-        if (mkdtemp(path_.data()) == nullptr) {
-            std::perror("mkdtemp");
-            std::exit(1);
-        }
-    }
-    ~Folder() {
-        // What was measured stays true when a file system under test fails here, but it is said.
-        std::error_code error;
-        std::filesystem::remove_all(path_, error);
-        if (error) {
-            std::fprintf(stderr, "cannot remove %s: %s\n", path_.c_str(), error.message().c_str());
-        }
-    }
-    Folder(const Folder&) = delete;
-    Folder& operator=(const Folder&) = delete;
-
-    std::string name(int number) const { return path_ + "/name-" + std::to_string(number); }
-    // Names for all iterations, so that making them is not measured.
-    std::vector<std::string> names(int count) const {
-        std::vector<std::string> all;
-        for (int i = 0; i < count; ++i) {
-            all.push_back(name(i));
-        }
-        return all;
-    }
-    const std::string& path() const { return path_; }
-
-  private:
-    std::string path_;
-};
-
-void make_file(const std::string& name, size_t size_bytes = 0) {
-    const int file = MUST_CALL(open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL, 0644));
-    const std::vector<char> data(size_bytes < kLargeBytes ? size_bytes : kLargeBytes, 'x');
-    for (size_t done = 0; done < size_bytes; done += data.size()) {
-        MUST_CALL(write(file, data.data(), data.size()));
-    }
-    MUST_CALL(close(file));
-}
+BENCHMARK(system_call);
 
 // ---- Names ----------------------------------------------------------------------------------------
 
@@ -139,6 +95,21 @@ void stat_of_a_known_file(benchmark::State& state) {
     }
 }
 BENCHMARK(stat_of_a_known_file);
+
+void stat_of_an_uncached_file(benchmark::State& state) {
+    Folder folder;
+    const std::vector<std::string> names = folder.names(kOperations);
+    for (const std::string& name : names) {
+        make_file(name);
+    }
+    drop_caches();
+    size_t i = 0;
+    for (auto _ : state) {
+        struct stat status;
+        MUST_CALL(stat(names[i++].c_str(), &status));
+    }
+}
+BENCHMARK(stat_of_an_uncached_file)->Iterations(kOperations);
 
 void stat_of_a_missing_file(benchmark::State& state) {
     Folder folder;
@@ -276,7 +247,7 @@ int main(int count, char** arguments) {
         std::fprintf(stderr, "usage: %s FOLDER [--benchmark_filter=REGEX]\n", arguments[0]);
         return 2;
     }
-    g_folder = arguments[1];
+    tiffin::bench::g_folder = arguments[1];
     benchmark::RunSpecifiedBenchmarks();
     return 0;
 }
