@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: MIT OR GPL-2.0-only
+"""What bench/kernel measures inside user-mode Linux: file systems of the same kernel, in turns on the same disk.
+
+usage: kernel_guest.py DEVICE_MIB BENCHMARK FILTER MIN_TIME_S ROUNDS FIO_S PARTS PEERS   (PARTS and PEERS separated by +)
+
+Prints lines "sample {...}", each with the file system, the part, the operation and what it took in microseconds.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+DEVICE = os.environ["device"]
+FOLDER = Path(os.environ["mount_point"])
+BIN = Path(os.environ["bin"])
+REPOSITORY = Path(os.environ["repository"])
+# By file system: how it is made, and how it is mounted.
+PEERS = {
+    "tiffin": ([BIN / "mkfs.tiffin", "-f"], ["-t", "tiffin"]),
+    "ext4-j": (["mkfs.ext4", "-q", "-F", "-E", "nodiscard"], ["-t", "ext4", "-o", "data=journal"]),
+    "ext4-o": (["mkfs.ext4", "-q", "-F", "-E", "nodiscard"], ["-t", "ext4", "-o", "data=ordered"]),
+    "xfs": (["mkfs.xfs", "-q", "-f", "-K"], ["-t", "xfs"]),
+    "btrfs": (["mkfs.btrfs", "-q", "-f", "-K"], ["-t", "btrfs"]),
+}
+# Folders of the repository that are unpacked, read and copied.
+TREE = ["fs", "fuse", "kmod", "rdma_blk", "tests", "docs", "bench", "scripts"]
+ARCHIVE = Path("/dev/shm/tree.tar")
+# In pieces, since this file is in the tree too.
+WORD = "no_such_word" + "_anywhere"
+FIO_MIB = 64
+LATENCY = {"read": "read", "write": "write", "randread": "random read", "randwrite": "random write"}
+
+Report = Callable[[str, str, float], None]
+
+
+def run(*command: object) -> None:
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"kernel_guest: {command}: {done.stdout}{done.stderr}")
+
+
+def drop_caches() -> None:
+    os.sync()
+    Path("/proc/sys/vm/drop_caches").write_text("3")
+
+
+# Memory that a machine has not used before costs more than what is measured.
+def use_memory(device_mib: int) -> None:
+    run("dd", "if=/dev/zero", f"of={DEVICE}", "bs=1M", f"count={device_mib}")
+    free_kib = next(int(line.split()[1]) for line in Path("/proc/meminfo").read_text().splitlines()
+                    if line.startswith("MemAvailable"))
+    len(b"\1" * (free_kib // 10 * 8 << 10))
+    drop_caches()
+
+
+def operations(benchmark: str, regex: str, min_time_s: str, report: Report, part: str = "operations") -> None:
+    done = subprocess.run([benchmark, str(FOLDER), f"--benchmark_filter={regex}", "--benchmark_format=json",
+                           f"--benchmark_min_time={min_time_s}"], capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"kernel_guest: {benchmark}: {done.stderr}")
+    for entry in json.loads(done.stdout)["benchmarks"]:
+        if not entry.get("error_occurred", False):
+            report(part, entry["name"].split("/")[0], entry["real_time"] / 1000)
+
+
+# The smallest file system on the framework, and one of the kernel's that has as little to do.
+def framework(benchmark: str, min_time_s: str, reporter: Callable[[str], Report]) -> None:
+    for kind in ("tiffin_hello", "tmpfs"):
+        run("mount", "-t", kind, "none", FOLDER)
+        (FOLDER / "hello").touch()
+        operations(benchmark, "^(existing|system_call)", min_time_s, reporter(kind), "framework")
+        run("umount", FOLDER)
+
+
+def trees(report: Report) -> None:
+    def measure(operation: str, *command: object) -> None:
+        begin = time.monotonic()
+        run(*command)
+        report("trees", operation, (time.monotonic() - begin) * 1e6)
+
+    (FOLDER / "tree").mkdir()
+    measure("untar", "tar", "-C", FOLDER / "tree", "-xf", ARCHIVE)
+    measure("sync after untar", "sync", "-f", FOLDER)
+    measure("tar", "tar", "-C", FOLDER / "tree", "-cf", "/dev/shm/again.tar", ".")
+    drop_caches()
+    measure("grep -r, uncached", "bash", "-c", f"! grep -r {WORD} {FOLDER}/tree")
+    measure("grep -r, cached", "bash", "-c", f"! grep -r {WORD} {FOLDER}/tree")
+    measure("copy", "cp", "-a", FOLDER / "tree", FOLDER / "copy")
+    measure("remove", "rm", "-r", FOLDER / "copy")
+    run("rm", "-r", FOLDER / "tree")
+
+
+def fio(report: Report, seconds: str) -> None:
+    name = FOLDER / "fio"
+    run("dd", "if=/dev/zero", f"of={name}", "bs=1M", f"count={FIO_MIB}", "conv=fsync")
+
+    def measure(part: str, operation: str, *options: str) -> None:
+        # The processor's counter as the clock: each reading of the kernel's would be one more system call.
+        done = subprocess.run(
+            ["fio", "--name=x", f"--filename={name}", f"--size={FIO_MIB}M", "--direct=1", "--clocksource=cpu",
+             "--thread", "--time_based", f"--runtime={seconds}", "--output-format=json", *options],
+            capture_output=True, text=True, cwd="/dev/shm")
+        if done.returncode != 0:
+            sys.exit(f"kernel_guest: fio {options}: {done.stdout}{done.stderr}")
+        job = json.loads(done.stdout[done.stdout.index("{"):])["jobs"][0]
+        side = job["read"] if job["read"]["total_ios"] > 0 else job["write"]
+        for percent in (50, 90, 99):
+            report(part, f"{operation}, p{percent}", side["clat_ns"]["percentile"][f"{percent}.000000"] / 1000)
+
+    for pattern, operation in LATENCY.items():
+        measure("latency", f"512 B {operation}", f"--rw={pattern}", "--bs=512", "--ioengine=psync")
+    for pattern in ("randread", "randwrite"):
+        for depth in ("1", "16"):
+            measure("depth", f"4 KiB {LATENCY[pattern]}, depth {depth}", f"--rw={pattern}", "--bs=4096",
+                    "--ioengine=libaio", f"--iodepth={depth}")
+    name.unlink()
+
+
+def main() -> None:
+    device_mib, benchmark, regex, min_time_s, rounds, fio_s, parts, peers = sys.argv[1:]
+    names = peers.split("+")
+    use_memory(int(device_mib))
+    if "trees" in parts:
+        run("tar", "-C", REPOSITORY, "-cf", ARCHIVE, *TREE)
+    for turn in range(int(rounds)):
+        def reporter(name: str, turn: int = turn) -> Report:
+            return lambda part, operation, us: print("sample", json.dumps(
+                {"round": turn, "file_system": name, "part": part, "operation": operation, "us": us}), flush=True)
+
+        if "framework" in parts:
+            framework(benchmark, min_time_s, reporter)
+        # Another one begins in each round.
+        for name in names[turn % len(names):] + names[:turn % len(names)]:
+            make, mount = PEERS[name]
+            run(*make, DEVICE)
+            run("mount", *mount, DEVICE, FOLDER)
+            if "operations" in parts:
+                operations(benchmark, regex, min_time_s, reporter(name))
+            if "trees" in parts:
+                trees(reporter(name))
+            if "fio" in parts:
+                fio(reporter(name), fio_s)
+            run("umount", FOLDER)
+
+
+main()

@@ -1,0 +1,48 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT OR GPL-2.0-only
+"""Whether bench/kernel measures what it says: each operation on each file system as often as asked for, and tables of that.
+
+usage: test_kernel.py FOLDER   (for its files)
+"""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+BENCH = Path(__file__).resolve().parent.parent
+PEERS = ["tiffin", "ext4-j", "ext4-o"]
+OPERATIONS = ["system_call", "create", "stat_of_a_known_file", "content_read_direct_random_4k"]
+ROUNDS = 2
+
+
+def check(holds: bool, message: str) -> None:
+    if not holds:
+        sys.exit(f"test_kernel: {message}")
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    subprocess.run([BENCH / "kernel", "--quick", "--rounds", str(ROUNDS), "--peers", ",".join(PEERS),
+                    "--output", folder], check=True)
+    samples = json.loads((folder / "samples.json").read_text())
+    found = Counter((sample["operation"], sample["file_system"]) for sample in samples
+                    if sample["part"] == "operations")
+    wanted = {(operation, peer): ROUNDS for operation in OPERATIONS for peer in PEERS}
+    check(found == wanted, f"measured {dict(found)}, not {wanted}")
+    check(all(sample["us"] > 0 for sample in samples), "an operation took no time")
+    framework = Counter(sample["operation"] for sample in samples if sample["part"] == "framework")
+    check(len(framework) == 5 and set(framework.values()) == {2 * ROUNDS}, f"of the framework: {dict(framework)}")
+
+    report = (folder / "results.md").read_text()
+    for operation in OPERATIONS:
+        row = next((line for line in report.splitlines() if line.startswith(f"| {operation} |")), "")
+        check(len(row.split("|")) == len(PEERS) + 8, f"no whole row of {operation} in the table: {row}")
+    again = folder / "again"
+    subprocess.run([BENCH / "kernel", "--from", folder / "samples.json", "--output", again], check=True)
+    check((again / "results.md").read_text() == report, "--from makes another table of the same samples")
+    print("test_kernel: passed")
+
+
+main()
