@@ -119,9 +119,27 @@ static ssize_t submitted(struct direct* direct) {
 struct read_piece {
     struct tiffin_read read;
     struct direct* direct;
-    struct page* pages[PIECE_PAGES];
-    struct tiffin_vector vectors[PIECE_PAGES];
+    unsigned int most_pages;
+    struct page** pages;
+    struct tiffin_vector vectors[]; /* most_pages; then the pages */
 };
+
+static struct read_piece* new_read(struct direct* direct, loff_t offset,
+                                   const struct iov_iter* to) {
+    const unsigned int most_pages = iov_iter_npages(to, PIECE_PAGES);
+    struct read_piece* piece =
+        kmalloc(sizeof(*piece) + most_pages * (sizeof(*piece->vectors) + sizeof(*piece->pages)),
+                GFP_KERNEL);
+
+    if (piece != NULL) {
+        piece->read = (struct tiffin_read){
+            .inode = direct->inode, .offset = offset, .vectors = piece->vectors};
+        piece->direct = direct;
+        piece->most_pages = most_pages;
+        piece->pages = (struct page**)(piece->vectors + most_pages);
+    }
+    return piece;
+}
 
 static void read_done(struct tiffin_read* read, int error) {
     struct read_piece* piece = container_of(read, struct read_piece, read);
@@ -145,10 +163,10 @@ static void read_done(struct tiffin_read* read, int error) {
 static ssize_t collect(struct read_piece* piece, struct iov_iter* to) {
     size_t bytes = 0;
 
-    while (bytes < PIECE_BYTES && piece->read.count < PIECE_PAGES && iov_iter_count(to) > 0) {
+    while (bytes < PIECE_BYTES && piece->read.count < piece->most_pages && iov_iter_count(to) > 0) {
         size_t offset;
         ssize_t got = iov_iter_get_pages2(to, piece->pages + piece->read.count, PIECE_BYTES - bytes,
-                                          PIECE_PAGES - piece->read.count, &offset);
+                                          piece->most_pages - piece->read.count, &offset);
 
         if (got <= 0) {
             return bytes > 0 ? bytes : got == 0 ? -EFAULT : got;
@@ -177,15 +195,11 @@ static ssize_t read_to_program(struct kiocb* iocb, struct iov_iter* to) {
     }
     direct->fills_user_memory = user_backed_iter(to);
     while (iov_iter_count(to) > 0) {
-        struct read_piece* piece = kmalloc(sizeof(*piece), GFP_KERNEL);
+        struct read_piece* piece = new_read(direct, position, to);
         ssize_t length = -ENOMEM;
 
         if (piece != NULL) {
-            piece->read = (struct tiffin_read){.inode = direct->inode,
-                                               .offset = position,
-                                               .vectors = piece->vectors,
-                                               .done = read_done};
-            piece->direct = direct;
+            piece->read.done = read_done;
             length = collect(piece, to);
         }
         if (length < 0) {
@@ -258,6 +272,7 @@ struct write_piece {
     loff_t offset;
     struct tiffin_vector vector;
     void* writer;
+    struct tiffin_turn turn;
 };
 
 static void free_write(struct write_piece* piece) {
@@ -289,7 +304,7 @@ static void advance_write(struct write_piece* piece) {
     const struct tiffin_mount* mount = tiffin_mount_of(direct->inode->i_sb);
     long written;
 
-    if (!tiffin_advance_write(mount, piece->writer, &written)) {
+    if (!tiffin_advance_write(mount, piece->writer, &piece->turn, &written)) {
         return;
     }
     if (written < (long)piece->vector.size_bytes) {
@@ -309,7 +324,9 @@ static void continue_write(struct work_struct* work) {
 static void write_transferred(void* owner) {
     struct write_piece* piece = owner;
 
-    queue_work(tiffin_mount_of(piece->direct->inode->i_sb)->directs, &piece->work);
+    if (tiffin_turn_is_queued(&piece->turn)) {
+        queue_work(tiffin_mount_of(piece->direct->inode->i_sb)->directs, &piece->work);
+    }
 }
 
 static void start_write(struct write_piece* piece) {

@@ -38,21 +38,24 @@ static void advance(struct tiffin_read* read) {
     long length = 0;
     bool done;
 
-    if (tiffin_is_closed(mount)) {
-        read->done(read, -EIO);
-        return;
-    }
-    inside = tiffin_enter(mount);
-    /* When this is false, another thread may have finished it already. */
-    done = mount->ops->read_advance(read->reader);
+    do {
+        if (tiffin_is_closed(mount)) {
+            read->done(read, -EIO);
+            return;
+        }
+        tiffin_turn_begin(&read->turn);
+        inside = tiffin_enter(mount);
+        done = mount->ops->read_advance(read->reader);
+        if (done) {
+            length = mount->ops->read_result(mount->fs, read->reader);
+        }
+        tiffin_leave(inside);
+    } while (!done && tiffin_turn_is_own(&read->turn));
+    /* If not, another thread may have finished it already. */
     if (done) {
-        length = mount->ops->read_result(mount->fs, read->reader);
-    }
-    tiffin_leave(inside);
-    if (done && length >= 0) {
-        zero_behind(read->vectors, read->count, length);
-    }
-    if (done) {
+        if (length >= 0) {
+            zero_behind(read->vectors, read->count, length);
+        }
         read->done(read, min(length, 0L));
     }
 }
@@ -65,7 +68,9 @@ static void continue_read(struct work_struct* work) {
 static void transferred(void* owner) {
     struct tiffin_read* read = owner;
 
-    queue_work(tiffin_mount_of(read->inode->i_sb)->reads, &read->work);
+    if (tiffin_turn_is_queued(&read->turn)) {
+        queue_work(tiffin_mount_of(read->inode->i_sb)->reads, &read->work);
+    }
 }
 
 void tiffin_read_start(struct tiffin_read* read) {

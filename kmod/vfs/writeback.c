@@ -35,6 +35,7 @@ struct writeback {
     struct page* pages[WRITE_PAGES];
     struct tiffin_vector vectors[WRITE_PAGES];
     void* writer;
+    struct tiffin_turn turn;
 };
 
 /* ---- Memory: some is always there for each mount ---- */
@@ -102,7 +103,7 @@ static void advance(struct writeback* writeback) {
     struct tiffin_mount* mount = tiffin_mount_of(writeback->inode->i_sb);
     long result;
 
-    if (!tiffin_advance_write(mount, writeback->writer, &result)) {
+    if (!tiffin_advance_write(mount, writeback->writer, &writeback->turn, &result)) {
         return;
     }
     if (result == -ENOMEM && time_before(jiffies, writeback->deadline)) {
@@ -120,7 +121,9 @@ static void advance(struct writeback* writeback) {
 static void transferred(void* owner) {
     struct writeback* writeback = owner;
 
-    queue_delayed_work(tiffin_mount_of(writeback->inode->i_sb)->writes, &writeback->work, 0);
+    if (tiffin_turn_is_queued(&writeback->turn)) {
+        queue_delayed_work(tiffin_mount_of(writeback->inode->i_sb)->writes, &writeback->work, 0);
+    }
 }
 
 static void run(struct writeback* writeback) {
