@@ -46,18 +46,18 @@ def running(port: int, *command: str | Path) -> Iterator[None]:
             process.wait(timeout=30)
 
 
-def start_tiffind(stack: ExitStack, work: Path, busy_poll_us: int | None = None) -> str:
+def start_tiffind(stack: ExitStack, work: Path, busy_poll_us: int | None = None, volume_mib: int = VOLUME_MIB) -> str:
     """The address of its volume. Without `busy_poll_us` both ends wait as they do by default."""
     port = free_port()
     work.mkdir()
     configuration = work / "tiffind.toml"
-    configuration.write_text(f'listen = "127.0.0.1:{port}"\nmetrics = ""\nmemory_limit = "1G"\n'
+    configuration.write_text(f'listen = "127.0.0.1:{port}"\nmetrics = ""\nmemory_limit = "{volume_mib + 768}M"\n'
                              f'{"" if busy_poll_us is None else f"busy_poll_us = {busy_poll_us}"}\n'
                              f'state_directory = "{work}/state"\nruntime_directory = "{work}/run"\n')
     for folder in ("state", "run"):
         (work / folder).mkdir()
     stack.enter_context(running(port, BUILD / "bin/tiffind", "--config", configuration))
-    output_of(TIFFIN, "volume", "create", "bench", f"{VOLUME_MIB}M", "--key-file", work / "key", "--socket",
+    output_of(TIFFIN, "volume", "create", "bench", f"{volume_mib}M", "--key-file", work / "key", "--socket",
               work / "run/admin.sock")
     waiting = "" if busy_poll_us is None else f"&busy_poll_us={busy_poll_us}"
     return f"tiffin://127.0.0.1:{port}/bench?key_file={work}/key&transport=tcp{waiting}"

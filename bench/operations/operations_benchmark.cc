@@ -3,7 +3,7 @@
 //
 //     operations_benchmark FOLDER [options of Google Benchmark]
 //
-// Each measurement works in a fresh folder below FOLDER and takes it away again. bench/operations-compare runs
+// Each measurement works in a fresh folder below FOLDER and takes it away again. bench/run --suite metadata runs
 // it on several file systems in turns.
 #include <benchmark/benchmark.h>
 #include <dirent.h>

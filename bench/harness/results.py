@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: MIT OR GPL-2.0-only
+"""What was measured: samples in a file of JSON, and what follows from them."""
+
+import json
+import os
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+
+FORMAT = 1
+# Of two results a row changed if medians differ by more than this, and no sample of one lies among those of the other.
+LEAST_CHANGE = 0.05
+LEAST_ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One row on one file system."""
+    values: tuple[float, ...]  # in rounds that nothing disturbed; where there are none, of all rounds
+    unit: str
+    less_is_better: bool
+    only_disturbed: bool
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.values)
+
+
+class Results:
+    """Kept in FOLDER/results.json, which is replaced as a whole each time."""
+
+    def __init__(self, folder: Path, content: dict) -> None:
+        self.folder = folder
+        self.content = content
+
+    @classmethod
+    def load(cls, folder: Path) -> "Results":
+        content = json.loads((folder / "results.json").read_text())
+        if content.get("format") != FORMAT:
+            raise ValueError(f"{folder}/results.json has format {content.get('format')}, expected {FORMAT}")
+        return cls(folder, content)
+
+    @classmethod
+    def start(cls, folder: Path, environment: dict, parameters: dict) -> "Results":
+        """New ones, or the interrupted ones in `folder`. Raises ValueError where those have other parameters."""
+        if (folder / "results.json").exists():
+            old = cls.load(folder)
+            if old.content["parameters"] != parameters:
+                raise ValueError(f"{folder} has results with other parameters; choose another --out")
+            old.content["sittings"].append(environment)
+            return old
+        folder.mkdir(parents=True, exist_ok=True)
+        return cls(folder, {"format": FORMAT, "parameters": parameters, "sittings": [environment], "left_out": [],
+                            "samples": [], "programs": [], "noise": {}})
+
+    def save(self) -> None:
+        partial = self.folder / "results.json.partial"
+        partial.write_text(json.dumps(self.content, separators=(",", ":")))
+        os.replace(partial, self.folder / "results.json")
+
+    def leave_out(self, what: str, why: str) -> None:
+        entry = {"what": what, "why": why}
+        if entry not in self.content["left_out"]:
+            self.content["left_out"].append(entry)
+
+    def has(self, suite: str, workload: str, file_system: str, number: int) -> bool:
+        return any((one["suite"], one["workload"], one["file_system"], one["round"]) ==
+                   (suite, workload, file_system, number) and one["is_last_attempt"] for one in self.content["samples"])
+
+    def file_systems(self, suite: str | None = None) -> list[str]:
+        found = dict.fromkeys(one["file_system"] for one in self.content["samples"] if suite in (None, one["suite"]))
+        order = self.content["parameters"].get("file_systems", {})
+        wanted = [name for names in order.values() for name in names]
+        return sorted(found, key=lambda name: wanted.index(name) if name in wanted else len(wanted))
+
+    def suites(self) -> list[str]:
+        return list(dict.fromkeys(one["suite"] for one in self.content["samples"]))
+
+    def failures(self) -> list[dict]:
+        return [one for one in self.content["samples"] if one["error"]]
+
+    def summaries(self) -> dict[tuple[str, str], dict[str, Summary]]:
+        """By suite and row, in the order in which they came, then by file system."""
+        gathered: dict[tuple, list[tuple[bool, dict]]] = {}
+        for sample in self.content["samples"]:
+            for figure in sample["figures"]:
+                key = (sample["suite"], figure["row"], sample["file_system"])
+                gathered.setdefault(key, []).append((bool(sample["disturbed"]), figure))
+        found: dict[tuple[str, str], dict[str, Summary]] = {}
+        for (suite, row, name), figures in gathered.items():
+            quiet = [figure for disturbed, figure in figures if not disturbed]
+            used = quiet or [figure for _, figure in figures]
+            found.setdefault((suite, row), {})[name] = Summary(
+                tuple(figure["value"] for figure in used), used[0]["unit"], used[0]["less_is_better"], not quiet)
+        return found
+
+    def bins(self, row: str) -> dict[str, dict[int, int]]:
+        """Latencies in ns and how often they were seen, by file system, of all samples that were undisturbed."""
+        return self._details(row, "bins")
+
+    def timelines(self, row: str) -> dict[str, list[list[int]]]:
+        found: dict[str, list[list[int]]] = {}
+        for sample in self.content["samples"]:
+            for figure in sample["figures"]:
+                if figure["row"] == row and figure["detail"].get("timeline"):
+                    found.setdefault(sample["file_system"], []).append(figure["detail"]["timeline"])
+        return found
+
+    def _details(self, row: str, key: str) -> dict[str, dict[int, int]]:
+        found: dict[str, dict[int, int]] = {}
+        for sample in self.content["samples"]:
+            for figure in sample["figures"]:
+                if figure["row"] == row:
+                    counts = found.setdefault(sample["file_system"], {})
+                    for ns, count in figure["detail"].get(key, {}).items():
+                        counts[int(ns)] = counts.get(int(ns), 0) + count
+        return {name: counts for name, counts in found.items() if counts}
+
+
+def speed_ratio(ours: Summary, other: Summary) -> float | None:
+    """Above 1 ours is better. None where it means nothing."""
+    if ours.median <= 0 or other.median <= 0:
+        return None
+    return other.median / ours.median if ours.less_is_better else ours.median / other.median
+
+
+@dataclass(frozen=True)
+class Change:
+    suite: str
+    row: str
+    file_system: str
+    ratio: float  # of speed, the new one to the old one
+    verdict: str  # "faster", "slower", "same", or why there is none
+
+
+def compare(new: Results, old: Results) -> list[Change]:
+    """For what both have. Two ranges of n samples lie apart by chance once in C(2n, n)/2 times: 10 with 3, 126 with 5."""
+    before, found = old.summaries(), []
+    for (suite, row), by_name in new.summaries().items():
+        for name, summary in by_name.items():
+            earlier = before.get((suite, row), {}).get(name)
+            if earlier is None:
+                continue
+            ratio = speed_ratio(summary, earlier)
+            if ratio is None:
+                continue
+            if min(len(summary.values), len(earlier.values)) < LEAST_ROUNDS:
+                verdict = "too few rounds"
+            elif summary.only_disturbed or earlier.only_disturbed:
+                verdict = "disturbed"
+            else:
+                are_apart = max(summary.values) < min(earlier.values) or min(summary.values) > max(earlier.values)
+                is_large = abs(ratio - 1) > LEAST_CHANGE
+                verdict = "same" if not (are_apart and is_large) else "faster" if ratio > 1 else "slower"
+            found.append(Change(suite, row, name, ratio, verdict))
+    return found

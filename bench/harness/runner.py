@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: MIT OR GPL-2.0-only
+"""Runs the steps of a plan: each workload on each file system in turn, round after round, with an eye on the machine."""
+
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from . import file_systems, machine
+from .results import Results
+from .workloads import Settings, Workload
+
+# A disturbed step is run again so often, and all together may take so large a part of the steps.
+REPEATS = 2
+MOST_REPEATED = 0.25
+GUESSED_STEP_S = 3.0
+
+
+@dataclass(frozen=True)
+class Step:
+    workload: Workload
+    file_system: str
+    round: int
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return (self.workload.suite, self.workload.name, self.file_system)
+
+
+def plan(workloads: list[Workload], names_of: dict[str, list[str]], rounds: int) -> list[Step]:
+    """In each round each workload on all file systems; another one begins each time, so that none always follows the same."""
+    steps = []
+    for number in range(rounds):
+        for workload in workloads:
+            names = names_of[workload.suite]
+            first = number % len(names) if names else 0
+            steps += [Step(workload, name, number) for name in names[first:] + names[:first]]
+    return steps
+
+
+def error_text(error: Exception) -> str:
+    text = getattr(error, "stderr", None) or str(error)
+    if isinstance(text, bytes):
+        text = text.decode(errors="replace")
+    return f"{type(error).__name__}: {' '.join(text.split())[-300:]}"
+
+
+class Progress:
+    """One line, rewritten on a terminal; else a line now and then."""
+
+    EVERY_S = 15.0
+
+    def __init__(self, steps: list[Step], deadline: float | None) -> None:
+        self._left = list(steps)
+        self._count = len(steps)
+        self._deadline = deadline
+        self._took: dict[tuple, float] = {}
+        self._said = 0.0
+
+    def expected_s(self, step: Step) -> float:
+        known = [seconds for key, seconds in self._took.items() if key[:2] == step.key[:2]] or list(self._took.values())
+        return self._took.get(step.key) or (sum(known) / len(known) if known else GUESSED_STEP_S)
+
+    def left_s(self) -> float:
+        left = sum(self.expected_s(step) for step in self._left)
+        return left if self._deadline is None else min(left, max(0.0, self._deadline - time.monotonic()))
+
+    def begin(self, step: Step) -> None:
+        done = self._count - len(self._left)
+        left = int(self.left_s())
+        text = (f"{done:>5}/{self._count} {100 * done // self._count:>3} %  {left // 60}:{left % 60:02} left  "
+                f"round {step.round + 1}: {step.workload.name} on {step.file_system}")
+        if sys.stderr.isatty():
+            print(f"\r{text[:shutil.get_terminal_size().columns - 1]}\033[K", end="", file=sys.stderr, flush=True)
+        elif time.monotonic() - self._said > self.EVERY_S:
+            self._said = time.monotonic()
+            print(text, file=sys.stderr, flush=True)
+
+    def end(self, step: Step, seconds: float | None) -> None:
+        """`seconds` is None for a step that was not run."""
+        self._left.remove(step)
+        if seconds is not None:
+            self._took[step.key] = seconds
+
+    def close(self) -> None:
+        if sys.stderr.isatty():
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+class Runner:
+    def __init__(self, results: Results, devices: file_systems.Devices, settings: Settings, watch: machine.NoiseWatch,
+                 deadline: float | None = None) -> None:
+        """`deadline`, of time.monotonic(): steps that would end later are left out."""
+        self.results = results
+        self.devices = devices
+        self.settings = settings
+        self.watch = watch
+        self.deadline = deadline
+        self._repeats_left = 0
+
+    def run(self, steps: list[Step], save: Callable[[], None]) -> int:
+        """Returns how many steps there was no time for. Interrupted, it leaves the results as they are."""
+        steps = [step for step in steps if not self.results.has(*step.key, step.round)]
+        self._repeats_left = int(MOST_REPEATED * len(steps))
+        progress = Progress(steps, self.deadline)
+        too_late = 0
+        for step in steps:
+            if self.deadline is not None and time.monotonic() + progress.expected_s(step) > self.deadline:
+                too_late += 1
+                progress.end(step, None)
+                continue
+            progress.begin(step)
+            start = time.monotonic()
+            self._with_repeats(step)
+            progress.end(step, time.monotonic() - start)
+            save()
+        progress.close()
+        return too_late
+
+    def _with_repeats(self, step: Step) -> None:
+        for attempt in range(1 + REPEATS):
+            sample = self._once(step)
+            again = bool(sample["disturbed"]) and not sample["error"] and attempt < REPEATS and self._repeats_left > 0
+            sample["attempt"] = attempt
+            sample["is_last_attempt"] = not again
+            self.results.content["samples"].append(sample)
+            if not again:
+                return
+            self._repeats_left -= 1
+
+    def _once(self, step: Step) -> dict:
+        start = time.monotonic()
+        before = self.watch.look()
+        figures, error = [], ""
+        try:
+            figures = self.measure(step)
+        except (subprocess.SubprocessError, OSError, RuntimeError, ValueError, KeyError) as caught:
+            error = error_text(caught)
+        after = self.watch.look()
+        reasons = [reason for seen in (before, after) if (reason := self.watch.reason(seen))]
+        return {"suite": step.workload.suite, "workload": step.workload.name, "file_system": step.file_system,
+                "round": step.round, "figures": [asdict(figure) for figure in figures], "error": error,
+                "disturbed": reasons[0] if reasons else "", "noise": [asdict(before), asdict(after)],
+                "seconds": round(time.monotonic() - start, 3)}
+
+    def measure(self, step: Step) -> list:
+        """On a file system that is made for it."""
+        mount = file_systems.ALL[step.file_system].mount
+        folder: Path = self.devices.mount_point(step.file_system)
+        folder.mkdir(exist_ok=True)
+        machine.use_free_memory(min(step.workload.footprint_mib, self.devices.size_mib))
+        with mount(self.devices, folder, step.workload.footprint_mib):
+            inside = folder / "bench"
+            inside.mkdir()
+            return step.workload.run(inside, self.settings)

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: MIT OR GPL-2.0-only
+"""Suites that are programs of their own: they are called, and what they print is kept."""
+
+import os
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..mounting import BENCH, BIN, BUILD, ROOT
+
+
+@dataclass(frozen=True)
+class Program:
+    suite: str
+    name: str
+    command: tuple[str, ...]
+    quick_command: tuple[str, ...]
+    expected_s: float        # of the quick one, about
+    needs_root: bool = True
+
+
+PROGRAMS = (
+    Program("scale", "a million files and extents", ("bench/scale",), ("bench/scale", "--count", "5000"), 15),
+    Program("scale", "threads", ("bench/concurrency",), ("bench/concurrency", "--rounds", "1", "--threads", "2"), 60),
+    Program("remote", "tcp beside others", ("bench/remote-compare",),
+            ("bench/remote-compare", "--rounds", "1", "--seconds", "0.2"), 20, False),
+    Program("remote", "transports beside libraries", ("bench/transport-compare",),
+            ("bench/transport-compare", "--rounds", "1", "--seconds", "0.2", "--iterations", "500"), 30, False),
+    Program("sdr", "repair schemes", ("bench/sdr/evaluate",), ("bench/sdr/evaluate", "--small"), 30, False),
+    Program("failover", "two links", ("bench/failover",),
+            ("bench/failover", "--rounds", "2", "--samples", "4", "--only", "overhead", "--only", "times"), 30),
+)
+
+
+def run(program: Program, is_quick: bool, folder: Path, timeout_s: float) -> dict:
+    """Its output, and how it ended."""
+    command = [*(program.quick_command if is_quick else program.command)]
+    if program.suite == "sdr":
+        command += ["--folder", str(folder / "sdr")]
+    environment = {"TIFFIN_BUILD": str(BUILD), "TIFFIN_BIN": str(BIN), "TIFFIN_BENCH": str(BENCH)}
+    start = time.monotonic()
+    try:
+        result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=timeout_s,
+                                env={**os.environ, **environment})
+        output, error = result.stdout, f"status {result.returncode}: {result.stderr.strip()[-300:]}" \
+            if result.returncode != 0 else ""
+    except subprocess.TimeoutExpired as expired:
+        output = (expired.stdout or b"").decode(errors="replace")
+        error = f"not done after {timeout_s:.0f} s"
+    return {"suite": program.suite, "name": program.name, "command": " ".join(command), "output": output,
+            "error": error, "seconds": time.monotonic() - start}

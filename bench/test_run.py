@@ -1,0 +1,297 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: MIT OR GPL-2.0-only
+"""Tests of the harness itself: what it makes of samples, and that it neither loses nor invents any."""
+
+import contextlib
+import importlib.util
+import io
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from unittest import mock
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from harness import file_systems, machine, main, published, report, runner  # noqa: E402
+from harness.results import Results, Summary, compare, speed_ratio  # noqa: E402
+from harness.workloads import Figure, Settings, Workload, catalogue, filebench, programs  # noqa: E402
+
+ENVIRONMENT = {"date": "2026-01-01T00:00:00Z", "revision": "test", "kernel": "6", "processors": 2, "cpu": "test",
+               "virtual": True, "memory_mib": 1024, "load_average_before": [0.0, 0.0, 0.0]}
+PARAMETERS = {"scale": 1.0, "seconds": 1.0, "volume_mib": 64, "awake": False, "options": "", "rounds": 2,
+              "file_systems": {"micro": ["ext4-journal", "tiffin"]}}
+QUIET = machine.Probe(1.0, 1e6, 5.0)
+BUSY = machine.Probe(0.3, 1e6, 5.0)
+
+
+def sample(row: str, name: str, value: float, number: int = 0, unit: str = "op/s", disturbed: str = "",
+           less: bool = False, error: str = "", detail: dict | None = None) -> dict:
+    figures = [] if error else [{"row": row, "unit": unit, "value": value, "less_is_better": less,
+                                 "detail": detail or {}}]
+    return {"suite": "micro", "workload": row, "file_system": name, "round": number, "figures": figures,
+            "disturbed": disturbed, "error": error, "attempt": 0, "is_last_attempt": True, "seconds": 1.0}
+
+
+class WithFolder(unittest.TestCase):
+    def setUp(self) -> None:
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+
+    def results(self, *samples: dict, name: str = "results") -> Results:
+        made = Results.start(self.folder / name, ENVIRONMENT, PARAMETERS)
+        made.content["samples"] += samples
+        made.save()
+        return made
+
+
+class TestResults(WithFolder):
+    def test_disturbed_samples_count_only_where_there_are_no_others(self) -> None:
+        found = self.results(sample("a", "tiffin", 10), sample("a", "tiffin", 99, disturbed="busy"),
+                             sample("b", "tiffin", 7, disturbed="busy")).summaries()
+        self.assertEqual(found["micro", "a"]["tiffin"].values, (10,))
+        self.assertFalse(found["micro", "a"]["tiffin"].only_disturbed)
+        self.assertEqual(found["micro", "b"]["tiffin"].values, (7,))
+        self.assertTrue(found["micro", "b"]["tiffin"].only_disturbed)
+
+    def test_a_failure_is_no_figure(self) -> None:
+        results = self.results(sample("a", "tiffin", 0, error="I/O error"))
+        self.assertEqual(results.summaries(), {})
+        self.assertEqual(len(results.failures()), 1)
+        self.assertIn("a on tiffin failed 1 time(s): I/O error", report.markdown(results, None))
+
+    def test_ratios_are_of_speed(self) -> None:
+        more, less = (Summary((2.0,), "", is_less, False) for is_less in (False, True))
+        self.assertEqual(speed_ratio(more, Summary((1.0,), "", False, False)), 2)
+        self.assertEqual(speed_ratio(less, Summary((1.0,), "", True, False)), 0.5)
+        self.assertIsNone(speed_ratio(more, Summary((0.0,), "", False, False)))
+
+    def test_other_parameters_are_not_mixed_in(self) -> None:
+        self.results(sample("a", "tiffin", 1))
+        with self.assertRaisesRegex(ValueError, "choose another --out"):
+            Results.start(self.folder / "results", ENVIRONMENT, {**PARAMETERS, "seconds": 2.0})
+
+    def test_a_change_is_more_than_noise(self) -> None:
+        def verdict(new: list[float], old: list[float], **more) -> str:
+            made = [self.results(*(sample("a", "tiffin", value, **more) for value in values), name=f"{new}{old}{name}")
+                    for name, values in (("new", new), ("old", old))]
+            return compare(*made)[0].verdict
+
+        self.assertEqual(verdict([20, 21, 22], [10, 11, 12]), "faster")
+        self.assertEqual(verdict([10, 11, 12], [20, 21, 22]), "slower")
+        self.assertEqual(verdict([20, 21, 11.5], [10, 11, 12]), "same")        # ranges meet
+        self.assertEqual(verdict([103, 104, 105], [100, 101, 102]), "same")    # 3 %
+        self.assertEqual(verdict([20, 21], [10, 11]), "too few rounds")
+        self.assertEqual(verdict([30, 31, 32], [10, 11, 12], disturbed="busy"), "disturbed")
+
+    def test_bins_of_several_samples_add_up(self) -> None:
+        results = self.results(sample("a", "tiffin", 1, detail={"bins": {100: 2, 200: 1}}),
+                               sample("a", "tiffin", 1, number=1, detail={"bins": {"100": 3}}))
+        self.assertEqual(results.bins("a"), {"tiffin": {100: 5, 200: 1}})
+
+
+class TestRunner(WithFolder):
+    """With file systems that are plain folders, and probes that are given."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.calls: list[str] = []
+
+        self.enterContext(mock.patch.dict(file_systems.ALL, {
+            name: file_systems.FileSystem(name, name, self.mount) for name in ("one", "two")}))
+        self.enterContext(mock.patch.object(machine, "use_free_memory"))
+        self.enterContext(contextlib.redirect_stderr(io.StringIO()))
+        self.probes = [QUIET]
+        self.enterContext(mock.patch.object(machine, "probe", self.next_probe))
+
+    @staticmethod
+    @contextlib.contextmanager
+    def mount(_devices: object, folder: Path, _footprint_mib: int):
+        for path in folder.glob("*"):
+            path.rmdir()
+        yield folder
+
+    def next_probe(self) -> machine.Probe:
+        return self.probes.pop(0) if len(self.probes) > 1 else self.probes[0]
+
+    def workload(self, name: str = "work", fails: bool = False) -> Workload:
+        def run(folder: Path, _settings: Settings) -> list[Figure]:
+            self.calls.append(folder.parent.name)
+            if fails:
+                raise OSError("it broke")
+            return [Figure(name, "op/s", 1.0)]
+        return Workload(name, "micro", 1, run)
+
+    def run_steps(self, steps: list, results: Results | None = None, deadline: float | None = None) -> tuple[Results, int]:
+        results = results or self.results()
+        devices = mock.Mock(size_mib=1)
+        devices.mount_point = lambda name: self.folder / name
+        made = runner.Runner(results, devices, Settings(1, 1, 2, self.folder), machine.NoiseWatch(), deadline)
+        return results, made.run(steps, results.save)
+
+    def test_file_systems_take_turns_and_another_one_begins_each_round(self) -> None:
+        steps = runner.plan([self.workload("a"), self.workload("b")], {"micro": ["one", "two"]}, 2)
+        self.assertEqual([(step.round, step.workload.name, step.file_system) for step in steps],
+                         [(0, "a", "one"), (0, "a", "two"), (0, "b", "one"), (0, "b", "two"),
+                          (1, "a", "two"), (1, "a", "one"), (1, "b", "two"), (1, "b", "one")])
+        self.run_steps(steps)
+        self.assertEqual(self.calls, ["one", "two"] * 2 + ["two", "one"] * 2)
+
+    def test_a_disturbed_step_is_repeated_within_bounds(self) -> None:
+        self.probes = [BUSY]
+        steps = runner.plan([self.workload()], {"micro": ["one", "two"]}, 4)
+        results, _ = self.run_steps(steps)
+        # Eight steps: a quarter of them may be repeated, and none more than twice.
+        self.assertEqual(len(results.content["samples"]), 8 + 2)
+        self.assertEqual([one["is_last_attempt"] for one in results.content["samples"]][:3], [False, False, True])
+        self.assertTrue(all(one["disturbed"] for one in results.content["samples"]))
+
+    def test_a_disturbance_once_costs_one_repetition(self) -> None:
+        self.probes = [QUIET, BUSY, QUIET]
+        results, _ = self.run_steps(runner.plan([self.workload()], {"micro": ["one", "two"]}, 2))
+        self.assertEqual([bool(one["disturbed"]) for one in results.content["samples"]], [True] + [False] * 4)
+        self.assertEqual(results.summaries()["micro", "work"]["one"].values, (1.0, 1.0))
+
+    def test_interrupted_runs_go_on(self) -> None:
+        steps = runner.plan([self.workload()], {"micro": ["one", "two"]}, 2)
+        self.run_steps(steps[:3])
+        resumed = Results.start(self.folder / "results", ENVIRONMENT, PARAMETERS)
+        self.run_steps(steps, resumed)
+        self.assertEqual(len(self.calls), 4)
+        self.assertEqual(len(resumed.content["samples"]), 4)
+        self.assertEqual(len(resumed.content["sittings"]), 2)
+
+    def test_an_error_is_kept_and_the_next_step_runs(self) -> None:
+        steps = runner.plan([self.workload("bad", True), self.workload("good")], {"micro": ["one"]}, 1)
+        results, _ = self.run_steps(steps)
+        self.assertEqual([one["error"] for one in results.content["samples"]], ["OSError: it broke", ""])
+
+    def test_no_step_begins_that_would_end_too_late(self) -> None:
+        steps = runner.plan([self.workload()], {"micro": ["one", "two"]}, 1)
+        _, too_late = self.run_steps(steps, deadline=0.0)
+        self.assertEqual((too_late, self.calls), (2, []))
+
+    def test_a_probe_knows_what_is_usual(self) -> None:
+        watch = machine.NoiseWatch()
+        watch.probes = [QUIET] * 5
+        self.assertEqual(watch.reason(QUIET), "")
+        self.assertIn("of a processor", watch.reason(BUSY))
+        self.assertIn("usual speed", watch.reason(machine.Probe(1.0, 5e5, 5.0)))
+        self.assertIn("waking took", watch.reason(machine.Probe(1.0, 1e6, 50.0)))
+
+
+class TestReport(WithFolder):
+    def test_published_ratios_lie_beside_ours(self) -> None:
+        results = self.results(sample("createfiles T1", "ext4-journal", 100), sample("createfiles T1", "tiffin", 60),
+                               sample("untar", "ext4-journal", 2, less=True), sample("untar", "tiffin", 4, less=True),
+                               sample("of our own", "ext4-journal", 1), sample("of our own", "tiffin", 1))
+        heads, rows = report.published_table(results)
+        self.assertEqual(heads[5:], ["tiffin : ext4-journal", "Bento-fs : ext4-j", "Bento-user : ext4-j"])
+        self.assertEqual([(row[0], *row[5:]) for row in rows],
+                         [("createfiles T1", "0.60", "1.26", "0.03"), ("untar", "0.50", "2.91", "")])
+
+    def test_published_rows_have_any_number_of_threads(self) -> None:
+        self.assertEqual(published.ratios("createfiles T4"), published.ratios("createfiles T64"))
+        self.assertNotEqual(published.ratios("createfiles T4"), published.ratios("createfiles T1"))
+        self.assertEqual(published.ratios("rand_write 128k T4 (RAM)"), (4.06, None))
+
+    def test_every_published_row_is_a_row_of_ours(self) -> None:
+        settings = Settings(1, 1, 2, self.folder)
+        rows = {published.as_published(row) for row in filebench.definitions(settings, tuple(filebench.SIZES))}
+        self.assertLessEqual(set(published.TABLE_3), rows)
+        self.assertLessEqual({row.removesuffix(" (RAM)") for row in published.RAM}, rows)
+
+    @unittest.skipUnless(importlib.util.find_spec("matplotlib"), "python3-matplotlib is missing")
+    def test_the_page_needs_nothing_else_and_has_each_picture_once(self) -> None:
+        counts = {"timeline": [10, 20, 40]}
+        results = self.results(
+            *(sample("varmail", name, value, detail=counts) for name, value in (("ext4-journal", 2), ("tiffin", 3))),
+            *(sample("latency rand_read p50", name, value, less=True, detail={"bins": {1000: 5, 2000: 1}})
+              for name, value in (("ext4-journal", 1), ("tiffin", 2))))
+        report.write(results, None)
+        page = (self.folder / "results/report.html").read_text()
+        self.assertEqual(re.findall(r"<(?:img|script|link)\b", page), [])
+        # Beside the published, heat map, ratios, latencies, over time.
+        self.assertEqual(page.count("<svg"), 5)
+        self.assertEqual(page.count("<figcaption>"), 5)
+
+    def test_only_the_generated_part_of_a_page_changes(self) -> None:
+        results = self.results(sample("varmail", "ext4-journal", 1), sample("varmail", "tiffin", 2))
+        page = self.folder / "page.md"
+        page.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
+        for _ in range(2):
+            report.document(results, page)
+        text = page.read_text()
+        self.assertTrue(text.startswith("before\n" + report.BEGIN) and text.endswith(report.END + "\nafter\n"))
+        self.assertEqual(text.count("| varmail | op/s |"), 2)  # beside the published ones, and of the suite
+        self.assertNotIn("old", text)
+        page.write_text("no place")
+        with self.assertRaisesRegex(ValueError, "no place for tables"):
+            report.document(results, page)
+
+
+class TestWorkloads(WithFolder):
+    def load(self, *settings: str) -> dict:
+        return json.loads(subprocess.run([filebench.LOAD, self.folder, *settings], capture_output=True, text=True,
+                                         check=True).stdout)
+
+    def files(self) -> int:
+        return sum(path.is_file() for path in self.folder.rglob("*"))
+
+    def test_the_driver_counts_what_it_does(self) -> None:
+        result = self.load("flow=create,write_whole,close", "files=200", "mean_bytes=999", "present=50", "seconds=60",
+                           "threads=3")
+        self.assertEqual((result["loops"], result["operations"], result["bytes_written"]), (100, 300, 100 * 1000))
+        self.assertEqual(self.files(), 200)
+
+    def test_the_driver_deletes_and_stops(self) -> None:
+        result = self.load("flow=delete", "files=100", "width=7", "mean_bytes=10", "loops=60", "seconds=60", "threads=4")
+        self.assertEqual((result["operations"], self.files()), (60, 40))
+
+    def test_the_driver_reads_and_appends(self) -> None:
+        result = self.load("flow=open,read_whole,close", "mean_bytes=99999", "loops=5", "io_bytes=4096", "seconds=60")
+        self.assertEqual((result["operations"], result["bytes_read"]), (15, 5 * 100_000))
+        (self.folder / "d0/f0").unlink()
+        (self.folder / "d0").rmdir()
+        result = self.load("flow=append_sequential", "mean_bytes=0", "loops=9", "io_bytes=512", "seconds=60")
+        self.assertEqual((result["bytes_written"], (self.folder / "d0/f0").stat().st_size), (9 * 512, 9 * 512))
+
+    def test_the_driver_refuses_what_it_does_not_know(self) -> None:
+        for wrong in ("flow=dance", "floor=create"):
+            self.assertEqual(subprocess.run([filebench.LOAD, self.folder, wrong], check=False,
+                                            capture_output=True).returncode, 2)
+
+    def test_personalities_have_filebenchs_operations(self) -> None:
+        made = filebench.definitions(Settings(1, 1, 2, self.folder), ("4k",))
+        self.assertEqual({name: len(made[name].flow) for name in ("varmail", "fileserver", "webserver")},
+                         {"varmail": 13, "fileserver": 11, "webserver": 31})
+        for definition in made.values():
+            text = filebench.workload_file(definition, self.folder, 1)
+            self.assertEqual(text.count("flowop ") - text.count("finishoncount"), len(definition.flow))
+
+    def test_every_suite_has_something(self) -> None:
+        workloads = catalogue.all_workloads(Settings(1, 1, 2, self.folder), False)
+        for suite in catalogue.SUITES:
+            self.assertTrue([one for one in workloads if one.suite == suite] or catalogue.programs_of([suite]), suite)
+        names = [(one.suite, one.name) for one in workloads]
+        self.assertEqual(len(names), len(set(names)))
+
+    def test_a_program_that_fails_is_told(self) -> None:
+        program = programs.Program("sdr2", "nothing", ("false",), ("sh", "-c", "echo some; exit 3"), 1)
+        self.assertIn("status 1", programs.run(program, False, self.folder, 60)["error"])
+        quick = programs.run(program, True, self.folder, 60)
+        self.assertEqual((quick["output"], quick["error"][:8]), ("some\n", "status 3"))
+
+
+class TestCommandLine(unittest.TestCase):
+    def test_unknown_names_are_refused(self) -> None:
+        for arguments in (["--suite", "nano"], ["--fs", "ntfs"], ["--suite", "micro", "--workload", "^nothing$"]):
+            with mock.patch.object(sys, "argv", ["run", *arguments]), contextlib.redirect_stderr(io.StringIO()), \
+                    self.assertRaises(SystemExit) as ended:
+                main.main()
+            self.assertEqual(ended.exception.code, 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
