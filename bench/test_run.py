@@ -139,12 +139,16 @@ class TestRunner(WithFolder):
         self.assertEqual(self.calls, ["one", "two"] * 2 + ["two", "one"] * 2)
 
     def test_a_disturbed_step_is_repeated_within_bounds(self) -> None:
-        self.probes = [BUSY]
-        steps = runner.plan([self.workload()], {"micro": ["one", "two"]}, 4)
-        results, _ = self.run_steps(steps)
+        self.probes = [BUSY] * 6 + [QUIET] * 8 + [BUSY] * 2 + [QUIET]
+        results, _ = self.run_steps(runner.plan([self.workload()], {"micro": ["one", "two"]}, 4))
         # Eight steps: a quarter of them may be repeated, and none more than twice.
-        self.assertEqual(len(results.content["samples"]), 8 + 2)
-        self.assertEqual([one["is_last_attempt"] for one in results.content["samples"]][:3], [False, False, True])
+        self.assertEqual([one["attempt"] for one in results.content["samples"]], [0, 1, 2] + [0] * 7)
+        self.assertEqual([one["is_last_attempt"] for one in results.content["samples"]], [False, False] + [True] * 8)
+
+    def test_nothing_is_repeated_where_other_work_never_ends(self) -> None:
+        self.probes = [BUSY]
+        results, _ = self.run_steps(runner.plan([self.workload()], {"micro": ["one", "two"]}, 8))
+        self.assertEqual(len(results.content["samples"]), 16 + 3)  # until four were seen
         self.assertTrue(all(one["disturbed"] for one in results.content["samples"]))
 
     def test_a_disturbance_once_costs_one_repetition(self) -> None:
@@ -189,7 +193,7 @@ class TestReport(WithFolder):
         heads, rows = report.published_table(results)
         self.assertEqual(heads[5:], ["tiffin : ext4-journal", "Bento-fs : ext4-j", "Bento-user : ext4-j"])
         self.assertEqual([(row[0], *row[5:]) for row in rows],
-                         [("createfiles T1", "0.60", "1.26", "0.03"), ("untar", "0.50", "2.91", "")])
+                         [("createfiles T1", "0.60", "1.26", "0.026"), ("untar", "0.50", "2.91", "")])
 
     def test_published_rows_have_any_number_of_threads(self) -> None:
         self.assertEqual(published.ratios("createfiles T4"), published.ratios("createfiles T64"))

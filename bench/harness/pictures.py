@@ -12,7 +12,7 @@ from matplotlib.colors import TwoSlopeNorm  # noqa: E402
 from matplotlib.ticker import LogLocator, NullFormatter  # noqa: E402
 
 from . import published  # noqa: E402
-from .report import OURS, REFERENCE, TITLES, ratio_to_reference, reference_of  # noqa: E402
+from .report import OURS, REFERENCE, TITLES, ratio_text, ratio_to_reference, reference_of  # noqa: E402
 from .results import Results, Summary, speed_ratio  # noqa: E402
 from .workloads.fio import LATENCY  # noqa: E402
 
@@ -109,7 +109,7 @@ def heat_map(results: Results):
         for place, name in enumerate(names):
             if name in cells:
                 is_dark = abs(math.log2(cells[name])) > 0.6 * limit
-                axes.text(place, height, f"{cells[name]:.2f}", ha="center", va="center", fontsize=7.5,
+                axes.text(place, height, ratio_text(cells[name]), ha="center", va="center", fontsize=7.5,
                           color="white" if is_dark else "black")
     axes.set_xticks(range(len(names)), names, rotation=40, ha="left", fontsize=8.5)
     axes.set_yticks(range(len(table)), list(table), fontsize=8)

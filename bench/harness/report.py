@@ -30,7 +30,7 @@ def spread(summary: Summary) -> str:
 
 
 def ratio_text(ratio: float | None) -> str:
-    return "" if ratio is None else f"{ratio:.2f}"
+    return "" if ratio is None else f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.3f}"
 
 
 def reference_of(name: str) -> str:

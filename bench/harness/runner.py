@@ -13,9 +13,12 @@ from . import file_systems, machine
 from .results import Results
 from .workloads import Settings, Workload
 
-# A disturbed step is run again so often, and all together may take so large a part of the steps.
+# A disturbed step is run again so often, and all together may take so large a part of the steps. Where most are disturbed,
+# other work does not pass, and repeating is in vain.
 REPEATS = 2
 MOST_REPEATED = 0.25
+MOST_DISTURBED = 0.5
+LEAST_SEEN = 4
 GUESSED_STEP_S = 3.0
 
 
@@ -123,13 +126,19 @@ class Runner:
     def _with_repeats(self, step: Step) -> None:
         for attempt in range(1 + REPEATS):
             sample = self._once(step)
-            again = bool(sample["disturbed"]) and not sample["error"] and attempt < REPEATS and self._repeats_left > 0
+            again = (bool(sample["disturbed"]) and not sample["error"] and attempt < REPEATS and self._repeats_left > 0
+                     and not self._is_always_disturbed())
             sample["attempt"] = attempt
             sample["is_last_attempt"] = not again
             self.results.content["samples"].append(sample)
             if not again:
                 return
             self._repeats_left -= 1
+
+    def _is_always_disturbed(self) -> bool:
+        samples = self.results.content["samples"]
+        return len(samples) >= LEAST_SEEN and \
+            sum(bool(one["disturbed"]) for one in samples) > MOST_DISTURBED * len(samples)
 
     def _once(self, step: Step) -> dict:
         start = time.monotonic()

@@ -105,17 +105,17 @@ def by_driver(row: str, definition: Definition, folder: Path, settings: Settings
 
 # The driver's operations as Filebench calls them.
 FLOWOPS = {
-    "create": "createfile name={n},filesetname=set,fd=1", "open": "openfile name={n},filesetname=set,fd=1",
-    "close": "closefile name={n},fd=1", "delete": "deletefile name={n},filesetname=set",
-    "stat": "statfile name={n},filesetname=set", "fsync": "fsync name={n},fd=1",
+    "create": "createfile name={n},filesetname=bigset,fd=1", "open": "openfile name={n},filesetname=bigset,fd=1",
+    "close": "closefile name={n},fd=1", "delete": "deletefile name={n},filesetname=bigset",
+    "stat": "statfile name={n},filesetname=bigset", "fsync": "fsync name={n},fd=1",
     "write_whole": "writewholefile name={n},srcfd=1,fd=1,iosize={io}",
     "read_whole": "readwholefile name={n},fd=1,iosize={io}",
     "append_random": "appendfilerand name={n},iosize={append},fd=1",
-    "append_log": "appendfilerand name={n},filesetname=log,iosize={append},fd=2",
-    "read_sequential": "read name={n},filesetname=set,iosize={io}",
-    "read_random": "read name={n},filesetname=set,iosize={io},random",
-    "write_random": "write name={n},filesetname=set,iosize={io},random",
-    "append_sequential": "appendfile name={n},filesetname=set,iosize={io}",
+    "append_log": "appendfilerand name={n},filesetname=logset,iosize={append},fd=2",
+    "read_sequential": "read name={n},filesetname=bigset,iosize={io}",
+    "read_random": "read name={n},filesetname=bigset,iosize={io},random",
+    "write_random": "write name={n},filesetname=bigset,iosize={io},random",
+    "append_sequential": "appendfile name={n},filesetname=bigset,iosize={io}",
 }
 
 
@@ -123,19 +123,19 @@ def workload_file(definition: Definition, folder: Path, seconds: float) -> str:
     size = f"cvar(type=cvar-gamma,parameters=mean:{definition.mean_bytes};gamma:1.5)" if definition.gamma \
         else str(definition.mean_bytes)
     lines = [f"set $size={size}",
-             f"define fileset name=set,path={folder},size=$size,entries={definition.files},"
+             f"define fileset name=bigset,path={folder},size=$size,entries={definition.files},"
              f"dirwidth={definition.width},prealloc={definition.present}"]
     if "append_log" in definition.flow:
-        lines.append(f"define fileset name=log,path={folder},size=$size,entries=1,dirwidth=20,prealloc")
+        lines.append(f"define fileset name=logset,path={folder},size=$size,entries=1,dirwidth=20,prealloc")
     if definition.loops or "create" in definition.flow:
         lines.insert(0, "set mode quit firstdone")
     lines += ["define process name=worker,instances=1", "{",
-              f"  thread name=thread,memsize=10m,instances={definition.threads}", "  {"]
+              f"  thread name=workerthread,memsize=10m,instances={definition.threads}", "  {"]
     lines += ["    flowop " + FLOWOPS[operation].format(n=f"op{number}", io=definition.io_bytes,
                                                         append=definition.append_bytes)
               for number, operation in enumerate(definition.flow)]
-    if definition.loops:
-        lines.append(f"    flowop finishoncount name=end,value={definition.loops * len(definition.flow)}")
+    if definition.loops:  # which counts itself, too
+        lines.append(f"    flowop finishoncount name=countend,value={definition.loops * (len(definition.flow) + 1)}")
     return "\n".join([*lines, "  }", "}", f"run {max(1, round(seconds))}", ""])
 
 

@@ -31,6 +31,10 @@ def files(settings: Settings) -> int:
     return max(2000, int(80_000 * settings.scale))
 
 
+def runtime(settings: Settings) -> str:
+    return f"--runtime={max(1, round(1000 * settings.seconds))}ms"
+
+
 def result_of(folder: Path, *options: str) -> dict:
     text = output_of("fio", "--name=job", f"--directory={folder}", "--output-format=json+", "--unlink=1", *options)
     return json.loads(text[text.index("{"):])["jobs"][0]
@@ -42,7 +46,7 @@ def job(row: str, folder: Path, settings: Settings) -> list[Figure]:
         more = [f"--nrfiles={files(settings)}"]
     else:
         more = ["--ioengine=psync", f"--size={file_mib(settings)}m"]
-    result = result_of(folder, f"--runtime={settings.seconds}", *options, *more)[direction]
+    result = result_of(folder, runtime(settings), *options, *more)[direction]
     if figure == "bw_bytes":
         return [Figure(row, "MB/s", result["bw_bytes"] / 1e6)]
     return [Figure(row, "1/s", result["iops"])]
@@ -50,8 +54,11 @@ def job(row: str, folder: Path, settings: Settings) -> list[Figure]:
 
 def latency(pattern: str, folder: Path, settings: Settings) -> list[Figure]:
     """512 B, synchronous, one at a time, O_DIRECT."""
+    if "read" in pattern:  # fio would write it by 512 bytes
+        output_of("dd", "if=/dev/urandom", f"of={folder}/job.0.0", "bs=1M", f"count={file_mib(settings)}", "conv=fsync",
+                  "status=none")
     result = result_of(folder, f"--rw={LATENCY[pattern]}", "--bs=512", "--ioengine=sync", "--iodepth=1", "--direct=1",
-                       f"--size={file_mib(settings)}m", f"--runtime={settings.seconds}", *TIMED)
+                       f"--size={file_mib(settings)}m", runtime(settings), *TIMED)
     times = result["read" if "read" in pattern else "write"]["clat_ns"]
     bins = {int(ns): count for ns, count in times["bins"].items()}
     return [Figure(f"latency {pattern} {name}", "us", times["percentile"][key] / 1000, True,
