@@ -127,8 +127,8 @@ class TestRunner(WithFolder):
         results = results or self.results()
         devices = mock.Mock(size_mib=1)
         devices.mount_point = lambda name: self.folder / name
-        made = runner.Runner(results, devices, Settings(1, 1, 2, self.folder), machine.NoiseWatch(), deadline)
-        return results, made.run(steps, results.save)
+        made = runner.Runner(results, devices, Settings(1, 1, 2, self.folder), machine.NoiseWatch())
+        return results, made.run(steps, results.save, deadline)
 
     def test_file_systems_take_turns_and_another_one_begins_each_round(self) -> None:
         steps = runner.plan([self.workload("a"), self.workload("b")], {"micro": ["one", "two"]}, 2)
@@ -137,6 +137,13 @@ class TestRunner(WithFolder):
                           (1, "a", "two"), (1, "a", "one"), (1, "b", "two"), (1, "b", "one")])
         self.run_steps(steps)
         self.assertEqual(self.calls, ["one", "two"] * 2 + ["two", "one"] * 2)
+
+    def test_suites_are_spread_over_a_round(self) -> None:
+        def work(suite: str, count: int) -> list[Workload]:
+            return [Workload(f"{suite}{number}", suite, 1, self.workload().run) for number in range(count)]
+        steps = runner.plan(work("micro", 4) + work("apps", 2), {"micro": ["one"], "apps": ["one"]}, 1)
+        self.assertEqual([step.workload.name for step in steps],
+                         ["micro0", "apps0", "micro1", "micro2", "apps1", "micro3"])
 
     def test_a_disturbed_step_is_repeated_within_bounds(self) -> None:
         self.probes = [BUSY] * 6 + [QUIET] * 8 + [BUSY] * 2 + [QUIET]

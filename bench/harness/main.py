@@ -149,11 +149,13 @@ def measure(arguments: argparse.Namespace, suites: list[str], workloads: list[Wo
         if arguments.awake:
             stack.enter_context(open("/dev/cpu_dma_latency", "wb", buffering=0)).write(bytes(4))
         devices = file_systems.Devices(work, size_mib, stack, arguments.options, arguments.remote)
-        runner = Runner(results, devices, settings, watch, deadline)
+        runner = Runner(results, devices, settings, watch)
         # All workloads once, then the programs, then the other rounds: whatever is interrupted, there is a bit of all.
-        too_late = runner.run([step for step in steps if step.round == 0], results.save)
+        for_programs = sum(program.expected_s for program in catalogue.programs_of(suites))
+        too_late = runner.run([step for step in steps if step.round == 0], results.save,
+                              deadline - for_programs if deadline is not None else None)
         run_programs(arguments, suites, results, deadline)
-        runner.run([step for step in steps if step.round > 0], results.save)
+        runner.run([step for step in steps if step.round > 0], results.save, deadline)
         if too_late:
             results.leave_out(f"{too_late} measurements", "ten minutes were over (--quick)")
     results.content["noise"] = watch.summary()

@@ -170,6 +170,7 @@ def latencies(results: Results):
         axes.set(xscale="log", xlabel="microseconds", title=pattern.replace("_", " "), xlim=(0.1, 2000))
         plain_ticks(axes)
         axes.grid(True, alpha=0.3)
+    figure.subplots_adjust(hspace=0.35)
     for axes in panels.flat[len(found):]:
         axes.set_visible(False)
     for axes in panels[:, 0]:

@@ -34,10 +34,16 @@ class Step:
 
 
 def plan(workloads: list[Workload], names_of: dict[str, list[str]], rounds: int) -> list[Step]:
-    """In each round each workload on all file systems; another one begins each time, so that none always follows the same."""
+    """In each round each workload on all file systems; another one begins each time, so that none always follows the same.
+    Suites are spread over the round, so that there is something of each where time is up."""
+    ordered = []
+    for suite in names_of:
+        of_suite = [one for one in workloads if one.suite == suite]
+        ordered += [((place + 0.5) / len(of_suite), one) for place, one in enumerate(of_suite)]
+    ordered.sort(key=lambda item: item[0])
     steps = []
     for number in range(rounds):
-        for workload in workloads:
+        for _, workload in ordered:
             names = names_of[workload.suite]
             first = number % len(names) if names else 0
             steps += [Step(workload, name, number) for name in names[first:] + names[:first]]
@@ -94,24 +100,23 @@ class Progress:
 
 
 class Runner:
-    def __init__(self, results: Results, devices: file_systems.Devices, settings: Settings, watch: machine.NoiseWatch,
-                 deadline: float | None = None) -> None:
-        """`deadline`, of time.monotonic(): steps that would end later are left out."""
+    def __init__(self, results: Results, devices: file_systems.Devices, settings: Settings,
+                 watch: machine.NoiseWatch) -> None:
         self.results = results
         self.devices = devices
         self.settings = settings
         self.watch = watch
-        self.deadline = deadline
         self._repeats_left = 0
 
-    def run(self, steps: list[Step], save: Callable[[], None]) -> int:
-        """Returns how many steps there was no time for. Interrupted, it leaves the results as they are."""
+    def run(self, steps: list[Step], save: Callable[[], None], deadline: float | None = None) -> int:
+        """Returns how many steps were left out since they would have ended after `deadline`, of time.monotonic(). Interrupted,
+        it leaves the results as they are."""
         steps = [step for step in steps if not self.results.has(*step.key, step.round)]
         self._repeats_left = int(MOST_REPEATED * len(steps))
-        progress = Progress(steps, self.deadline)
+        progress = Progress(steps, deadline)
         too_late = 0
         for step in steps:
-            if self.deadline is not None and time.monotonic() + progress.expected_s(step) > self.deadline:
+            if deadline is not None and time.monotonic() + progress.expected_s(step) > deadline:
                 too_late += 1
                 progress.end(step, None)
                 continue
