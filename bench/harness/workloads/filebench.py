@@ -21,7 +21,7 @@ LEAST_FILE_BYTES = 64 * MIB
 
 @dataclass(frozen=True)
 class Definition:
-    """The driver's settings, by their names there (bench/filebench_load.cc)."""
+    """The driver's settings, by their names there (bench/filebench/filebench_load.cc)."""
     flow: tuple[str, ...]
     files: int = 1
     width: int = 1_000_000
