@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// What gives rights to whoever runs a file, and goes when its content or its owner changes.
+// The mode bits that give rights to the user that runs a file. A change of its content or owner clears them.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,17 @@ namespace tiffin::fuse {
 
 class Request;
 
-// Content that is changed by somebody without privileges, and owners that are set by anybody, take
-// set-user-id and set-group-id bits with them. With HANDLE_KILLPRIV_V2 the kernel leaves that to us. What the
-// file system cannot know is whether the caller is in the file's group: without group execution the
-// set-group-id bit stays for members. Root stands for those who may keep it (CAP_FSETID).
+// A change of content by an unprivileged caller clears the set-user-id and set-group-id bits, and so does a change of
+// owner by any caller. With HANDLE_KILLPRIV_V2 the kernel leaves that to the file system. It cannot know whether the
+// caller is in the file's group: without group execution the set-group-id bit stays for members. Root stands for
+// the callers that may keep the bit (CAP_FSETID).
 class PrivilegeChange {
   public:
-    // For a change of content. Looks at the file: before the change.
+    // For a change of content. Construct it before the change: it reads the file's attributes.
     PrivilegeChange(Request& request, vfs::NodeId node);
 
-    // Takes the bits away after the change, and makes the kernel ask for the mode again, since it goes on
-    // believing the one that it knows. Errors: those of set_attributes.
+    // Clears the bits after the change, and makes the kernel fetch the mode again, since it would keep the cached one.
+    // Errors: those of set_attributes.
     Result<void> clear();
 
   private:
@@ -29,8 +29,8 @@ class PrivilegeChange {
     vfs::AttributeChange change_;  // valid == 0: nothing is to be done
 };
 
-// Completes a change of attributes that the kernel asks for, by what it means for privileges. Looks at the
-// file only where that may matter. Errors: eperm (privileges would go, and neither the owner nor root asks).
+// Adds the clearing of these bits to a change of attributes that the kernel requests. Reads the file's attributes
+// only if they may matter. Errors: eperm (the bits would be cleared, and the caller is neither the owner nor root).
 Result<void> complete_change(const Request& request, vfs::NodeId node,
                              vfs::AttributeChange& change);
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// Objects: files, directories and all else that has an inode, while somebody works on them.
+// Objects: the inodes in use, of files, directories and others.
 //
 // The tree holds the truth at all times (every transaction puts the inode it changed), so an object is a
-// cache entry: it is loaded when needed and dropped when nobody has it pinned and room is wanted. How many
-// references a host holds is kept apart, in a compact table (ReferenceTable), so that a kernel that
+// cache entry: it is loaded when needed, and dropped when it is not pinned and memory is needed. The number of
+// references that a host holds is kept separately, in a compact table (ReferenceTable), so that a kernel that
 // remembers a million nodes does not keep a million objects in memory.
 #pragma once
 
@@ -30,18 +30,18 @@ struct IdRun {
     uint32_t taken = 0;  // at once, the last time
 };
 
-// Members lie in the order of who writes to them: what everybody who uses a directory or file reads, and its one
-// owner or nobody changes; what those who make files in one directory change; what each use changes.
+// Members are ordered by their writers: first those that every user of a directory or file reads, and that at most
+// one owner changes; then those that creators of files in one directory change; then those that each use changes.
 struct alignas(64) Object {
     // Guards the inode and everything the tree holds under this node id. Exclusive for changes, from
     // before the first look until after Transaction::commit. Several objects: by ascending node id
-    // (pass the id as the level). Those who make files in a directory have it shared, with a lock of the
+    // (pass the id as the level). Threads that create files in a directory hold it shared, with a lock of the
     // name (ObjectTable::name_lock) and, for what they change in the directory's inode, `count`.
     BiasedSharedMutex state{host::LockClass::object_state};
     uint64_t node = 0;
     Object* hash_next = nullptr;
     // Shared with other objects. A directory's size, modification and change time are changed with this and
-    // `state`, which may be shared; so whoever has `state` shared only reads them with this: see inode_of().
+    // `state`, which may be shared; so a thread that holds `state` shared only reads them with this: see inode_of().
     host::Mutex* count = nullptr;
     bool deleted GUARDED_BY(state) = false;  // its keys are gone: estale
     // Made without a name (O_TMPFILE) and not linked yet: it may get its first one.
@@ -59,7 +59,7 @@ struct alignas(64) Object {
     // The table's own members, guarded by the lock of the object's shard or of the queue.
     std::atomic<uint32_t> pins{0};
     std::atomic<bool> referenced{false};
-    bool loading = false;      // being read from the tree: nobody else looks at it
+    bool loading = false;      // being read from the tree: no other thread reads it
     bool load_failed = false;  // and out of the hash again
     bool orphan = false;       // has no links: the table holds a pin of its own
     bool queued_for_reclaim = false;
@@ -72,13 +72,13 @@ struct alignas(64) Object {
     bool is_regular() const REQUIRES_SHARED(state) { return vfs::mode::is_regular(inode.mode); }
 };
 
-// An object that a processor keeps pinned for those who come back to it; see ObjectTable::get().
+// An object that a processor keeps pinned for repeated use; see ObjectTable::get().
 struct PinAtHand {
-    // Whose pin it is now: nobody's, or that of one ObjectPin.
+    // Whether one ObjectPin has the pin now.
     std::atomic<bool> in_use{false};
     std::atomic<uint64_t> node{0};         // of `object`; 0: none
-    std::atomic<uint64_t> last_missed{0};  // who was asked for last, and was not here
-    Object* object = nullptr;              // pinned; belongs to whoever has set in_use
+    std::atomic<uint64_t> last_missed{0};  // the last node requested that was not here
+    Object* object = nullptr;              // pinned; belongs to the thread that has set in_use
 };
 
 // A pin on an object, given back at the end of the scope.
@@ -113,20 +113,20 @@ class ObjectTable {
   public:
     // `volume` must outlive the table; `maximum_objects` bounds those that are cached without pins.
     ObjectTable(Volume& volume, uint32_t maximum_objects);
-    // Precondition: nobody holds a pin.
+    // Precondition: there are no pins.
     ~ObjectTable();
     Result<void> start();
 
-    // The object of `node`, loaded from the tree when it is not in memory. A processor keeps what it was asked for
-    // twice in a row pinned (among nodes of one hash), and from then on lends that pin: so those who use one
-    // directory or file all the time write to nothing that other processors write to. Errors: estale (no such
+    // The object of `node`, loaded from the tree when it is not in memory. A processor keeps an object pinned
+    // that was requested twice in a row (among nodes of one hash), and from then on lends that pin. So frequent users
+    // of one directory or file write to no memory that other processors write to. Errors: estale (no such
     // node), eio, euclean, enomem.
     Result<ObjectPin> get(uint64_t node);
     // The same, and adds a reference of the host.
     Result<ObjectPin> get_referenced(uint64_t node);
-    // A new object that is not in the tree yet, with a reference of the host; nobody else can find its id. The
+    // A new object that is not in the tree yet, with a reference of the host; no other thread can find its id. The
     // caller fills the inode under the state lock. On failure of its transaction: discard(). Errors: enomem; ebusy
-    // when there is an object of this id: somebody looks right now whether such a node exists, or the
+    // when there is an object of this id: another thread is looking such a node up, or the
     // volume is damaged. Another id will do.
     Result<ObjectPin> create(uint64_t node);
     // The reference goes too.
@@ -142,7 +142,7 @@ class ObjectTable {
     void drop_all_references();
 
     // ---- Objects without links, which wait to be deleted ----
-    // They stay pinned until cancel_reclaim(), and are queued as soon as nobody has references to
+    // They stay pinned until cancel_reclaim(), and are queued as soon as there are no references to
     // them. Needs no memory, cannot fail. Called after the commit that took the last link away, by
     // the holder of the state lock. The queue has a limit, as its objects take memory: beyond it an
     // object is let go, and has to be found by its orphan key (take_queue_overflow).
@@ -165,7 +165,7 @@ class ObjectTable {
     }
 
     void unpin(Object* object) { object->pins.fetch_sub(1, std::memory_order_release); }
-    // Drops up to `wanted` objects that nobody has pinned, those that were not used lately first; returns how many.
+    // Drops up to `wanted` unpinned objects, the least recently used first; returns the number.
     // Passes shards by whose lock is held.
     uint64_t shrink(uint64_t wanted);
     // Objects in memory, and nodes that hosts have references to.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// Where keys have gone: leaves that are empty or sparse leave the tree, their ranges to neighbours.
+// After keys were deleted: empty or sparse leaves leave the tree, and neighbours take over their ranges.
 //
-// As in tree_change.cc nothing may wait or fail: what is not at hand stays as it is, which does no harm.
+// As in tree_change.cc nothing may wait or fail: a node that is not in memory or not free stays as it is, which does no harm.
 #include "fs/base/race_point.h"
 #include "fs/tiffinfs/tree/tree.h"
 #include "fs/vfs/host.h"
@@ -12,7 +12,7 @@ namespace {
 // Two leaves are joined when they leave this much room.
 constexpr uint32_t kJoinedLeafBytes = kNodeSpaceBytes * 3 / 4;
 
-// Whether there is a spare node for a copy that nobody has asked for.
+// Whether there is a spare node for a copy that no caller requested.
 bool may_be_copied(const Node* node, const NodeReservation& reservation) {
     return reservation.nodes > reservation.kept ||
            (reservation.nodes > 0 && reservation.keeps_copy_of(node));
@@ -53,10 +53,10 @@ void Tree::remove_empty_leaf(Path& path, NodeReservation& reservation) NO_THREAD
     collapse_root(path, survivor - 1);
 }
 
-// Looks for the sibling that absorbs the path from `survivor` on, whose locks must not be in the way of their neighbours'.
-// No descent comes to these nodes meanwhile: the node above them is locked and being changed, for those
-// without locks all inner ones are; and who has the leaf pinned (lock_pinned_leaf) leaves it because it is
-// empty.
+// Finds the sibling that absorbs the path from `survivor` on, whose locks must not block those of the siblings.
+// No descent reaches these nodes meanwhile: the node above them is locked and being changed; for descents
+// without locks all inner nodes of the path are. A thread that has the leaf pinned (lock_pinned_leaf) leaves it,
+// because it is empty.
 bool Tree::leave_to_sibling(Path& path, uint32_t survivor,
                             NodeReservation& reservation) NO_THREAD_SAFETY_ANALYSIS {
     const uint32_t leaf = path.count - 1;
