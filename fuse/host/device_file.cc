@@ -17,7 +17,7 @@
 #include <thread>
 #include <utility>
 
-#include "fuse/host/device_users.h"
+#include "fuse/host/device_place.h"
 #include "fuse/host/size_text.h"
 
 namespace tiffin::fuse {
@@ -152,7 +152,7 @@ OrProblem<DeviceFile> DeviceFile::open(const std::string& path, Access access,
     if (OrProblem<bool> locked = file.lock(path, shared); !locked.ok()) {
         return locked.problem();
     }
-    if (OrProblem<bool> locked = file.lock_backing_file(path, shared); !locked.ok()) {
+    if (OrProblem<bool> locked = file.exclude_others(path, shared); !locked.ok()) {
         return locked.problem();
     }
     if (!exists) {
@@ -192,9 +192,15 @@ int DeviceFile::take_for_writing(const std::string& path) {
             return errno;
         }
     }
+    int error = 0;
     if (flock(descriptor_, LOCK_EX | LOCK_NB) != 0 ||
         (backing_descriptor_ >= 0 && flock(backing_descriptor_, LOCK_EX | LOCK_NB) != 0)) {
-        const int error = errno == EWOULDBLOCK ? EBUSY : errno;
+        error = errno == EWOULDBLOCK ? EBUSY : errno;
+    } else if (const auto found = find_place(descriptor_);
+               found && !find_user_of_place(*found, false).empty()) {
+        error = EBUSY;
+    }
+    if (error != 0) {
         if (exclusive_descriptor_ >= 0) {
             ::close(exclusive_descriptor_);
             exclusive_descriptor_ = -1;
@@ -229,25 +235,35 @@ OrProblem<bool> DeviceFile::lock(const std::string& path, bool shared) {
     return true;
 }
 
-// The kernel lets everybody open the file behind a loop device: a lock on it keeps those away who
-// would open it with this class.
-OrProblem<bool> DeviceFile::lock_backing_file(const std::string& path, bool shared) {
-    struct stat status {};
-    if (fstat(descriptor_, &status) != 0) {
+// The kernel lets everybody open the file behind a loop device: a lock on it keeps those away who would open it with this
+// class. Users of parts of it, and those who see it elsewhere, are searched for.
+OrProblem<bool> DeviceFile::exclude_others(const std::string& path, bool shared) {
+    const std::optional<FoundPlace> found = find_place(descriptor_);
+    if (!found) {
         return true;
     }
-    const std::string backing = loop_backing_file(status);
-    // It may be gone, or out of our sight; then nobody can open it by its name.
-    backing_descriptor_ =
-        backing.empty()
-            ? -1
-            : open_retrying(backing.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (!found->file_path.empty() && found->place.is_whole()) {
+        backing_descriptor_ =
+            open_retrying(found->file_path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+        struct stat status {};
+        if (backing_descriptor_ >= 0 &&
+            (fstat(backing_descriptor_, &status) != 0 || status.st_dev != found->place.device ||
+             status.st_ino != found->place.inode)) {
+            ::close(std::exchange(backing_descriptor_, -1));
+        }
+    }
     if (backing_descriptor_ >= 0 &&
         flock(backing_descriptor_, (shared ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0 &&
         errno == EWOULDBLOCK) {
-        return Problem{path + " shows the file " + backing +
+        return Problem{path + " shows the file " + found->file_path +
                            ", which is in use by another process: unmount or stop that first",
                        Error::ebusy};
+    }
+    if (const std::string user = find_user_of_place(*found, shared); !user.empty()) {
+        return Problem{
+            path + " has its content where " + user +
+                " has it, which is in use by another process: unmount or stop that first",
+            Error::ebusy};
     }
     return true;
 }

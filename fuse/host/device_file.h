@@ -46,7 +46,7 @@ class DeviceFile {
 
     OrProblem<bool> set_size(const std::string& path, uint64_t size_bytes);
     OrProblem<bool> lock(const std::string& path, bool shared);
-    OrProblem<bool> lock_backing_file(const std::string& path, bool shared);
+    OrProblem<bool> exclude_others(const std::string& path, bool shared);
     OrProblem<bool> find_geometry(const std::string& path, bool read_only);
     OrProblem<bool> find_block_geometry(const std::string& path);
     bool can_discard() const;
@@ -56,7 +56,8 @@ class DeviceFile {
     int exclusive_descriptor_ = -1;
     bool alone_ = false;
     bool created_ = false;
-    int backing_descriptor_ = -1;  // of a loop device: its file, open for the lock
+    int backing_descriptor_ =
+        -1;  // of a loop device that shows all of a file: the file, open for the lock
     bool is_block_device_ = false;
     vfs::DeviceGeometry geometry_;
 };

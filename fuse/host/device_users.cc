@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 #include "fuse/host/device_users.h"
 
+#include <sys/stat.h>
 #include <sys/sysmacros.h>
 
 #include <cstdio>
 #include <fstream>
+#include <optional>
 #include <sstream>
-#include <utility>
-#include <vector>
 
+#include "fuse/host/device_place.h"
 #include "fuse/host/mount_table.h"
 
 namespace tiffin::fuse {
@@ -21,27 +22,20 @@ std::string first_line(const std::string& path) {
     return line;
 }
 
-// A file by device and inode number, a disk by its own number; a loop device counts as its file.
-using Identity = std::pair<dev_t, ino_t>;
-
-bool identify(const std::string& path, Identity& identity) {
-    struct stat status {};
-    if (stat(path.c_str(), &status) != 0) {
-        return false;
-    }
-    const std::string backing = loop_backing_file(status);
-    if (!backing.empty() && stat(backing.c_str(), &status) != 0) {
-        return false;
-    }
-    identity = S_ISBLK(status.st_mode) ? Identity{status.st_rdev, 0}
-                                       : Identity{status.st_dev, status.st_ino};
-    return S_ISBLK(status.st_mode) || S_ISREG(status.st_mode);
+std::optional<DevicePlace> place_of_source(const MountEntry& entry) {
+    const std::string source =
+        entry.source.starts_with("file:") ? entry.source.substr(5) : entry.source;
+    return source.starts_with('/') ? find_place(source) : std::nullopt;
 }
 
 std::string find_mount_point(const std::string& path) {
+    const std::optional<DevicePlace> wanted = find_place(path);
     for (const MountEntry& entry : read_mounts()) {
-        if (is_fuse(entry) && has_source(entry, path)) {
-            return entry.mount_point;
+        if (wanted && is_fuse(entry)) {
+            const std::optional<DevicePlace> found = place_of_source(entry);
+            if (found && found->overlaps(*wanted)) {
+                return entry.mount_point;
+            }
         }
     }
     return {};
@@ -76,25 +70,9 @@ pid_t find_lock_holder(const std::string& path) {
 
 }  // namespace
 
-std::string loop_backing_file(const struct stat& status) {
-    if (!S_ISBLK(status.st_mode)) {
-        return {};
-    }
-    const std::string folder = "/sys/dev/block/" + std::to_string(major(status.st_rdev)) + ":" +
-                               std::to_string(minor(status.st_rdev)) + "/loop/";
-    if (first_line(folder + "offset") != "0") {
-        return {};
-    }
-    return first_line(folder + "backing_file");
-}
-
 bool has_source(const MountEntry& entry, const std::string& path) {
-    const std::string source =
-        entry.source.starts_with("file:") ? entry.source.substr(5) : entry.source;
-    Identity wanted;
-    Identity found;
-    return source.starts_with('/') && identify(path, wanted) && identify(source, found) &&
-           found == wanted;
+    const std::optional<DevicePlace> wanted = find_place(path);
+    return wanted && place_of_source(entry) == wanted;
 }
 
 DeviceUser find_device_user(const std::string& path) {

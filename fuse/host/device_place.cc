@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+#include "fuse/host/device_place.h"
+
+#include <fcntl.h>
+#include <linux/loop.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+namespace tiffin::fuse {
+namespace {
+
+constexpr uint64_t kSectorBytes = 512;
+// Loop devices over loop devices; the kernel has a bound of its own.
+constexpr int kMostLevels = 16;
+// udev opens and locks a disk for a moment whenever it has changed.
+constexpr int kAttempts = 20;
+constexpr auto kBetweenAttempts = std::chrono::milliseconds(25);
+
+class Descriptor {
+  public:
+    explicit Descriptor(int number) : number_(number) {}
+    ~Descriptor() {
+        if (number_ >= 0) {
+            ::close(number_);
+        }
+    }
+    Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+    Descriptor& operator=(Descriptor&&) = delete;
+
+    bool ok() const { return number_ >= 0; }
+    int number() const { return number_; }
+
+  private:
+    int number_;
+};
+
+Descriptor open_to_look(const std::string& path, int more_flags = 0) {
+    return Descriptor(
+        ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | more_flags));
+}
+
+std::string system_folder(dev_t device) {
+    return "/sys/dev/block/" + std::to_string(major(device)) + ":" + std::to_string(minor(device));
+}
+
+std::string first_line(const std::string& path) {
+    std::ifstream file(path);
+    std::string line;
+    std::getline(file, line);
+    return line;
+}
+
+uint64_t number_in(const std::string& path) {
+    return strtoull(first_line(path).c_str(), nullptr, 10);
+}
+
+// The whole of it: a name may have line feeds. The kernel adds one.
+std::string text_in(const std::string& path) {
+    std::ifstream file(path);
+    std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    if (text.ends_with('\n')) {
+        text.pop_back();
+    }
+    return text;
+}
+
+bool is_device(int descriptor, dev_t device) {
+    struct stat status {};
+    return fstat(descriptor, &status) == 0 && S_ISBLK(status.st_mode) && status.st_rdev == device;
+}
+
+// By the name that the kernel gives it.
+Descriptor open_device(dev_t device) {
+    std::ifstream file(system_folder(device) + "/uevent");
+    constexpr std::string_view kKey = "DEVNAME=";
+    for (std::string line; std::getline(file, line);) {
+        if (line.starts_with(kKey)) {
+            Descriptor opened = open_to_look("/dev/" + line.substr(kKey.size()));
+            return opened.ok() && is_device(opened.number(), device) ? std::move(opened)
+                                                                     : Descriptor(-1);
+        }
+    }
+    return Descriptor(-1);
+}
+
+// As the kernel writes device numbers to struct loop_info64 (huge_encode_dev()).
+dev_t decoded(uint64_t device) {
+    return makedev(static_cast<unsigned>(device >> 8 & 0xfff),
+                   static_cast<unsigned>((device & 0xff) | (device >> 12 & 0xfff00)));
+}
+
+// What lies in [begin, begin + length) of `outer`.
+DevicePlace part_of(DevicePlace outer, uint64_t begin_bytes, uint64_t length_bytes) {
+    outer.begin_bytes += begin_bytes;
+    if (length_bytes != DevicePlace::kUnboundedBytes) {
+        outer.end_bytes = std::min(outer.end_bytes, outer.begin_bytes + length_bytes);
+    }
+    return outer;
+}
+
+std::optional<FoundPlace> find_place_below(int descriptor, int levels);
+
+std::optional<FoundPlace> find_place_of_device(int descriptor, dev_t device, int levels) {
+    FoundPlace found;
+    const std::string folder = system_folder(device);
+    loop_info64 loop{};
+    if (access((folder + "/partition").c_str(), F_OK) == 0) {
+        unsigned disk_major = 0;
+        unsigned disk_minor = 0;
+        if (sscanf(first_line(folder + "/../dev").c_str(), "%u:%u", &disk_major, &disk_minor) ==
+            2) {
+            const dev_t disk = makedev(disk_major, disk_minor);
+            const Descriptor opened = open_device(disk);
+            if (const auto below =
+                    opened.ok() ? find_place_below(opened.number(), levels) : std::nullopt) {
+                found = *below;
+            } else {
+                found.place.device = disk;
+            }
+            found.place = part_of(found.place, number_in(folder + "/start") * kSectorBytes,
+                                  number_in(folder + "/size") * kSectorBytes);
+            found.own_devices = {disk};
+        }
+    } else if (ioctl(descriptor, LOOP_GET_STATUS64, &loop) == 0) {
+        if (loop.lo_rdevice != 0) {
+            const Descriptor opened = open_device(decoded(loop.lo_rdevice));
+            if (const auto below =
+                    opened.ok() ? find_place_below(opened.number(), levels) : std::nullopt) {
+                found = *below;
+            } else {
+                found.place.device = decoded(loop.lo_rdevice);
+            }
+            found.own_devices.clear();
+        } else {
+            found.place.device = decoded(loop.lo_device);
+            found.place.inode = loop.lo_inode;
+            found.file_path = text_in(folder + "/loop/backing_file");
+        }
+        found.place = part_of(
+            found.place, loop.lo_offset,
+            loop.lo_sizelimit == 0 ? DevicePlace::kUnboundedBytes : uint64_t{loop.lo_sizelimit});
+    } else {
+        found.place.device = device;
+    }
+    found.own_devices.push_back(device);
+    return found;
+}
+
+std::optional<FoundPlace> find_place_below(int descriptor, int levels) {
+    struct stat status {};
+    if (levels == 0 || fstat(descriptor, &status) != 0) {
+        return std::nullopt;
+    }
+    if (S_ISBLK(status.st_mode)) {
+        return find_place_of_device(descriptor, status.st_rdev, levels - 1);
+    }
+    FoundPlace found;
+    found.place.device = status.st_dev;
+    found.place.inode = status.st_ino;
+    return S_ISREG(status.st_mode) ? std::optional(found) : std::nullopt;
+}
+
+// Whether another program, or a mount of the kernel, has the device for itself, or is one of its readers.
+bool is_used(const std::string& path, bool shared) {
+    for (int attempt = 0; attempt < kAttempts; ++attempt) {
+        const Descriptor opened = open_to_look(path, O_EXCL);
+        if (opened.ok() ? flock(opened.number(), (shared ? LOCK_SH : LOCK_EX) | LOCK_NB) == 0
+                        : errno != EBUSY) {
+            return false;
+        }
+        std::this_thread::sleep_for(kBetweenAttempts);
+    }
+    return true;
+}
+
+std::string find_used_loop_device(const FoundPlace& found, bool shared) {
+    std::error_code ignored;
+    for (const auto& entry : std::filesystem::directory_iterator("/sys/block", ignored)) {
+        const std::string name = entry.path().filename();
+        if (!name.starts_with("loop") || access((entry.path() / "loop").c_str(), F_OK) != 0) {
+            continue;
+        }
+        const std::string path = "/dev/" + name;
+        struct stat status {};
+        if (stat(path.c_str(), &status) != 0 ||
+            std::ranges::count(found.own_devices, status.st_rdev) != 0) {
+            continue;
+        }
+        const std::optional<DevicePlace> other = find_place(path);
+        if (other && other->overlaps(found.place) && is_used(path, shared)) {
+            return path;
+        }
+    }
+    return {};
+}
+
+// NUMBER: FLOCK ADVISORY WRITE PROCESS MAJOR:MINOR:INODE START END
+bool is_locked(const DevicePlace& place, bool shared) {
+    char wanted[64];
+    snprintf(wanted, sizeof wanted, "%02x:%02x:%llu", major(place.device), minor(place.device),
+             static_cast<unsigned long long>(place.inode));
+    std::ifstream locks("/proc/locks");
+    for (std::string line; std::getline(locks, line);) {
+        std::istringstream fields(line);
+        std::string number;
+        std::string kind;
+        std::string skipped;
+        std::string mode;
+        std::string file;
+        if (fields >> number >> kind >> skipped >> mode >> skipped >> file && kind == "FLOCK" &&
+            file == wanted && (!shared || mode == "WRITE")) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// Through a loop device: whether the file below is locked. Where the file has its name here, its lock tells, which the
+// caller may hold itself where it has all of the file; elsewhere the list of all locks does.
+bool is_file_locked(const FoundPlace& found, bool shared) {
+    if (found.file_path.empty()) {
+        return false;
+    }
+    const Descriptor opened = open_to_look(found.file_path);
+    struct stat status {};
+    if (opened.ok() && fstat(opened.number(), &status) == 0 &&
+        status.st_dev == found.place.device && status.st_ino == found.place.inode) {
+        return !found.place.is_whole() && flock(opened.number(), LOCK_SH | LOCK_NB) != 0;
+    }
+    return is_locked(found.place, shared);
+}
+
+}  // namespace
+
+std::optional<FoundPlace> find_place(int descriptor) {
+    return find_place_below(descriptor, kMostLevels);
+}
+
+std::optional<DevicePlace> find_place(const std::string& path) {
+    struct stat status {};
+    if (stat(path.c_str(), &status) != 0) {
+        return std::nullopt;
+    }
+    DevicePlace place;
+    if (S_ISREG(status.st_mode)) {
+        place.device = status.st_dev;
+        place.inode = status.st_ino;
+        return place;
+    }
+    if (!S_ISBLK(status.st_mode)) {
+        return std::nullopt;
+    }
+    const Descriptor opened = open_to_look(path);
+    if (const auto found = opened.ok() ? find_place(opened.number()) : std::nullopt) {
+        return found->place;
+    }
+    place.device = status.st_rdev;
+    return place;
+}
+
+std::string find_user_of_place(const FoundPlace& found, bool shared) {
+    return is_file_locked(found, shared) ? found.file_path : find_used_loop_device(found, shared);
+}
+
+}  // namespace tiffin::fuse
