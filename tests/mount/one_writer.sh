@@ -47,7 +47,7 @@ is_refused() {
 # only USED OTHER: while USED is mounted, OTHER cannot be, and is not overwritten; and what USED has is whole afterwards.
 only() {
     device=$1
-    mount_device
+    mount_device ""
     echo kept >"$mount_point/kept"
     sync "$mount_point/kept"
     is_refused "$bin/mount.tiffin" "$2" "$second"
@@ -77,7 +77,7 @@ new_image 72M
 loop_over "$image" --offset 1M
 "$bin/mkfs.tiffin" -q -f "$loop"
 device=$loop
-mount_device
+mount_device ""
 is_refused "$bin/mkfs.tiffin" -q -f "$image"
 is_refused "$bin/mount.tiffin" "$image" "$second"
 upper=$loop
@@ -93,7 +93,7 @@ new_image
 for offset in 4096 1M; do
     loop_over "$image" --offset "$offset"
     device=$image
-    mount_device
+    mount_device ""
     is_refused "$bin/mkfs.tiffin" -q -f "$loop"
     unmount_device
     "$bin/fsck.tiffin" -n -f --data "$image" >/dev/null || fail "the volume is damaged"
@@ -107,7 +107,7 @@ loop_over "$image" --offset 64M --sizelimit 64M
 "$bin/mkfs.tiffin" -q -f "$first"
 "$bin/mkfs.tiffin" -q -f "$loop"
 device=$first
-mount_device
+mount_device ""
 "$bin/mount.tiffin" "$loop" "$second" || fail "parts that do not overlap do not have a writer each"
 umount "$second"
 unmount_device
@@ -136,7 +136,7 @@ say "another mount namespace"
 new_image
 loop_over "$image"
 device=$image
-mount_device
+mount_device ""
 # shellcheck disable=SC2016
 is_refused unshare --mount bash -c 'mount -t tmpfs none "$1" && mkdir "$1/there" && "$2" "$3" "$1/there"' \
     _ "$work" "$bin/mount.tiffin" "$loop"
