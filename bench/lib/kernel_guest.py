@@ -17,6 +17,7 @@ from pathlib import Path
 DEVICE = os.environ["device"]
 FOLDER = Path(os.environ["mount_point"])
 BIN = Path(os.environ["bin"])
+MODULES = os.environ["modules"]
 REPOSITORY = Path(os.environ["repository"])
 # By file system: how it is made, and how it is mounted.
 PEERS = {
@@ -74,6 +75,17 @@ def framework(benchmark: str, min_time_s: str, reporter: Callable[[str], Report]
         (FOLDER / "hello").touch()
         operations(benchmark, "^(existing|system_call)", min_time_s, reporter(kind), "framework")
         run("umount", FOLDER)
+
+
+# The same without system calls, by a module that calls the VFS.
+def inside(run_number: int, report: Report) -> None:
+    run("insmod", f"{MODULES}/tiffin_bench.ko", f"folder={FOLDER}", f"run={run_number}")
+    run("rmmod", "tiffin_bench")
+    log = subprocess.run(["dmesg", "--notime"], check=True, capture_output=True, text=True).stdout
+    for line in log.splitlines():
+        match line.split():
+            case ["tiffin_bench:", number, operation, ns] if number == str(run_number):
+                report("inside", operation, int(ns) / 1000)
 
 
 def trees(report: Report) -> None:
@@ -140,6 +152,8 @@ def main() -> None:
             run("mount", *mount, DEVICE, FOLDER)
             if "operations" in parts:
                 operations(benchmark, regex, min_time_s, reporter(name))
+            if "inside" in parts:
+                inside(turn * len(names) + names.index(name), reporter(name))
             if "trees" in parts:
                 trees(reporter(name))
             if "fio" in parts:

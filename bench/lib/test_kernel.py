@@ -35,6 +35,9 @@ def main() -> None:
     framework = Counter(sample["operation"] for sample in samples if sample["part"] == "framework")
     check(len(framework) == 5 and set(framework.values()) == {2 * ROUNDS}, f"of the framework: {dict(framework)}")
 
+    inside = Counter((sample["operation"], sample["file_system"]) for sample in samples if sample["part"] == "inside")
+    check(len(inside) == 12 * len(PEERS) and set(inside.values()) == {ROUNDS}, f"inside the kernel: {dict(inside)}")
+
     report = (folder / "results.md").read_text()
     for operation in OPERATIONS:
         row = next((line for line in report.splitlines() if line.startswith(f"| {operation} |")), "")

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * What operations cost without system calls: calls the VFS on a folder of any file system, for bench/kernel. For Linux 6.1.
+ *
+ *     insmod tiffin_bench.ko folder=/mnt run=7 count=2000
+ *
+ * logs a line "tiffin_bench: 7 OPERATION NANOSECONDS" for each, the mean of `count` calls, and can be unloaded. What it makes in
+ * the folder it removes but for a file "content"; a call that fails is logged, and loading fails.
+ */
+#include <linux/fs.h>
+#include <linux/ktime.h>
+#include <linux/mm.h>
+#include <linux/module.h>
+#include <linux/mount.h>
+#include <linux/namei.h>
+#include <linux/pagemap.h>
+#include <linux/slab.h>
+#include <linux/stat.h>
+
+static char* folder;
+module_param(folder, charp, 0400);
+static unsigned int run;
+module_param(run, uint, 0400);
+static unsigned int count = 2000;
+module_param(count, uint, 0400);
+
+#define FILE_BYTES (8U << 20)
+
+static struct path place; /* the folder */
+static struct file* file;
+static char* page;
+
+struct name {
+    char text[32];
+    int length;
+};
+static struct name name_of(const char* kind, unsigned int number) {
+    struct name name;
+
+    name.length = snprintf(name.text, sizeof(name.text), "%s-%u", kind, number);
+    return name;
+}
+
+static struct inode* dir(void) { return d_inode(place.dentry); }
+
+/* The name, looked up in the folder, which is locked. */
+static struct dentry* dentry_of(const char* kind, unsigned int number) {
+    const struct name name = name_of(kind, number);
+
+    return lookup_one_len(name.text, place.dentry, name.length);
+}
+
+enum change { CREATE, UNLINK, MKDIR, RMDIR };
+
+static int change(enum change what, const char* kind, unsigned int number) {
+    struct dentry* dentry;
+    int error = mnt_want_write(place.mnt);
+
+    if (error != 0) {
+        return error;
+    }
+    inode_lock_nested(dir(), I_MUTEX_PARENT);
+    dentry = dentry_of(kind, number);
+    error = PTR_ERR_OR_ZERO(dentry);
+    if (error == 0) {
+        switch (what) {
+            case CREATE:
+                error = vfs_create(&init_user_ns, dir(), dentry, S_IFREG | 0644, true);
+                break;
+            case UNLINK:
+                error = vfs_unlink(&init_user_ns, dir(), dentry, NULL);
+                break;
+            case MKDIR:
+                error = vfs_mkdir(&init_user_ns, dir(), dentry, 0755);
+                break;
+            case RMDIR:
+                error = vfs_rmdir(&init_user_ns, dir(), dentry);
+                break;
+        }
+    }
+    inode_unlock(dir());
+    /* Behind the lock, as in a system call: what is removed goes away here. */
+    if (!IS_ERR(dentry)) {
+        dput(dentry);
+    }
+    mnt_drop_write(place.mnt);
+    return error;
+}
+
+static int create(unsigned int i) { return change(CREATE, "file", i); }
+static int unlink(unsigned int i) { return change(UNLINK, "file", i); }
+static int make_directory(unsigned int i) { return change(MKDIR, "folder", i); }
+static int remove_directory(unsigned int i) { return change(RMDIR, "folder", i); }
+
+static int rename(unsigned int i) {
+    struct renamedata data = {.old_mnt_userns = &init_user_ns, .new_mnt_userns = &init_user_ns};
+    int error = mnt_want_write(place.mnt);
+
+    if (error != 0) {
+        return error;
+    }
+    lock_rename(place.dentry, place.dentry);
+    data.old_dir = data.new_dir = dir();
+    data.old_dentry = dentry_of("moved", i);
+    data.new_dentry = dentry_of("moved", i + 1);
+    error = PTR_ERR_OR_ZERO(data.old_dentry) ?: PTR_ERR_OR_ZERO(data.new_dentry);
+    if (error == 0) {
+        error = vfs_rename(&data);
+    }
+    unlock_rename(place.dentry, place.dentry);
+    if (!IS_ERR(data.old_dentry)) {
+        dput(data.old_dentry);
+    }
+    if (!IS_ERR(data.new_dentry)) {
+        dput(data.new_dentry);
+    }
+    mnt_drop_write(place.mnt);
+    return error;
+}
+
+static int stat_known(unsigned int i) {
+    char name[128];
+    struct path found;
+    struct kstat stat;
+    int error;
+
+    snprintf(name, sizeof(name), "%s/file-%u", folder, i);
+    error = kern_path(name, 0, &found);
+    if (error == 0) {
+        error = vfs_getattr(&found, &stat, STATX_BASIC_STATS, 0);
+        path_put(&found);
+    }
+    return error;
+}
+
+static int transfer(bool is_write, loff_t position) {
+    const ssize_t length = is_write ? kernel_write(file, page, PAGE_SIZE, &position)
+                                    : kernel_read(file, page, PAGE_SIZE, &position);
+
+    return length == PAGE_SIZE ? 0 : length < 0 ? length : -EIO;
+}
+/* Each page of the file once, in an order that readahead does not foresee. */
+static loff_t at_random(unsigned int i) {
+    return (loff_t)(i * 1021U % (FILE_BYTES / PAGE_SIZE)) * PAGE_SIZE;
+}
+static int append_4k(unsigned int i) {
+    return transfer(true, (loff_t)i % (FILE_BYTES / PAGE_SIZE) * PAGE_SIZE);
+}
+static int overwrite_4k(unsigned int i) { return transfer(true, at_random(i)); }
+static int read_4k(unsigned int i) { return transfer(false, at_random(i)); }
+static int read_4k_uncached(unsigned int i) {
+    const pgoff_t index = at_random(i) >> PAGE_SHIFT;
+
+    invalidate_mapping_pages(file->f_mapping, index, index);
+    return transfer(false, at_random(i));
+}
+static int overwrite_4k_and_fsync(unsigned int i) {
+    return transfer(true, at_random(i)) ?: vfs_fsync(file, 0);
+}
+static int nothing(unsigned int i) { return 0; }
+
+static int measure(const char* name, unsigned int calls, int (*call)(unsigned int i)) {
+    const u64 begin = ktime_get_ns();
+    unsigned int i;
+
+    for (i = 0; i < calls; ++i) {
+        const int error = call(i);
+
+        if (error != 0) {
+            pr_err("tiffin_bench: %s, call %u: error %d\n", name, i, error);
+            return error;
+        }
+        cond_resched();
+    }
+    pr_info("tiffin_bench: %u %s %llu\n", run, name, (ktime_get_ns() - begin) / calls);
+    return 0;
+}
+
+static int names(void) {
+    return measure("create", count, create) ?: measure("stat_of_a_known_file", count, stat_known)
+           ?: measure("unlink", count, unlink) ?: measure("make_directory", count, make_directory)
+           ?: measure("remove_directory", count, remove_directory)
+           ?: change(CREATE, "moved", 0) ?: measure("rename", count, rename)
+           ?: change(UNLINK, "moved", count);
+}
+
+static int content(void) {
+    const unsigned int pages = FILE_BYTES / PAGE_SIZE;
+    int error;
+
+    file = file_open_root(&place, "content", O_RDWR | O_CREAT | O_LARGEFILE, 0644);
+    if (IS_ERR(file)) {
+        return PTR_ERR(file);
+    }
+    error = measure("append_4k", pages, append_4k) ?: measure("overwrite_4k", pages, overwrite_4k)
+            ?: vfs_fsync(file, 0) ?: measure("read_4k", pages, read_4k)
+            ?: measure("read_4k_uncached", pages, read_4k_uncached)
+            ?: measure("overwrite_4k_and_fsync", min(count, 500U), overwrite_4k_and_fsync);
+    filp_close(file, NULL);
+    return error;
+}
+
+static int __init load(void) {
+    int error = folder == NULL ? -EINVAL : kern_path(folder, LOOKUP_DIRECTORY, &place);
+
+    if (error != 0) {
+        return error;
+    }
+    page = (char*)__get_free_page(GFP_KERNEL | __GFP_ZERO);
+    error = page == NULL ? -ENOMEM : 0;
+    error = error ?: measure("nothing", count, nothing) ?: names() ?: content();
+    free_page((unsigned long)page);
+    path_put(&place);
+    return error;
+}
+
+static void __exit unload(void) {}
+
+module_init(load);
+module_exit(unload);
+MODULE_LICENSE("Dual MIT/GPL");
