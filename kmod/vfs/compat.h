@@ -54,6 +54,10 @@ typedef struct inode tiffin_acl_target;
 static inline struct inode* tiffin_acl_inode(tiffin_acl_target* target) { return target; }
 #define TIFFIN_ACL_HANDLERS &posix_acl_access_xattr_handler, &posix_acl_default_xattr_handler,
 
+/* What lets io_uring read the page cache without a thread of its own: a mode of the open file, later a flag of its operations. */
+#define TIFFIN_BUFFERED_ASYNC_MODE FMODE_BUF_RASYNC
+#define TIFFIN_BUFFERED_ASYNC_FLAG
+
 /* inode_operations.update_time, with `now`. */
 #define TIFFIN_UPDATE_TIME(name) int name(struct inode* inode, struct timespec64* time, int flags)
 #define TIFFIN_UPDATE_NOW (*time)
@@ -72,6 +76,9 @@ static inline tiffin_cached* tiffin_cached_of(struct page* page) { return page_f
 typedef struct dentry tiffin_acl_target;
 static inline struct inode* tiffin_acl_inode(tiffin_acl_target* target) { return d_inode(target); }
 #define TIFFIN_ACL_HANDLERS
+
+#define TIFFIN_BUFFERED_ASYNC_MODE 0
+#define TIFFIN_BUFFERED_ASYNC_FLAG .fop_flags = FOP_BUFFER_RASYNC,
 
 #define TIFFIN_UPDATE_TIME(name) int name(struct inode* inode, int flags)
 #define TIFFIN_UPDATE_NOW current_time(inode)

@@ -252,6 +252,10 @@ ssize_t tiffin_direct_read(struct kiocb* iocb, struct iov_iter* to) {
     if (wanted == 0) {
         return 0;
     }
+    /* The device is waited for, or at least the place of the blocks on it. */
+    if (iocb->ki_flags & IOCB_NOWAIT) {
+        return -EAGAIN;
+    }
     inode_lock_shared(inode);
     length = filemap_write_and_wait_range(inode->i_mapping, iocb->ki_pos,
                                           iocb->ki_pos + (loff_t)wanted - 1);

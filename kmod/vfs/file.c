@@ -11,7 +11,7 @@
 #include "kmod/vfs/internal.h"
 
 static int open_file(struct inode* inode, struct file* file) {
-    file->f_mode |= FMODE_CAN_ODIRECT;
+    file->f_mode |= FMODE_CAN_ODIRECT | FMODE_NOWAIT | TIFFIN_BUFFERED_ASYNC_MODE;
     return generic_file_open(inode, file);
 }
 
@@ -150,8 +150,9 @@ static ssize_t write_iter(struct kiocb* iocb, struct iov_iter* from) {
     struct inode* inode = file_inode(iocb->ki_filp);
     ssize_t written;
 
+    /* Every write takes room, and may wait for it. */
     if (iocb->ki_flags & IOCB_NOWAIT) {
-        return -EOPNOTSUPP;
+        return -EAGAIN;
     }
     inode_lock(inode);
     written = write_locked(iocb, from);
@@ -328,7 +329,7 @@ static loff_t llseek(struct file* file, loff_t offset, int whence) {
 }
 
 const struct file_operations tiffin_file_operations = {
-    .llseek = llseek,
+    TIFFIN_BUFFERED_ASYNC_FLAG.llseek = llseek,
     .read_iter = read_iter,
     .write_iter = write_iter,
     .mmap = map_file,
