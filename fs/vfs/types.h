@@ -253,9 +253,10 @@ class ByteSink {
 // ---- The lower data path: see file_system.h ---------------------------------------------------
 
 enum class SegmentKind : uint8_t {
-    device,  // on the block device, at device_offset_bytes
-    zeros,   // a hole or an unwritten extent
-    memory,  // inline data, at `memory`, valid until release_read()
+    device,     // on the block device, at device_offset_bytes
+    zeros,      // a hole
+    unwritten,  // zeros, with blocks reserved for what will be written there, at device_offset_bytes
+    memory,     // inline data, at `memory`, valid until release_read()
 };
 
 struct ReadSegment {

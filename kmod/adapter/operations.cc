@@ -6,6 +6,9 @@
 namespace tiffin::kmod {
 namespace {
 
+// More than a mapping covers.
+constexpr uint64_t kExtentsBytes = uint64_t{1} << 40;
+
 const tiffin_services* services = nullptr;
 
 tiffin_time from(const vfs::Timestamp& time) { return {time.seconds, time.nanoseconds}; }
@@ -219,6 +222,50 @@ int64_t seek(tiffin_file_system* fs, uint64_t node, uint64_t offset_bytes, uint3
                        target == TIFFIN_SEEK_DATA ? vfs::SeekTarget::data : vfs::SeekTarget::hole));
 }
 
+uint32_t kind_of(vfs::SegmentKind kind) {
+    switch (kind) {
+        case vfs::SegmentKind::unwritten:
+            return TIFFIN_EXTENT_UNWRITTEN;
+        case vfs::SegmentKind::memory:
+            return TIFFIN_EXTENT_INLINE;
+        default:
+            return TIFFIN_EXTENT_DEVICE;
+    }
+}
+bool add_extents(const vfs::ReadMapping& mapping, tiffin_add_extent add, void* sink) {
+    for (uint32_t i = 0; i < mapping.segment_count; ++i) {
+        const vfs::ReadSegment& segment = mapping.segments[i];
+        const tiffin_extent extent = {segment.file_offset_bytes, segment.length_bytes,
+                                      segment.device_offset_bytes, kind_of(segment.kind)};
+        if (segment.kind != vfs::SegmentKind::zeros && !add(sink, &extent)) {
+            return false;
+        }
+    }
+    return true;
+}
+int list_extents(tiffin_file_system* fs, uint64_t node, uint64_t offset_bytes,
+                 tiffin_add_extent add, void* sink) {
+    auto* mapping = make_object<vfs::ReadMapping>();
+    if (mapping == nullptr) {
+        return negative(Error::enomem);
+    }
+    int result = 0;
+    while (true) {
+        result = status_of(fs->core->map_read(node, offset_bytes, kExtentsBytes, *mapping));
+        if (result != 0) {
+            break;
+        }
+        // Before `add`, which may wait for what waits for mappings.
+        fs->core->release_read(*mapping);
+        offset_bytes = mapping->offset_bytes + mapping->length_bytes;
+        if (mapping->length_bytes == 0 || !add_extents(*mapping, add, sink)) {
+            break;
+        }
+    }
+    destroy_object(mapping);
+    return result;
+}
+
 // ---- Extended attributes -------------------------------------------------------------------------
 
 long get_xattr(tiffin_file_system* fs, uint64_t node, const char* name, size_t bytes, void* buffer,
@@ -300,6 +347,7 @@ tiffin_operations operations = {
     .fsync = fsync,
     .allocate = allocate,
     .seek = seek,
+    .list_extents = list_extents,
     .get_xattr = get_xattr,
     .list_xattr = list_xattr,
     .set_xattr = set_xattr,

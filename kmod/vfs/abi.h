@@ -21,7 +21,7 @@
 extern "C" {
 #endif
 
-#define TIFFIN_ABI_VERSION 4
+#define TIFFIN_ABI_VERSION 5
 
 struct tiffin_device;      /* of the framework: an open block device */
 struct tiffin_file_system; /* of the file system's module: one mount */
@@ -105,6 +105,19 @@ struct tiffin_mount_options {
 /* Takes one entry of a directory; false: no room for it, and it was not taken. */
 typedef bool (*tiffin_add_entry)(void* sink, const char* name, size_t name_bytes, uint64_t node,
                                  uint32_t type_mode, uint64_t next_cookie);
+
+/* A part of a file that has blocks, or content that is kept elsewhere. Its offsets and length are multiples of a block. */
+#define TIFFIN_EXTENT_DEVICE 0
+#define TIFFIN_EXTENT_UNWRITTEN 1 /* reserved; reads as zeros */
+#define TIFFIN_EXTENT_INLINE 2    /* of any length, and nowhere on the device */
+struct tiffin_extent {
+    uint64_t offset_bytes;
+    uint64_t length_bytes;
+    uint64_t device_offset_bytes;
+    uint32_t kind;
+};
+/* Takes one; false: no more are wanted. */
+typedef bool (*tiffin_add_extent)(void* sink, const struct tiffin_extent* extent);
 
 /* The flags are the numbers of fs/vfs/types.h, which are Linux's where Linux has them. */
 #define TIFFIN_WRITE_BACK (1U << 0)
@@ -215,6 +228,10 @@ struct tiffin_operations {
     /* Returns the offset. */
     int64_t (*seek)(struct tiffin_file_system* fs, uint64_t node, uint64_t offset_bytes,
                     uint32_t target);
+    /* Lists the parts of a file from `offset_bytes` to its end, in order; one may begin a part of a block earlier. `add` is
+     * called without locks, and what it is told may have changed since. */
+    int (*list_extents)(struct tiffin_file_system* fs, uint64_t node, uint64_t offset_bytes,
+                        tiffin_add_extent add, void* sink);
 
     /* Both return the size. */
     long (*get_xattr)(struct tiffin_file_system* fs, uint64_t node, const char* name,

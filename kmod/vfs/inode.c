@@ -390,6 +390,7 @@ const struct inode_operations tiffin_file_inode_operations = {
     .set_acl = tiffin_set_acl,
     .fileattr_get = tiffin_fileattr_get,
     .fileattr_set = tiffin_fileattr_set,
+    .fiemap = tiffin_fiemap,
 };
 
 const struct inode_operations tiffin_special_inode_operations = {

@@ -190,6 +190,9 @@ extern const struct inode_operations tiffin_directory_inode_operations;
 extern const struct file_operations tiffin_directory_operations;
 int tiffin_fsync(struct file* file, loff_t start, loff_t end, int data_only);
 
+/* fiemap.c */
+int tiffin_fiemap(struct inode* inode, struct fiemap_extent_info* info, u64 start, u64 length);
+
 /* file.c, simple_file.c */
 extern const struct file_operations tiffin_file_operations;
 extern const struct file_operations tiffin_simple_file_operations;

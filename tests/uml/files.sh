@@ -33,6 +33,9 @@ cmp /tmp/large "$mount_point/large"
 drop_caches
 cmp /tmp/large "$mount_point/large"
 
+say "where files are on the device"
+python3 "$repository/tests/uml/fiemap.py" "$mount_point" "$device" || fail "see above"
+
 say "a file at random"
 for seed in 1 2 3; do
     python3 "$repository/tests/uml/random_file.py" "$mount_point/random-$seed" "$seed" 500 || fail "seed $seed"

@@ -17,7 +17,7 @@ class MappingBuilder final : public ExtentVisitor {
     bool visit(const MappedExtent& extent) override {
         uint64_t first = extent.file_block > next_ ? extent.file_block : next_;
         uint64_t end = extent.end_block() < end_ ? extent.end_block() : end_;
-        if (!add_zeros(first)) {
+        if (!add_hole(first)) {
             return false;
         }
         if (extent.lost()) [[unlikely]] {
@@ -25,13 +25,17 @@ class MappingBuilder final : public ExtentVisitor {
             meets_lost_ = true;
             return false;
         }
-        return extent.unwritten() ? add_zeros(end) : add_mapped(extent, end);
+        if (extent.unwritten()) {
+            return add_zeros(vfs::SegmentKind::unwritten, end,
+                             extent.physical_of(next_) * kBlockBytes);
+        }
+        return add_mapped(extent, end);
     }
 
     // After the last extent: the rest is a hole.
     void finish() {
         if (!full_) {
-            add_zeros(end_);
+            add_hole(end_);
         }
     }
     uint64_t covered_end() const { return next_; }
@@ -39,7 +43,16 @@ class MappingBuilder final : public ExtentVisitor {
     bool meets_lost() const { return meets_lost_; }
 
   private:
-    vfs::ReadSegment* add_segment(vfs::SegmentKind kind) {
+    // The last segment, if this goes on with it, or a new one; nullptr when there is no room for one.
+    vfs::ReadSegment* segment_for(vfs::SegmentKind kind, uint64_t device_offset) {
+        if (mapping_.segment_count > 0) {
+            vfs::ReadSegment& last = mapping_.segments[mapping_.segment_count - 1];
+            if (last.kind == kind &&
+                (kind == vfs::SegmentKind::zeros ||
+                 last.device_offset_bytes + last.length_bytes == device_offset)) {
+                return &last;
+            }
+        }
         if (mapping_.segment_count == vfs::ReadMapping::kMaxSegments) {
             full_ = true;
             return nullptr;
@@ -48,24 +61,16 @@ class MappingBuilder final : public ExtentVisitor {
         segment = {};
         segment.kind = kind;
         segment.file_offset_bytes = next_ * kBlockBytes;
+        segment.device_offset_bytes = device_offset;
+        segment.first_checksum = checksum_count_;
         return &segment;
     }
-    vfs::ReadSegment* last_segment(vfs::SegmentKind kind) {
-        if (mapping_.segment_count == 0) {
-            return nullptr;
-        }
-        vfs::ReadSegment& last = mapping_.segments[mapping_.segment_count - 1];
-        return last.kind == kind ? &last : nullptr;
-    }
 
-    bool add_zeros(uint64_t end) {
+    bool add_zeros(vfs::SegmentKind kind, uint64_t end, uint64_t device_offset) {
         if (end <= next_) {
             return true;
         }
-        vfs::ReadSegment* segment = last_segment(vfs::SegmentKind::zeros);
-        if (segment == nullptr) {
-            segment = add_segment(vfs::SegmentKind::zeros);
-        }
+        vfs::ReadSegment* segment = segment_for(kind, device_offset);
         if (segment == nullptr) {
             return false;
         }
@@ -73,6 +78,7 @@ class MappingBuilder final : public ExtentVisitor {
         next_ = end;
         return true;
     }
+    bool add_hole(uint64_t end) { return add_zeros(vfs::SegmentKind::zeros, end, 0); }
 
     bool add_mapped(const MappedExtent& extent, uint64_t end) {
         uint64_t room = vfs::ReadMapping::kMaxBlocks - checksum_count_;
@@ -81,16 +87,10 @@ class MappingBuilder final : public ExtentVisitor {
         if (count == 0) {
             return !full_;
         }
-        uint64_t device_offset = extent.physical_of(next_) * kBlockBytes;
-        vfs::ReadSegment* segment = last_segment(vfs::SegmentKind::device);
-        if (segment == nullptr ||
-            segment->device_offset_bytes + segment->length_bytes != device_offset) {
-            segment = add_segment(vfs::SegmentKind::device);
-            if (segment == nullptr) {
-                return false;
-            }
-            segment->device_offset_bytes = device_offset;
-            segment->first_checksum = checksum_count_;
+        vfs::ReadSegment* segment =
+            segment_for(vfs::SegmentKind::device, extent.physical_of(next_) * kBlockBytes);
+        if (segment == nullptr) {
+            return false;
         }
         segment->length_bytes += count * kBlockBytes;
         __builtin_memcpy(mapping_.checksums + checksum_count_,

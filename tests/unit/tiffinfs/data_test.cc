@@ -174,6 +174,33 @@ TEST_P(Data, UnwrittenBlocksAreHolesUntilTheyAreWritten) {
     EXPECT_EQ(volume_.content(node), expected);
 }
 
+TEST_P(Data, MappingsTellUnwrittenBlocksFromHoles) {
+    uint64_t node = volume_.create("f");
+    ASSERT_EQ(volume_.truncate(node, 100 * kBlockBytes), 0);
+    ASSERT_EQ(volume_.allocate(node, 0, 10 * kBlockBytes, 20 * kBlockBytes), 0);
+    volume_.write(node, 15 * kBlockBytes, pattern_text(2 * kBlockBytes, 1));
+    auto mapping = std::make_unique<vfs::ReadMapping>();
+    ASSERT_TRUE(volume_.fs().map_read(node, 0, kMiB, *mapping).ok());
+    volume_.fs().release_read(*mapping);
+    using Kind = vfs::SegmentKind;
+    std::vector<std::pair<Kind, uint64_t>> found;  // neighbours of a kind together
+    for (uint32_t i = 0; i < mapping->segment_count; ++i) {
+        const vfs::ReadSegment& segment = mapping->segments[i];
+        EXPECT_EQ(segment.device_offset_bytes == 0, segment.kind == Kind::zeros);
+        if (found.empty() || found.back().first != segment.kind) {
+            found.emplace_back(segment.kind, 0);
+        }
+        found.back().second += segment.length_bytes / kBlockBytes;
+    }
+    std::vector<std::pair<Kind, uint64_t>> expected = {{Kind::zeros, 10},
+                                                       {Kind::unwritten, 5},
+                                                       {Kind::device, 2},
+                                                       {Kind::unwritten, 13},
+                                                       {Kind::zeros, 70}};
+    EXPECT_EQ(found, expected);
+    EXPECT_EQ(mapping->length_bytes, 100 * kBlockBytes);
+}
+
 // ---- Everything at random -----------------------------------------------------------------------------
 
 struct Change {
