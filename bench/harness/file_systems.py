@@ -59,7 +59,8 @@ class Devices:
         """The address of a volume of a memory server on this machine."""
         if "tiffind" not in self._made:
             self._made["tiffind"] = start_tiffind(self._stack, self.work / "tiffind", volume_mib=self.size_mib)
-        return self._made["tiffind"].replace("transport=tcp", f"transport={transport}")
+        address = self._made["tiffind"].replace("transport=tcp", f"transport={transport}")
+        return f"{address}&runtime_directory={self.work}/tiffind/run" if transport == "shm" else address
 
 
 Mount = Callable[[Devices, Path, int], Iterator[Path]]

@@ -18,6 +18,7 @@ from .runner import Runner, plan
 from .workloads import Settings, Workload, catalogue, programs
 
 QUICK_SECONDS = 525  # of the ten minutes; the rest is for programs that end late, and for the report
+PATIENCE = 1.5  # with a program, of what it is expected to take
 LEAST_VOLUME_MIB = 1024
 VOLUME_MIB = 16384  # of --scale 1
 
@@ -119,7 +120,8 @@ def run_programs(arguments: argparse.Namespace, suites: list[str], results: Resu
             results.leave_out(command, "there was no time left")
         else:
             print(f"{command} ...", file=sys.stderr, flush=True)
-            results.content["programs"].append(programs.run(program, arguments.quick, results.folder, left))
+            limit_s = min(left, PATIENCE * program.expected_s) if arguments.quick else left
+            results.content["programs"].append(programs.run(program, arguments.quick, results.folder, limit_s))
             results.save()
 
 
@@ -151,7 +153,7 @@ def measure(arguments: argparse.Namespace, suites: list[str], workloads: list[Wo
         devices = file_systems.Devices(work, size_mib, stack, arguments.options, arguments.remote)
         runner = Runner(results, devices, settings, watch)
         # All workloads once, then the programs, then the other rounds: whatever is interrupted, there is a bit of all.
-        for_programs = sum(program.expected_s for program in catalogue.programs_of(suites))
+        for_programs = sum(PATIENCE * program.expected_s for program in catalogue.programs_of(suites))
         too_late = runner.run([step for step in steps if step.round == 0], results.save,
                               deadline - for_programs if deadline is not None else None)
         run_programs(arguments, suites, results, deadline)

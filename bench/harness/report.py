@@ -56,7 +56,8 @@ def suite_table(results: Results, suite: str) -> Table:
 
 def published_table(results: Results) -> Table:
     """The published rows: our ratios to ext4-journal beside Bento's."""
-    names = [name for name in results.file_systems() if name.startswith("tiffin")]
+    names = [name for name in results.file_systems() if name.startswith("tiffin") and any(
+        published.ratios(row) and ratio_to_reference(by_name, name) for (_, row), by_name in results.summaries().items())]
     heads = ["", "unit", "ext4-ordered", REFERENCE, OURS]
     heads += [f"{name} : {reference_of(name)}" for name in names] + ["Bento-fs : ext4-j", "Bento-user : ext4-j"]
     rows = []

@@ -74,13 +74,16 @@ class Results:
         return sorted(found, key=lambda name: wanted.index(name) if name in wanted else len(wanted))
 
     def suites(self) -> list[str]:
-        return list(dict.fromkeys(one["suite"] for one in self.content["samples"]))
+        """That have samples."""
+        order = self.content["parameters"].get("suites", [])
+        found = dict.fromkeys(one["suite"] for one in self.content["samples"])
+        return sorted(found, key=lambda name: order.index(name) if name in order else len(order))
 
     def failures(self) -> list[dict]:
         return [one for one in self.content["samples"] if one["error"]]
 
     def summaries(self) -> dict[tuple[str, str], dict[str, Summary]]:
-        """By suite and row, in the order in which they came, then by file system."""
+        """By suite and row, in the order of suites and in which rows came, then by file system."""
         gathered: dict[tuple, list[tuple[bool, dict]]] = {}
         for sample in self.content["samples"]:
             for figure in sample["figures"]:
@@ -92,7 +95,8 @@ class Results:
             used = quiet or [figure for _, figure in figures]
             found.setdefault((suite, row), {})[name] = Summary(
                 tuple(figure["value"] for figure in used), used[0]["unit"], used[0]["less_is_better"], not quiet)
-        return found
+        suites = self.suites()
+        return dict(sorted(found.items(), key=lambda item: suites.index(item[0][0])))
 
     def bins(self, row: str) -> dict[str, dict[int, int]]:
         """Latencies in ns and how often they were seen, by file system, of all samples that were undisturbed."""

@@ -16,7 +16,7 @@ REMOTE_WORKLOADS = ("fio read 1m direct", "fio write 1m, fsync at the end", "fio
 
 def all_workloads(settings: Settings, is_quick: bool) -> list[Workload]:
     made = [*filebench.workloads(settings, is_quick), *fio.workloads(settings),
-            *applications.workloads(settings), *operations.workloads()]
+            *applications.workloads(settings), *operations.workloads(settings)]
     remote = [Workload(one.name, "remote", one.footprint_mib, one.run, one.programs)
               for one in made if one.name in REMOTE_WORKLOADS]
     return made + remote

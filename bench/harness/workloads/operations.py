@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: MIT OR GPL-2.0-only
-"""Single operations, one after the other, by bench/operations_benchmark."""
+"""Single operations, one after the other, by bench/operations_benchmark; and one that nothing but a round trip costs."""
 
 import json
+import os
+import time
 from pathlib import Path
 
 from ..mounting import BENCH
@@ -18,5 +20,22 @@ def measure(folder: Path, settings: Settings) -> list[Figure]:
             for entry in json.loads(text)["benchmarks"]]
 
 
-def workloads() -> list[Workload]:
-    return [Workload("operations", "metadata", 400, measure, (str(PROGRAM),))]
+def statfs(folder: Path, settings: Settings) -> list[Figure]:
+    """What a file system costs that does nothing: statfs is never cached, so through FUSE each is one message. Python's own
+    part, some 2 us, is in all of them."""
+    times: list[int] = []
+    end = time.perf_counter() + settings.seconds
+    while time.perf_counter() < end:
+        start = time.perf_counter_ns()
+        os.statvfs(folder)
+        times.append(time.perf_counter_ns() - start)
+    times.sort()
+    return [Figure(f"statfs {name}", "us", times[int(len(times) * share)] / 1000, True)
+            for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))]
+
+
+def workloads(settings: Settings) -> list[Workload]:
+    # What all operations write; one alone writes less.
+    footprint_mib = 64 if settings.operations else 400
+    return [Workload("operations", "metadata", footprint_mib, measure, (str(PROGRAM),)),
+            Workload("statfs", "latency", 1, statfs)]

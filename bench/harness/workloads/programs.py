@@ -22,7 +22,8 @@ class Program:
 
 PROGRAMS = (
     Program("scale", "a million files and extents", ("bench/scale",), ("bench/scale", "--count", "5000"), 15),
-    Program("scale", "threads", ("bench/concurrency",), ("bench/concurrency", "--rounds", "1", "--threads", "2"), 60),
+    Program("scale", "threads", ("bench/concurrency",), ("bench/concurrency", "--rounds", "1", "--threads", "1", "--threads", "2"),
+            40),
     Program("remote", "tcp beside others", ("bench/remote-compare",),
             ("bench/remote-compare", "--rounds", "1", "--seconds", "0.2"), 20, False),
     Program("remote", "transports beside libraries", ("bench/transport-compare",),
