@@ -192,6 +192,23 @@ class TestRunner(WithFolder):
         self.assertIn("waking took", watch.reason(machine.Probe(1.0, 1e6, 50.0)))
 
 
+class TestWhatIsMissing(WithFolder):
+    def test_is_left_out_and_told(self) -> None:
+        results = self.results()
+        with mock.patch.object(main.os, "geteuid", lambda: 1000):
+            self.assertEqual(main.available(["tmpfs"], results, ""), [])
+        with mock.patch.object(file_systems.shutil, "which", lambda _: None), \
+                mock.patch.object(file_systems.os, "access", lambda *_: False), \
+                mock.patch.object(main.os, "geteuid", lambda: 0):
+            self.assertEqual(main.available(["tmpfs", "xfs", "tiffin-remote"], results, ""), ["tmpfs"])
+        told = report.left_out_lines(results)
+        self.assertEqual([line.partition(": ")[0] for line in told],
+                         ["file system tmpfs", "file system xfs", "file system tiffin-remote"])
+        self.assertIn("needs root", told[0])
+        self.assertIn("mkfs.xfs is missing", told[1])
+        self.assertIn("--remote", told[2])
+
+
 class TestReport(WithFolder):
     def test_published_ratios_lie_beside_ours(self) -> None:
         results = self.results(sample("createfiles T1", "ext4-journal", 100), sample("createfiles T1", "tiffin", 60),

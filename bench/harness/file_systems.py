@@ -15,7 +15,6 @@ from pathlib import Path
 
 from lib.remote import start_tiffind
 
-from .machine import memory_mib
 from .mounting import BIN, mounted, run, served, tiffin, use_free_blocks, write_zeros
 
 PASSTHROUGH = os.environ.get("TIFFIN_PASSTHROUGH", "/opt/tiffin/fuse3/bin/passthrough_hp")
@@ -61,9 +60,6 @@ class Devices:
             self._made["tiffind"] = start_tiffind(self._stack, self.work / "tiffind", volume_mib=self.size_mib)
         address = self._made["tiffind"].replace("transport=tcp", f"transport={transport}")
         return f"{address}&runtime_directory={self.work}/tiffind/run" if transport == "shm" else address
-
-
-Mount = Callable[[Devices, Path, int], Iterator[Path]]
 
 
 @dataclass(frozen=True)
@@ -192,7 +188,3 @@ def needed_mib(names: list[str], size_mib: int, footprint_mib: int) -> int:
     stays += any(name.startswith(("ext4-", "xfs", "btrfs", "fuse2fs", "passthrough", "tiffin-loop")) for name in names)
     own = any(name in ("tmpfs", "tiffin", "tiffin-awake") for name in names)
     return (stays + own) * size_mib + 2 * footprint_mib
-
-
-def fits(names: list[str], size_mib: int, footprint_mib: int) -> bool:
-    return needed_mib(names, size_mib, footprint_mib) <= memory_mib("MemAvailable")

@@ -69,6 +69,8 @@ def memory_mib(key: str) -> int:
 
 def environment(root: Path) -> dict:
     revision = version_of(["git", "-C", str(root), "describe", "--always", "--dirty"])
+    if revision.startswith("fatal:"):
+        revision = "unknown"
     return {
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "revision": revision,
