@@ -385,6 +385,9 @@ Result<void> RemoteBlockDevice::start_writing() {
     }
     inherit_unflushed();
     geometry_.read_only = false;
+    for (vfs::DeviceGeometry& geometry : geometries_) {
+        geometry.read_only = false;
+    }
     return {};
 }
 

@@ -164,7 +164,7 @@ void RemoteBlockDevice::report_connections() {
         const char* name = options_.name.c_str();
         if (is_final(state)) {
             log_line(host::LogLevel::error, "volume ", name, ", server ", server->name.c_str(),
-                     ": ", reason(state, geometry_.read_only),
+                     ": ", reason(state, geometry().read_only),
                      "; everything fails with EIO from now on");
         } else if (state == ConnectionState::reconnecting) {
             log_line(host::LogLevel::warning, "volume ", name, ", server ", server->name.c_str(),

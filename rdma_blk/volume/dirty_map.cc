@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 #include "rdma_blk/volume/dirty_map.h"
 
+#include <sys/mman.h>
+
+#include <algorithm>
 #include <bit>
-#include <new>
 
 namespace tiffin::rdma_blk {
 namespace {
@@ -12,28 +14,59 @@ constexpr uint64_t kWordBits = 64;
 constexpr uint64_t words_for(uint64_t bits) { return (bits + kWordBits - 1) / kWordBits; }
 constexpr uint64_t bit_of(uint64_t index) { return uint64_t{1} << (index % kWordBits); }
 
+constexpr uint64_t chunks_for(uint64_t size_bytes) {
+    return (size_bytes + DirtyMap::kChunkBytes - 1) / DirtyMap::kChunkBytes;
+}
+
+// Zeros, which take no memory until they are written. nullptr: there is no room for them.
 template <typename Word>
-std::unique_ptr<std::atomic<Word>[]> zeros(uint64_t count) {
-    return std::unique_ptr<std::atomic<Word>[]>(new (std::nothrow) std::atomic<Word>[count]());
+std::atomic<Word>* map_zeros(uint64_t count) {
+    static_assert(sizeof(std::atomic<Word>) == sizeof(Word));
+    void* place = mmap(nullptr, count * sizeof(Word), PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return place == MAP_FAILED ? nullptr : static_cast<std::atomic<Word>*>(place);
+}
+
+template <typename Word>
+void unmap(std::atomic<Word>* words, uint64_t count) {
+    if (words != nullptr) {
+        munmap(static_cast<void*>(words), count * sizeof(Word));
+    }
 }
 
 }  // namespace
 
+DirtyMap::~DirtyMap() {
+    unmap(users_, capacity_chunks_);
+    unmap(dirty_, words_for(capacity_chunks_));
+    unmap(summary_, words_for(words_for(capacity_chunks_)));
+}
+
 Result<void> DirtyMap::create(uint64_t size_bytes) {
     size_bytes_ = size_bytes;
-    chunk_count_ = (size_bytes + kChunkBytes - 1) / kChunkBytes;
-    users_ = zeros<uint32_t>(chunk_count_);
-    dirty_ = zeros<uint64_t>(words_for(chunk_count_));
-    summary_ = zeros<uint64_t>(words_for(words_for(chunk_count_)));
+    chunk_count_ = chunks_for(size_bytes);
+    capacity_chunks_ = kMostGrowth * chunk_count_;
+    users_ = map_zeros<uint32_t>(capacity_chunks_);
+    dirty_ = map_zeros<uint64_t>(words_for(capacity_chunks_));
+    summary_ = map_zeros<uint64_t>(words_for(words_for(capacity_chunks_)));
     if (users_ == nullptr || dirty_ == nullptr || summary_ == nullptr) {
         return Error::enomem;
     }
     return {};
 }
 
+Result<void> DirtyMap::grow(uint64_t size_bytes) {
+    TIFFIN_ASSERT(size_bytes >= size_bytes_);
+    if (chunks_for(size_bytes) > capacity_chunks_) {
+        return Error::efbig;
+    }
+    size_bytes_ = size_bytes;
+    chunk_count_ = chunks_for(size_bytes);
+    return {};
+}
+
 uint64_t DirtyMap::chunk_end_bytes(uint64_t chunk) const {
-    const uint64_t end_bytes = (chunk + 1) * kChunkBytes;
-    return end_bytes < size_bytes_ ? end_bytes : size_bytes_;
+    return std::min<uint64_t>((chunk + 1) * kChunkBytes, size_bytes_);
 }
 
 // All accesses are sequentially consistent. A writer counts itself, then looks at the dirty bit; a flush
@@ -168,8 +201,7 @@ uint64_t DirtyMap::dirty_bytes() const {
         chunks +=
             static_cast<uint64_t>(std::popcount(dirty_[word].load(std::memory_order_relaxed)));
     }
-    const uint64_t dirty = chunks * kChunkBytes;
-    return dirty < size_bytes_ ? dirty : size_bytes_;
+    return std::min<uint64_t>(chunks * kChunkBytes, size_bytes_);
 }
 
 }  // namespace tiffin::rdma_blk

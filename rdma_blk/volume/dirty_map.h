@@ -8,7 +8,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 
 #include "fs/vfs/host.h"
 #include "fs/vfs/result.h"
@@ -22,8 +21,18 @@ class DirtyMap {
   public:
     static constexpr uint64_t kChunkBytes = 64 << 10;
 
+    // It can grow to so many times its size. Address space is set aside for that, no memory.
+    static constexpr uint64_t kMostGrowth = 16;
+
+    DirtyMap() = default;
+    ~DirtyMap();
+    DirtyMap(const DirtyMap&) = delete;
+    DirtyMap& operator=(const DirtyMap&) = delete;
+
     // Nothing is dirty at first. Called once, before all else. Errors: enomem.
     Result<void> create(uint64_t size_bytes);
+    // What is behind the former size is clean. By one thread at a time; others may write and flush meanwhile. Errors: efbig.
+    Result<void> grow(uint64_t size_bytes);
 
     // All is dirty: an earlier writer may not have flushed what it wrote. Not while anybody writes or flushes.
     void set_all_dirty();
@@ -56,13 +65,14 @@ class DirtyMap {
     // Takes a chunk for the flush; true: somebody is writing to it, and will post `drained_`.
     bool start_chunk(uint64_t chunk);
 
-    uint64_t size_bytes_ = 0;
-    uint64_t chunk_count_ = 0;
+    std::atomic<uint64_t> size_bytes_{0};
+    std::atomic<uint64_t> chunk_count_{0};
+    uint64_t capacity_chunks_ = 0;
     // For each chunk kFlushing and the number of writes under way.
-    std::unique_ptr<std::atomic<uint32_t>[]> users_;
+    std::atomic<uint32_t>* users_ = nullptr;
     // A bit for each chunk, and a bit for each word of those that may have some.
-    std::unique_ptr<std::atomic<uint64_t>[]> dirty_;
-    std::unique_ptr<std::atomic<uint64_t>[]> summary_;
+    std::atomic<uint64_t>* dirty_ = nullptr;
+    std::atomic<uint64_t>* summary_ = nullptr;
     uint64_t cursor_ = 0;  // the flush's: the next chunk to look at
     host::Semaphore drained_;
 };

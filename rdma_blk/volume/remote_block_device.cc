@@ -2,7 +2,12 @@
 // Reads and writes: from requests to operations, and back.
 #include "rdma_blk/volume/remote_block_device.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <utility>
+
+#include "fs/base/text.h"
 
 namespace tiffin::rdma_blk {
 namespace {
@@ -56,9 +61,52 @@ class RemoteBlockDevice::Batches {
 
 RemoteBlockDevice::RemoteBlockDevice(const RemoteDeviceOptions& options) : options_(options) {}
 
+uint64_t RemoteBlockDevice::size_at_servers() const {
+    uint64_t smallest_bytes = UINT64_MAX;
+    for (const auto& server : servers_) {
+        // A session stores it when it hears of it.
+        const uint64_t bytes =
+            std::atomic_ref<const uint64_t>(server->memory->geometry().data_bytes).load();
+        smallest_bytes = std::min(smallest_bytes, bytes);
+    }
+    return stripe_.size_bytes(smallest_bytes) / geometry_.write_unit_bytes *
+           geometry_.write_unit_bytes;
+}
+
+// A server tells its sessions by a notice, which one receives within 20 ms when nobody uses it.
+Result<uint64_t> RemoteBlockDevice::update_size() {
+    constexpr useconds_t kNoticeUs = 25'000;
+    uint64_t size_bytes = size_at_servers();
+    // The first time is that of the mount, right after the opening.
+    if (std::exchange(has_asked_for_size_, true) && size_bytes <= geometry().size_bytes) {
+        usleep(kNoticeUs);
+        size_bytes = size_at_servers();
+    }
+    if (size_bytes <= geometry().size_bytes) {
+        return geometry().size_bytes;
+    }
+    for (auto& server : servers_) {
+        if (server->needs_flush) {
+            const uint64_t bytes =
+                std::atomic_ref<const uint64_t>(server->memory->geometry().data_bytes).load();
+            if (!server->dirty.grow(bytes).ok()) {
+                log_line(host::LogLevel::warning, "volume ", options_.name.c_str(),
+                         ": it has grown more than 16 times since the mount, and is used as it "
+                         "was; mount it anew");
+                return geometry().size_bytes;
+            }
+        }
+    }
+    geometries_.push_back(geometry());
+    geometries_.back().size_bytes = size_bytes;
+    present_geometry_.store(&geometries_.back(), std::memory_order_release);
+    return size_bytes;
+}
+
 const void* RemoteBlockDevice::direct_address(uint64_t offset_bytes, uint64_t size_bytes) {
-    if (servers_.size() != 1 || failed() || offset_bytes > geometry_.size_bytes ||
-        size_bytes > geometry_.size_bytes - offset_bytes) {
+    const uint64_t device_bytes = geometry().size_bytes;
+    if (servers_.size() != 1 || failed() || offset_bytes > device_bytes ||
+        size_bytes > device_bytes - offset_bytes) {
         return nullptr;
     }
     return servers_[0]->memory->direct_address(offset_bytes, size_bytes);
@@ -67,7 +115,8 @@ const void* RemoteBlockDevice::direct_address(uint64_t offset_bytes, uint64_t si
 Result<uint64_t> RemoteBlockDevice::check_transfer(bool is_write, uint64_t offset_bytes,
                                                    const vfs::IoVector* buffers,
                                                    size_t buffer_count) const {
-    if (is_write && geometry_.read_only) {
+    const vfs::DeviceGeometry& present = geometry();
+    if (is_write && present.read_only) {
         return Error::erofs;
     }
     uint64_t length_bytes = 0;
@@ -76,10 +125,10 @@ Result<uint64_t> RemoteBlockDevice::check_transfer(bool is_write, uint64_t offse
             return Error::eio;
         }
     }
-    if (((offset_bytes | length_bytes) & (geometry_.write_unit_bytes - 1)) != 0) {
+    if (((offset_bytes | length_bytes) & (present.write_unit_bytes - 1)) != 0) {
         return Error::einval;
     }
-    if (offset_bytes > geometry_.size_bytes || length_bytes > geometry_.size_bytes - offset_bytes ||
+    if (offset_bytes > present.size_bytes || length_bytes > present.size_bytes - offset_bytes ||
         failed()) {
         return Error::eio;
     }

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -73,7 +74,11 @@ class RemoteBlockDevice final : public vfs::BlockDevice {
     RemoteBlockDevice(const RemoteBlockDevice&) = delete;
     RemoteBlockDevice& operator=(const RemoteBlockDevice&) = delete;
 
-    const vfs::DeviceGeometry& geometry() const override { return geometry_; }
+    const vfs::DeviceGeometry& geometry() const override {
+        return *present_geometry_.load(std::memory_order_acquire);
+    }
+    // The smallest server counts. More than DirtyMap::kMostGrowth times the size of the opening needs another opening.
+    Result<uint64_t> update_size() override;
     // Takes the leases. The log says who has them when that fails with ebusy.
     Result<void> start_writing() override;
     void submit(vfs::IoRequest& request) override;
@@ -117,6 +122,7 @@ class RemoteBlockDevice final : public vfs::BlockDevice {
     Result<void> start(std::string& problem);
 
     // ---- Requests: remote_block_device.cc
+    uint64_t size_at_servers() const;
     Result<uint64_t> check_transfer(bool is_write, uint64_t offset_bytes,
                                     const vfs::IoVector* buffers, size_t buffer_count) const;
     Result<void> transfer(OperationKind kind, uint64_t offset_bytes, const vfs::IoVector* buffers,
@@ -159,7 +165,10 @@ class RemoteBlockDevice final : public vfs::BlockDevice {
     bool failed() const { return failed_.load(std::memory_order_acquire); }
 
     const RemoteDeviceOptions options_;
-    vfs::DeviceGeometry geometry_;
+    vfs::DeviceGeometry geometry_;                // at first
+    std::deque<vfs::DeviceGeometry> geometries_;  // since then; kept, as references are
+    std::atomic<const vfs::DeviceGeometry*> present_geometry_{&geometry_};
+    bool has_asked_for_size_ = false;
     StripeMap stripe_;
     std::vector<std::unique_ptr<DeviceServer>> servers_;
     bool has_lost_content_ = false;  // from the opening on

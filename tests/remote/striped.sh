@@ -109,5 +109,19 @@ for copy in data again new; do
     cmp "$work/data" "$mount_point/$copy" || fail "$copy differs"
 done
 [[ ! -s $mount_point/more ]] || fail "a write of the old holder has landed"
+
+say "growing, when both have"
+resize() { "$bin/tiffin" volume resize books 256M --socket "$top/$1/run/admin.sock" >/dev/null; }
+grow() { "$bin/tiffin" grow "$mount_point"; }
+resize a
+grow | grep -q "all that the device has" || fail "it has grown with one of the servers"
+resize b
+grow | grep -q "grown from 256" || fail "it has not grown"
+head -c 200000000 /dev/urandom >"$work/large"
+cp "$work/large" "$mount_point/large"
+unmount_device
+check_device "after it has grown"
+mount_device
+cmp "$work/large" "$mount_point/large" || fail "what was written to the new part differs"
 unmount_device
 echo "passed"

@@ -19,8 +19,10 @@ std::optional<Problem> grow(const std::string& mount_point) {
     }
     const std::string size = format_size(grown->to_bytes);
     if (grown->from_bytes == grown->to_bytes) {
-        printf("%s: %s, all that the device has; make the image longer first (truncate -s)\n",
-               mount_point.c_str(), size.c_str());
+        printf(
+            "%s: %s, all that the device has; make the image longer first (truncate -s), or the "
+            "volume larger (tiffin volume resize)\n",
+            mount_point.c_str(), size.c_str());
     } else {
         printf("%s: grown from %s to %s\n", mount_point.c_str(),
                format_size(grown->from_bytes).c_str(), size.c_str());

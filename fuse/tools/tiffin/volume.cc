@@ -162,7 +162,13 @@ std::optional<Problem> volume_resize(const VolumeArguments& arguments) {
     const OrProblem<Json> answer =
         ask(arguments.socket,
             {{"command", "resize"}, {"name", arguments.name}, {"size_bytes", size.value()}});
-    return answer.ok() ? std::nullopt : std::optional<Problem>(answer.problem());
+    if (!answer.ok()) {
+        return answer.problem();
+    }
+    fmt::print(
+        "volume {}: {}; 'tiffin grow MOUNTPOINT', where it is mounted, takes that into use\n",
+        arguments.name, format_size(size.value()));
+    return std::nullopt;
 }
 
 std::optional<Problem> volume_delete(const VolumeArguments& arguments) {

@@ -42,6 +42,28 @@ TEST(DirtyMap, JoinsNeighboursAndEndsWithTheDevice) {
     EXPECT_EQ(map.dirty_bytes(), 0U);
 }
 
+TEST(DirtyMap, GrowsDuringAFlush) {
+    DirtyMap map;
+    ASSERT_TRUE(map.create(kChunk + 4096).ok());
+    write(map, kChunk, 4096);
+    map.start_flush();
+    const auto before = take(map, 8);
+    ASSERT_TRUE(map.grow(4 * kChunk).ok());
+    EXPECT_FALSE(map.begin_write(kChunk + 4096, 4096)) << "it is being flushed";
+    write(map, 3 * kChunk, kChunk);
+    map.put(before.data(), before.size(), true);
+    write(map, kChunk + 4096, 4096);
+    map.start_flush();
+    const auto after = take(map, 8);
+    ASSERT_EQ(after.size(), 2U);
+    EXPECT_EQ(after[0].offset_bytes, kChunk);
+    EXPECT_EQ(after[0].length_bytes, kChunk);
+    EXPECT_EQ(after[1].offset_bytes, 3 * kChunk);
+    map.put(after.data(), after.size(), true);
+    EXPECT_EQ(map.dirty_bytes(), 0U);
+    EXPECT_EQ(map.grow(DirtyMap::kMostGrowth * 3 * kChunk).error(), Error::efbig);
+}
+
 TEST(DirtyMap, AFailedFlushLeavesItDirty) {
     DirtyMap map;
     ASSERT_TRUE(map.create(1000 * kChunk).ok());
