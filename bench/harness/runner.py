@@ -80,8 +80,9 @@ class Progress:
     def begin(self, step: Step) -> None:
         done = self._count - len(self._left)
         left = int(self.left_s())
-        text = (f"{done:>5}/{self._count} {100 * done // self._count:>3} %  {left // 60}:{left % 60:02} left  "
-                f"round {step.round + 1}: {step.workload.name} on {step.file_system}")
+        # With a deadline time ends it, not their number.
+        share = f"{done:>5}/{self._count} {100 * done // self._count:>3} %  " if self._deadline is None else ""
+        text = (f"{share}{left // 60}:{left % 60:02} left  round {step.round + 1}: {step.workload.name} on {step.file_system}")
         if sys.stderr.isatty():
             print(f"\r{text[:shutil.get_terminal_size().columns - 1]}\033[K", end="", file=sys.stderr, flush=True)
         elif time.monotonic() - self._said > self.EVERY_S:

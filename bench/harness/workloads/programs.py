@@ -35,13 +35,12 @@ PROGRAMS = (
 
 def run(program: Program, is_quick: bool, folder: Path, timeout_s: float) -> dict:
     """Its output, and how it ended."""
-    command = [*(program.quick_command if is_quick else program.command)]
-    if program.suite == "sdr":
-        command += ["--folder", str(folder / "sdr")]
+    command = program.quick_command if is_quick else program.command
+    more = ["--folder", str(folder / "sdr")] if program.suite == "sdr" else []
     environment = {"TIFFIN_BUILD": str(BUILD), "TIFFIN_BIN": str(BIN), "TIFFIN_BENCH": str(BENCH)}
     start = time.monotonic()
     try:
-        result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=timeout_s,
+        result = subprocess.run([*command, *more], cwd=ROOT, capture_output=True, text=True, check=False, timeout=timeout_s,
                                 env={**os.environ, **environment})
         output, error = result.stdout, f"status {result.returncode}: {result.stderr.strip()[-300:]}" \
             if result.returncode != 0 else ""
