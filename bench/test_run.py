@@ -311,6 +311,11 @@ class TestWorkloads(WithFolder):
         quick = programs.run(program, True, self.folder, 60)
         self.assertEqual((quick["output"], quick["error"][:8]), ("some\n", "status 3"))
 
+    def test_a_program_that_takes_too_long_cleans_up(self) -> None:
+        program = programs.Program("sdr2", "slow", ("bash", "-c", "trap 'echo cleaned' EXIT; echo some; sleep 600"), (), 1)
+        told = programs.run(program, False, self.folder, 0.5)
+        self.assertEqual((told["output"], told["error"]), ("some\ncleaned\n", "not done after 0 s"))
+
 
 class TestCommandLine(unittest.TestCase):
     def test_unknown_names_are_refused(self) -> None:

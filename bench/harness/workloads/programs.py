@@ -2,6 +2,7 @@
 """Suites that are programs of their own: they are called, and what they print is kept."""
 
 import os
+import signal
 import subprocess
 import time
 from dataclasses import dataclass
@@ -39,13 +40,20 @@ def run(program: Program, is_quick: bool, folder: Path, timeout_s: float) -> dic
     more = ["--folder", str(folder / "sdr")] if program.suite == "sdr" else []
     environment = {"TIFFIN_BUILD": str(BUILD), "TIFFIN_BIN": str(BIN), "TIFFIN_BENCH": str(BENCH)}
     start = time.monotonic()
-    try:
-        result = subprocess.run([*command, *more], cwd=ROOT, capture_output=True, text=True, check=False, timeout=timeout_s,
-                                env={**os.environ, **environment})
-        output, error = result.stdout, f"status {result.returncode}: {result.stderr.strip()[-300:]}" \
-            if result.returncode != 0 else ""
-    except subprocess.TimeoutExpired as expired:
-        output = (expired.stdout or b"").decode(errors="replace")
-        error = f"not done after {timeout_s:.0f} s"
+    # In a session of its own, so that all of it can be interrupted, and unmounts.
+    with subprocess.Popen([*command, *more], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          start_new_session=True, env={**os.environ, **environment}) as process:
+        error = ""
+        try:
+            output, errors = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            error = f"not done after {timeout_s:.0f} s"
+            os.killpg(process.pid, signal.SIGINT)
+            output, errors = process.communicate()
+        except KeyboardInterrupt:
+            os.killpg(process.pid, signal.SIGINT)
+            raise
+        if not error and process.returncode != 0:
+            error = f"status {process.returncode}: {errors.strip()[-300:]}"
     return {"suite": program.suite, "name": program.name, "command": " ".join(command), "output": output,
             "error": error, "seconds": time.monotonic() - start}
