@@ -36,7 +36,12 @@ Problem cannot_open(const std::string& path, bool read_only, int error_number) {
     const auto code = static_cast<Error>(error_number);
     switch (error_number) {
         case ENOENT:
-            return {what + "there is no such file or device", code};
+            return {what + "there is no such file or device" +
+                        (path.starts_with("UUID=") || path.starts_with("LABEL=")
+                             ? "; only mount.tiffin knows such names, others have "
+                               "/dev/disk/by-uuid and by-label"
+                             : ""),
+                    code};
         case EACCES:
         case EPERM:
             return {what + "permission denied; " + (read_only ? "read" : "read and write") +
@@ -287,9 +292,11 @@ OrProblem<bool> DeviceFile::find_geometry(const std::string& path, bool read_onl
     }
     geometry_.size_bytes = size_bytes().value_or(0);
     if (geometry_.size_bytes == 0) {
-        return Problem{path + (read_only ? " is empty: there is nothing to read"
-                                         : " is empty: give it a size first, for example with "
-                                           "truncate -s 1G")};
+        const bool is_empty = is_block_device_ || status.st_size == 0;
+        return Problem{path + (!is_empty   ? " is too small: it has less than a sector"
+                               : read_only ? " is empty: there is nothing to read"
+                                           : " is empty: give it a size first, for example with "
+                                             "truncate -s 1G")};
     }
     geometry_.supports_discard = !read_only && can_discard();
     return true;

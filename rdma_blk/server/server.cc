@@ -325,9 +325,9 @@ Result<void> Server::start_threads() {
     return acceptor_->start("tiffind-accept");
 }
 
-void Server::stop(bool flushes) {
+bool Server::stop(bool flushes) {
     if (!started_) {
-        return;
+        return true;
     }
     started_ = false;
     close_local_sockets();
@@ -361,19 +361,21 @@ void Server::stop(bool flushes) {
     for (WorkThread& thread : work_) {
         thread.stop();
     }
+    bool is_all_kept = true;
     for (auto& [name, served] : volumes) {
         if (served.backing) {
             served.backing->stop();
-            if (flushes) {
-                flush_stopped(served, changed.count(name) != 0);
+            if (flushes && !flush_stopped(served, changed.count(name) != 0)) {
+                is_all_kept = false;
             }
         }
     }
+    return is_all_kept;
 }
 
-void Server::flush_stopped(const Served& served, bool is_still_changed) {
+bool Server::flush_stopped(const Served& served, bool is_still_changed) {
     if (!served.volume->needs_last_flush()) {
-        return;
+        return true;
     }
     const std::string name = "volume " + served.volume->name() + ": ";
     log(host::LogLevel::info, name + "what is not flushed goes to its backing");
@@ -383,7 +385,7 @@ void Server::flush_stopped(const Served& served, bool is_still_changed) {
             name +
                 "a process that has its memory mapped does not answer: what it writes from now "
                 "on, and has not flushed, is lost");
-        return;
+        return false;
     }
     if (flushed.ok()) {
         flushed = served.volume->note_last_flush();
@@ -392,6 +394,7 @@ void Server::flush_stopped(const Served& served, bool is_still_changed) {
         log(host::LogLevel::error,
             name + "what was not flushed is lost: " + std::strerror(errno_value(flushed.error())));
     }
+    return flushed.ok();
 }
 
 // ---- Connections -----------------------------------------------------------------------------------------

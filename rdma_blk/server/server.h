@@ -47,8 +47,9 @@ class Server final : public ConnectionHost {
     // others are served all the same. After an error `problem` has one line for people.
     Result<void> start(std::string& problem);
     // Tells sessions and ends all threads. Without `flushes` the memory stays with the keeper. With it, what the memory has and
-    // a backing has not is written first, so that clients go on after the next start as if nothing had been lost.
-    void stop(bool flushes = false);
+    // a backing has not is written first, so that clients go on after the next start as if nothing had been lost. False: some of
+    // that could not be written; the log says of which volume.
+    bool stop(bool flushes = false);
 
     // The port of the first address: for tests, which listen on port 0.
     uint16_t port() const { return port_; }
@@ -107,7 +108,7 @@ class Server final : public ConnectionHost {
     Result<void> start_volume(const VolumeState& state, bool is_new, std::string& problem);
     Result<void> open_listeners(std::string& problem);
     Result<void> start_threads();
-    static void flush_stopped(const Served& served, bool is_still_changed);
+    static bool flush_stopped(const Served& served, bool is_still_changed);
     void create_configured(const Configuration& configuration);
     std::shared_ptr<Connection> accept(UniqueDescriptor socket,
                                        std::vector<unsigned char> peer_address);

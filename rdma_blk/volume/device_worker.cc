@@ -18,7 +18,8 @@ const char* reason(ConnectionState state, bool is_reader) {
             return is_reader ? "somebody writes the volume now, or has written it meanwhile"
                              : "somebody else has taken the volume";
         case ConnectionState::memory_lost:
-            return "the server has lost what was written to it and not flushed";
+            return "its content is gone from the server: the volume was deleted, or the server has "
+                   "lost what was not flushed";
         default:
             return "the server could not be reached for as long as timeout_s= allows";
     }

@@ -260,6 +260,15 @@ mount_device
 [[ $(<"$mount_point/durable") == durable ]] || fail "the journal was lost without recovery"
 unmount_device
 
+say "small files, and limits"
+printf small >"$work/small"
+says "is too small: it has less than a sector" 1 "$bin/mkfs.tiffin" -f "$work/small"
+says "only mount.tiffin knows such names" 8 "$bin/fsck.tiffin" -n UUID=908331c5-be95-4f14-b3bc-35ccd57ca646
+status=0
+output=$(ulimit -f 20 && "$bin/mkfs.tiffin" "$work/limited" 100M 2>&1) || status=$?
+[[ $status -eq 1 && $output == *"File too large"* && ! -e $work/limited ]] ||
+    fail "mkfs.tiffin with a limit of file sizes ended with $status: $output"
+
 say "loop devices"
 if [[ $(id -u) -ne 0 ]] || ! loop=$(losetup --find --show "$image" 2>"$work/losetup"); then
     loop=""

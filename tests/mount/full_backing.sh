@@ -52,6 +52,21 @@ unmount_device
     fail "the checker finds more than the note of the errors: $(<"$work/fsck")"
 check_device "after its backing was full"
 
+# Growth that finds no room for the new end leaves the volume as it is.
+truncate -s 256M "$backing/image"
+mount_device
+echo kept >"$mount_point/kept"
+sync "$mount_point/kept"
+head -c 100M /dev/zero >"$backing/filler" 2>/dev/null && fail "the tmpfs is not full"
+! "$bin/tiffin" grow "$mount_point" >"$work/grow" 2>&1 || fail "it grows where there is no room: $(<"$work/grow")"
+"$bin/tiffin" status "$mount_point" | grep -qx "state: read-write" || fail "growth that failed has made it read-only"
+rm "$backing/filler"
+echo more >"$mount_point/more"
+sync "$mount_point/more"
+"$bin/tiffin" grow "$mount_point" | grep -q "grown from 128 MiB to 256 MiB" || fail "it does not grow once there is room"
+unmount_device
+check_device "after growth"
+
 # The checker, too, says where room is missing: for a whole tree that was written only once.
 use_device "file:$backing/image" 128M
 own_image=""

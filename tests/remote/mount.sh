@@ -184,7 +184,7 @@ wait "${load_group[0]}" 2>/dev/null || true
 load_group=()
 failing() { ! ls "$mount_point/lost" >/dev/null 2>&1 || ! touch "$mount_point/x" 2>/dev/null; }
 wait_until failing
-[[ $(grep -c "has lost what was written" "$log") -eq 1 ]] || fail "not one line in the log: $(<"$log")"
+[[ $(grep -c "content is gone from the server" "$log") -eq 1 ]] || fail "not one line in the log: $(<"$log")"
 take_away -l
 wait_until has_ended "$server"
 server=""

@@ -68,8 +68,28 @@ kill_server
 start_server
 [[ $(said_content) -gt $content_before ]] || fail "the content is said to be what it was"
 ! sync "$mount_point/lost" 2>/dev/null || fail "what was lost is said to be synced"
-grep -q "has lost what was written to it and not flushed" "$log" || fail "the log does not say what was lost"
+grep -q "the server has lost what was not flushed" "$log" || fail "the log does not say what was lost"
 take_away -l
 wait_until has_ended "$server"
 server=""
+
+if [[ $(id -u) -eq 0 ]]; then
+    say "a backing that has no room: the exit status tells"
+    backing=$work/backing_folder
+    mkdir "$backing"
+    mount -t tmpfs -o size=8M none "$backing"
+    trap 'umount -l "$backing" 2>/dev/null || true; clean_up' EXIT
+    truncate -s 64M "$backing/tight"
+    use_device "$(make_volume tight 64M --backing "$backing/tight")"
+    mount_device
+    head -c 100M /dev/zero >"$backing/filler" 2>/dev/null && fail "the tmpfs is not full"
+    dd if=/dev/urandom of="$mount_point/lost" bs=64K count=200 oflag=direct status=none 2>/dev/null || true
+    status=0
+    end_server || status=$?
+    [[ $status -eq 1 ]] || fail "tiffind ended with $status: $(tail -n 5 "$server_log")"
+    grep -q "volume tight: what was not flushed is lost" "$server_log" || fail "the log does not say what was lost"
+    take_away -l
+    wait_until has_ended "$server"
+    server=""
+fi
 echo "passed"

@@ -22,6 +22,23 @@ void Volume::offer_growth() {
     }
 }
 
+// A device that cannot store what lies at the new end (a sparse image on a full file system) says so before anything
+// depends on it: a checkpoint that fails makes the volume read-only.
+Result<void> Volume::try_new_end(uint64_t total_blocks) {
+    void* zeros = host::allocate_pages(kBlockBytes);
+    if (zeros == nullptr) {
+        return Error::enomem;
+    }
+    __builtin_memset(zeros, 0, kBlockBytes);
+    Result<void> written;
+    for (uint64_t slot = 0; slot < 2 && written.ok(); ++slot) {
+        written = device_.write(superblock_block(total_blocks, slot, 1) * kBlockBytes,
+                                static_cast<const void*>(zeros), kBlockBytes);
+    }
+    host::release_pages(zeros, kBlockBytes);
+    return written;
+}
+
 Result<vfs::Growth> Volume::grow() {
     MutexLock lock(checkpoint_lock_);
     TRY(check_writable());
@@ -30,6 +47,7 @@ Result<vfs::Growth> Volume::grow() {
         if (blocks < total_blocks() + Allocator::kMinimumGrowthBlocks) {
             return vfs::Growth{total_blocks() * kBlockBytes, total_blocks() * kBlockBytes};
         }
+        TRY(try_new_end(blocks));
         TRY(allocator_.prepare_growth(blocks));
         extend_at_seal_ = true;
     }

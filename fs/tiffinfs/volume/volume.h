@@ -210,6 +210,7 @@ class Volume final : private DamageListener {
     // What the volume's size could be on the device as it is.
     Result<uint64_t> blocks_on_device();
     void offer_growth();
+    Result<void> try_new_end(uint64_t total_blocks);
     // Makes what was sealed durable; when that fails, the volume fails.
     Result<void> write_generation(Seal& sealed, Ending ending) REQUIRES(checkpoint_lock_);
     // Writes what was sealed and then the superblock that makes it valid; `position` is where the

@@ -284,7 +284,7 @@ std::optional<Problem> run(CommandLine& line, const std::string& program,
 
 int mount_program(int argc, char** argv, Span<const FileSystemType> types) {
     std::string program = std::filesystem::path(argc > 0 ? argv[0] : "mount.tiffin").filename();
-    if (!provide_standard_descriptors(program)) {
+    if (!prepare_process(program)) {
         return kFailureStatus;
     }
     CommandLine line;

@@ -30,6 +30,8 @@ namespace {
 
 constexpr const char* kNobodyWaits = "not mounted: nobody waits for it any more";
 
+bool is_remote(const std::string& device) { return device.starts_with("tiffin:"); }
+
 OrProblem<std::unique_ptr<vfs::BlockDevice>> open_device_of(const MountTask& task) {
     OpenMode mode;
     mode.read_only = task.options.file_system.read_only && !task.device.starts_with("mem:");
@@ -38,7 +40,9 @@ OrProblem<std::unique_ptr<vfs::BlockDevice>> open_device_of(const MountTask& tas
     auto device = open_device(task.device, mode);
     if (!device.ok() && !mode.read_only) {
         const Error code = device.problem().code;
-        if (code == Error::erofs || code == Error::eacces || code == Error::eperm) {
+        // A remote volume that refuses a key refuses readers, too.
+        if (code == Error::erofs ||
+            (!is_remote(task.device) && (code == Error::eacces || code == Error::eperm))) {
             return Problem{device.problem().text + "; to mount it read-only, use -o ro", code};
         }
     }

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <numeric>
 #include <string_view>
@@ -55,7 +56,8 @@ std::string explain_unknown_command(const CLI::App& command) {
 
 }  // namespace
 
-bool provide_standard_descriptors(const std::string& program) {
+bool prepare_process(const std::string& program) {
+    (void)std::signal(SIGXFSZ, SIG_IGN);
     // Each open takes the lowest number that is free. Not closed on exec: the programs that are
     // started from here (fusermount3) need them as well.
     int descriptor = 0;

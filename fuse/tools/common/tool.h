@@ -15,8 +15,9 @@ namespace tiffin::fuse {
 
 // Opens /dev/null for each of standard input, output and error that is closed; the first thing that a
 // program does. Otherwise the device would get such a number, and be overwritten by what is printed.
-// False after a message when that cannot be done; the program has to end then.
-[[nodiscard]] bool provide_standard_descriptors(const std::string& program);
+// False after a message when that cannot be done; the program has to end then. Also makes a limit of file sizes (SIGXFSZ)
+// an error of the write, which the program reports, instead of its end.
+[[nodiscard]] bool prepare_process(const std::string& program);
 
 // Prints "PROGRAM: TEXT" as one line to standard error.
 void print_problem(const std::string& program, const Problem& problem);

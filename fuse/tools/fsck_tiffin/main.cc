@@ -262,7 +262,7 @@ class Fsck {
 };
 
 int run(int argc, char** argv) {
-    if (!provide_standard_descriptors(kProgram)) {
+    if (!prepare_process(kProgram)) {
         return fsck_status::operational_error;
     }
     const auto parsed = parse_fsck_options(argc, argv);

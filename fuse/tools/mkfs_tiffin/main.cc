@@ -282,7 +282,7 @@ std::optional<Problem> make(const Arguments& arguments) {
 }
 
 int run(int argc, char** argv) {
-    if (!provide_standard_descriptors(kProgram)) {
+    if (!prepare_process(kProgram)) {
         return EXIT_FAILURE;
     }
     CLI::App app("Makes a Tiffin file system.", kProgram);

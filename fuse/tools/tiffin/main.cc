@@ -204,7 +204,7 @@ void add_perf_command(CLI::App& app, PerfArguments& arguments, std::optional<Pro
 }
 
 int run(int argc, char** argv) {
-    if (!provide_standard_descriptors("tiffin")) {
+    if (!prepare_process("tiffin")) {
         return EXIT_FAILURE;
     }
     CLI::App app("Looks into Tiffin file systems.", "tiffin");

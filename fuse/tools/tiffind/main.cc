@@ -185,8 +185,7 @@ int serve(const Arguments& arguments, const Configuration& configuration,
     latency.stop();
     endpoint.reset();
     administration.stop();
-    server.stop(signal != rdma_blk::kStopWithKeptMemory);
-    return EXIT_SUCCESS;
+    return server.stop(signal != rdma_blk::kStopWithKeptMemory) ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
 // As keeper and worker, as the keeper's worker, or without a keeper.
@@ -214,7 +213,7 @@ int serve_as(const Arguments& arguments, const Configuration& configuration,
 }
 
 int run(int argc, char** argv) {
-    if (!provide_standard_descriptors("tiffind")) {
+    if (!prepare_process("tiffind")) {
         return EXIT_FAILURE;
     }
     CLI::App app("Serves volumes of memory to other machines.", "tiffind");
