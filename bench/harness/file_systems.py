@@ -157,8 +157,8 @@ ALL = {fs.name: fs for fs in (
     FileSystem("tiffin", "Tiffin through FUSE, mem:", tiffin_on(in_memory), TIFFIN_PROGRAMS, "fuse"),
     FileSystem("tiffin-loop", "Tiffin through FUSE, the loop device of ext4", tiffin_on(lambda d: d.loop()),
                TIFFIN_PROGRAMS, "fuse"),
-    FileSystem("tiffin-awake", "Tiffin through FUSE, mem:, cpu_latency_us=0",
-               tiffin_on(in_memory, "cpu_latency_us=0"), TIFFIN_PROGRAMS, "fuse"),
+    FileSystem("tiffin-asleep", "Tiffin through FUSE, mem:, cpu_latency_us=none",
+               tiffin_on(in_memory, "cpu_latency_us=none"), TIFFIN_PROGRAMS, "fuse"),
     FileSystem("ext4-ordered-zram", "ext4 data=ordered, zram", on_device("ext4", "zram", "data=ordered"),
                ("mkfs.ext4", "zramctl"), "ext4"),
     FileSystem("ext4-journal-zram", "ext4 data=journal, zram", on_device("ext4", "zram", "data=journal"),
@@ -176,7 +176,7 @@ ALL = {fs.name: fs for fs in (
 )}
 
 LOCAL = ("ext4-ordered", "ext4-journal", "xfs", "btrfs", "tmpfs", "fuse2fs", "passthrough", "tiffin", "tiffin-loop",
-         "tiffin-awake")
+         "tiffin-asleep")
 LOCAL_QUICK = ("ext4-ordered", "ext4-journal", "tmpfs", "passthrough", "tiffin", "tiffin-loop")
 RAM = ("ext4-ordered", "ext4-journal", "tiffin-loop", "ext4-ordered-zram", "ext4-journal-zram", "tiffin-zram")
 REMOTE = ("tiffin", "tiffin-shm", "tiffin-sdr", "tiffin-tcp")
@@ -186,5 +186,5 @@ def needed_mib(names: list[str], size_mib: int, footprint_mib: int) -> int:
     """Memory at once: each device that stays, one file system with memory of its own, and the kernel's cache of it."""
     stays = sum(any(word in name for name in names) for word in ("zram", "-shm"))
     stays += any(name.startswith(("ext4-", "xfs", "btrfs", "fuse2fs", "passthrough", "tiffin-loop")) for name in names)
-    own = any(name in ("tmpfs", "tiffin", "tiffin-awake") for name in names)
+    own = any(name in ("tmpfs", "tiffin", "tiffin-asleep") for name in names)
     return (stays + own) * size_mib + 2 * footprint_mib

@@ -20,7 +20,7 @@ from .workloads.fio import LATENCY  # noqa: E402
 STYLES = {
     "ext4-ordered": ("#1f77b4", "s"), "ext4-journal": ("#0b3c6f", "D"), "xfs": ("#17a2b8", "P"), "btrfs": ("#3b7d4f", "X"),
     "tmpfs": ("#9aa0a6", "^"), "fuse2fs": ("#8c6d31", "v"), "passthrough": ("#7b5ea7", "<"), "tiffin": ("#d62728", "o"),
-    "tiffin-loop": ("#ff7f0e", "o"), "tiffin-awake": ("#e377c2", "o"), "ext4-ordered-zram": ("#6baed6", "s"),
+    "tiffin-loop": ("#ff7f0e", "o"), "tiffin-asleep": ("#e377c2", "o"), "ext4-ordered-zram": ("#6baed6", "s"),
     "ext4-journal-zram": ("#4a6fa5", "D"), "tiffin-zram": ("#bcbd22", "o"), "tiffin-shm": ("#2ca02c", ">"),
     "tiffin-sdr": ("#8c564b", "h"), "tiffin-tcp": ("#e7a100", "d"), "tiffin-remote": ("#000000", "*"),
 }
@@ -125,7 +125,7 @@ def beside_published(results: Results):
     rows = {}
     for (_, row), by_name in results.summaries().items():
         theirs = published.ratios(row)
-        ours = {name: ratio for name in by_name if name in ("tiffin", "tiffin-loop", "tiffin-awake")
+        ours = {name: ratio for name in by_name if name in ("tiffin", "tiffin-loop", "tiffin-asleep")
                 and (ratio := ratio_to_reference(by_name, name))}
         if theirs is not None and ours:
             rows[row] = (ours, theirs)
