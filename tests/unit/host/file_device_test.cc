@@ -225,7 +225,7 @@ TEST_F(FileDeviceTest, SaysWhatIsWrong) {
     make_image(0);
     EXPECT_NE(problem_with(path_, false).find("is empty"), std::string::npos);
     make_image(511);
-    EXPECT_NE(problem_with(path_, false).find("is empty"), std::string::npos);
+    EXPECT_NE(problem_with(path_, false).find("is too small"), std::string::npos);
     make_image(1025);
     auto device = open_device();
     ASSERT_NE(device, nullptr);
