@@ -26,8 +26,9 @@ namespace {
 constexpr uint64_t kSectorBytes = 512;
 // Loop devices over loop devices; the kernel has a bound of its own.
 constexpr int kMostLevels = 16;
-// udev opens and locks a disk for a moment whenever it has changed.
+// udev locks a disk for a moment whenever it has changed; another program that asks as this one has it for a shorter one.
 constexpr int kAttempts = 20;
+constexpr int kBusyAttempts = 3;
 constexpr auto kBetweenAttempts = std::chrono::milliseconds(25);
 
 class Descriptor {
@@ -176,12 +177,14 @@ std::optional<FoundPlace> find_place_below(int descriptor, int levels) {
 
 // Whether another program, or a mount of the kernel, has the device for itself, or is one of its readers.
 bool is_used(const std::string& path, bool shared) {
-    for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    int busy_attempts = kBusyAttempts;
+    for (int attempt = 0; attempt < kAttempts && busy_attempts > 0; ++attempt) {
         const Descriptor opened = open_to_look(path, O_EXCL);
         if (opened.ok() ? flock(opened.number(), (shared ? LOCK_SH : LOCK_EX) | LOCK_NB) == 0
                         : errno != EBUSY) {
             return false;
         }
+        busy_attempts -= opened.ok() ? 0 : 1;
         std::this_thread::sleep_for(kBetweenAttempts);
     }
     return true;

@@ -73,7 +73,7 @@ take_away -l
 wait_until has_ended "$server"
 server=""
 
-if [[ $(id -u) -eq 0 ]]; then
+if [[ $(id -u) -eq 0 && $transport == tcp ]]; then
     say "a backing that has no room: the exit status tells"
     backing=$work/backing_folder
     mkdir "$backing"
@@ -88,6 +88,7 @@ if [[ $(id -u) -eq 0 ]]; then
     end_server || status=$?
     [[ $status -eq 1 ]] || fail "tiffind ended with $status: $(tail -n 5 "$server_log")"
     grep -q "volume tight: what was not flushed is lost" "$server_log" || fail "the log does not say what was lost"
+    kill -KILL "$server"
     take_away -l
     wait_until has_ended "$server"
     server=""
