@@ -197,7 +197,7 @@ std::string find_used_loop_device(const FoundPlace& found, bool shared) {
         if (!name.starts_with("loop") || access((entry.path() / "loop").c_str(), F_OK) != 0) {
             continue;
         }
-        const std::string path = "/dev/" + name;
+        std::string path = "/dev/" + name;
         struct stat status {};
         if (stat(path.c_str(), &status) != 0 ||
             std::ranges::count(found.own_devices, status.st_rdev) != 0) {
