@@ -27,6 +27,8 @@
 #include <string>
 #include <vector>
 
+#include "bench/must_call.h"
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -38,17 +40,6 @@ constexpr size_t kBlockBytes = 4096;
 constexpr uint64_t kExtentStrideBytes = 1U << 20;
 // No divisor of any count: a walk in steps of this comes to every number, in no order that is stored.
 constexpr uint64_t kStride = 611'953;
-
-// A system call that must not fail: figures of what failed would mean nothing.
-template <typename T>
-T must(T answer, const char* call) {
-    if (answer < 0) {
-        std::perror(call);
-        std::exit(1);
-    }
-    return answer;
-}
-#define MUST_CALL(call) must(call, #call)
 
 clockid_t g_server_clock = CLOCK_PROCESS_CPUTIME_ID;
 

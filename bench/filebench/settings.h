@@ -12,20 +12,11 @@
 #include <random>
 #include <string>
 
+#include "bench/must_call.h"
+
 namespace tiffin::bench {
 
 using Random = std::mt19937_64;
-
-// A system call that must not fail: figures of what failed would mean nothing.
-template <typename T>
-T must(T answer, const char* call) {
-    if (answer < 0) {
-        std::perror(call);
-        std::_Exit(1);
-    }
-    return answer;
-}
-#define MUST_CALL(call) must(call, #call)
 
 [[noreturn]] inline void refuse(const std::string& problem) {
     std::fprintf(stderr, "filebench_load: %s\n", problem.c_str());

@@ -13,11 +13,6 @@ namespace tiffin::bench {
 
 std::string g_folder;
 
-void fail(const char* call) {
-    std::perror(call);
-    std::exit(1);
-}
-
 Folder::Folder() : path_(g_folder + "/benchmark-XXXXXX") {
     if (mkdtemp(path_.data()) == nullptr) {
         fail("mkdtemp");

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// A folder of the file system that is measured, and system calls that must not fail there.
+// A folder of the file system that is measured, and what its measurements share.
 #pragma once
 
 #include <cstddef>
 #include <string>
 #include <vector>
+
+#include "bench/must_call.h"
 
 namespace tiffin::bench {
 
@@ -13,18 +15,6 @@ constexpr size_t kLargeBytes = 1U << 20;
 
 // Where all folders are made.
 extern std::string g_folder;
-
-[[noreturn]] void fail(const char* call);
-
-// A system call that must not fail: figures of what failed would mean nothing.
-template <typename T>
-T must(T answer, const char* call) {
-    if (answer < 0) {
-        fail(call);
-    }
-    return answer;
-}
-#define MUST_CALL(call) ::tiffin::bench::must(call, #call)
 
 // An empty folder, and names in it. It goes away with all that is in it.
 class Folder {

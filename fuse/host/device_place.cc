@@ -15,10 +15,12 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <system_error>
 #include <thread>
 #include <utility>
+
+#include "fuse/host/kernel_tables.h"
+#include "rdma_blk/server/unique_descriptor.h"
 
 namespace tiffin::fuse {
 namespace {
@@ -31,23 +33,7 @@ constexpr int kAttempts = 20;
 constexpr int kBusyAttempts = 3;
 constexpr auto kBetweenAttempts = std::chrono::milliseconds(25);
 
-class Descriptor {
-  public:
-    explicit Descriptor(int number) : number_(number) {}
-    ~Descriptor() {
-        if (number_ >= 0) {
-            ::close(number_);
-        }
-    }
-    Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-    Descriptor& operator=(Descriptor&&) = delete;
-
-    bool ok() const { return number_ >= 0; }
-    int number() const { return number_; }
-
-  private:
-    int number_;
-};
+using Descriptor = rdma_blk::UniqueDescriptor;
 
 Descriptor open_to_look(const std::string& path, int more_flags = 0) {
     return Descriptor(
@@ -56,13 +42,6 @@ Descriptor open_to_look(const std::string& path, int more_flags = 0) {
 
 std::string system_folder(dev_t device) {
     return "/sys/dev/block/" + std::to_string(major(device)) + ":" + std::to_string(minor(device));
-}
-
-std::string first_line(const std::string& path) {
-    std::ifstream file(path);
-    std::string line;
-    std::getline(file, line);
-    return line;
 }
 
 uint64_t number_in(const std::string& path) {
@@ -91,7 +70,7 @@ Descriptor open_device(dev_t device) {
     for (std::string line; std::getline(file, line);) {
         if (line.starts_with(kKey)) {
             Descriptor opened = open_to_look("/dev/" + line.substr(kKey.size()));
-            return opened.ok() && is_device(opened.number(), device) ? std::move(opened)
+            return opened.valid() && is_device(opened.get(), device) ? std::move(opened)
                                                                      : Descriptor(-1);
         }
     }
@@ -127,7 +106,7 @@ std::optional<FoundPlace> find_place_of_device(int descriptor, dev_t device, int
             const dev_t disk = makedev(disk_major, disk_minor);
             const Descriptor opened = open_device(disk);
             if (const auto below =
-                    opened.ok() ? find_place_below(opened.number(), levels) : std::nullopt) {
+                    opened.valid() ? find_place_below(opened.get(), levels) : std::nullopt) {
                 found = *below;
             } else {
                 found.place.device = disk;
@@ -140,7 +119,7 @@ std::optional<FoundPlace> find_place_of_device(int descriptor, dev_t device, int
         if (loop.lo_rdevice != 0) {
             const Descriptor opened = open_device(decoded(loop.lo_rdevice));
             if (const auto below =
-                    opened.ok() ? find_place_below(opened.number(), levels) : std::nullopt) {
+                    opened.valid() ? find_place_below(opened.get(), levels) : std::nullopt) {
                 found = *below;
             } else {
                 found.place.device = decoded(loop.lo_rdevice);
@@ -180,11 +159,11 @@ bool is_used(const std::string& path, bool shared) {
     int busy_attempts = kBusyAttempts;
     for (int attempt = 0; attempt < kAttempts && busy_attempts > 0; ++attempt) {
         const Descriptor opened = open_to_look(path, O_EXCL);
-        if (opened.ok() ? flock(opened.number(), (shared ? LOCK_SH : LOCK_EX) | LOCK_NB) == 0
-                        : errno != EBUSY) {
+        if (opened.valid() ? flock(opened.get(), (shared ? LOCK_SH : LOCK_EX) | LOCK_NB) == 0
+                           : errno != EBUSY) {
             return false;
         }
-        busy_attempts -= opened.ok() ? 0 : 1;
+        busy_attempts -= opened.valid() ? 0 : 1;
         std::this_thread::sleep_for(kBetweenAttempts);
     }
     return true;
@@ -211,25 +190,10 @@ std::string find_used_loop_device(const FoundPlace& found, bool shared) {
     return {};
 }
 
-// NUMBER: FLOCK ADVISORY WRITE PROCESS MAJOR:MINOR:INODE START END
 bool is_locked(const DevicePlace& place, bool shared) {
-    char wanted[64];
-    snprintf(wanted, sizeof wanted, "%02x:%02x:%llu", major(place.device), minor(place.device),
-             static_cast<unsigned long long>(place.inode));
-    std::ifstream locks("/proc/locks");
-    for (std::string line; std::getline(locks, line);) {
-        std::istringstream fields(line);
-        std::string number;
-        std::string kind;
-        std::string skipped;
-        std::string mode;
-        std::string file;
-        if (fields >> number >> kind >> skipped >> mode >> skipped >> file && kind == "FLOCK" &&
-            file == wanted && (!shared || mode == "WRITE")) {
-            return true;
-        }
-    }
-    return false;
+    return std::ranges::any_of(
+        file_locks(place.device, place.inode),
+        [shared](const FileLock& lock) { return !shared || lock.is_exclusive; });
 }
 
 // Through a loop device: whether the file below is locked. Where the file has its name here, its lock tells, which the
@@ -240,9 +204,9 @@ bool is_file_locked(const FoundPlace& found, bool shared) {
     }
     const Descriptor opened = open_to_look(found.file_path);
     struct stat status {};
-    if (opened.ok() && fstat(opened.number(), &status) == 0 &&
+    if (opened.valid() && fstat(opened.get(), &status) == 0 &&
         status.st_dev == found.place.device && status.st_ino == found.place.inode) {
-        return !found.place.is_whole() && flock(opened.number(), LOCK_SH | LOCK_NB) != 0;
+        return !found.place.is_whole() && flock(opened.get(), LOCK_SH | LOCK_NB) != 0;
     }
     return is_locked(found.place, shared);
 }
@@ -268,7 +232,7 @@ std::optional<DevicePlace> find_place(const std::string& path) {
         return std::nullopt;
     }
     const Descriptor opened = open_to_look(path);
-    if (const auto found = opened.ok() ? find_place(opened.number()) : std::nullopt) {
+    if (const auto found = opened.valid() ? find_place(opened.get()) : std::nullopt) {
         return found->place;
     }
     place.device = status.st_rdev;

@@ -2,25 +2,15 @@
 #include "fuse/host/device_users.h"
 
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 
-#include <cstdio>
-#include <fstream>
 #include <optional>
-#include <sstream>
 
 #include "fuse/host/device_place.h"
+#include "fuse/host/kernel_tables.h"
 #include "fuse/host/mount_table.h"
 
 namespace tiffin::fuse {
 namespace {
-
-std::string first_line(const std::string& path) {
-    std::ifstream file(path);
-    std::string line;
-    std::getline(file, line);
-    return line;
-}
 
 std::optional<DevicePlace> place_of_source(const MountEntry& entry) {
     const std::string source =
@@ -41,28 +31,14 @@ std::string find_mount_point(const std::string& path) {
     return {};
 }
 
-// NUMBER: FLOCK ADVISORY WRITE PROCESS MAJOR:MINOR:INODE START END
 pid_t find_lock_holder(const std::string& path) {
     struct stat status {};
     if (stat(path.c_str(), &status) != 0) {
         return 0;
     }
-    char wanted[64];
-    snprintf(wanted, sizeof wanted, "%02x:%02x:%llu", major(status.st_dev), minor(status.st_dev),
-             static_cast<unsigned long long>(status.st_ino));
-    std::ifstream locks("/proc/locks");
-    std::string line;
-    while (std::getline(locks, line)) {
-        std::istringstream fields(line);
-        std::string number;
-        std::string kind;
-        std::string skipped;
-        std::string file;
-        pid_t process = 0;
-        // "->" before the kind: a process that waits for the lock.
-        if (fields >> number >> kind >> skipped >> skipped >> process >> file && kind == "FLOCK" &&
-            file == wanted && process > 0) {
-            return process;
+    for (const FileLock& lock : file_locks(status.st_dev, status.st_ino)) {
+        if (lock.process > 0) {
+            return lock.process;
         }
     }
     return 0;

@@ -20,6 +20,11 @@ OperationKind kind_of(const vfs::IoRequest& request) {
                                                         : OperationKind::read;
 }
 
+// A session stores it when it hears of it.
+uint64_t data_bytes_of(const RemoteMemory& memory) {
+    return std::atomic_ref<const uint64_t>(memory.geometry().data_bytes).load();
+}
+
 }  // namespace
 
 // The operations for each server, linked in order, to be submitted together.
@@ -64,10 +69,7 @@ RemoteBlockDevice::RemoteBlockDevice(const RemoteDeviceOptions& options) : optio
 uint64_t RemoteBlockDevice::size_at_servers() const {
     uint64_t smallest_bytes = UINT64_MAX;
     for (const auto& server : servers_) {
-        // A session stores it when it hears of it.
-        const uint64_t bytes =
-            std::atomic_ref<const uint64_t>(server->memory->geometry().data_bytes).load();
-        smallest_bytes = std::min(smallest_bytes, bytes);
+        smallest_bytes = std::min(smallest_bytes, data_bytes_of(*server->memory));
     }
     return stripe_.size_bytes(smallest_bytes) / geometry_.write_unit_bytes *
            geometry_.write_unit_bytes;
@@ -87,9 +89,7 @@ Result<uint64_t> RemoteBlockDevice::update_size() {
     }
     for (auto& server : servers_) {
         if (server->needs_flush) {
-            const uint64_t bytes =
-                std::atomic_ref<const uint64_t>(server->memory->geometry().data_bytes).load();
-            if (!server->dirty.grow(bytes).ok()) {
+            if (!server->dirty.grow(data_bytes_of(*server->memory)).ok()) {
                 log_line(host::LogLevel::warning, "volume ", options_.name.c_str(),
                          ": it has grown more than 16 times since the mount, and is used as it "
                          "was; mount it anew");

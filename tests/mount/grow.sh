@@ -8,6 +8,8 @@
 set -euo pipefail
 # shellcheck source=tests/mount/lib/device.sh
 source "$(dirname "$0")/lib/device.sh"
+# shellcheck source=tests/mount/lib/copies.sh
+source "$(dirname "$0")/lib/copies.sh"
 use_device "$1" 32M
 image=${device#file:}
 
@@ -19,20 +21,6 @@ grow_to() {
 
 mount_device
 "$bin/tiffin" grow "$mount_point" | grep -q "all that the device has" || fail "it grows without an image that is longer"
-head -c 1000000 /dev/urandom >"$work/content"
-copies=0
-# Copies what fits.
-fill() {
-    while cp "$work/content" "$mount_point/copy-$copies" 2>/dev/null && sync "$mount_point/copy-$copies" 2>/dev/null; do
-        copies=$((copies + 1))
-    done
-    rm -f "$mount_point/copy-$copies"
-}
-compare() {
-    for ((i = 0; i < copies; i++)); do
-        cmp "$work/content" "$mount_point/copy-$i" || fail "copy-$i is damaged"
-    done
-}
 
 fill
 for size in 48M 63M 200M; do

@@ -8,28 +8,16 @@
 set -euo pipefail
 # shellcheck source=tests/mount/lib/device.sh
 source "$(dirname "$0")/../mount/lib/device.sh"
+# shellcheck source=tests/mount/lib/copies.sh
+source "$(dirname "$0")/../mount/lib/copies.sh"
 # shellcheck source=tests/remote/lib/server.sh
 source "$(dirname "$0")/lib/server.sh"
 need_programs cmp python3
 
 resize() { "$bin/tiffin" volume resize "$1" "$2" --socket "$admin"; }
 grow() { "$bin/tiffin" grow "$mount_point"; }
-copies=0
-# Copies what fits.
-fill() {
-    while cp "$work/content" "$mount_point/copy-$copies" 2>/dev/null && sync "$mount_point/copy-$copies" 2>/dev/null; do
-        copies=$((copies + 1))
-    done
-    rm -f "$mount_point/copy-$copies"
-}
-compare() {
-    for ((i = 0; i < copies; i++)); do
-        cmp "$work/content" "$mount_point/copy-$i" || fail "copy-$i is damaged"
-    done
-}
 
 start_server
-head -c 1000000 /dev/urandom >"$work/content"
 for name in memory disk; do
     say "a volume with $name"
     options=()
