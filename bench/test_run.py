@@ -17,7 +17,7 @@ from unittest import mock
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from harness import file_systems, machine, main, published, report, runner  # noqa: E402
 from harness.results import Results, Summary, compare, speed_ratio  # noqa: E402
-from harness.workloads import Figure, Settings, Workload, catalogue, filebench, programs  # noqa: E402
+from harness.workloads import Figure, Settings, Workload, catalogue, filebench, operations, programs  # noqa: E402
 
 ENVIRONMENT = {"date": "2026-01-01T00:00:00Z", "revision": "test", "kernel": "6", "processors": 2, "cpu": "test",
                "virtual": True, "memory_mib": 1024, "load_average_before": [0.0, 0.0, 0.0]}
@@ -209,6 +209,13 @@ class TestWhatIsMissing(WithFolder):
         self.assertIn("--remote", told[2])
 
 
+def report_picture(results: Results, path: Path) -> str:
+    if importlib.util.find_spec("matplotlib") is None:
+        return "Bento-fs, published"  # nothing draws here, and documents have no pictures
+    report.picture(results, path)
+    return path.read_text()
+
+
 class TestReport(WithFolder):
     def test_published_ratios_lie_beside_ours(self) -> None:
         results = self.results(sample("createfiles T1", "ext4-journal", 100), sample("createfiles T1", "tiffin", 60),
@@ -254,12 +261,22 @@ class TestReport(WithFolder):
         self.assertTrue(text.startswith("before\n" + report.BEGIN) and text.endswith(report.END + "\nafter\n"))
         self.assertEqual(text.count("| varmail | op/s |"), 2)  # beside the published ones, and of the suite
         self.assertNotIn("old", text)
+        self.assertIn("Bento-fs, published", report_picture(results, page.with_suffix(".svg")))
         page.write_text("no place")
         with self.assertRaisesRegex(ValueError, "no place for tables"):
             report.document(results, page)
 
 
 class TestWorkloads(WithFolder):
+    def test_a_single_operation_that_fails_is_no_figure(self) -> None:
+        good = {"name": "create", "real_time": 2000.0}
+        bad = {"name": "unlink", "real_time": 0.0, "error_occurred": True, "error_message": "no file"}
+        settings = Settings(1, 1, 1, self.folder)
+        with mock.patch.object(operations, "output_of", return_value=json.dumps({"benchmarks": [good]})):
+            self.assertEqual(operations.measure(self.folder, settings), [Figure("create", "us", 2.0, True)])
+        with mock.patch.object(operations, "output_of", return_value=json.dumps({"benchmarks": [good, bad]})):
+            self.assertRaisesRegex(RuntimeError, "unlink: no file", operations.measure, self.folder, settings)
+
     def load(self, *settings: str) -> dict:
         return json.loads(subprocess.run([filebench.LOAD, self.folder, *settings], capture_output=True, text=True,
                                          check=True).stdout)

@@ -35,7 +35,8 @@ def parser() -> argparse.ArgumentParser:
     add("--out", type=Path, metavar="DIR", help="where results go; results there are continued (build/bench-results/DATE)")
     add("--against", type=Path, metavar="DIR", help="say what has changed since the results there")
     add("--from", type=Path, metavar="DIR", dest="from_folder", help="measure nothing: report the results there")
-    add("--document", type=Path, metavar="FILE", help="replace the generated tables in this Markdown file")
+    add("--document", type=Path, metavar="FILE", help="replace the generated tables in this Markdown file, and the picture beside "
+                                                        "it, FILE with .svg in place of .md")
     add("--rounds", type=int, help="turns of each file system (5; with --quick as many as there is time for)")
     add("--seconds", type=float, help="of each timed measurement (3; with --quick 0.3)")
     add("--scale", type=float, help="files and bytes in relation to the reproduction's (0.25; with --quick 0.03)")
@@ -174,6 +175,9 @@ def finish(arguments: argparse.Namespace, results: Results) -> int:
     print(report.summary_text(results, changes))
     if arguments.document:
         report.document(results, arguments.document)
+        picture = arguments.document.with_suffix(".svg")
+        if report.picture(results, picture):
+            written.append(picture)
         written.append(arguments.document)
     print("written: " + ", ".join(str(path) for path in written))
     return 1 if results.failures() or any(one["error"] for one in results.content["programs"]) else 0

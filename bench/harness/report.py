@@ -227,6 +227,19 @@ def write(results: Results, changes: list[Change] | None) -> list[Path]:
     return written
 
 
+def picture(results: Results, path: Path) -> bool:
+    """Our ratios beside the published ones; not drawn, False, where there are none or nothing draws."""
+    try:
+        from . import pictures
+    except ImportError:
+        return False
+    figure = pictures.beside_published(results)
+    if figure is None:
+        return False
+    path.write_text(pictures.svg(figure))
+    return True
+
+
 def document(results: Results, path: Path) -> None:
     """Replaces what lies between BEGIN and END in a page of the documentation by the tables without programs."""
     text = path.read_text()
