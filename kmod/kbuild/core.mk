@@ -50,7 +50,7 @@ tiffin-tracing := -pg -mrecord-mcount -mfentry -DCC_USING_FENTRY $(CC_FLAGS_FTRA
 
 tiffin-cxxflags = $(filter-out $(tiffin-c-only) $(tiffin-tracing),$(KBUILD_CFLAGS)) \
 	$(KBUILD_CFLAGS_MODULE) -std=gnu++20 -ffreestanding -fno-exceptions -fno-rtti \
-	-fno-threadsafe-statics -fcheck-new -Wall -Wextra -Wshadow $(ccflags-y)
+	-fno-threadsafe-statics -fcheck-new -Wall -Wextra -Wshadow $(ccflags-y) -O2
 
 quiet_cmd_cxx_o_cc = CXX [M] $@
       cmd_cxx_o_cc = $(TIFFIN_CXX) -Wp,-MMD,$(depfile) $(tiffin-cxxflags) -c -o $@ $<

@@ -34,8 +34,7 @@ static int read_folio(struct file* file, struct folio* folio) {
 #define RANGE_PAGES 256
 struct page_range {
     struct tiffin_read read;
-    struct page* pages[RANGE_PAGES];
-    struct tiffin_vector vectors[RANGE_PAGES];
+    struct tiffin_vector vectors[]; /* one for each page */
 };
 
 static void range_done(struct tiffin_read* read, int error) {
@@ -46,32 +45,34 @@ static void range_done(struct tiffin_read* read, int error) {
     /* With the last page unlocked, the inode may be gone. Pages that could not be read are asked for one by one, if
      * anybody wants them. */
     for (i = 0; i < count; ++i) {
+        struct page* page = virt_to_page(range->vectors[i].data);
+
         if (error == 0) {
-            flush_dcache_page(range->pages[i]);
-            SetPageUptodate(range->pages[i]);
+            flush_dcache_page(page);
+            SetPageUptodate(page);
         }
-        unlock_page(range->pages[i]);
-        put_page(range->pages[i]);
+        unlock_page(page);
+        put_page(page);
     }
     kfree(range);
 }
 
 static void readahead(struct readahead_control* control) {
-    struct page_range* range;
-    struct page* page;
+    while (readahead_count(control) > 0) {
+        const unsigned int wanted = min_t(unsigned int, readahead_count(control), RANGE_PAGES);
+        struct page_range* range =
+            kmalloc(struct_size(range, vectors, wanted), GFP_NOFS | __GFP_NOWARN | __GFP_NORETRY);
+        struct page* page;
 
-    do {
-        range = kmalloc(sizeof(*range), GFP_NOFS | __GFP_NOWARN | __GFP_NORETRY);
         if (range == NULL) {
             return; /* then they are read when they are wanted */
         }
         range->read = (struct tiffin_read){
             .inode = control->mapping->host, .vectors = range->vectors, .done = range_done};
-        while (range->read.count < RANGE_PAGES && (page = readahead_page(control)) != NULL) {
+        while (range->read.count < wanted && (page = readahead_page(control)) != NULL) {
             if (range->read.count == 0) {
                 range->read.offset = page_offset(page);
             }
-            range->pages[range->read.count] = page;
             range->vectors[range->read.count] =
                 (struct tiffin_vector){.data = page_address(page), .size_bytes = PAGE_SIZE};
             ++range->read.count;
@@ -81,7 +82,7 @@ static void readahead(struct readahead_control* control) {
             return;
         }
         tiffin_read_start(&range->read);
-    } while (readahead_count(control) > 0);
+    }
 }
 
 /* ---- Writing ---- */
