@@ -94,8 +94,8 @@ struct Operation {
     // more. For giving up, not for pacing. Error: etimedout.
     uint64_t deadline_ns = 0;
     // Of the first one of a batch: another submit() follows at once, and this batch may be sent together with that one. It
-    // is sent at the latest when a batch without this is submitted, when somebody calls wait(), progress() or
-    // send_gathered(), and after kMostGatherMs. Who refills a queue sets it for all but the last.
+    // is sent at the latest when a batch without this is submitted, at a call of wait(), progress() or
+    // send_gathered(), and after kMostGatherMs. A caller that refills a queue sets it for all but the last.
     bool more_follows = false;
     // Called once, from any thread, perhaps within submit(), and perhaps with the transport's locks held: it
     // must not block, take locks or call RemoteMemory. It may change atomic variables and post a
@@ -140,8 +140,8 @@ struct Geometry {
     uint64_t data_bytes = 0;
     uint64_t control_bytes = 0;
     // An aligned write of this size is applied whole or not at all, and survives a power failure so. When the server's process
-    // is killed in the middle of one that nobody repeats, or over rc and shm the client's, that holds for aligned 64 bytes
-    // only. A power of two.
+    // is killed in the middle of one that is not repeated, or over rc and shm the client's, that holds for aligned 64
+    // bytes only. A power of two.
     uint32_t write_unit_bytes = 64;
     Durability durability = Durability::process;
     bool read_only = false;
@@ -163,7 +163,7 @@ enum class ConnectionState : uint8_t {
     connecting,  // for the first time
     ready,
     reconnecting,  // operations wait and are completed exactly once afterwards
-    fenced,        // final: somebody else has taken the volume; all operations end as estale
+    fenced,        // final: another client has taken the volume; all operations end as estale
     memory_lost,   // final: the server no longer has the content this session wrote; estale
     closed,        // final: by close(), or after OpenOptions::reconnect_timeout_ms; enodev
 };
@@ -219,7 +219,7 @@ struct Statistics {
     uint64_t reconnections = 0;
     uint64_t replayed_operations = 0;
     uint64_t aborts = 0;  // by deadlines
-    // Of the data path. However often somebody looks before he sleeps, it is one.
+    // Of the data path. All polls before one sleep count as one.
     uint64_t system_calls = 0;
     // sdr: what docs/sdr.md calls datagrams, chunks (of them a message consists) and blocks (of an erasure code).
     uint64_t datagrams_sent = 0;
@@ -250,33 +250,33 @@ inline constexpr uint32_t kDefaultBusyPollUs = 50;
 // How to open a region; the address and the choice of transport come with the transport's own open
 // function. All are copied.
 struct OpenOptions {
-    // read_steady: what nobody changes meanwhile. Refused (ebusy) while somebody has the lease; while the session has a
-    // connection nobody gets the lease but by force, and then, or when somebody has written while it had none, it is fenced.
-    // With start_writing() it becomes a writer like any other.
+    // read_steady: content that does not change meanwhile. Refused (ebusy) while a client has the lease; while the session
+    // has a connection, the lease is granted by force only. Then, or if the volume was written while it had none, the
+    // session is fenced. With start_writing() it becomes a writer like any other.
     enum class Mode : uint8_t { read = 0, write = 1, read_steady = 2 };
 
     Mode mode = Mode::read;
-    bool force = false;  // not mode read: fence who stands in the way
+    bool force = false;  // not mode read: fence the present holder or readers
     // Seal requests and answers, not only what sets sessions up; what sdr's packets say of themselves stays in clear. tcp and
     // sdr do; rc is not taken, or refuses (einval); shm has no network.
     bool encrypt = false;
     uint8_t client_uuid[16] =
-        {};                // who this is, to all servers of a volume: random for each opening
-    uint8_t key[32] = {};  // the volume's
+        {};  // identifies this client to all servers of a volume: random for each opening
+    uint8_t key[32] = {};          // the volume's
     const char* volume_name = "";  // at most 63 bytes
     const char* holder_text = "";  // what a second writer is told, such as "host7, process 4711"
     uint16_t slot_count = 64;      // 1 to 1024: how many operations may be in flight
     uint32_t reconnect_timeout_ms = 60000;  // 0: for ever. Then all operations fail, and `closed`
-    // How long who waits looks for an answer before he sleeps, while answers come that fast (tcp); rc: 200 at
+    // How long a waiting thread polls for an answer before it sleeps, while answers come that fast (tcp); rc: 200 at
     // least. 0: not at all.
     uint32_t busy_poll_us = kDefaultBusyPollUs;
 };
 
-// Who has the write lease that was asked for; what that one gave as OpenOptions::holder_text.
+// The holder of the write lease that was asked for: its OpenOptions::holder_text.
 struct Holder {
     char text[64] = {};  // terminated; control characters were replaced
     bool reads =
-        false;  // it has no lease, and reads what nobody may change (OpenOptions::Mode::read_steady)
+        false;  // it has no lease, and reads content that must not change (OpenOptions::Mode::read_steady)
 };
 
 // What a session tells its owner about itself.
@@ -309,10 +309,10 @@ class RemoteMemory {
 
     // Returns once `operation` has completed. Precondition: it has no `complete` function, and no other
     // thread waits for it. The caller helps: one of all waiting threads polls the network for all,
-    // the others sleep. It may look at Operation::finished itself instead, if somebody else polls.
+    // the others sleep. It may look at Operation::finished itself instead, if another thread polls.
     virtual void wait(Operation& operation) = 0;
 
-    // The same for one who waits for operations with `complete` functions, which change `count`: see
+    // The same for a thread that waits for operations with `complete` functions, which change `count`: see
     // vfs::BlockDevice::help(). While threads come back for it, what they leave is found by the session's thread within
     // two milliseconds, and each look for answers may take 20 ms, if others complete what they wait for.
     virtual bool help(const std::atomic<uint32_t>& count, uint32_t seen) {
@@ -322,20 +322,20 @@ class RemoteMemory {
     }
 
     // Does what can be done without sleeping; returns how many operations completed. For callers that
-    // poll several regions. Nobody needs to call it: a thread of the session steps in when no one waits.
+    // poll several regions. Calls are optional: a thread of the session polls when no other thread waits.
     virtual size_t progress() = 0;
 
     // Memory that buffers will come from, so that the device can read and write it directly. It stays
     // registered, and must stay allocated, until close(). Errors: enomem, enospc (too many arenas).
     virtual Result<void> add_arena(MutableByteSpan memory) = 0;
 
-    // A session that was opened to read becomes the writer. Blocks. Errors: ebusy (somebody else has the
-    // lease: `holder` says who), erofs, estale, etimedout.
+    // A session that was opened to read becomes the writer. Blocks. Errors: ebusy (another client has the
+    // lease: `holder` names it), erofs, estale, etimedout.
     virtual Result<void> start_writing(bool force, Holder& holder) = 0;
 
     // What a server that has lost its memory has lost of ours is known by counting: how many writes and
     // atomics were executed, and how many of these were flushed. A flush of the whole address space counts
-    // by itself. Who flushes by ranges knows alone when they are all: it takes the mark before it
+    // by itself. Only a caller that flushes by ranges knows when they are all: it takes the mark before it
     // begins to collect them, and gives it back when the last of them has been flushed.
     virtual uint64_t change_mark() const = 0;
     virtual void changes_flushed(uint64_t mark) = 0;

@@ -23,7 +23,7 @@ BiasedSharedMutex::Sharing BiasedSharedMutex::share_by_mutex(uint64_t level)
 }
 
 // By looking again and again: a shared owner that leaves its slot would need a full fence before it could see that
-// somebody is to be woken, and that is more than all that unlock_shared() does.
+// a thread is to be woken, and that is more than all that unlock_shared() does.
 void BiasedSharedMutex::wait_for_slots() {
     is_biased_.store(false, std::memory_order_seq_cst);
     race_point();
@@ -36,7 +36,7 @@ void BiasedSharedMutex::wait_for_slots() {
     }
 }
 
-// When somebody is in a slot, the lock is biased as before: the next exclusive owner has to look for him too.
+// With a shared owner in a slot the lock is biased as before: the next exclusive owner has to look for it too.
 bool BiasedSharedMutex::try_to_find_slots_empty() {
     is_biased_.store(false, std::memory_order_seq_cst);
     race_point();

@@ -2,8 +2,8 @@
 // A lock with one exclusive or many shared owners whose shared owners write to no cache line that others write to:
 // BRAVO (Dice and Kogan, "BRAVO: Biased Locking for Reader-Writer Locks", USENIX ATC 2019). While the lock is biased
 // towards sharing, a shared owner says so in a slot of its processor, in a table that all locks have in common, and
-// leaves the lock itself alone. An exclusive owner takes the bias away first and then waits for those whom the slots
-// show.
+// leaves the lock itself alone. An exclusive owner takes the bias away first and then waits for the owners in the
+// slots.
 //
 // The paper chooses slots by thread and searches all of them; here each lock has one slot for each of several
 // processors, so that taking the bias away is a look at sixteen lines. When that slot is taken, or the lock is not
@@ -20,12 +20,12 @@
 namespace tiffin {
 
 // As host::SharedMutex: it may sleep, is not recursive, and levels order several locks of one class. It may be destroyed
-// when nobody is inside one of its functions.
+// when no thread is inside one of its functions.
 class CAPABILITY("shared mutex") BiasedSharedMutex {
     using Slot = std::atomic<const BiasedSharedMutex*>;
 
   public:
-    // How somebody has become a shared owner, which unlock_shared() has to know; may be handed on with the ownership.
+    // How the shared owner has become one, which unlock_shared() has to know; may be handed on with the ownership.
     class Sharing {
       public:
         Sharing() = default;
@@ -42,13 +42,13 @@ class CAPABILITY("shared mutex") BiasedSharedMutex {
 
     void lock(uint64_t level = 0) ACQUIRE() NO_THREAD_SAFETY_ANALYSIS {
         mutex_.lock(level);
-        // It becomes biased under the shared lock only: whoever has done so came before us.
+        // It becomes biased under the shared lock only, so before we had it.
         if (is_biased_.load(std::memory_order_relaxed)) [[unlikely]] {
             wait_for_slots();
         }
     }
     void unlock() RELEASE() NO_THREAD_SAFETY_ANALYSIS { mutex_.unlock(); }
-    // Waits for nobody.
+    // Does not wait.
     [[nodiscard]] bool try_lock() TRY_ACQUIRE(true) NO_THREAD_SAFETY_ANALYSIS {
         if (!mutex_.try_lock()) {
             return false;
@@ -66,8 +66,8 @@ class CAPABILITY("shared mutex") BiasedSharedMutex {
             Stripe& stripe = my_stripe();
             Slot& slot = stripe.slots[slot_number()];
             const BiasedSharedMutex* empty = nullptr;
-            // Either this sees that the bias is gone, or who has taken it away sees the slot: all four steps are
-            // sequentially consistent.
+            // Either this sees that the bias is gone, or the thread that has taken it away sees the slot: all four
+            // steps are sequentially consistent.
             if (slot.load(std::memory_order_relaxed) == nullptr &&
                 slot.compare_exchange_strong(empty, this, std::memory_order_seq_cst)) {
                 race_point();
@@ -80,7 +80,7 @@ class CAPABILITY("shared mutex") BiasedSharedMutex {
         }
         return share_by_mutex(level);
     }
-    // The same, for those who hardly ever come without an exclusive owner in between: they never make it biased.
+    // The same, for callers that hardly ever come without an exclusive owner in between: never makes it biased.
     // Left by unlock_shared() without an argument.
     void lock_shared_unbiased(uint64_t level = 0) ACQUIRE_SHARED() NO_THREAD_SAFETY_ANALYSIS {
         mutex_.lock_shared(level);

@@ -7,7 +7,7 @@ namespace tiffin {
 namespace {
 
 // How long a waiter sleeps before it looks again. Readers stay as long as one I/O; leave() wakes
-// nobody, so that leaving stays one atomic operation.
+// no thread, so that leaving stays one atomic operation.
 constexpr uint64_t kFirstPause_us = 20;
 constexpr uint64_t kLongestPause_us = 1000;
 
@@ -27,7 +27,7 @@ void ReaderEpochs::leave(uint32_t token) {
     stripes_[token >> 1].left[token & 1].fetch_add(1, std::memory_order_release);
 }
 
-// Everybody who was inside under `parity` when this was called has left, when it returns true. The
+// Every reader that was inside under `parity` when this was called has left, when it returns true. The
 // departures are summed first: each one that is seen brings its arrival into the second sum, so the
 // sums can only be equal when every arrival that was seen has left.
 bool ReaderEpochs::drained(uint32_t parity) const {
@@ -43,9 +43,9 @@ bool ReaderEpochs::drained(uint32_t parity) const {
     return left == entered;
 }
 
-// Before each flip the parity that gets the new readers must be empty but for those who read the
+// Before each flip the parity that gets the new readers must be empty but for readers that read the
 // number before an earlier flip and counted themselves late. Two flips after the beginning, both
-// parities have been seen empty: whichever one a reader was counted under, he has left.
+// parities have been seen empty: whichever one a reader was counted under, it has left.
 bool ReaderEpochs::advance(uint64_t grace_period) {
     uint64_t flips = flips_.load(std::memory_order_relaxed);
     while (flips < grace_period) {

@@ -3,7 +3,7 @@
 // two-counter scheme of SRCU (McKenney, "Sleepable Read-Copy Update", LWN 2006). Readers may sleep
 // and may leave on another thread than they entered on.
 //
-// What this guarantees: when a grace period is over, everybody who was inside when it began has
+// The guarantee: when a grace period is over, every reader that was inside when it began has
 // left. A reader that enters later must not be able to find what was taken away before; so readers
 // look it up, and writers take it away, under a lock or with sequentially consistent operations.
 #pragma once
@@ -26,13 +26,13 @@ class ReaderEpochs {
     // One atomic operation, never blocks; any thread, completions of I/O included.
     void leave(uint32_t token);
 
-    // Waits until everybody who was inside when it was called has left. Bounded only by how long
+    // Waits until every reader that was inside when it was called has left. Bounded only by how long
     // readers stay; must not be called by a reader.
     void synchronize();
     // Like synchronize(), but gives up and returns false when a reader would have to be waited for.
     bool try_synchronize() { return poll_grace_period(begin_grace_period()); }
 
-    // The same without waiting: begin_grace_period() names the readers who are inside now, and
+    // The same without waiting: begin_grace_period() names the readers that are inside now, and
     // poll_grace_period() says later, as often as it is asked, whether they have left. Unlike
     // try_synchronize() this comes to an end even when there is never a moment without a reader.
     uint64_t begin_grace_period() EXCLUDES(mutex_);

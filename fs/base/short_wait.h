@@ -39,7 +39,7 @@ class ShortWait {
         MutexLock lock(mutex);
         (void)nobody_notifies.wait_for(mutex, nap_us);
     }
-    // For those who do not wait for ever.
+    // For callers that do not wait for ever.
     [[nodiscard]] bool long_enough() const { return slept_us_ >= kLongEnoughUs; }
 
   private:

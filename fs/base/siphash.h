@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // SipHash-2-4 (Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012): a keyed hash whose
-// collisions nobody can find without the key. Names of directory entries are hashed with it, so
+// collisions cannot be found without the key. Names of directory entries are hashed with it, so
 // that a hostile choice of names cannot make a directory slow.
 #pragma once
 

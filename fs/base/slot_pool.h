@@ -27,7 +27,7 @@ class SlotPool {
         const uint32_t first = host::concurrency_hint();
         for (uint32_t i = 0; i < kSlots; ++i) {
             std::atomic<T*>& slot = slots_[(first + i) % kSlots].object;
-            // A slot is emptied as a whole, so nobody can take or return the same object twice.
+            // A slot is emptied as a whole, so no object is taken or returned twice.
             if (slot.load(std::memory_order_relaxed) == nullptr) {
                 continue;
             }

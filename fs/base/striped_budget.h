@@ -3,10 +3,10 @@
 // blocks, room in the journal, spare nodes. As long as there is plenty, processors have some at hand in cache lines
 // of their own (more than eight processors share them), so that taking and giving back make no line travel; when it
 // becomes scarce, what was at hand is brought together again and the count is exact. (The idea is that of Linux's
-// percpu_counter; here with a guarantee for those who take.)
+// percpu_counter; here with a guarantee: an amount that is there can be taken.)
 //
 // What one thread moves from one line to another is for a moment in neither. Moves are counted when they begin and
-// when they have ended, so that whoever finds too little sees whether that was all, and looks again if not.
+// when they have ended, so that a thread that finds too little sees whether that was all, and looks again if not.
 #pragma once
 
 #include <atomic>
@@ -19,10 +19,10 @@
 namespace tiffin {
 
 // Any thread, but for start(). No locks; take(), take_up_to() and sum() may have to wait for a thread that has lost
-// its processor in the middle of a move (ShortWait says who may call them), a tenth of a second or so at most.
+// its processor in the middle of a move (ShortWait says from where they may be called), a tenth of a second at most.
 class StripedBudget {
   public:
-    // While nobody else uses it: there is `amount` (which may be negative). A processor fetches `batch` at a time, as
+    // Before any other use: there is `amount` (which may be negative). A processor fetches `batch` at a time, as
     // long as at least `plenty` is left in common; `batch` 0: never. It gives back what exceeds four of these, but for
     // what others do to its line at the same moment.
     void start(int64_t amount, int64_t batch, int64_t plenty) {
@@ -108,7 +108,7 @@ class StripedBudget {
         end_move();
     }
 
-    // Exact when nobody takes or gives meanwhile.
+    // Exact when no thread takes or gives meanwhile.
     [[nodiscard]] int64_t sum() const {
         ShortWait wait;
         for (;;) {
@@ -129,7 +129,7 @@ class StripedBudget {
         }
         return total;
     }
-    // A part of it, for those to whom it matters only whether there is enough: reads one line, which seldom
+    // A part of it, for callers that only need to know whether there is enough: reads one line, which seldom
     // changes.
     [[nodiscard]] int64_t at_least() const { return common_.load(std::memory_order_relaxed); }
 
@@ -149,8 +149,8 @@ class StripedBudget {
     };
 
     // A move is begun before it takes anything away, and that is a release; it has ended after it has added as much
-    // elsewhere. So who sees (acquiring) that something was taken away sees the beginning as well, and who sees the
-    // end sees what was added.
+    // elsewhere. So a thread that sees (acquiring) that something was taken away sees the beginning as well, and one
+    // that sees the end sees what was added.
     void begin_move() { moves_begun_.fetch_add(1, std::memory_order_relaxed); }
     void end_move() { moves_ended_.fetch_add(1, std::memory_order_release); }
     Moves moves() const {

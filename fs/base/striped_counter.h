@@ -17,14 +17,14 @@ class StripedCounter {
         stripes_[host::concurrency_hint() % kStripes].value.fetch_add(amount,
                                                                       std::memory_order_relaxed);
     }
-    // While nobody adds.
+    // While no thread adds.
     void reset(int64_t value) {
         for (Stripe& stripe : stripes_) {
             stripe.value.store(0, std::memory_order_relaxed);
         }
         stripes_[0].value.store(value, std::memory_order_relaxed);
     }
-    // Exact when nobody adds meanwhile; else it has some of what is being added, but never a part of one
+    // Exact when no thread adds meanwhile; else it has some of what is being added, but never a part of one
     // addition.
     int64_t sum() const {
         int64_t total = 0;

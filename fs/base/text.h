@@ -21,7 +21,7 @@ struct Hex {
     uint64_t value;
 };
 
-// Builds text in memory that somebody else owns; what does not fit is cut off and the text then
+// Builds text in the caller's memory; what does not fit is cut off and the text then
 // ends with "...". Always terminated. Not for use by several threads at once.
 class TextWriter {
   public:

@@ -40,7 +40,7 @@ struct MountOptions {
     VolumeOptions volume;
     AccessTimePolicy access_time = AccessTimePolicy::relatime;
     bool synchronous = false;          // every change is durable when it returns (-o sync)
-    uint32_t maximum_objects = 65536;  // cached objects nobody uses at the moment
+    uint32_t maximum_objects = 65536;  // cached objects that are not in use
 };
 
 // Mounts; errors as Volume::open. The caller owns the result: unmount(), then destroy().

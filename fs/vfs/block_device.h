@@ -78,15 +78,15 @@ class BlockDevice {
     virtual void submit(IoRequest& request) = 0;
 
     // For a thread that has requests under way and waits for one of them: where answers have to be fetched, it fetches
-    // them itself, and completes what comes for anybody, so that no thread has to be woken for it. `count` is changed by
+    // them itself, and completes those of all threads, so that no thread has to be woken for it. `count` is changed by
     // the completions of the thread's requests, `seen` what it was before the thread looked for completed ones. True:
     // it has changed. False: it may not have, as another thread does the work, or there is none; then the caller sleeps
     // until its completion wakes it, and before it does, looks once more. It may always be false.
     //
     // It sleeps, and cannot be interrupted; not to be called from a completion, or with locks that completions take.
     // As it may return while the completion that has changed `count` still runs, what the completion touches after that
-    // must outlive it. Who has helped is expected back while he has more under way: other threads' requests, too, may
-    // wait for him, but not for long.
+    // must outlive it. A helper must call again soon while it has requests under way: other threads' requests, too,
+    // may wait for it, but not for long.
     virtual bool help(const std::atomic<uint32_t>& count, uint32_t seen) {
         (void)count;
         (void)seen;
@@ -116,8 +116,8 @@ class BlockDevice {
     // Writes `data`, in any order, and then `record`, which takes effect only if all of `data` has: a journal's
     // record, and what it names. With a volatile cache, `data` and all that was written by calls which had
     // returned are durable before the record takes effect, and the record when this returns. (A disk
-    // that is asked for it with REQ_PREFLUSH and REQ_FUA does the same.) The ranges do not overlap; nobody
-    // else writes to them meanwhile. Errors: those of write() and flush(); after one of the record's own it may have
+    // that is asked for it with REQ_PREFLUSH and REQ_FUA does the same.) The ranges do not overlap; there is no
+    // other write to them meanwhile. Errors: those of write() and flush(); after one of the record's own it may have
     // taken effect, after others it has not.
     virtual Result<void> write_ordered(Span<const OrderedWrite> data, const OrderedWrite& record);
     // Whether that takes less than its parts: the device sends all of it at once.

@@ -10,7 +10,7 @@
 
 namespace tiffin {
 
-// A list of buffers that is being built in an array of somebody else's.
+// A list of buffers that is being built in the caller's array.
 class VectorList {
   public:
     VectorList(vfs::IoVector* vectors, size_t capacity) : vectors_(vectors), capacity_(capacity) {}

@@ -119,7 +119,7 @@ class ContentReader {
     Result<void> verify();
     Result<void> verify(const DeviceSegment& found, Span<const IoVector> content,
                         bool reports_damage) const;
-    // Into memory that nobody else can change, and from there to where it belongs.
+    // Into memory that only the reader can change, and from there to where it belongs.
     Result<void> read_again(const DeviceSegment& found);
     void copy_edges(const Wanted& wanted, BufferCursor& cursor) const;
 

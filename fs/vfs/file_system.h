@@ -84,7 +84,7 @@ class FileSystem {
     // Errors: einval (not frozen); erofs, eio: it stays read-only.
     virtual Result<void> thaw();
 
-    // What caches hold that nobody uses at the moment, in bytes, as far as it can be said without waiting for locks.
+    // Unused content of caches, in bytes, as far as it can be counted without waiting for locks.
     virtual uint64_t reclaimable_bytes();
     // Gives about `wanted_bytes` of that back to the host, and returns how many. Waits for nothing and allocates nothing:
     // a kernel calls it when memory is short, from any thread that allocates.
@@ -202,7 +202,7 @@ class FileSystem {
     //
     // With `write_back` the answer is never short: hosts' caches know only pages that were written and
     // pages that were not. An error says that at least one block was not written; every other block
-    // that could be has been, those behind the failed one too. Who writes back holds a program's
+    // that could be has been, those behind the failed one too. A cache that writes back holds a program's
     // only copy, so the file system first does what it can: makes room, uses space that it refuses
     // to other changes, and waits a bounded time for memory.
     virtual Result<size_t> write(NodeId node, Handle handle, uint64_t offset_bytes,
@@ -256,7 +256,7 @@ class FileSystem {
     // mapping.offset_bytes + mapping.length_bytes). The segments follow each other without a gap;
     // the last block may reach beyond mapping.file_size_bytes, where it reads as zeros. The blocks
     // are not reused before release_read(). At or beyond the end of file: length_bytes 0, still to
-    // be released. Errors: eisdir, einval (not a regular file). Who has a mapping
+    // be released. Errors: eisdir, einval (not a regular file). A thread that has a mapping
     // must not wait for an operation that needs space: it may wait for all mappings.
     virtual Result<void> map_read(NodeId node, uint64_t offset_bytes, uint64_t length_bytes,
                                   ReadMapping& mapping);
@@ -266,9 +266,9 @@ class FileSystem {
     virtual Result<void> verify_read(const ReadMapping& mapping, uint32_t segment_index,
                                      Span<const IoVector> buffers, bool reports_damage);
     virtual void release_read(ReadMapping& mapping);
-    // Somebody is about to read `node` through mappings, of which the calling thread holds none yet:
-    // moves its access time as read() would. For hosts that keep no access times of their own. It
-    // may fail, which is nobody's concern.
+    // A program is about to read `node` through mappings, of which the calling thread holds none yet:
+    // moves its access time as read() would. For hosts that keep no access times of their own. Failures
+    // are ignored.
     virtual void note_read(NodeId node);
 
     // Claims [offset, offset + length) of the file, in whole blocks, for a write: waits until all writes, truncations and

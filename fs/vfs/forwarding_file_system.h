@@ -3,8 +3,8 @@
 // below unless it is overridden. An operation that is added to the contract later is missing here until a test says so
 // (Forwarding.HasEveryOperation).
 //
-// Nodes, handles, mappings and grants are those of the file system below. Who overrides read() or write() overrides
-// device() as well, so that hosts do not go past it: with nullptr.
+// Nodes, handles, mappings and grants are those of the file system below. A class that overrides read() or write()
+// overrides device() as well, with nullptr, so that hosts do not go past it.
 #pragma once
 
 #include "fs/vfs/file_system.h"

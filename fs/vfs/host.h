@@ -81,7 +81,7 @@ inline constexpr size_t kLockStorageBytes = TIFFIN_LOCK_STORAGE_BYTES;
 inline constexpr size_t kLockStorageBytes = 56;
 #endif
 
-// Destroying a Mutex, SharedMutex or Condition: no thread may be inside one of its functions. Whoever
+// Destroying a Mutex, SharedMutex or Condition: no thread may be inside one of its functions. A thread that
 // has just taken a lock cannot know that the last owner's unlock() has returned, so a lock must not lie
 // in an object that its next owner destroys, unless something else (a count that is taken down after
 // unlock()) says when. To wait for the last of something and then let go of it, use a Semaphore.

@@ -9,7 +9,7 @@
 
 namespace tiffin {
 
-// A view of `size` elements that somebody else owns.
+// A view of `size` elements that it does not own.
 template <typename T>
 class Span {
   public:

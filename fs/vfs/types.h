@@ -25,7 +25,7 @@ inline constexpr size_t kXattrNameMaxBytes = 255;
 inline constexpr size_t kXattrValueMaxBytes = 65536;
 inline constexpr uint32_t kBlockBytes = 4096;
 
-// A name or other text that somebody else owns; not terminated.
+// A view of a name or other text, which it does not own; not terminated.
 struct Name {
     const char* data = nullptr;
     size_t size_bytes = 0;
@@ -115,7 +115,7 @@ struct Attributes {
     Timestamp birth_time;
 };
 
-// For whom names, attributes and extended attributes are changed. (Content is written back for nobody in particular.) The
+// The user for which names, attributes and extended attributes are changed. (Content is written back without one.) The
 // host has already checked permissions (the kernel's VFS does; FUSE mounts with default_permissions): file systems use
 // this for ownership of what is created.
 struct Caller {
@@ -214,7 +214,7 @@ struct FileSystemStatistics {
     uint32_t block_bytes = kBlockBytes;
     uint64_t total_blocks = 0;
     uint64_t free_blocks = 0;
-    uint64_t available_blocks = 0;  // to everybody, without the file system's own reserve
+    uint64_t available_blocks = 0;  // to all users, without the file system's own reserve
     uint64_t total_nodes = 0;
     uint64_t free_nodes = 0;
     uint64_t file_system_id = 0;

@@ -13,7 +13,7 @@
 // A repair changes keys in memory first. Then it writes new leaves and inner nodes (only where keys
 // changed) and new bitmaps to places that the old state does not use, flushes, and makes them valid
 // with two superblock generations: a repair that is interrupted leaves the old state. When all of it
-// succeeds, a second check finds nothing, except file data that is damaged: nobody can restore that,
+// succeeds, a second check finds nothing, except file data that is damaged: that cannot be restored,
 // reading it goes on to fail.
 //
 // Memory: about 60 bytes for each object, 32 for each name, 2 KiB for each 64 MiB of device in use, and
@@ -50,7 +50,7 @@ struct CheckOptions {
     std::function<bool()> is_cancelled = {};
 };
 
-// Checks the volume on `device`, which nobody else uses meanwhile. Never fails as such: what went wrong
+// Checks the volume on `device`, which has no other user meanwhile. Never fails as such: what went wrong
 // is in the report. One thread; the callbacks are called from it.
 Report check_file_system(vfs::BlockDevice& device, const CheckOptions& options);
 

@@ -96,7 +96,7 @@ uint64_t Context::end_trial() {
 }
 
 void Context::progress(Phase phase, double fraction) {
-    // Often called: only steps that somebody could see go on.
+    // Often called: only steps that are visible on a display go on.
     if (!options_.on_progress ||
         (phase == last_phase_ && fraction >= last_fraction_ && fraction < last_fraction_ + 0.005)) {
         return;

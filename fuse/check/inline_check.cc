@@ -61,7 +61,7 @@ void InlineCheck::end_regular(bool has_extents) {
     const bool flagged = (inode.inode_flags & tiffinfs::inode_flag::inline_data) != 0;
     const Key key = make_key(state_.node, Kind::inline_data, 0);
     if (!flagged) {
-        // Nobody looks at it; so it is older than what the extents hold, or it was never valid.
+        // It is never looked at; so it is older than what the extents hold, or it was never valid.
         if (has_inline_ && state_.context.found(Code::inline_invalid, state_.where,
                                                 "it has inline content that its inode denies")) {
             if (has_extents || inode.size_bytes > tiffinfs::kInlineDataMaximumBytes) {

@@ -96,7 +96,7 @@ Result<bool> KeySpace::find_first_on_device(Key first, Key end, KeyValue& found)
         const Key key = slot < key_count(page) ? tiffinfs::leaf_key(page, slot) : leaf.upper;
         if (leaf.upper <= key) {
             if (first == leaf.lower) {
-                hide(leaf.lower, leaf.upper);  // it is empty: nobody needs to look again
+                hide(leaf.lower, leaf.upper);  // it is empty: no need to look again
             }
             first = leaf.upper;
         } else if (is_gone(key)) {

@@ -267,7 +267,7 @@ class LinkCheck {
             names += removed_[i] ? 0 : 1;
         }
         if (names == 0 && object.link_count != 0) {
-            // In doubt for keeping it: whoever has no use for it can delete it.
+            // In doubt for keeping it: a user that does not need it can delete it.
             if (context_.found(Code::unreachable, node_text(object.node), "it has no name")) {
                 lost_.add(object.node, object.mode);
                 check_orphan(object, false);

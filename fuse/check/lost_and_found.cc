@@ -92,7 +92,7 @@ Result<bool> find_or_make(KeySpace& keys, const tiffinfs::Superblock& superblock
     return true;
 }
 
-// Names like "#17"; the second try is "#17_1", in case somebody has made a file of the first.
+// Names like "#17"; the second try is "#17_1", in case there is a file of the first name.
 Result<bool> add_name(KeySpace& keys, const tiffinfs::Superblock& superblock, uint64_t directory,
                       uint64_t node, uint32_t mode) {
     constexpr int kTries = 100;

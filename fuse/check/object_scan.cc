@@ -215,7 +215,7 @@ class ObjectScan {
         InodeValue inode{};
         inode.mode = lost_type();
         if (inode.mode == 0) {
-            // Nothing that anybody could want back.
+            // Nothing worth getting back.
             state_.repairs.erase_range(Key{state_.node, 0}, Key{state_.node + 1, 0});
             return;
         }

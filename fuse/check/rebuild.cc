@@ -101,7 +101,7 @@ class Rebuild {
     }
 
     uint64_t take_block() {
-        // First where nothing is that anybody might still want to look at.
+        // First where nothing is that might still be of interest.
         uint64_t block = avoid_.layout().total_blocks;
         if (prefer_cursor_ < block) {
             block = prefer_cursor_ = avoid_.next_free(prefer_cursor_, &prefer_);
@@ -236,7 +236,7 @@ class Rebuild {
                              sizeof block);
     }
 
-    // Nobody can tell what the second slot of a damaged group held, so both get the same.
+    // What the second slot of a damaged group held is not known, so both get the same.
     Result<void> write_damaged_slots() {
         for (const uint64_t group : damaged_groups_) {
             TRY(write_bitmap(group, 1));

@@ -76,8 +76,8 @@ enum class Code : uint8_t {
     counter,         // a total in the superblock is wrong
     // ---- The check itself
     repair_unfinished,  // each repair uncovered the next problem, until the check gave up
-    repair_withheld,  // nothing was written, since something would be left out that nobody gave up
-    repair_failed,    // writing the repaired structures failed; the old ones are still in place
+    repair_withheld,  // nothing was written, since something would be left out without the user's consent
+    repair_failed,  // writing the repaired structures failed; the old ones are still in place
     count_,
 };
 inline constexpr size_t kCodeCount = static_cast<size_t>(Code::count_);
@@ -85,7 +85,7 @@ inline constexpr size_t kCodeCount = static_cast<size_t>(Code::count_);
 // The code in lower case with hyphens, such as "link-count"; never changes.
 std::string_view code_name(Code code);
 Severity code_severity(Code code);
-// True when the repair takes nothing away from anybody: what `fsck -p` does without being asked.
+// True when the repair cannot lose data: what `fsck -p` does without being asked.
 bool code_is_safe_to_repair(Code code);
 // What a repair would do, for a question: "Correct link counts".
 std::string_view code_repair(Code code);

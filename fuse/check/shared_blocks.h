@@ -10,7 +10,7 @@
 
 namespace tiffin::check {
 
-// Looks for everybody who claims the blocks of `objects.conflicts`, decides whose they are (tree nodes
+// Looks for all objects that claim the blocks of `objects.conflicts`, decides whose they are (tree nodes
 // first, then the extent whose checksums match, then the younger one), reports the others, and stages
 // that they lose them. Errors: eio.
 Result<void> resolve_shared_blocks(Context& context, KeySpace& keys, const SpaceMap& nodes,

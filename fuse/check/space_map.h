@@ -13,7 +13,7 @@
 
 namespace tiffin::check {
 
-// A bit for each block; groups that nobody has touched take no memory, fixed blocks (and those beyond
+// A bit for each block; untouched groups take no memory, fixed blocks (and those beyond
 // the end of the volume) are set in all groups from the start.
 class SpaceMap {
   public:

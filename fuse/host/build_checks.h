@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// Which run-time checks this build has. Only for the sources of fuse/host: everybody else asks the
+// Which run-time checks this build has. Only for the sources of fuse/host: all others ask the
 // functions that they export, so that objects built with other options agree with them.
 #pragma once
 

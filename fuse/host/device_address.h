@@ -33,7 +33,7 @@ struct OpenMode {
     uint64_t create_size_bytes = 0;
     // With read_only: start_writing() may be called, if the device can be written at all.
     bool may_write_later = false;
-    bool force = false;  // remote only: take it from whoever writes it, who then can do so no more
+    bool force = false;  // remote only: take it over, fencing the current writer
 };
 
 // Understands an address; opens nothing.

@@ -178,7 +178,7 @@ OrProblem<bool> DeviceFile::set_size(const std::string& path, uint64_t size_byte
         error = ftruncate(descriptor_, static_cast<off_t>(size_bytes)) == 0 ? 0 : errno;
     }
     if (error != 0) {
-        // Created by us a moment ago, locked by us, and of no use to anybody.
+        // Created by us a moment ago, locked by us, and of no use.
         (void)unlink(path.c_str());
         return Problem{"cannot make " + path + " " + format_size(size_bytes) +
                            " long: " + system_error_text(error),
@@ -240,8 +240,8 @@ OrProblem<bool> DeviceFile::lock(const std::string& path, bool shared) {
     return true;
 }
 
-// The kernel lets everybody open the file behind a loop device: a lock on it keeps those away who would open it with this
-// class. Users of parts of it, and those who see it elsewhere, are searched for.
+// The kernel lets any program open the file behind a loop device: a lock on it keeps away programs that would open it
+// with this class. Users of parts of it, and those that see it elsewhere, are searched for.
 OrProblem<bool> DeviceFile::exclude_others(const std::string& path, bool shared) {
     const std::optional<FoundPlace> found = find_place(descriptor_);
     if (!found) {

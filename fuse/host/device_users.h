@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// Who else uses an image file or a disk.
+// Other users of an image file or a disk.
 #pragma once
 
 #include <sys/types.h>
@@ -14,7 +14,7 @@ namespace tiffin::fuse {
 struct DeviceUser {
     std::string
         mount_point;      // where it, or a part of it, is mounted; empty: not in the mount table
-    pid_t process = 0;    // who holds the lock; 0: unknown
+    pid_t process = 0;    // the holder of the lock; 0: unknown
     std::string program;  // the name of that process, at most 15 bytes; empty: unknown
 
     // Nothing is mounted, but a program that mounts has the device: it is about to finish, or to

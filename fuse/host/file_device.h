@@ -16,7 +16,7 @@ namespace tiffin::fuse {
 
 // A regular file or a block device, accessed through the page cache of the system.
 //
-// Exclusive: while it is open for writing, nobody else can open it with this class, in this process
+// Exclusive: while it is open for writing, it cannot be opened again with this class, in this process
 // or another (flock; block devices also with O_EXCL, which keeps mounts and other writers away).
 // Opened read-only, it shares with other readers and excludes writers. The lock belongs to the open
 // file: it survives fork() and ends with the last process that has it.
@@ -75,7 +75,7 @@ class FileDevice final : public vfs::BlockDevice {
 
     std::string path_;
     DeviceFile file_;
-    // The newest of those below, all of which somebody may still be reading.
+    // The newest of those below, all of which threads may still be reading.
     std::atomic<const vfs::DeviceGeometry*> geometry_;
     std::deque<vfs::DeviceGeometry> geometries_;
     std::atomic<bool> flush_failed_{false};

@@ -12,7 +12,7 @@ namespace tiffin::fuse {
 // Empty where there is no such file.
 std::string first_line(const std::string& path);
 
-// A lock of flock(2). Those who wait for one are not listed.
+// A lock of flock(2). Waiting processes are not listed.
 struct FileLock {
     pid_t process = 0;  // not above 0: of another process namespace
     bool is_exclusive = false;

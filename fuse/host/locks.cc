@@ -55,8 +55,8 @@ void before_release(const void* lock) {
 }
 
 // Locks of these classes are held for less time than going to sleep and being woken takes, unless a node or a bitmap
-// has to be read or blocks are discarded: so who finds one taken looks a few times more first. Those before them are held
-// for whole operations: there sleeping is also better for all, since whoever has the lock does several operations, with all
+// has to be read or blocks are discarded: so a thread that finds one taken looks a few times more first. Those before are held
+// for whole operations: there sleeping is also better for all, since the owner of the lock does several operations, with all
 // they need in its processor's cache, before the other one is awake.
 constexpr bool is_held_briefly(host::LockClass lock_class) {
     return lock_class >= host::LockClass::object_state &&
@@ -141,7 +141,7 @@ Mutex::Mutex(LockClass lock_class) : lock_class_(lock_class) {
 }
 
 Mutex::~Mutex() {
-    // EBUSY: destroyed while somebody holds it.
+    // EBUSY: destroyed while a thread holds it.
     TIFFIN_ASSERT(pthread_mutex_destroy(native(*this)) == 0);
 }
 
@@ -249,7 +249,7 @@ void SharedMutex::forget_shared_owner() { fuse::before_release(this); }
 // ---- Condition -----------------------------------------------------------------------------
 
 Condition::Condition() {
-    // Time-outs must not move when somebody sets the clock.
+    // Time-outs must not move when the clock is set.
     pthread_condattr_t attributes;
     TIFFIN_ASSERT(pthread_condattr_init(&attributes) == 0);
     TIFFIN_ASSERT(pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) == 0);
@@ -293,7 +293,7 @@ void Condition::notify_all() { TIFFIN_ASSERT(pthread_cond_broadcast(native(*this
 
 // ---- Semaphore -----------------------------------------------------------------------------
 
-// POSIX's semaphores promise what ours do: to be destroyed when nobody waits, whoever still posts.
+// POSIX's semaphores promise what ours do: they may be destroyed when no thread waits, even if one still posts.
 Semaphore::Semaphore(uint32_t count) {
     auto* semaphore = new (storage_) sem_t;
     TIFFIN_ASSERT(sem_init(semaphore, 0, count) == 0);

@@ -21,7 +21,7 @@ struct FreePage {
     FreePage* next;
 };
 
-// Pages that nobody uses: those that were returned, and the rest of a chunk that was never touched. Without
+// Unused pages: those that were returned, and the rest of a chunk that was never touched. Without
 // host::Mutex, since memory is taken and returned under any lock.
 struct alignas(64) Shard {
     pthread_mutex_t lock = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;

@@ -14,7 +14,7 @@
 namespace tiffin::fuse {
 namespace {
 
-// How often it looks for requests that nobody notes, and for the end of those that come.
+// How often it looks for requests that are not noted, and for the end of those that come.
 constexpr uint64_t kSearchIntervalUs = 100'000;
 constexpr uint64_t kBusyIntervalUs = 10'000;
 // So many in an interval are worth it: one in two milliseconds.

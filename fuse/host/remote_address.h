@@ -11,7 +11,7 @@
 //     stripe=SIZE              several servers, first opening: how much lies on one before the next
 //     key_file=PATH            the volume's key, instead of the usual place
 //     timeout_s=N              how long to try to reach a server again before all fails; 0: for ever
-//     busy_poll_us=N           how long who waits looks for an answer before he sleeps, while they come that
+//     busy_poll_us=N           how long a thread looks for an answer before it sleeps, while they come that
 //                              fast (tcp; default 50); 0: not at all
 //     encrypt=yes|no           seal everything on the network, not only what sets sessions up
 #pragma once

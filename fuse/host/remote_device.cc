@@ -85,7 +85,7 @@ Result<std::unique_ptr<rdma_blk::RemoteMemory>> open_session(
         options.mode == rdma_blk::OpenOptions::Mode::read_steady) {
         problem = std::string("the volume ") + options.volume_name + " on " + server_name(server) +
                   " is being written by " +
-                  (holder.text[0] != '\0' ? holder.text : "somebody else") +
+                  (holder.text[0] != '\0' ? holder.text : "another client") +
                   ": unmount it there; it can have one writer, or any number of readers";
     } else if (!memory.ok() && problem.find(server.host) == std::string::npos) {
         problem = server_name(server) + ": " + problem;

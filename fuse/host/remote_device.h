@@ -13,7 +13,7 @@ namespace tiffin::fuse {
 
 struct RemoteOpenMode {
     bool read_only = false;
-    bool force = false;       // take it from whoever writes it
+    bool force = false;       // take it over, fencing the current writer
     uint16_t slot_count = 0;  // operations in flight, of open_remote_session(); 0: the default
 };
 

@@ -23,7 +23,7 @@ struct VolumeKey {
 };
 
 // Reads `key_file`; when that is empty, the first that exists of $XDG_CONFIG_HOME/tiffin/keys/VOLUME.key
-// (without that variable, $HOME/.config/tiffin/...) and /etc/tiffin/keys/VOLUME.key. A file that everybody
+// (without that variable, $HOME/.config/tiffin/...) and /etc/tiffin/keys/VOLUME.key. A file that all users
 // may read or others than its owner may write is refused. Returns `server_count` keys; a file with a single
 // line is good for all of them.
 OrProblem<std::vector<VolumeKey>> read_volume_keys(const std::string& volume,

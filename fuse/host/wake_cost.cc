@@ -32,7 +32,7 @@ bool send_event(int descriptor) {
 }
 
 // The calling thread goes to the first or the second processor that it may use. Left to the scheduler, two threads that
-// wake each other often share one, where it costs next to nothing; who answers requests elsewhere does not. With a single
+// wake each other often share one, where it costs next to nothing; a server elsewhere does not. With a single
 // processor nothing changes.
 void use_processor(int which) {
     cpu_set_t allowed;
@@ -67,7 +67,7 @@ void answer_events(void* argument) {
     }
 }
 
-// The median of some exchanges, so that neither the first nor one in which somebody else had the processor counts.
+// The median of some exchanges, so that neither the first nor one in which another thread had the processor counts.
 void ask_events(Echo& echo) {
     std::array<uint64_t, kExchanges> times_ns{};
     for (uint64_t& time_ns : times_ns) {

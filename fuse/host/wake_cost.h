@@ -11,8 +11,8 @@ namespace tiffin::fuse {
 inline constexpr uint32_t kLeastDefaultBusyPollUs = 50;
 inline constexpr uint32_t kMostDefaultBusyPollUs = 200;
 
-// How long to look for what is expected before sleeping, for who says nothing of it: what two threads take that wake each
-// other to and fro, twice, between the bounds above. Whoever looks in vain thus wastes about what sleeping costs, and two
+// The default of the time to poll before sleeping: twice the time that two threads take to wake each other and back,
+// between the bounds above. A thread that polls in vain thus wastes about what sleeping costs, and two
 // that wait for each other find back to looking after they have slept once. Measured at the first call, in some milliseconds;
 // the same ever after.
 uint32_t default_busy_poll_us();

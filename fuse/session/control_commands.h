@@ -2,7 +2,7 @@
 // How the tiffin command talks to a mounted file system: ioctls on any file or directory of the
 // mount, usually its root. Layouts are fixed; a changed command gets a new number.
 //
-// Anyone who can open a file may ask for texts and statistics; the rest is for root and the user who
+// A user that can open a file may ask for texts and statistics; the rest is for root and the user that
 // mounted. A file system that is not Tiffin's answers ENOTTY.
 #pragma once
 

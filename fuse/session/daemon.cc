@@ -300,7 +300,7 @@ void ignore_meaningless_signals() {
     for (int number = SIGRTMIN; number <= SIGRTMAX; number++) {
         ignore(number);
     }
-    // Where the starter ignores it, nobody can wait for a child.
+    // Where the starter ignores it, it cannot wait for a child.
     signal(SIGCHLD, SIG_DFL);
 }
 
@@ -341,7 +341,7 @@ void FileLogSink::write(host::LogLevel level, const char* message) {
     iovec parts[] = {{head, static_cast<size_t>(head_bytes)},
                      {const_cast<char*>(message), std::strlen(message)},
                      {const_cast<char*>("\n"), 1}};
-    // In one call, so that lines stay whole. Nobody could be told of an error.
+    // In one call, so that lines stay whole. An error could not be reported.
     (void)!writev(file_, parts, std::size(parts));
 }
 

@@ -19,7 +19,7 @@
 namespace tiffin::fuse {
 
 // A process that serves a mount must not use that mount itself: a thread that waits for the process' own answer
-// cannot be killed, and keeps the kernel from noticing that nobody is left to answer. So another process asks
+// cannot be killed, and keeps the kernel from noticing that no process is left to answer. So another process asks
 // whether the mount works: the one that waits for it. This is the server's end of the connection between the two.
 // Any thread; the first word of success or failure counts.
 class Readiness {
@@ -36,13 +36,13 @@ class Readiness {
     Readiness(const Readiness&) = delete;
     Readiness& operator=(const Readiness&) = delete;
 
-    // Whether somebody waits, or the process is in the foreground.
+    // Whether the starter waits, or the process is in the foreground.
     bool is_awaited();
     // Has the other process ask the mount, and waits until it has; not from a thread that answers requests.
-    // Returns why the mount is of no use, if so. When there is nobody to ask, that is no reason.
+    // Returns why the mount is of no use, if so. When no process can be asked, that is no reason.
     std::optional<Problem> ask();
     // The daemon works: in the background also lets go of the terminal, into a session of its own. Returns false
-    // when nobody waits any more.
+    // when the starter does not wait any more.
     bool succeed();
     void fail(const Problem& problem);
 
@@ -122,7 +122,7 @@ class SignalWatcher {
     SignalWatcher(const SignalWatcher&) = delete;
     SignalWatcher& operator=(const SignalWatcher&) = delete;
 
-    // A signal that has arrived and that nobody was told of, or 0.
+    // A signal that has arrived and was not reported yet, or 0.
     static int pending_signal();
     // Starts watching; `on_signal` is called for each signal, one after the other.
     std::optional<Problem> start(std::function<void(int number)> on_signal);

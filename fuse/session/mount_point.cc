@@ -59,7 +59,7 @@ std::optional<MountEntry> find_mount(const std::string& mount_point) {
 
 std::optional<Problem> take_dead_mounts_away(const std::string& path) {
     while (true) {
-        // A mount of somebody else may come between: what is taken away is what was looked at.
+        // A mount of another program may come between: what is taken away is what was looked at.
         const int root = open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
         if (root < 0) {
             return std::nullopt;  // and the check of the mount point says why

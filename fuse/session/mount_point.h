@@ -28,7 +28,7 @@ bool is_inside(const std::string& path, const std::string& mount_point);
 
 enum class UnmountMode : uint8_t {
     when_idle,  // fails when it is in use; writes cached data back
-    detach,     // takes it out of the tree at once; it ends when nobody uses it any more
+    detach,     // takes it out of the tree at once; it ends when it is not in use any more
     abort,      // the same, and requests under way fail (for root; for others it only detaches)
 };
 

@@ -92,11 +92,11 @@ void get_flags(Control& control) {
         extended.fsx_xflags = to_extended_flags(attributes.value().flags);
         return control.answer(extended);
     }
-    // Declared with a long, but everybody passes an int.
+    // Declared with a long, but all programs pass an int.
     control.answer(attributes.value().flags);
 }
 
-// Kernels before 5.13 do not check who may do this.
+// Kernels before 5.13 do not check the permission for this.
 Result<void> set_flags_as_caller(const Control& control, uint32_t flags) {
     vfs::FileSystem& file_system = control.request.file_system();
     uint32_t user_id = control.request.caller().user_id;

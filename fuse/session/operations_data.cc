@@ -41,7 +41,7 @@ Result<void> check_flags(vfs::FileSystem& file_system, vfs::NodeId node, int ope
 }  // namespace
 
 Result<bool> open_file(Session& session, vfs::NodeId node, fuse_file_info& file) {
-    // What the kernel has cached stays true, whoever opens the file.
+    // What the kernel has cached stays true with every open.
     file.keep_cache = 1;
     file.fh = 0;
     if (session.options().strict_flags) {
@@ -172,7 +172,7 @@ void write(fuse_req_t handle, fuse_ino_t node, const char* data, size_t size, of
            fuse_file_info* file) {
     Request request(handle, Operation::write);
     Session& session = request.session();
-    // The kernel counts a page that was refused as clean. Nobody shall go on reading what is not stored, and take it
+    // The kernel counts a page that was refused as clean. No program shall go on reading what is not stored, and take it
     // for stored when it has been told of the error once (as a database does that opens its log again).
     const auto refuse_page = [&](Error error) {
         session.page_flusher().flush(node, static_cast<uint64_t>(offset), size, nullptr);

@@ -108,7 +108,7 @@ void read_entries(fuse_req_t handle, Operation operation, fuse_ino_t node, size_
     vfs::FileSystem& file_system = request.file_system();
     size = std::min<size_t>(size, kMaxRequestBytes);
     auto* buffer = reinterpret_cast<char*>(thread_buffer(size));
-    // Nodes of the answer being made, to take their references back should nobody receive it. Kept for
+    // Nodes of the answer being made, to take their references back should it not be received. Kept for
     // each thread: it allocates only while it grows.
     auto* references = ThreadObject<std::vector<vfs::NodeId>>::get();
     if (buffer == nullptr || references == nullptr) {

@@ -110,7 +110,7 @@ void list_everything(Request& request, vfs::NodeId node, size_t size) {
     (void)request.data(buffer, length.value());
 }
 
-// What everybody else is told. The room that the caller has is compared with what is left.
+// The names for all other callers. The room that the caller has is compared with what is left.
 void list_without_trusted(Request& request, vfs::NodeId node, size_t size) {
     constexpr size_t room = vfs::kXattrValueMaxBytes;
     unsigned char* buffer = thread_buffer(room);

@@ -255,7 +255,7 @@ Span<const MountOption> mount_option_table() { return kTable; }
 
 bool is_ignored_mount_option(std::string_view word) {
     // Directories follow the rule of files, and permissions are always checked, by the kernel. The rest is for
-    // mount(8) and those who read fstab, or what the kernel says of FUSE's mounts, which mount(8) hands
+    // mount(8) and programs that read fstab, or what the kernel says of FUSE's mounts, which mount(8) hands
     // back for a remount. A name that ends in "-" or "=" is the beginning of words.
     constexpr std::string_view kNames =
         " diratime nodiratime default_permissions defaults auto noauto nofail _netdev user nouser "

@@ -22,7 +22,7 @@ struct MountOptions {
     FileSystemOptions file_system;
 
     // For the kernel's mount. Root mounts like any other file system: suid and dev are allowed
-    // unless taken away, and everybody may enter, since the kernel checks permissions.
+    // unless taken away, and all users may enter, since the kernel checks permissions.
     std::optional<bool> allow_other;
     std::optional<bool> suid;
     std::optional<bool> dev;
@@ -37,7 +37,7 @@ struct MountOptions {
     bool cache_directories = false;
     bool io_uring = false;
     bool remount = false;
-    bool force = false;          // take a remote volume from whoever writes it
+    bool force = false;          // take over a remote volume from its current writer
     bool says_ro_or_rw = false;  // for a remount: else that stays as it is
     uint32_t max_threads = kDefaultMaxThreads;
     std::optional<uint32_t> busy_poll_us;    // absent: default_busy_poll_us()

@@ -74,7 +74,7 @@ OwnMounts::Outcome OwnMounts::unmount() const {
             continue;
         }
         int error = tiffin::fuse::unmount(path, UnmountMode::when_idle);
-        // Somebody else was faster, unless it is there yet.
+        // Another program was faster, unless it is there yet.
         in_use |= error != 0 && device_number_at(path) == device_number_;
     }
     if (places.some_covered) {

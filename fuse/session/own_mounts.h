@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// The places where a session's own file system is mounted. A path does not tell: somebody else may have
+// The places where a session's own file system is mounted. A path does not tell: another program may have
 // unmounted the file system, and mounted another one there since. Its device number does, as long as
 // the kernel keeps the connection.
 #pragma once
@@ -22,7 +22,7 @@ class OwnMounts {
   public:
     enum class Outcome : uint8_t {
         unmounted,  // everywhere: all data is written back; others may still hold it elsewhere
-        nowhere,    // somebody was first, or only other name spaces have it
+        nowhere,    // another program was first, or only other name spaces have it
         covered,    // another file system is mounted over it
         in_use,     // by files or mounts below it, in at least one place
     };

@@ -17,7 +17,7 @@ void add_group_rule(const Request& request, const vfs::Attributes& attributes, C
         request.caller_is_in_group(attributes.group_id)) {
         return;
     }
-    // Not the mode that is right now: somebody else may change it before this takes effect.
+    // Not the mode that is right now: another program may change it before this takes effect.
     change.valid |= Change::kill_privileges_bit | Change::kill_set_group_id_bit;
 }
 
@@ -52,7 +52,7 @@ Result<void> complete_change(const Request& request, vfs::NodeId node, Change& c
     if ((change.valid & Change::mode_bit) == 0) {
         add_group_rule(request, attributes, change);
     }
-    // The kernel lets everybody do nothing; but this would be a chmod().
+    // The kernel lets every user do nothing; but this would be a chmod().
     const uint32_t caller = request.caller().user_id;
     if (changes_nothing && caller != 0 && caller != attributes.user_id &&
         would_clear(attributes.mode, change)) {

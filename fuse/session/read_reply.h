@@ -12,7 +12,7 @@
 namespace tiffin::fuse {
 
 // Reads [offset, offset + size) of `node`, as far as the file goes, and answers. Nothing unverified
-// is ever sent. `notes_access`: whether somebody reads the file, so that its access time moves.
+// is ever sent. `notes_access`: whether a program reads the file, so that its access time moves.
 void reply_with_data(Request request, vfs::NodeId node, vfs::Handle handle, uint64_t offset_bytes,
                      size_t size_bytes, bool notes_access);
 

@@ -61,7 +61,7 @@ bool Request::caller_is_in_group(uint32_t group_id) const {
 }
 
 fuse_req* Request::answer(uint64_t bytes, bool failed) {
-    // Recorded before the answer is sent, so that whoever got it already finds it counted.
+    // Recorded before the answer is sent, so that a program that got it finds it counted.
     session_->statistics().record(operation_, host::monotonic_ns() - start_ns_, bytes, failed);
     TIFFIN_ASSERT(handle_ != nullptr);
     RequestLoop::answered();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// One request of the kernel: who asks, and every way to answer. Answering also records the
+// One request of the kernel: its caller, and every way to answer. Answering also records the
 // statistics: the time from the request's arrival until its answer is ready for the kernel.
 #pragma once
 
@@ -18,7 +18,7 @@ namespace tiffin::fuse {
 
 class Session;
 
-// Owned by whoever answers it; answered exactly once. Answers that return bool tell whether the
+// Owned by the function that answers it; answered exactly once. Answers that return bool tell whether the
 // kernel took it: it does not when the caller was killed meanwhile, and then references and handles
 // in the answer have to be taken back.
 class Request {
@@ -52,7 +52,7 @@ class Request {
     // For forgets, which have no answer.
     void no_answer();
 
-    // Answers with an entry, or fails. Takes the reference back when nobody received it.
+    // Answers with an entry, or fails. Takes the reference back when the answer was not received.
     void entry(const Result<vfs::Attributes>& result);
     // The name does not exist, and the kernel may remember that.
     void missing_entry();

@@ -24,7 +24,7 @@ namespace {
 // Interrupts the wait of a thread for a request.
 constexpr int kWakeSignal = SIGUSR1;
 
-// For so long after two requests were served at once nobody is parked.
+// For so long after two requests were served at once no thread is parked.
 constexpr uint64_t kCrowdNs = 10'000'000;
 // A leader that has found requests waiting for so long, without a pause, needs help.
 constexpr uint64_t kPileNs = 30'000;
@@ -41,13 +41,13 @@ void count(std::atomic<uint64_t>& counter) {
     counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
 }
 
-// Polling would only keep away whoever will ask.
+// Polling would only keep the next program that asks from its processor.
 bool has_one_processor() {
     cpu_set_t processors;
     return sched_getaffinity(0, sizeof processors, &processors) == 0 && CPU_COUNT(&processors) == 1;
 }
 
-// Whether somebody waits for the answer to a request.
+// Whether a program waits for the answer to a request.
 bool has_answer(const fuse_buf& buffer) {
     fuse_in_header header{};
     if (buffer.size < sizeof header || (buffer.flags & FUSE_BUF_IS_FD) != 0) {
@@ -123,7 +123,7 @@ int RequestLoop::run() {
     struct sigaction action {};
     action.sa_handler = ignore_signal;
     sigaction(kWakeSignal, &action, nullptr);
-    // Whoever started this program may have blocked it.
+    // The parent process may have blocked it.
     sigset_t wake;
     sigemptyset(&wake);
     sigaddset(&wake, kWakeSignal);
@@ -196,7 +196,7 @@ void RequestLoop::stop() {
     }
 }
 
-// Several requests at once are several threads' work; one that waits for a device holds up nobody.
+// Several requests at once are several threads' work; one that waits for a device does not hold up the others.
 void RequestLoop::start_thread() {
     MutexLock lock(mutex_);
     if (ended_.load() || threads_.size() >= options_.max_threads) {
@@ -321,7 +321,7 @@ bool RequestLoop::poll(Thread& self) {
     bool ready = false;
     uint64_t now_ns = start_ns;
     while (!ready && now_ns - start_ns < busy_poll_ns_) {
-        // Whoever else wants this processor comes first: perhaps it is the one that will ask.
+        // Other threads that want this processor come first: perhaps one of them will ask.
         sched_yield();
         ready = is_ready();
         now_ns = host::monotonic_ns();

@@ -65,8 +65,8 @@ class RequestLoop {
                                    : std::optional(awaited_.load(std::memory_order_relaxed));
     }
 
-    // Says, just before an answer is sent, that nobody waits for this thread's request any more: who gets
-    // the answer may ask again before the thread goes on. Nothing happens in other threads.
+    // Says, just before an answer is sent, that this thread's request is no longer waited for: the program that
+    // gets the answer may ask again before the thread goes on. Nothing happens in other threads.
     static void answered();
 
   private:
@@ -112,7 +112,7 @@ class RequestLoop {
     std::atomic<uint64_t> leader_turns_{0};
     // Requests received and not yet answered.
     std::atomic<uint32_t> awaited_{0};
-    // Until then several requests at once are expected, and nobody is parked.
+    // Until then several requests at once are expected, and no thread is parked.
     std::atomic<uint64_t> crowded_until_ns_{0};
 
     host::Mutex parking_{host::LockClass::leaf};

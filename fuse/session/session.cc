@@ -131,11 +131,11 @@ Session::~Session() {
 }
 
 // Closes the connection and takes away what is mounted yet. In this order: a mount without users would
-// be written back at once, and nobody answers any more.
+// be written back at once, and nothing answers any more.
 void Session::leave() {
     bool is_mounted = mounts_.is_connected();
     // libfuse would unmount whatever the path shows, except when its descriptor tells that the
-    // connection has ended; so does that of a pipe that nobody reads.
+    // connection has ended; so does that of a pipe without a reader.
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) == 0) {
         close(ends[0]);
@@ -151,7 +151,7 @@ void Session::leave() {
 std::optional<Problem> Session::run() {
     const int error = loop_->run();
     if (error != 0) {
-        // Nobody answers the kernel any more: let it give up on what waits for us.
+        // Nothing answers the kernel any more: let it give up on what waits for us.
         if (mounts_.is_connected()) {
             mounts_.detach(UnmountMode::abort);
         }
@@ -210,7 +210,7 @@ void Session::initialise(fuse_conn_info& connection) {
     skips_open_ = want(FUSE_CAP_NO_OPEN_SUPPORT, "no open");
     skips_open_directory_ =
         options_.cache_directories && want(FUSE_CAP_NO_OPENDIR_SUPPORT, "no opendir");
-    // Nobody but this kernel changes files, so it need not watch for changes of their times.
+    // Only this kernel changes files, so it need not watch for changes of their times.
     want(FUSE_CAP_EXPLICIT_INVAL_DATA, "explicit invalidation");
     refuse(FUSE_CAP_AUTO_INVAL_DATA);
     // The old protocol leaves set-user-id bits to the file system but does not say when cached

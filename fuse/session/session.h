@@ -65,7 +65,7 @@ struct SessionOptions {
     // The kernel keeps the entries of directories that it has listed, and neither opens nor releases directories. Its
     // cache (fs/fuse/readdir.c up to Linux 6.18) is filled by one reader over several calls; another one that is in the
     // middle of the directory then goes on in it, although it may be older than what that one has begun with, and
-    // misses entries. So it is for trees that nobody changes while they are listed.
+    // misses entries. So it is for trees that do not change while they are listed.
     bool cache_directories = false;
     // Lines "key: value" for the status, before those of the session.
     std::string facts;

@@ -12,7 +12,7 @@ namespace tiffin::fuse {
 inline constexpr uint32_t kMaxRequestBytes = 1U << 20;
 
 // How long the kernel may keep names (also missing ones) and attributes. All changes go through the
-// kernel's own caches, so this is only a bound for what nobody asks for again.
+// kernel's own caches, so this is only a bound for what is not asked for again.
 inline constexpr double kCacheSeconds = 3600;
 
 // Requests for readahead, write-back and asynchronous direct I/O that may be under way at once; the

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// A few pages over HTTP, for metrics and for people. Nobody is asked who they are: for addresses that only those can
-// reach who may read the pages.
+// A few pages over HTTP, for metrics and for people. Without authentication: for addresses that only clients with the
+// right to read the pages can reach.
 #pragma once
 
 #include <functional>

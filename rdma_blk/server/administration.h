@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// Administration over a Unix socket, for whoever may open it: a line of JSON asks, a line answers.
+// Administration over a Unix socket, for users that may open it: a line of JSON asks, a line answers.
 //
 //   {"command": "create", "name": N, "size_bytes": S, "words_bytes": W, "backing": PATH}   -> "key": 64 digits
 //   {"command": "delete", "name": N, "force": true}    without "force" not while it is in use, or could not be brought up
@@ -26,8 +26,8 @@ class AdministrationSocket {
     explicit AdministrationSocket(Server& server) : server_(server) {}
     ~AdministrationSocket() { stop(); }
 
-    // Makes the socket (mode 600) and serves it, one connection after the other. A socket that nobody listens
-    // on any more is replaced. Errors: those of the system; ebusy: somebody does listen.
+    // Makes the socket (mode 600) and serves it, one connection after the other. A socket without a listener is
+    // replaced. Errors: those of the system; ebusy: another process listens.
     Result<void> start(const std::string& path);
     void stop();
 

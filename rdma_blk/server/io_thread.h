@@ -21,13 +21,13 @@ class IoThread final : public ConnectionRunner {
   public:
     // What an acceptor does. Called in its thread.
     struct Acceptor {
-        // A connection that somebody asks for; nullptr: refused (and counted), the socket is closed.
+        // A connection that a client asks for; nullptr: refused (and counted), the socket is closed.
         std::function<std::shared_ptr<Connection>(UniqueDescriptor socket,
                                                   std::vector<unsigned char> peer_address)>
             accept;
         // How many connections may be here that have not shown a key (Connection::is_stranger()). For one more, the oldest of
-        // the address that has most of them is closed, and displaced() called: so who only sits here keeps nobody out, and
-        // who comes often none from elsewhere.
+        // the address that has most of them is closed, and displaced() called: so idle connections keep no client out, and
+        // frequent ones from one address none from elsewhere.
         std::function<size_t()> most_strangers;
         std::function<void()> displaced;
         // Takes an attached connection over.
@@ -91,7 +91,7 @@ class IoThread final : public ConnectionRunner {
     host::Thread thread_;
     std::atomic<bool> stopping_{false};
     std::atomic<size_t> connection_count_{0};
-    // Only the thread's. Ids are never used twice, so that a late event hits nobody else.
+    // Only the thread's. Ids are never used twice, so that a late event hits no other entry.
     std::unordered_map<uint64_t, Entry> entries_;
     std::unordered_map<const Connection*, uint64_t> ids_;
     std::vector<uint64_t> datagram_ids_;  // of connections with a path of datagrams
@@ -106,7 +106,7 @@ class IoThread final : public ConnectionRunner {
     uint64_t next_tick_ns_ = 0;
 
     host::Mutex mutex_{host::LockClass::leaf};
-    // By id; shared with whoever accepts from it just now.
+    // By id; shared with a thread that accepts from it just now.
     std::map<uint64_t, std::shared_ptr<UniqueDescriptor>> listeners_ GUARDED_BY(mutex_);
     uint64_t next_listener_id_ GUARDED_BY(mutex_);
     bool are_listeners_watched_ GUARDED_BY(mutex_) = true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // Memory that outlives the server: a process that does nothing but keep descriptors of it, starts the server
-// as its child, and starts it again when it ends by accident or is to be another program. It talks to nobody but
+// as its child, and starts it again when it ends by accident or is to be another program. It talks only to
 // that child.
 #pragma once
 

@@ -150,7 +150,7 @@ Result<void> RcLeftovers::end(uint64_t session_id, std::unique_ptr<RcPath> path)
     host::log(
         host::LogLevel::error,
         "an RDMA device does not end a queue pair, by which a client may still reach a volume: "
-        "until it does, or tiffind is started again, nobody gets that volume's lease");
+        "until it does, or tiffind is started again, that volume's lease is not granted");
     MutexLock lock(mutex_);
     left_.push_back({session_id, std::move(path)});
     return Error::eio;

@@ -16,7 +16,7 @@
 
 namespace tiffin::rdma_blk {
 
-// Who keeps the volumes' memory when this process ends. The default keeps nothing.
+// Keeps the volumes' memory when this process ends. The default keeps nothing.
 class MemoryKeeper {
   public:
     virtual ~MemoryKeeper() = default;
@@ -31,7 +31,7 @@ class MemoryKeeper {
         return {};
     }
     virtual void forget(const std::string& volume_name) { (void)volume_name; }
-    // The server serves: from here on an end that nobody asked for is an accident.
+    // The server serves: from here on an end that was not asked for is an accident.
     virtual void server_is_ready() {}
 };
 
@@ -62,7 +62,7 @@ class Server final : public ConnectionHost {
     };
     // Errors: eexist, einval, enospc (memory_limit), enomem, those of files. `problem` says more; nothing is left behind.
     Result<Secret<kVolumeKeyBytes>> create_volume(const NewVolume& wanted, std::string& problem);
-    // Errors: enoent; ebusy (`problem` says who uses it, or why it is not served), not with `force`, which ends its sessions
+    // Errors: enoent; ebusy (`problem` names its user, or says why it is not served), not with `force`, which ends its sessions
     // first; those of files.
     Result<void> delete_volume(const std::string& name, bool force, std::string& problem);
     Result<void> resize_volume(const std::string& name, uint64_t size_bytes, std::string& problem);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// One volume: its memory, who may write it, its sessions, and what the server remembers of it for good.
+// One volume: its memory, the right to write it, its sessions, and what the server remembers of it for good.
 // docs/remote.md, "Epochs, leases, fencing" and "Slots", say what happens here. Without sockets; the time
 // comes from the caller (host::monotonic_ns()). Any threads; opening and leases may wait for the state file,
 // requests never do (they go to the VolumeSession).
@@ -58,7 +58,7 @@ struct VolumeInfo {
     uint64_t empty_since_incarnation = 0;
     size_t session_count = 0;
     size_t connected_session_count = 0;
-    std::string holder;  // of the lease; empty: nobody
+    std::string holder;  // of the lease; empty: none
     uint64_t holder_silent_ms = 0;
     bool has_huge_pages = false;
     bool is_locked = false;
@@ -166,7 +166,7 @@ class Volume {
     // the users are returned, for people.
     std::string end_for_good(bool force, uint64_t now_ns);
     // Every probe_interval_ms: shows that the server lives, and looks for heartbeats that clients write
-    // one-sidedly. A time without ticks is one in which the server did not listen: nobody's silence.
+    // one-sidedly. A time without ticks is one in which the server did not listen: it counts as no client's silence.
     void tick(uint64_t now_ns);
 
     uint64_t epoch() const { return __atomic_load_n(&header_->epoch, __ATOMIC_ACQUIRE); }

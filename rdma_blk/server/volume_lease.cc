@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// Who may write a volume: the lease, and the fencing of whoever had it.
+// The right to write a volume: the lease, and the fencing of its former holder.
 #include <cstring>
 #include <string>
 
@@ -19,7 +19,7 @@ Volume::LeaseTurn Volume::may_take_lease(const VolumeSession* asker, const PeerP
     if (!holder || holder.get() == asker) {
         return LeaseTurn::yes;
     }
-    // Who has the memory mapped is known to be gone, without waiting for silence.
+    // The end of a process that has the memory mapped is known, without waiting for silence.
     const std::shared_ptr<PeerProcess>& process = holder->process();
     if (process && process->is_gone()) {
         return LeaseTurn::yes;
@@ -30,7 +30,7 @@ Volume::LeaseTurn Volume::may_take_lease(const VolumeSession* asker, const PeerP
     if (!process) {
         return LeaseTurn::yes;
     }
-    // Who asks for the lease while an earlier session of the same process has it is not killed for that.
+    // A process that asks for the lease while an earlier session of its own has it is not killed for that.
     const bool is_asking = asking != nullptr && asking->id() == process->id() &&
                            asking->start_ticks() == process->start_ticks();
     if (!options_.shm_kills || is_asking || !process->may_be_ended()) {
@@ -40,12 +40,12 @@ Volume::LeaseTurn Volume::may_take_lease(const VolumeSession* asker, const PeerP
     if (process->is_ending()) {
         return LeaseTurn::when_process_is_gone;
     }
-    // Not for a grant that is not going to be, nor for somebody who does not wait for it any more.
+    // Not for a grant that is not going to be, nor for a client that does not wait for it any more.
     if (!directory_.save(state_).ok()) {
         host::log(
             host::LogLevel::error,
             ("volume " + name_ +
-             ": the state cannot be saved, so nobody gets the lease, and its holder is left alone")
+             ": the state cannot be saved, so the lease is not granted, and its holder keeps it")
                 .c_str());
         return LeaseTurn::cannot_be_granted;
     }
@@ -61,7 +61,7 @@ Volume::LeaseTurn Volume::may_take_lease(const VolumeSession* asker, const PeerP
     return LeaseTurn::when_process_is_gone;
 }
 
-// Who has a connection. One that has none is fenced by grant_lease(), and learns that when it comes back.
+// A reader that has a connection. One that has none is fenced by grant_lease(), and learns that when it comes back.
 Volume::SessionPointer Volume::find_reader(const VolumeSession* asker) const {
     for (const auto& [id, session] : sessions_) {
         if (session.get() != asker && session->reads_steadily() && session->has_paths()) {
@@ -87,16 +87,16 @@ Volume::LeaseTurn Volume::may_open(wire::SessionMode mode, const PeerProcess* as
     return may_take_lease(nullptr, asking, force, now_ns, ending);
 }
 
-// The order matters: an epoch is durable before the holder is told, and the holder is shut out before anybody
-// else is let in. What it has left unflushed stays unflushed.
+// The order matters: an epoch is durable before the holder is told, and the holder is shut out before another
+// one is let in. What it has left unflushed stays unflushed.
 Result<void> Volume::end_lease() {
     VolumeState next = state_;
     next.epoch++;
     const Result<void> saved = directory_.save(next);
     if (!saved.ok()) {
-        host::log(
-            host::LogLevel::error,
-            ("volume " + name_ + ": the state cannot be saved, so nobody gets the lease").c_str());
+        host::log(host::LogLevel::error,
+                  ("volume " + name_ + ": the state cannot be saved, so the lease is not granted")
+                      .c_str());
         return saved.error();
     }
     state_.epoch = next.epoch;
@@ -136,7 +136,7 @@ Result<void> Volume::grant_lease(VolumeSession& session, const char* holder_text
     return {};
 }
 
-// Whether who gets the lease now has to flush what others have written.
+// Whether the next holder of the lease has to flush what others have written.
 bool Volume::may_be_unflushed() const {
     return header_->durability == static_cast<uint8_t>(Durability::power) &&
            lease().is_flushed == 0;

@@ -301,7 +301,7 @@ std::string Volume::users(uint64_t now_ns) const {
         const std::string name = is_holder ? printable(lease().holder_text, wire::kHolderTextBytes)
                                            : session->holder_text();
         text += text.empty() ? "" : "; ";
-        text += name.empty() ? "somebody who gave no name" : name;
+        text += name.empty() ? "a client without a name" : name;
         text += is_holder ? " (writes)" : " (reads)";
     }
     return text;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// Who may use a volume: the handshake at the start of each connection, before anything else. Both sides
-// prove that they know the volume's key, without telling it, and agree on keys of their own that nobody can
-// compute later. docs/remote.md, "Authentication", says why; docs/remote-format.md what is in the proofs.
+// The right to use a volume: the handshake at the start of each connection, before anything else. Both sides
+// prove that they know the volume's key, without telling it, and agree on keys of their own that cannot be
+// computed later. docs/remote.md, "Authentication", says why; docs/remote-format.md what is in the proofs.
 //
 //     client                                    server
 //     hello()                      ─────────▶   read_hello(): retry
@@ -50,11 +50,12 @@ struct TrafficKeys {
     Secret<kSealKeyBytes> tag_to_client;
     Secret<kSealKeyBytes> path_to_server;  // from which MessageSeal makes its own
     Secret<kSealKeyBytes> path_to_client;
-    Secret<kSealKeyBytes> session_secret;  // proves who joins a session that this connection opened
-    bool encrypts = false;                 // hello_flag::encrypt was agreed on
+    Secret<kSealKeyBytes>
+        session_secret;  // proves that a joining client belongs to the session that this connection opened
+    bool encrypts = false;  // hello_flag::encrypt was agreed on
 };
 
-// Cookies show that whoever sends from an address can receive there as well, without keeping anything. One
+// Cookies show that the sender from an address can receive there as well, without keeping anything. One
 // for each server process; any threads.
 class CookieJar {
   public:

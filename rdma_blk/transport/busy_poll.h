@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// Looking again and again for a short time before sleeping. Waking a thread on another processor takes longer than a
-// request on a fast network, so whoever is about to wait looks for an answer himself first; as KVM does before it
-// halts a virtual processor, and fuse/session/request_loop.h. Only while that pays: each sleep tells whether what came
-// would have been met, and who has looked in vain sleeps for some time, longer when that happens again and again.
+// Busy-polling for a short time before sleeping. Waking a thread on another processor takes longer than a request on a
+// fast network, so a thread that is about to wait polls for an answer first; as KVM does before it halts a virtual
+// processor, and fuse/session/request_loop.h. Only while that pays: each sleep tells whether polling would have met the
+// answer, and a thread that has polled in vain sleeps for some time, longer when that is repeated.
 //
 // Of one thread at a time; no lock.
 #pragma once
@@ -36,7 +36,7 @@ class BusyPoll {
 
   private:
     bool begin();
-    // Lets others have the processor: perhaps one of them is who will answer. False: it has been long enough.
+    // Lets others have the processor: perhaps one of them will answer. False: it has been long enough.
     bool yield();
     void note_met() {
         if (++met_ == kMetForTrust) {
@@ -45,9 +45,9 @@ class BusyPoll {
         }
     }
 
-    // Looking in vain may be what keeps the answer from coming: when who would give it has the same processor, or when
-    // somebody else computes there, and the scheduler gives the processor back late. Who sleeps gets it at once. But now
-    // and then an answer is late for reasons of its own.
+    // Polling may be what keeps the answer from coming: when the answering thread needs the same processor, or when
+    // another thread computes there, and the scheduler gives the processor back late. A thread that sleeps gets it at
+    // once. But now and then an answer is late for reasons of its own.
     static constexpr uint64_t kLeastRestNs = 1'000'000;
     static constexpr uint64_t kMostRestNs = 32'000'000;
     static constexpr uint32_t kMetForTrust = 64;

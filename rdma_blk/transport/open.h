@@ -40,8 +40,8 @@ struct SdrOptions {
     uint16_t landing_slots = 16;
     // For trials: this share of what is sent is lost, in parts of a million.
     uint32_t drop_ppm = 0;
-    // For trials: who passes on the datagrams of this session, on this host (rdma_blk/sdr/udp/udp_detour.h). Outlives the
-    // session, and serves no other. nullptr: nobody. Not with queue pairs.
+    // For trials: an emulated link on this host that the session's datagrams pass (rdma_blk/sdr/udp/udp_detour.h). Outlives
+    // the session, and serves no other. nullptr: none. Not with queue pairs.
     sdr::UdpDetour* detour = nullptr;
 
     // What the server is told of it.
@@ -85,10 +85,10 @@ bool parse_sdr_carrier(const char* text, SdrCarrier& carrier);
 // rc when both ends can, something comes through it, and OpenOptions::encrypt is not set, else tcp, and later sdr where
 // tcp loses packets and a trial shows that sdr is faster;
 // ConnectionInfo::transport_reason says why. Blocks until the server has answered,
-// at most some seconds. `listener` may be nullptr and must live until close(); `holder` says who has the lease after
-// ebusy; `problem` gets one line for people after any error.
+// at most some seconds. `listener` may be nullptr and must live until close(); `holder` names the holder of the lease
+// after ebusy; `problem` gets one line for people after any error.
 //
-// Errors: eacces (wrong key or no such volume: the server does not say which), ebusy (somebody else has
+// Errors: eacces (wrong key or no such volume: the server does not say which), ebusy (another client has
 // the lease), erofs, enospc (the server is full), estale, eopnotsupp (no such transport here, or it does not
 // work), einval (options out of their bounds, or that the transport cannot keep: encrypt over rc), enomem, etimedout,
 // enxio (no such host), eio (cannot be reached), eproto (no memory server answers there).

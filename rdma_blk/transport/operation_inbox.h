@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// Where threads that submit leave their batches for whoever holds a transport's lock, so that nobody waits for a lock
-// while another one is in a system call with it, and what many threads submit at once is sent at once (this is known as
-// flat combining). Also where operations wait for those that are to be sent with them (Operation::more_follows).
+// Threads that submit leave their batches here for the holder of a transport's lock, so that no thread waits for a lock
+// while another one is in a system call with it, and what many threads submit at once is sent at once (flat combining).
+// Operations also wait here for those that are to be sent with them (Operation::more_follows).
 //
 //     submit:       switch (inbox.put(first, more_follows)) ... to_send: if (mutex.try_lock()) { leave() }
 //     leave:        take() all and start it; unlock; if must_be_sent() now: try_lock() again, from the beginning
 //
-// What was put cannot be forgotten: who puts and then fails to get the lock has put it in before the lock's holder
+// What was put cannot be forgotten: a thread that puts and then fails to get the lock has put it in before the lock's holder
 // looks for the last time, after its unlock. Both change the same word, so one of the two sees the other. Hence all
 // unlocking has to be a leave().
 //
@@ -26,9 +26,9 @@ class OperationInbox {
     static constexpr uint32_t kMostBatches = 1024;
 
     enum class Put : uint8_t {
-        to_send,     // somebody has to take it: the caller, if it gets the lock
-        first_kept,  // it waits for what follows: somebody has to see to it after a short time
-        kept,        // likewise, and somebody does so already for those before it
+        to_send,     // it has to be taken: by the caller, if it gets the lock
+        first_kept,  // it waits for what follows: it has to be looked after in a short time
+        kept,        // likewise, and that is done already for those before it
         full,        // it was not put
     };
 
@@ -79,12 +79,12 @@ class OperationInbox {
 
     // Whether something is there, as far as this thread knows.
     bool is_empty() const { return latest_.load(std::memory_order_acquire) == 0; }
-    // Whether all that is there waits for what follows it; else whoever put the last of it sees to its being taken.
+    // Whether all that is there waits for what follows it; else the thread that put the last of it sees to it.
     bool is_kept() const { return (latest_.load(std::memory_order_acquire) & kKept) != 0; }
     // Whether something is there that need not be kept any longer.
     bool is_to_be_sent() const { return is_for_sending(latest_.load(std::memory_order_acquire)); }
-    // The same for who has just made something visible to those who put (that the lock is free, that it sleeps): if this
-    // does not see what another thread puts, that thread sees it.
+    // The same for a thread that has just made something visible to those that put (that the lock is free, that it
+    // sleeps): if this does not see what another thread puts, that thread sees it.
     bool must_be_sent() { return is_for_sending(look()); }
     bool must_be_seen_to() { return look() != 0; }
 

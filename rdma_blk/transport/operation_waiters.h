@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // The threads that sleep in a transport's wait(), each for an operation of its own. One thread that waits is awake: it
-// leads, that is, it polls the network for all. Who leads, and when somebody must, is the transport's to know.
+// leads, that is, it polls the network for all. The transport decides which one leads, and when one must.
 //
 // No lock of its own: everything is called with the transport's.
 #pragma once
@@ -21,8 +21,8 @@ class OperationWaiters {
     OperationWaiters& operator=(const OperationWaiters&) = delete;
 
     // One thread that waits, on its stack. Between add() and remove() it lets go of the lock and sleeps, until one of the
-    // last two functions wakes it. It may then be complete and chosen to lead at once: who finds `operation` finished
-    // passes the lead on.
+    // last two functions wakes it. It may then be complete and chosen to lead at once: a thread that finds `operation`
+    // finished passes the lead on.
     class Waiter {
       public:
         explicit Waiter(const Operation& operation) : operation_(&operation) {}

@@ -85,7 +85,7 @@ Error refusal_error(const wire::SessionRefused& refused, Holder& holder, std::st
         case wire::RefusalReason::held:
             set_holder(holder, refused.holder_text);
             problem = std::string("in use by ") +
-                      (holder.text[0] != '\0' ? holder.text : "somebody who gave no name");
+                      (holder.text[0] != '\0' ? holder.text : "a client without a name");
             problem += ", last heard of " + std::to_string(refused.held_for_ms) + " ms ago";
             return Error::ebusy;
         case wire::RefusalReason::fenced:

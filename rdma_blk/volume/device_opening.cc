@@ -147,7 +147,7 @@ Result<void> RemoteBlockDevice::take_leases(bool force, Holder& holder, std::str
         if (taken.error() == Error::ebusy) {
             problem = "the volume " + options_.name + " on " + server->name +
                       (holder.reads ? " is being read by " : " is being written by ") +
-                      (holder.text[0] != '\0' ? holder.text : "somebody else") +
+                      (holder.text[0] != '\0' ? holder.text : "another client") +
                       ": unmount it there; if that is impossible, mount.tiffin --force fences it, "
                       "and what it "
                       "has not flushed is lost";

@@ -15,8 +15,8 @@ bool is_final(ConnectionState state) {
 const char* reason(ConnectionState state, bool is_reader) {
     switch (state) {
         case ConnectionState::fenced:
-            return is_reader ? "somebody writes the volume now, or has written it meanwhile"
-                             : "somebody else has taken the volume";
+            return is_reader ? "another client writes the volume now, or has written it meanwhile"
+                             : "another client has taken the volume";
         case ConnectionState::memory_lost:
             return "its content is gone from the server: the volume was deleted, or the server has "
                    "lost what was not flushed";

@@ -34,7 +34,7 @@ class DirtyMap {
     // What is behind the former size is clean. By one thread at a time; others may write and flush meanwhile. Errors: efbig.
     Result<void> grow(uint64_t size_bytes);
 
-    // All is dirty: an earlier writer may not have flushed what it wrote. Not while anybody writes or flushes.
+    // All is dirty: an earlier writer may not have flushed what it wrote. Not during writes or flushes.
     void set_all_dirty();
 
     // Announces a write, which makes its chunks dirty. False: one of them is being flushed, so the write
@@ -62,7 +62,7 @@ class DirtyMap {
     // Counts one more write, unless the chunk is being flushed.
     bool add_user(uint64_t chunk);
     uint64_t chunk_end_bytes(uint64_t chunk) const;
-    // Takes a chunk for the flush; true: somebody is writing to it, and will post `drained_`.
+    // Takes a chunk for the flush; true: a thread is writing to it, and will post `drained_`.
     bool start_chunk(uint64_t chunk);
 
     std::atomic<uint64_t> size_bytes_{0};

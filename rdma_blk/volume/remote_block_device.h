@@ -32,10 +32,10 @@ struct ServerToOpen {
 struct RemoteDeviceOptions {
     std::string name = "";      // of the volume, for messages
     bool write = false;         // take the leases now; else see start_writing()
-    bool force = false;         // take them from whoever has them
+    bool force = false;         // take them over, fencing the holders
     bool encrypt = false;       // what the servers were opened with, for messages
     uint64_t stripe_bytes = 0;  // 0: as the volume was made; a new one: kDefaultStripeBytes
-    Holder* holder = nullptr;   // during open(): gets who has the lease, after ebusy
+    Holder* holder = nullptr;   // during open(): gets the holder of the lease, after ebusy
     // Operations that are under way for requests of submit(); more requests wait.
     uint32_t operation_count = 256;
     uint32_t request_count = 256;
@@ -63,9 +63,9 @@ struct ServerStatus {
 class RemoteBlockDevice final : public vfs::BlockDevice {
   public:
     // Opens sessions with all servers, in the order in which the volume is striped. Leases are taken in
-    // ascending order of the servers' UUIDs, so that two who open at once cannot wait for each other;
-    // nothing is written before all are held. Errors: those of the sessions; ebusy (somebody else
-    // writes, `problem` says who), einval and eio of judge_stripe(), enomem.
+    // ascending order of the servers' UUIDs, so that two clients that open at once cannot wait for each other;
+    // nothing is written before all are held. Errors: those of the sessions; ebusy (another client
+    // writes, `problem` names it), einval and eio of judge_stripe(), enomem.
     static Result<std::unique_ptr<RemoteBlockDevice>> open(std::vector<ServerToOpen> servers,
                                                            const RemoteDeviceOptions& options,
                                                            std::string& problem);
@@ -79,10 +79,10 @@ class RemoteBlockDevice final : public vfs::BlockDevice {
     }
     // The smallest server counts. More than DirtyMap::kMostGrowth times the size of the opening needs another opening.
     Result<uint64_t> update_size() override;
-    // Takes the leases. The log says who has them when that fails with ebusy.
+    // Takes the leases. The log names their holders when that fails with ebusy.
     Result<void> start_writing() override;
     void submit(vfs::IoRequest& request) override;
-    // With one server, over tcp or sdr: who helped with one of several would not see what comes from the others.
+    // With one server, over tcp or sdr: a helper of one of several would not see what comes from the others.
     bool help(const std::atomic<uint32_t>& count, uint32_t seen) override {
         return servers_.size() == 1 && servers_.front()->memory->help(count, seen);
     }

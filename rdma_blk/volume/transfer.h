@@ -97,7 +97,7 @@ struct Transfer {
     RemoteBlockDevice* device = nullptr;
     vfs::IoRequest* request = nullptr;
     PieceCutter cutter;
-    std::atomic<uint32_t> shares{0};  // pieces under way, and one for whoever submits them
+    std::atomic<uint32_t> shares{0};  // pieces under way, and one for the thread that submits them
     std::atomic<int> error{0};        // errno of the first piece that failed
     Transfer* next = nullptr;         // in a TransferQueue
     Transfer* next_free = nullptr;

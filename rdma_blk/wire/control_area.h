@@ -61,15 +61,15 @@ struct ControlHeader {
 static_assert(sizeof(ControlHeader) == kControlPageBytes);
 static_assert(offsetof(ControlHeader, epoch) == 128);
 
-// Who may write. `epoch` is stored last when a lease is granted, and first (0) when it ends.
+// The right to write. `epoch` is stored last when a lease is granted, and first (0) when it ends.
 struct LeaseRecord {
-    uint64_t epoch;  // 0: nobody
+    uint64_t epoch;  // 0: no holder
     uint64_t session_id;
     uint8_t client_uuid[16];
     int64_t granted_realtime_ns;
     char holder_text[kHolderTextBytes];
     // 1: the content is that of the backing, as the last writer flushed all before it gave the lease back, or
-    // nobody has written since the backing was read. 0 from a grant on, before the writer hears of it.
+    // nothing was written since the backing was read. 0 from a grant on, before the writer hears of it.
     uint32_t is_flushed;
     uint8_t padding[kControlPageBytes - 108];
 };
@@ -174,7 +174,7 @@ struct ControlLayout {
 Result<ControlLayout> make_control_layout(uint32_t session_count, uint32_t slot_count,
                                           uint32_t log_entry_count, uint64_t words_bytes);
 
-// The layout that a header describes, for whoever finds a control space. Errors: eproto (not a header,
+// The layout that the header of a control space describes. Errors: eproto (not a header,
 // or damaged, or not of `control_bytes`).
 Result<ControlLayout> check_control_header(const ControlHeader& header, uint64_t control_bytes);
 

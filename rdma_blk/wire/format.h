@@ -136,8 +136,8 @@ static_assert(sizeof(ClientProof) == 48);
 enum class SessionMode : uint8_t {
     read = 0,
     write = 1,
-    // Reads what nobody changes meanwhile: not opened while somebody has the lease, and while it has a connection nobody
-    // gets the lease but by force, which fences it.
+    // Reads content that does not change meanwhile: not opened while a client has the lease. While it has a connection
+    // the lease is granted by force only, which fences it.
     read_steady = 2,
 };
 
@@ -177,7 +177,7 @@ inline constexpr uint16_t resumed = 1;    // the slots were kept: outcomes follo
 inline constexpr uint16_t read_only = 2;  // the volume cannot be written
 inline constexpr uint16_t offers_rc = 4;  // a path_join with PathTransport::rc will be heard
 inline constexpr uint16_t inherits_unflushed = 8;  // with the lease: see lease_flag
-// A server of an earlier version kept the content and not the durable words: nobody knows what they were.
+// A server of an earlier version kept the content and not the durable words, which are lost.
 inline constexpr uint16_t words_unknown = 16;
 inline constexpr uint16_t all =
     resumed | read_only | offers_rc | inherits_unflushed | words_unknown;
@@ -210,7 +210,7 @@ struct SessionOpened {
 static_assert(sizeof(SessionOpened) == 120);
 
 enum class RefusalReason : uint8_t {
-    held = 1,        // somebody else has the lease: holder_text
+    held = 1,        // another client has the lease: holder_text
     fenced = 2,      // the session lost its lease for good
     no_session = 3,  // to resume; the volume may have lost its content
     stale_incarnation = 4,
@@ -259,7 +259,7 @@ struct PathJoined {
 };
 static_assert(sizeof(PathJoined) == 16);
 
-// In the path_join of a new connection (tcp): that who joins has opened the session's present incarnation. HMAC with the
+// In the path_join of a new connection (tcp): proof that the client has opened the session's present incarnation. HMAC with the
 // session secret (k_9) of the connection that did.
 struct PathProof {
     uint8_t proof[kProofBytes];

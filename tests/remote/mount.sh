@@ -156,7 +156,7 @@ if [[ $transport == shm ]]; then
     take_away -l
     server=""
 else
-    [[ $(grep -c "somebody else has taken the volume" "$log") -eq 1 ]] || fail "not one line in the log"
+    [[ $(grep -c "another client has taken the volume" "$log") -eq 1 ]] || fail "not one line in the log"
     unmount_device
 fi
 "$bin/tiffin" status "$second" >"$work/status"

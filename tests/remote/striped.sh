@@ -95,7 +95,7 @@ if [[ $transport == shm ]]; then
     # The memory of one server can only be taken from a process with its life.
     has_ended "$old_server" || fail "the old holder lives"
 else
-    grep -q "somebody else has taken the volume" "$log" || fail "the old holder's log does not say so"
+    grep -q "another client has taken the volume" "$log" || fail "the old holder's log does not say so"
 fi
 take_away -l
 wait_until has_ended "$old_server"

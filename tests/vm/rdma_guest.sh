@@ -244,7 +244,7 @@ mount_under_faults() {
     sync "$second/mine"
     wait "$writer"
     ! { echo more >"$first/more" && sync "$first/more"; } 2>/dev/null || fail "the old holder still writes"
-    grep -q "somebody else has taken the volume" "$first.log" || fail "the old holder's log does not say so"
+    grep -q "another client has taken the volume" "$first.log" || fail "the old holder's log does not say so"
     check_files "$second"
     umount -l "$first"
     umount "$second"

@@ -13,7 +13,7 @@ namespace {
 using Change = vfs::AttributeChange;
 
 constexpr uint32_t kOwnerBits = Change::user_id_bit | Change::group_id_bit;
-// What a host that caches writes sends for them afterwards. Who sets times by hand names the access
+// What a host that caches writes sends for them afterwards. A program that sets times names the access
 // time as well, in all but odd cases.
 constexpr uint32_t kWriteTimeBits = Change::modification_time_bit | Change::change_time_bit;
 

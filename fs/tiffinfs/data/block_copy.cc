@@ -58,7 +58,7 @@ Result<BlockRange> allocate_blocks(Volume& volume, uint64_t goal_block, uint64_t
     for (uint32_t attempt = 0;; ++attempt) {
         Result<BlockRange> range = volume.allocator().allocate(goal_block, wanted, priority);
         if (range.ok() || range.error() != Error::enospc ||
-            !volume.make_room(attempt, priority, RoomWait::nobody)) {
+            !volume.make_room(attempt, priority, RoomWait::none)) {
             return range;
         }
     }

@@ -5,7 +5,7 @@
 // transaction makes the blocks the file's. Readers take only the object's state lock, shared, while they
 // look at the map, and keep a read epoch while they read blocks: so they see what was before or what is
 // after, and no block is used again under them. Writers claim the blocks of a whole request (Object::claims), so that
-// nobody else changes the map of these between their look and their transaction.
+// no other thread changes the map of these between their look and their transaction.
 #pragma once
 
 #include <atomic>
@@ -44,7 +44,7 @@ inline bool is_inline(const InodeValue& inode) {
     return (inode.inode_flags & inode_flag::inline_data) != 0;
 }
 
-// A read epoch for the scope. Nobody waits for readers to leave while holding an object's state lock
+// A read epoch for the scope. No thread waits for readers to leave while holding an object's state lock
 // (Volume::with_room), so such a lock may be waited for inside an epoch.
 class ReadEpoch {
   public:
@@ -117,8 +117,8 @@ Result<OldBlock> copy_with_zeros(Volume& volume, const Object& object, uint64_t 
 
 // ---- Intents (intent.cc) --------------------------------------------------------------------------
 
-// Goes on with what the object's intent says, to its end. To be called by everybody who is about to
-// change the map or size of a file whose inode has inode_flag::has_intent.
+// Completes what the object's intent says. To be called before every change of the map or size of a file
+// whose inode has inode_flag::has_intent.
 Result<void> finish_intent(TiffinFileSystem& file_system, Object& object, DataScratch& scratch)
     REQUIRES(object.claims, object.state);
 // True when the file must not be read before its intent is finished: extents are on the way from one

@@ -102,7 +102,7 @@ Result<void> TiffinFileSystem::allocate(vfs::NodeId node, uint32_t mode, uint64_
         if (!begun) {
             return done;
         }
-        // An error would say that nothing has changed. The next one who needs the map finishes it, or gets the error.
+        // An error would say that nothing has changed. The next operation that needs the map finishes it, or gets the error.
         log_line(host::LogLevel::warning, "fallocate: node ", object.node,
                  ": some extents are not moved yet, the next access moves them");
     }

@@ -157,7 +157,7 @@ Result<void> TiffinFileSystem::end_write(vfs::WriteGrant& grant) NO_THREAD_SAFET
     state.object->claims.release(state.claim);
     state.~WriteState();
     const bool durable = options_.synchronous || (grant.flags & vfs::write_flag::synchronous) != 0;
-    // Without the claim: those who wait for durability share one commit.
+    // Without the claim: threads that wait for durability share one commit.
     return ticket != 0 && durable ? volume_->commit(ticket) : Result<void>();
 }
 

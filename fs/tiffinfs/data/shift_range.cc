@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // Taking a range out of a file, and making room in one. Both leave an intent with their first
-// transaction, which also sets the new size, and then do what it says; nobody can look in between.
+// transaction, which also sets the new size, and then do what it says; no other thread can look in between.
 #include "fs/tiffinfs/data/extent_walk.h"
 #include "fs/tiffinfs/data/file_data.h"
 #include "fs/tiffinfs/data/file_space.h"

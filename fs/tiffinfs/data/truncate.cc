@@ -132,7 +132,7 @@ Result<void> TiffinFileSystem::change_size(Object& object, const InodeValue& new
     TRY(volume_->check_writable());
     TRY(check_regular(object));
     DataScratchLease scratch = TRY(data_scratch_.take());
-    // Those who make intents claim the end of the file, too.
+    // Operations that make intents claim the end of the file, too.
     TIFFIN_ASSERT((object.inode.inode_flags & inode_flag::has_intent) == 0);
     if (is_inline(object.inode) && new_size_bytes > kInlineDataMaximumBytes &&
         TRY(load_inline(*volume_, object, scratch->inline_bytes)) > 0) {

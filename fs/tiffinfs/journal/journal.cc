@@ -201,7 +201,7 @@ uint64_t Journal::append(ByteSpan records, uint32_t record_count, uint32_t reser
     __builtin_memcpy(place, &header, sizeof(header));
     __builtin_memcpy(place + sizeof(header), records.data(), records.size());
     race_point();
-    // Releasing: who writes the frame waits for this.
+    // Releasing: the thread that writes the frame waits for this.
     ended_copies_[host::concurrency_hint() % kCopyStripes].count[slot].fetch_add(
         1, std::memory_order_release);
     // The reservation shrinks to what the transaction really needs.
@@ -217,7 +217,7 @@ bool Journal::take_place(uint32_t size_bytes, OpenBuffer::State& before) {
         return true;
     }
     MutexLock lock(buffer_mutex_);
-    // Unless somebody else has opened another one meanwhile.
+    // Unless another thread has opened another one meanwhile.
     if (open_.look().bytes() + OpenBuffer::place_bytes(size_bytes) > capacity_bytes &&
         !close_open_buffer()) {
         wait_for_free_buffer();
@@ -265,7 +265,7 @@ bool Journal::close_open_buffer() {
     const uint64_t first_ticket = first_ticket_[slot].load(std::memory_order_relaxed);
     OpenBuffer::State state = open_.look();
     for (;; state = open_.look()) {
-        // Nobody looks there as long as that buffer is not the open one.
+        // No thread looks there as long as that buffer is not the open one.
         first_ticket_[next_slot].store(first_ticket + state.transaction_count(),
                                        std::memory_order_release);
         race_point();
@@ -347,7 +347,7 @@ void Journal::write_next_frame() {
              "); nothing will be written from now on");
 }
 
-// Closes the oldest buffer if it still takes transactions. Nobody but the leader touches a closed buffer.
+// Closes the oldest buffer if it still takes transactions. Only the leader touches a closed buffer.
 bool Journal::take_frame(Frame& frame) {
     MutexLock lock(buffer_mutex_);
     if (write_index_ == open_index_) {
@@ -382,7 +382,7 @@ void Journal::close_gaps(Frame& frame) {
     frame.promised_bytes = frame.payload_bytes + frame.contents.transaction_count * promise_of(0);
 }
 
-// Decides where it goes. Nobody but the leader moves the head.
+// Decides where it goes. Only the leader moves the head.
 void Journal::place_frame(Frame& frame) {
     MutexLock lock(buffer_mutex_);
     frame.frame_bytes =

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // The journal: makes transactions durable in the order in which they were appended (format.h has
-// the bytes). Appending is a copy into memory; commit() writes whatever has been appended, for all
-// who wait at the same time (group commit), and the caller that comes first does the work itself:
+// the bytes). Appending is a copy into memory; commit() writes everything that has been appended, for all
+// threads that wait at the same time (group commit), and the caller that comes first does the work itself:
 // no hand-over to another thread.
 //
 // A frame is submitted only after the data that its transactions name has been written
@@ -81,12 +81,12 @@ class Journal {
     uint64_t last_ticket() const;
     uint64_t durable_ticket() const { return durable_ticket_.load(std::memory_order_acquire); }
     // What the transactions take in memory that are not durable yet: a background commit is due beyond a limit. Exact
-    // when nobody appends or commits meanwhile.
+    // when no thread appends or commits meanwhile.
     uint64_t pending_bytes() const {
         return closed_bytes_.load(std::memory_order_relaxed) + open_.look().bytes();
     }
-    // Somebody outside wants the device's cache flushed with the next commit (data was written, and
-    // those writes have completed).
+    // The next commit is to flush the device's cache (data was written outside of the journal, and those
+    // writes have completed).
     void data_written() {
         if (volatile_cache_) {
             data_unflushed_.store(true, std::memory_order_release);
@@ -198,7 +198,7 @@ class Journal {
 
     mutable host::Mutex commit_mutex_{host::LockClass::journal_commit};
     host::Condition frame_done_;
-    bool writing_ GUARDED_BY(commit_mutex_) = false;  // somebody leads a group commit
+    bool writing_ GUARDED_BY(commit_mutex_) = false;  // a thread leads a group commit
     uint32_t waiters_ GUARDED_BY(commit_mutex_) = 0;
     uint64_t waits_ GUARDED_BY(commit_mutex_) = 0;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // How far the buffer is filled that takes transactions, in one word: taking a place in it is one atomic step in one
-// cache line, which is all that those who append at the same time have in common. (Log managers of databases reserve
+// cache line, which is all that threads that append at the same time share. (Log managers of databases reserve
 // their room like that: Johnson and others, "Aether: A Scalable Approach to Logging", VLDB 2010.)
 #pragma once
 
@@ -23,7 +23,7 @@ class OpenBuffer {
     }
     static constexpr uint32_t kMaximumTransactions = (1U << 16) - 1;
 
-    // What it was at one moment. Never the same again after a change, as long as nobody sleeps through a hundred
+    // Its value at one moment. Never the same again after a change, as long as no thread sleeps through a hundred
     // million buffers.
     class State {
       public:

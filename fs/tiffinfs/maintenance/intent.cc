@@ -249,14 +249,14 @@ Result<void> drop_intent(Volume& volume, uint64_t node, const IntentValue& inten
 Result<void> TiffinFileSystem::resume_intent(uint64_t node, const IntentValue& intent) {
     Result<ObjectPin> pin = objects_.get(node);
     if (!pin.ok()) {
-        // Ids are never used again, so the key stays nobody's.
+        // Ids are never used again, so the key belongs to no file.
         return pin.error() == Error::estale ? drop_intent(*volume_, node, intent) : pin.error();
     }
     Object& object = **pin;
     {
         BiasedExclusiveLock lock(object.state, node);
         if ((object.inode.inode_flags & inode_flag::has_intent) == 0) {
-            // Somebody may have finished it since it was found, or even have begun something new; only
+            // Another thread may have finished it since it was found, or even have begun something new; only
             // under the lock is it known that no intent of this file is wanted.
             const IntentValue now = TRY(load_intent(*volume_, node));
             return static_cast<uint32_t>(now.type) == 0 ? Result<void>()

@@ -97,8 +97,8 @@ Result<void> TiffinFileSystem::start() {
 
 Result<void> TiffinFileSystem::unmount() {
     stop_reclaim();
-    // Nobody has anything open any more: what has no links goes now, so that the device is left
-    // without any unfinished work.
+    // Nothing is open any more: what has no links goes now, so that the device is left without any
+    // unfinished work.
     objects_.drop_all_references();
     (void)reclaim_pass(true);  // what could not be done now, the next mount does
     return volume_->close();

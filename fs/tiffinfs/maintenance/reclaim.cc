@@ -13,7 +13,7 @@ namespace {
 
 // When something could not be deleted, the next try comes after this.
 constexpr uint64_t kRetryUs = 10'000;
-// After its work the thread looks once more so much later, and nobody needs to wake it until then: waking
+// After its work the thread looks once more so much later, and need not be woken until then: waking
 // it for each of many files that are deleted one after the other costs more than deleting them.
 constexpr uint64_t kLingerUs = 2000;
 // How long reclaim_now() waits: so many times so long, and less while nothing moves on, since what the
@@ -81,8 +81,8 @@ Result<bool> TiffinFileSystem::reclaim_step(Object& object) {
     return true;
 }
 
-// Errors: ebusy when somebody has the object locked; it is not waited for, since he may be waiting for
-// room (reclaim_now).
+// Errors: ebusy when another thread has the object locked; it is not waited for, since it may be waiting
+// for room (reclaim_now).
 Result<void> TiffinFileSystem::reclaim_object(Object& object, bool to_the_end) {
     while (true) {
         if (!object.state.try_lock()) {
@@ -134,7 +134,7 @@ TiffinFileSystem::PassResult TiffinFileSystem::reclaim_queue(bool to_the_end) {
     return result;
 }
 
-// Looks for intents and orphans in the tree, when there may be some that nobody knows of.
+// Looks for intents and orphans in the tree, when there may be unknown ones.
 TiffinFileSystem::PassResult TiffinFileSystem::reclaim_leftovers(bool to_the_end) {
     if (leftovers_done_.exchange(true, std::memory_order_relaxed)) {
         return PassResult::done;
@@ -189,7 +189,7 @@ Result<void> TiffinFileSystem::resume_intents() {
             if (resumed.ok()) {
                 resumed = resume_intent(batch[i], intent);
             }
-            // Whoever changes the file goes on with it too, so nothing is lost but some space.
+            // Every change of the file goes on with it too, so nothing is lost but some space.
             if (!resumed.ok() && resumed.error() != Error::enoent) {
                 log_line(host::LogLevel::error, "node ", batch[i], ": interrupted work (error ",
                          errno_value(resumed.error()), ") goes on with its next change");

@@ -4,7 +4,7 @@
 //
 // Three phases: superblocks and bitmaps; the tree of the newest durable checkpoint, read afresh from the
 // device, past the cache; and the data of every file. Checkpoints and writers go on meanwhile: what looks
-// damaged is looked at a second time, and counts only when nobody has replaced it.
+// damaged is looked at a second time, and counts only when it has not been replaced.
 #pragma once
 
 #include <cstdint>

@@ -67,8 +67,8 @@ Result<Key> Scrub::check_next_key(Key first) {
     return next_key(key);
 }
 
-// The tree itself is damaged at `first`: what can be found behind is still worth a look. Nobody knows how
-// many nodes are lost, so the steps over them grow; cursor[3] counts them. The phase before has usually
+// The tree itself is damaged at `first`: what can be found behind is still worth a look. How many nodes are
+// lost is not known, so the steps over them grow; cursor[3] counts them. The phase before has usually
 // counted the damaged node, on the device.
 Key Scrub::skip_damage(Key first) {
     if (progress_.cursor[3] == 0 && progress_.errors_found == 0) {

@@ -90,7 +90,7 @@ struct EntryPlace {
 // taken, and einval when it is none that a host may give; eio, euclean, enomem.
 Result<EntryPlace> find_entry(Volume& volume, uint64_t directory, vfs::Name name,
                               bool for_insertion);
-// The same for those who know the name's hash already.
+// The same for callers that know the name's hash already.
 Result<EntryPlace> find_entry(Volume& volume, uint64_t directory, vfs::Name name, uint64_t hash,
                               bool for_insertion);
 

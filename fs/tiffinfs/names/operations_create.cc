@@ -234,7 +234,7 @@ Result<void> NodeMaker::commit(Object& object) {
     return {};
 }
 
-// Until the end nobody can build on the entry: whoever finds it waits for the new object's state.
+// Until the end no thread can build on the entry: one that finds it waits for the new object's state.
 uint64_t NodeMaker::commit_counted(Transaction& transaction) {
     race_point();
     transaction.apply_all_but_last();
@@ -243,7 +243,7 @@ uint64_t NodeMaker::commit_counted(Transaction& transaction) {
     {
         MutexLock lock(*parent_.count);
         InodeValue inode = parent_.inode;
-        // Somebody else may have been faster, and the directory's times do not go back.
+        // Another thread may have been faster, and the directory's times do not go back.
         vfs::Timestamp now = from_disk(inode_.birth_time);
         if (now < from_disk(inode.change_time)) {
             now = Volume::now();
@@ -252,7 +252,7 @@ uint64_t NodeMaker::commit_counted(Transaction& transaction) {
         inode.link_count += wanted_.is_directory() ? 1 : 0;
         ticket = transaction.commit_last(inode);
         keep_entry_count(parent_, inode);
-        // Before anybody can have seen the new entry and ask for it to be made durable.
+        // Before any thread can have seen the new entry and ask for it to be made durable.
         raise_ticket(parent_, ticket);
     }
     transaction.finish();
@@ -278,7 +278,7 @@ uint64_t NodeMaker::choose_id() {
     return ids.next++;
 }
 
-// A new object with an id that nobody uses.
+// A new object with an unused id.
 Result<ObjectPin> NodeMaker::make_object() {
     constexpr uint32_t kAttempts = 100;
     uint64_t node = 0;

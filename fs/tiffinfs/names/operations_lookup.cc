@@ -241,7 +241,7 @@ Result<vfs::Attributes> TiffinFileSystem::find_node(vfs::NodeId node, uint64_t g
     Object& object = *pin;
     BiasedSharedLock lock(object.state, object.node);
     TRY(check_alive(object));
-    // Without links and references it waits to be deleted; whoever deletes it has to see that under
+    // Without links and references it waits to be deleted; the thread that deletes it has to see that under
     // the exclusive lock.
     if ((generation != 0 && generation != object.inode.generation) ||
         (object.inode.link_count == 0 && !objects_.has_references(node))) {

@@ -278,7 +278,7 @@ Result<void> Renamer::change_directories(InodeValue& old_parent, InodeValue& new
     return change_directory_links(volume_, to_.directory, new_parent, source_links - target_links);
 }
 
-// A new node, which nobody can know before the commit: it becomes an object when somebody finds its name.
+// A new inode, which no other thread can know before the commit: it becomes an object when its name is found.
 Result<void> Renamer::stage_whiteout(Transaction& transaction, vfs::Timestamp now) {
     const uint64_t node = volume_.allocate_node_ids(1);
     if (node > kKeyOffsetMask) {

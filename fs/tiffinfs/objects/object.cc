@@ -152,7 +152,7 @@ Object* ObjectTable::make(uint64_t node) {
 void ObjectTable::destroy(Object* object) { destroy_object(object); }
 
 // Second chance: an object that was used since the hand passed is spared once. A pin is taken only
-// under the shard's lock or by somebody who has one, so that an object without pins has no users.
+// under the shard's lock or by a thread that has one, so that an object without pins has no users.
 bool ObjectTable::evict_next(Shard& shard) {
     Object* const object = shard.clock_hand;
     shard.clock_hand = object->clock_next;
@@ -196,8 +196,8 @@ uint64_t ObjectTable::shrink(uint64_t wanted) {
 }
 
 // ---- Pins at hand ---------------------------------------------------------------------------------
-// Each is a counted pin, held by the processor's place for it instead of by an ObjectPin. Whoever sets `in_use` owns
-// the place until he resets it: who uses the object, who puts another object there, or who takes it away.
+// Each is a counted pin, held by the processor's place for it instead of by an ObjectPin. The thread that sets `in_use`
+// owns the place until it resets it: to use the object, to put another object there, or to take it away.
 
 PinAtHand& ObjectTable::pin_at_hand(uint32_t processor, uint64_t node) {
     return tables_->pins_at_hand[processor].pins[(mix(node) >> 24) % kPinsAtHand];
@@ -281,7 +281,7 @@ void ObjectTable::recall_pins(Object* object) {
     }
 }
 
-// Nobody uses the table any more.
+// No thread uses the table any more.
 void ObjectTable::recall_all_pins() {
     for (PinsAtHand& processor : tables_->pins_at_hand) {
         for (PinAtHand& place : processor.pins) {
@@ -338,7 +338,7 @@ Result<ObjectPin> ObjectTable::get_counted(uint64_t node) {
     return loaded.error();
 }
 
-// Pins `object`, once whoever reads it has finished. When that failed, the last one to leave frees
+// Pins `object`, once the thread that reads it has finished. When that failed, the last one to leave frees
 // the object.
 Result<ObjectPin> ObjectTable::wait_until_loaded(Shard& shard, Object* object) {
     object->pins.fetch_add(1, std::memory_order_relaxed);
@@ -358,7 +358,7 @@ Result<ObjectPin> ObjectTable::wait_until_loaded(Shard& shard, Object* object) {
     return ObjectPin(*this, object);
 }
 
-// Without the state lock: as long as `loading` is set nobody else looks at the object.
+// Without the state lock: as long as `loading` is set no other thread looks at the object.
 Result<void> ObjectTable::load(Object& object) NO_THREAD_SAFETY_ANALYSIS {
     const Result<void> read =
         volume_.tree().get_value(make_key(object.node, Kind::inode, 0), object.inode);
@@ -403,7 +403,7 @@ void ObjectTable::discard(ObjectPin& pin) {
     (void)shard.references.drop(object->node, 1);
     object->referenced.store(false, std::memory_order_relaxed);
     pin.reset();
-    // Who guessed the id may have it pinned and sees an inode without a type; then the eviction
+    // A caller that guessed the id may have it pinned and sees an inode without a type; then the eviction
     // takes it later.
     if (object->pins.load(std::memory_order_acquire) == 0) {
         unlink(shard, object);

@@ -113,7 +113,7 @@ void begin_life(Volume& volume, InodeValue& inode, uint64_t node, const InodeVal
     set_time(inode.modification_time, now);
     set_time(inode.change_time, now);
     set_time(inode.birth_time, now);
-    // Nobody can predict it without the volume's key, and cheap: a create must not wait for randomness.
+    // Not predictable without the volume's key, and cheap: a create must not wait for randomness.
     const uint64_t seed[3] = {node, static_cast<uint64_t>(now.seconds), now.nanoseconds};
     inode.generation = siphash24(volume.superblock().hash_key, seed, sizeof(seed));
 }

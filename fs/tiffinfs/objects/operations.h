@@ -42,8 +42,8 @@ Result<void> stage_inode(Transaction& transaction, const Object& object, const I
 // One entry more or less in the directory whose inode this is: size, modification and change time.
 void count_entry(InodeValue& directory, int change, vfs::Timestamp now);
 
-// What count_entry() has changed becomes the directory's: for those who have its state shared only, and `count`. Another
-// link count, too, for those who have the state exclusively.
+// What count_entry() has changed becomes the directory's. The caller holds `count`, and the state shared; exclusively, if
+// the link count has changed.
 void keep_entry_count(Object& directory, const InodeValue& inode) REQUIRES(*directory.count);
 
 // Remembers a transaction of the object for fsync. Any thread.
@@ -68,7 +68,7 @@ void drop_link(InodeValue& inode, vfs::Timestamp now);
 Result<void> stage_link_drop(Transaction& transaction, const Object& object,
                              const InodeValue& inode);
 
-// Clears what gives rights to whoever runs a changed file: set-user-id, and set-group-id where the
+// Clears the bits that give rights to programs that run a changed file: set-user-id, and set-group-id where the
 // group may execute (elsewhere that bit means mandatory locking).
 constexpr uint32_t without_privileges(uint32_t mode) {
     if (vfs::mode::is_directory(mode)) {
@@ -79,7 +79,7 @@ constexpr uint32_t without_privileges(uint32_t mode) {
 }
 
 // Reading `object` has succeeded: moves its access time as the mount's policy and its flags say.
-// Without a state lock held. That it may fail is nobody's concern but the log's.
+// Without a state lock held. A failure only goes to the log.
 void touch_access_time(TiffinFileSystem& file_system, Object& object);
 
 // ---- References ----------------------------------------------------------------------------------

@@ -211,7 +211,7 @@ Result<void> Allocator::open_group(uint64_t index) {
     BlockGroup* group = TRY(make_unused_group(index));
     bool full;
     {
-        // Nobody else knows the group yet; its lock comes before the other one in their order.
+        // No other thread knows the group yet; its lock comes before the other one in their order.
         MutexLock lock(group->mutex);
         full = group->free_blocks() == 0;
         group->full_bit = full;
@@ -281,7 +281,7 @@ Result<void> Allocator::load_checked(BlockRange range) {
     group = TRY(make_group(index));
     MutexLock lock(group->mutex);
     Result<void> loaded = load_group(*group);
-    // A damaged bitmap changes nothing about who owns which block: only its space cannot be used, and
+    // A damaged bitmap does not change which file owns a block: only its space cannot be used, and
     // what is freed there is lost, until fsck.tiffin makes it anew.
     return group->load() == BlockGroup::Load::damaged ? Result<void>() : loaded;
 }
@@ -338,7 +338,7 @@ void Allocator::apply(const SpaceChange& change) {
 
 void Allocator::cancel(BlockRange range, uint64_t* claimed_blocks) {
     if (claimed_blocks != nullptr) {
-        // First, so that nobody comes between.
+        // First, so that no thread comes between.
         free_blocks_.give(-static_cast<int64_t>(range.block_count));
         *claimed_blocks += range.block_count;
     }

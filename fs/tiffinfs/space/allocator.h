@@ -48,8 +48,8 @@ struct BlockRange {
     uint64_t block_count = 0;
 };
 
-// Who asks for space. The reserve has two halves, so that those who change what is there can never use
-// up what deleting needs: each change may leave a little more behind than it took away. Above it lies
+// The purpose of a request for space. The reserve has two halves, so that changes of existing files can never
+// use up what deleting needs: each change may leave a little more behind than it took away. Above it lies
 // the write-back reserve, for data that a host has accepted already.
 enum class SpacePriority : uint8_t {
     normal,       // new data, new names: fails with enospc when only the two reserves are left
@@ -206,7 +206,7 @@ class Allocator {
 
     // Discards free ranges within [range) of at least `minimum_blocks`; returns blocks discarded.
     // Groups that were never opened are free but for their fixed blocks, and stay unopened; what
-    // somebody wants to open meanwhile is passed over. While a piece (16 MiB, or `minimum_blocks`)
+    // another thread wants to open meanwhile is passed over. While a piece (16 MiB, or `minimum_blocks`)
     // is being discarded it is not free; pieces that would leave less than the reserve meanwhile
     // are passed over. Errors: eopnotsupp, eio, enomem.
     Result<uint64_t> trim(BlockRange range, uint64_t minimum_blocks);
@@ -309,10 +309,10 @@ class Allocator {
     host::Mutex open_mutex_{host::LockClass::allocator};
 
     // Freed data carries the number of the epoch in which it was freed; a release starts a new one
-    // and needs the readers to leave who were inside then.
+    // and waits until the readers that were inside then have left.
     std::atomic<uint64_t> epoch_{1};
     std::atomic<uint64_t> passed_epoch_{0};  // readers of all epochs before this have left
-    std::atomic<bool> releasing_{false};     // somebody releases without waiting
+    std::atomic<bool> releasing_{false};     // a thread releases without waiting
     host::Mutex release_mutex_{host::LockClass::allocator};
     uint64_t polled_epoch_ GUARDED_BY(release_mutex_) = 0;  // 0: no grace period is under way
     uint64_t grace_period_ GUARDED_BY(release_mutex_) = 0;

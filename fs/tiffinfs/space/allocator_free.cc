@@ -8,7 +8,7 @@
 namespace tiffin::tiffinfs {
 namespace {
 
-// More lines than this about blocks with two owners tell nobody anything new.
+// More lines than this about blocks with two owners tell nothing new.
 constexpr uint64_t kDamageLines = 16;
 
 // What is being discarded cannot be handed out meanwhile, so it is kept small.
@@ -101,9 +101,9 @@ void Allocator::mark_node_free(uint64_t block, uint64_t generation) {
 
 // ---- Release ------------------------------------------------------------------------------------
 
-// Data may still be read by those who looked it up before it was freed. They were inside before the
+// Data may still be read by readers that looked it up before it was freed. They were inside before the
 // block was marked free, so before the epoch number was read then. A release raises the number
-// first and then lets everybody leave who is inside: after that nobody can be reading what was
+// first and then waits until all readers inside have left: after that no reader can have what was
 // marked with a smaller number.
 void Allocator::release_data_frees(uint64_t durable_ticket, bool wait) {
     if (data_deferred_groups_.load(std::memory_order_acquire) == 0) {
@@ -261,7 +261,7 @@ Result<uint64_t> Allocator::trim_unopened(uint64_t index, GroupRun within, uint3
             open_groups_.load(std::memory_order_relaxed) == index) {
             break;  // they come first
         }
-        // While it is held nobody opens the group, so nobody allocates there.
+        // While it is held no thread opens the group, so none allocates there.
         MutexLock lock(open_mutex_);
         opened = open_groups_.load(std::memory_order_relaxed) > index;
         if (!opened) {

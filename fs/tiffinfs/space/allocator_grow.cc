@@ -30,7 +30,7 @@ void Allocator::extend() {
     {
         MutexLock lock(open_mutex_);
         is_open = last < open_groups_.load(std::memory_order_relaxed);
-        // When nobody has opened that group yet, nobody does until the end: its last blocks are no superblocks any more.
+        // If that group has not been opened yet, it stays so until the end: its last blocks are no superblocks any more.
         usable_groups_ = is_open ? last + 1 : last;
         layout_.total_blocks = growth_blocks_;
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// What the sources of the allocator share and nobody else needs.
+// What only the sources of the allocator share.
 #pragma once
 
 #include <cstdint>

@@ -146,7 +146,7 @@ Result<void> Allocator::seal(uint64_t generation) {
 }
 
 void Allocator::copy_group(BlockGroup& group, SealedBitmap& sealed, uint64_t generation) {
-    // Checksums are left to write_sealed(): nobody waits for that.
+    // Checksums are left to write_sealed(): no thread waits for that.
     BitmapBlock& block = *sealed.block;
     start_bitmap_block(layout_, group.index(), generation, block);
     sealed.group = &group;

@@ -28,9 +28,9 @@ struct Allocator::Search {
     uint64_t goal_block = 0;
     GoalUse goal_use = GoalUse::continues;
     uint32_t wanted = 0;
-    uint32_t user = 0;  // who looks, for BlockGroup::last_user()
+    uint32_t user = 0;  // the searching user, for BlockGroup::last_user()
     bool avoids_others =
-        true;  // having met somebody, passes over groups where others found room last
+        true;  // having met another thread, passes over groups where others found room last
     BlockRange found;
     // The best of those that had less than wanted.
     uint64_t best_group = 0;
@@ -141,7 +141,7 @@ Result<BlockRange> Allocator::find_space(Search& search) {
         found = search_near(search, start);
     }
     if (!found && search.contended && start < open_groups_.load(std::memory_order_acquire)) {
-        // Waiting for whoever is at work where it was to be is better than less than wanted elsewhere.
+        // Waiting for the thread at work where it was to be is better than less than wanted elsewhere.
         found = visit(search, start, search.wanted, true);
     }
     if (!found && search.best_length != 0) {
@@ -161,7 +161,7 @@ Result<BlockRange> Allocator::find_space(Search& search) {
 }
 
 // Looks into one group, and takes what it finds when that is `minimum` blocks or more. When the
-// group is taken by another thread: waits for it, or notes that somebody was there.
+// group is taken by another thread: waits for it, or notes that.
 bool Allocator::visit(Search& search, uint64_t index, uint32_t minimum, bool wait) {
     Result<BlockGroup*> made = make_group(index);
     if (!made.ok()) {

@@ -11,8 +11,8 @@ namespace {
 
 constexpr size_t kGroupBytes = 8192;
 
-// How many free runs a search looks at before it takes the longest of them: more for those who want much, to
-// whom pieces cost more than the search. For a whole extent of 1 MiB that is most of what a group can have.
+// How many free runs a search looks at before it takes the longest of them: more for large requests, which
+// pieces cost more than the search. For a whole extent of 1 MiB that is most of what a group can have.
 constexpr uint32_t kSearchedRuns = 128;
 constexpr uint32_t kSearchedRunsPerBlock = 16;
 

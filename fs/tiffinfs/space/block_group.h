@@ -71,7 +71,7 @@ class BlockGroup {
     // The longest free run is at most this; no lock needed, for skipping a group.
     uint32_t longest_run_bound() const { return longest_bound_.load(std::memory_order_relaxed); }
 
-    // Who has found room here last, as the allocator numbers those who look for it; 0: nobody. No lock needed.
+    // The user, by the allocator's numbers, that has found room here last; 0: none. No lock needed.
     uint32_t last_user() const { return last_user_.load(std::memory_order_relaxed); }
     void note_user(uint32_t user) {
         if (last_user() != user) {

@@ -19,10 +19,10 @@ namespace tiffin::tiffinfs {
 // `block`, `generation`, `level` and `page` stay as they are while the node is in the cache. The links
 // belong to the cache and its locks.
 struct alignas(64) Node {
-    // Who locks a leaf to change it, or for that, pins it as well: so both are in one cache line.
+    // A thread that locks a leaf to change it pins it as well: so both are in one cache line.
     [[no_unique_address]] BiasedSharedMutex lock{host::LockClass::tree_node};
-    // How many use the node now; kDropped is added when it has left the cache, so that the last one
-    // who unpins it knows, in one atomic step, that it is his to free, and that nobody pins it any more.
+    // How many use the node now; kDropped is added when it has left the cache, so that the last thread that
+    // unpins it learns in one atomic step that it must free it, and that no thread pins it any more.
     std::atomic<uint32_t> pins{0};
     static constexpr uint32_t kDropped = 1U << 31;
 
@@ -32,9 +32,9 @@ struct alignas(64) Node {
     unsigned char* page = nullptr;
     std::atomic<Node*> hash_next{nullptr};
     // Inner nodes: even as long as the page can be read, odd while it is being changed or filled, and from
-    // the moment on in which the node leaves the tree or the cache. Who has read the page and finds the
-    // even number that he found before has read what was there then (Tree::find_leaf). Changed by the
-    // exclusive owner of `lock`, and by the cache when nobody can own it. Leaves: another even number when the
+    // the moment on in which the node leaves the tree or the cache. A reader of the page that finds the same
+    // even number before and after has read what was there then (Tree::find_leaf). Changed by the
+    // exclusive owner of `lock`, and by the cache when no thread can own it. Leaves: another even number when the
     // leaf has given keys away.
     std::atomic<uint32_t> version{kUnreadable};
     static constexpr uint32_t kUnreadable = 1;
@@ -55,8 +55,8 @@ struct alignas(64) Node {
     const NodeHeader& header() const { return *reinterpret_cast<const NodeHeader*>(page); }
 };
 
-// For the time of a change to the page of an inner node, which the caller has locked exclusively: those
-// who read it without a lock begin again.
+// For the time of a change to the page of an inner node, which the caller has locked exclusively: threads
+// that read it without a lock begin again.
 class InnerChange {
   public:
     explicit InnerChange(Node* node)
@@ -128,7 +128,7 @@ void inner_set_child(unsigned char* page, uint32_t index, uint64_t block, uint64
 void inner_insert(unsigned char* page, uint32_t index, const InnerEntry& entry);
 // Removes entry `index`; when it is the first, the next entry takes over its key.
 void inner_erase(unsigned char* page, uint32_t index);
-// Moves the entries from `first` on to the empty inner node `right`, which nobody reads yet; returns its
+// Moves the entries from `first` on to the empty inner node `right`, which no thread reads yet; returns its
 // first key.
 Key inner_split(unsigned char* page, unsigned char* right, uint32_t first);
 

@@ -109,7 +109,7 @@ void NodeCache::unlink(Shard& shard, Node* node) {
         place = &found->hash_next;
         found = place->load(std::memory_order_relaxed);
     }
-    // Sequentially consistent: no reader that enters an epoch after this finds the node. Those who have
+    // Sequentially consistent: no reader that enters an epoch after this finds the node. Readers that have
     // found it go on from it to the next.
     place->store(node->hash_next.load(std::memory_order_relaxed), std::memory_order_seq_cst);
     if (node->clock_next == node) {
@@ -195,9 +195,9 @@ Error NodeCache::report_misplaced_keys(const Node* node) {
     return Error::euclean;
 }
 
-// The loader enters the node first, locked, so that everybody else who wants it waits for the one read.
+// The loader enters the node first, locked, so that all other threads that want it wait for the one read.
 Result<Node*> NodeCache::load(uint64_t block, uint64_t generation, uint8_t level)
-    NO_THREAD_SAFETY_ANALYSIS {  // the lock of a node nobody else can see yet
+    NO_THREAD_SAFETY_ANALYSIS {  // the lock of a node that no other thread can see yet
     Node* node = TRY(allocate_node());
     node->block = block;
     node->generation = generation;
@@ -307,7 +307,7 @@ Node* NodeCache::evict_from(Shard& shard, uint32_t& looked_at) {
     for (uint32_t step = 0; step < steps; ++step, ++looked_at) {
         Node* node = shard.clock_hand;
         shard.clock_hand = node->clock_next;
-        // Dirty nodes are always pinned. Who reads without locks may be about to pin it: he or we.
+        // Dirty nodes are always pinned. A reader without locks may be about to pin it: only one of us succeeds.
         uint32_t pins = 0;
         if (node->pins.load(std::memory_order_relaxed) == 0 &&
             !node->referenced.exchange(false, std::memory_order_relaxed) &&

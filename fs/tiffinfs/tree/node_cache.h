@@ -6,7 +6,7 @@
 // ones stay until a checkpoint has written them.
 //
 // A node can also be looked at without a lock or a pin, inside an epoch of readers(): what leaves the cache
-// is used again only when all readers have left who could have found it (epoch-based reclamation, Fraser,
+// is used again only when all readers that could have found it have left (epoch-based reclamation, Fraser,
 // "Practical lock-freedom", 2004).
 #pragma once
 
@@ -136,7 +136,7 @@ class NodeCache {
     // After a failed checkpoint: the nodes are dirty again.
     void give_back_dirty(Node* list);
 
-    // Gives about `wanted_bytes` of clean nodes that nobody uses back to the host, those that were not used lately
+    // Gives about `wanted_bytes` of clean nodes that are not in use back to the host, the least recently used
     // first; returns how many bytes. Passes shards by whose lock is held, and waits for no reader: what readers may
     // still look at goes later.
     uint64_t shrink(uint64_t wanted_bytes);
@@ -181,10 +181,10 @@ class NodeCache {
     void unlink(Shard& shard, Node* node) REQUIRES(shard.lock);
     Error report_second_parent(uint64_t block);
     Result<Node*> load(uint64_t block, uint64_t generation, uint8_t level);
-    // Takes nodes out that nobody needs, up to a small number.
+    // Takes out nodes that are not in use, up to a small number.
     void evict_some();
     Node* evict_from(Shard& shard, uint32_t& looked_at) REQUIRES(shard.lock);
-    // The node has left the cache and nobody has it pinned.
+    // The node has left the cache, and no thread has it pinned.
     void retire(Node* node);
     // One that no reader can have found, or nullptr.
     Node* take_retired();
@@ -276,8 +276,8 @@ class NodePool {
     Node* spare_ GUARDED_BY(lock_) = nullptr;  // linked by clock_next
     uint64_t overdrawn_ GUARDED_BY(lock_) = 0;
     std::atomic<uint64_t> spare_count_{0};  // changed under the lock
-    // Those of them that no reservation has: who adds nodes counts them here afterwards, who takes any away
-    // has counted them off before.
+    // Those of them that no reservation has: a thread that adds nodes counts them here afterwards, one that takes
+    // any away has counted them off before.
     StripedBudget unreserved_;
 };
 

@@ -167,8 +167,8 @@ void NodePool::drain() {
 }
 
 uint64_t NodePool::reserved_nodes() {
-    // Who adds spare nodes changes both under the lock; who takes some away for good counts them off from the
-    // unreserved ones before.
+    // A thread that adds spare nodes changes both under the lock; one that takes some away for good counts them off
+    // from the unreserved ones before.
     MutexLock lock(lock_);
     const int64_t reserved = static_cast<int64_t>(spare_blocks()) - unreserved_.sum();
     return reserved > 0 ? static_cast<uint64_t>(reserved) : 0;

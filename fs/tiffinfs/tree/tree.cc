@@ -298,7 +298,7 @@ Node* Tree::lock_pinned_leaf(Key key, const NodePins* pins,
         } else {
             leaf->lock.lock_shared_unbiased(leaf->lock_level());
         }
-        // Who takes a node out of the tree has it locked. An empty leaf may be about to go
+        // A thread that takes a node out of the tree has it locked. An empty leaf may be about to go
         // (Tree::remove_empty_leaf), so nothing may be put there.
         const bool in_tree = (leaf->pins.load(std::memory_order_relaxed) & Node::kDropped) == 0;
         const uint32_t keys = leaf->header().count;

@@ -97,7 +97,7 @@ class Tree {
 
     // ---- Writing, in an open transaction. ----
 
-    // Who only puts keys wants no neighbours: a leaf keeps its range then.
+    // A caller that only puts keys wants no neighbours: a leaf keeps its range then.
     enum class Neighbours : uint8_t { unwanted, wanted };
     // Loads and pins, until `pins` is released, every node on the paths to the keys in [first, last],
     // and where neighbours are wanted to the key before `first`. Until the transaction ends, changes of
@@ -191,8 +191,8 @@ class Tree {
     // A leaf among `pins` (which may be nullptr) that is in the tree, has keys and covers `key`, pinned and locked; nullptr
     // when none is found. That it covers the key is known from when it was found, unless it has been split since;
     // else, and for reading always, it must have keys on both sides of `key`, or `key` itself: ranges of leaves do not
-    // overlap, so it is the leaf that a descent would come to. But who descends meets everybody else at the root, and
-    // who locks other leaves to look meets those who use them.
+    // overlap, so it is the leaf that a descent would come to. But a descent meets all other threads at the root, and
+    // locking other leaves to look meets the threads that use them.
     Node* lock_pinned_leaf(Key key, const NodePins* pins, bool exclusive);
     // find_last() in such a leaf; false when there is none.
     bool find_last_pinned(Key at_or_before, const NodePins* pins, KeyAndValue& found);
@@ -225,7 +225,7 @@ class Tree {
     void set_root(const TreeRoot& root) REQUIRES(root_lock_);
     uint8_t root_level() const { return shown_root_.level.load(std::memory_order_relaxed); }
 
-    // root_ for those who come without its lock; `version` is odd while it changes.
+    // root_ for readers without its lock; `version` is odd while it changes.
     struct ShownRoot {
         std::atomic<uint32_t> version{0};
         std::atomic<uint64_t> block{0};

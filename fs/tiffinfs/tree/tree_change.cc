@@ -37,7 +37,7 @@ void Tree::start_empty(uint64_t generation,
     cache_.unpin(leaf);
 }
 
-// The page of a new node is what it is to be: who finds the node from now on may read it.
+// The page of a new node is complete: threads that find the node from now on may read it.
 void Tree::publish_node(Node* node) {
     node->version.store(Node::kUnreadable + 1, std::memory_order_release);
 }
@@ -45,7 +45,7 @@ void Tree::publish_node(Node* node) {
 void Tree::set_root(const TreeRoot& root) {
     const uint32_t version = shown_root_.version.load(std::memory_order_relaxed);
     shown_root_.version.store(version + 1, std::memory_order_relaxed);
-    // Releasing stores: who sees one of these also sees the odd version.
+    // Releasing stores: a thread that sees one of these also sees the odd version.
     shown_root_.block.store(root.block, std::memory_order_release);
     shown_root_.generation.store(root.generation, std::memory_order_release);
     shown_root_.level.store(root.level, std::memory_order_release);
@@ -53,7 +53,7 @@ void Tree::set_root(const TreeRoot& root) {
     root_ = root;
 }
 
-// A fresh node, formatted, pinned and locked. Nobody can reach it yet, so taking its lock cannot wait.
+// A fresh node, formatted, pinned and locked. No other thread can reach it yet, so taking its lock cannot wait.
 Node* Tree::new_node(uint8_t level, NodeReservation& reservation) NO_THREAD_SAFETY_ANALYSIS {
     Node* node = pool_.take(reservation);
     node->generation = generation_;
@@ -83,7 +83,7 @@ Node* Tree::copy_node(Node* node, NodeReservation& reservation) NO_THREAD_SAFETY
 // An exclusively locked and pinned node leaves the tree.
 void Tree::drop_node(Node* node) NO_THREAD_SAFETY_ANALYSIS {
     uint64_t block = node->block;
-    // For ever: who is on his way through it begins again.
+    // For ever: a thread on its way through it begins again.
     node->version.store(node->version.load(std::memory_order_relaxed) | Node::kUnreadable,
                         std::memory_order_release);
     race_point();
@@ -293,7 +293,7 @@ void Tree::split_leaf(Path& path, Key key, ByteSpan value,
     Node* leaf = path.leaf();
     Node* right = new_node(0, reservation);
     Key separator = leaf_split(leaf->page, right->page, key, static_cast<uint32_t>(value.size()));
-    // It covers less now: who has it pinned has to look at its keys (lock_pinned_leaf).
+    // It covers less now: a thread that has it pinned has to look at its keys (lock_pinned_leaf).
     leaf->version.fetch_add(2, std::memory_order_relaxed);
     Node* target = key < separator ? leaf : right;
     leaf_put(target->page, leaf_lower_bound(target->page, key), key, value);
@@ -334,7 +334,7 @@ void Tree::insert_into_parent(Path& path, uint32_t depth, Key separator, Node* r
     uint32_t first_moved = index == count ? count - 1 : count / 2;
     Node* new_right = new_node(parent->level, reservation);
     {
-        // Until the node above knows of the right side: whoever comes from there and reads this one in
+        // Until the node above knows of the right side: a thread that comes from there and reads this one in
         // between would take its last child for that of all keys that have just left.
         const InnerChange change(parent);
         const Key new_separator = inner_split(parent->page, new_right->page, first_moved);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // The way to a leaf without locks.
 //
-// What makes it right: whoever changes which leaf covers a key changes the page of the leaf's parent, or takes
+// What makes it right: a thread that changes which leaf covers a key changes the page of the leaf's parent, or takes
 // the parent out of the tree, and has the leaf locked meanwhile. So a leaf that is locked here, has not been
 // dropped, and whose parent then still has the version with which it was read, is the leaf of the key. Nodes on
 // the way are only looked at: the epoch keeps their memory from being used for anything else.
@@ -179,7 +179,7 @@ Tree::Attempt Tree::try_find_leaf(Key key, LeafUse use, Bounds& bounds,
 }
 
 // Without a pin: the epoch keeps the memory. Should the leaf be evicted from now on, then what is read of it is still
-// what stands on the device, and whoever changes that has its keys' object locked.
+// what stands on the device, and a thread that changes that has its keys' object locked.
 Tree::Attempt Tree::try_find_leaf_to_read(Key key, Bounds& bounds,
                                           ReadLeaf& leaf) NO_THREAD_SAFETY_ANALYSIS {
     Look above(shown_root_.version);

@@ -97,7 +97,7 @@ void apply_unmap(ApplyContext& context, Key key, uint64_t block_count);
 
 // Whether `next`, mapped right behind `previous` in the file, becomes one extent with it: then they
 // are one piece of the device, of one birth generation and flags, and not too long together. Part of
-// the format: whoever replays a journal must join alike, for later records name keys.
+// the format: each replay of a journal must join alike, for later records name keys.
 bool continues_extent(const MappedExtent& previous, uint64_t file_block, const ExtentValue& next);
 
 // True when `value` is a well-formed extent value for a volume of `total_blocks`: its length fits its

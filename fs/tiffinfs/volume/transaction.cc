@@ -13,7 +13,7 @@ namespace {
 // What a record of an unrelated key takes in the journal at most: inline data is the largest common
 // value.
 constexpr uint32_t kScatteredRecordBytes = sizeof(RecordHeader) + 1280;
-// How often begin() makes room, or waits for it, for those who free space themselves.
+// How often begin() makes room, or waits for it, for transactions that free space.
 constexpr uint32_t kMaximumSpaceAttempts = 8;
 
 constexpr uint32_t padded(uint32_t size_bytes) { return (size_bytes + 3U) & ~3U; }
@@ -93,8 +93,8 @@ Result<void> Transaction::begin(SpacePriority priority, TransactionSize size, Ro
             return reserved.error();
         } else if (room == RoomPolicy::as_it_is) {
             return Error::enospc;
-        } else if (!volume_.make_room(space_attempt++, priority, RoomWait::nobody)) {
-            // Other open transactions may hold what those who free space need: it comes back with
+        } else if (!volume_.make_room(space_attempt++, priority, RoomWait::none)) {
+            // Other open transactions may hold what one that frees space needs: it comes back with
             // their end, which a checkpoint waits for.
             if (priority != SpacePriority::privileged || space_attempt >= kMaximumSpaceAttempts ||
                 volume_.pool().reserved_nodes() == 0) {

@@ -38,7 +38,7 @@ struct TransactionSize {
 
 // What begin() does when space is short.
 enum class RoomPolicy : uint8_t {
-    make,      // makes room, as far as that needs nobody else
+    make,      // makes room, as far as that needs no other thread
     as_it_is,  // fails: the caller has made room before, and there is no more
 };
 
@@ -50,8 +50,8 @@ class Transaction {
     Transaction& operator=(const Transaction&) = delete;
 
     // Opens it: reserves nodes and journal space, and keeps checkpoints from sealing until it ends.
-    // When space is short it commits, drains and checkpoints before it gives up, but waits for
-    // nobody, since the caller holds locks of objects: see Volume::with_room(). Errors: enospc,
+    // When space is short it commits, drains and checkpoints before it gives up, but does not wait for
+    // other threads, since the caller holds locks of objects: see Volume::with_room(). Errors: enospc,
     // erofs (read-only, or stopped by an error), eio, enomem.
     Result<void> begin(SpacePriority priority, TransactionSize size = {},
                        RoomPolicy room = RoomPolicy::make);

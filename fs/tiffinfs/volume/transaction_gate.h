@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// The gate that transactions pass and that a seal closes: a shared lock in several parts, so that those who
+// The gate that transactions pass and that a seal closes: a shared lock in several parts, so that threads that
 // pass on different processors write to different cache lines (the "big-reader lock" of older Linux kernels;
 // Mellor-Crummey and Scott, "Scalable Reader-Writer Synchronization", PPoPP 1991, say why one word does not do).
 //
@@ -20,8 +20,8 @@ class CAPABILITY("gate") TransactionGate {
     TransactionGate(const TransactionGate&) = delete;
     TransactionGate& operator=(const TransactionGate&) = delete;
 
-    // Waits while the gate is closed. Returns what to leave with; any thread may do that. Not for somebody
-    // who is inside already.
+    // Waits while the gate is closed. Returns what to leave with; any thread may do that. Not for a thread
+    // that is inside already.
     [[nodiscard]] uint32_t enter() NO_THREAD_SAFETY_ANALYSIS {
         const uint32_t part = host::concurrency_hint() % kParts;
         race_point();
@@ -31,7 +31,7 @@ class CAPABILITY("gate") TransactionGate {
     }
     void leave(uint32_t part) NO_THREAD_SAFETY_ANALYSIS { parts_[part].mutex.unlock_shared(); }
 
-    // Closes the gate and waits until nobody is inside.
+    // Closes the gate and waits until no thread is inside.
     void close() ACQUIRE() NO_THREAD_SAFETY_ANALYSIS {
         for (uint32_t part = 0; part < kParts; ++part) {
             parts_[part].mutex.lock(part);

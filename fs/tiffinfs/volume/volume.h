@@ -39,8 +39,8 @@ struct VolumeOptions {
 
 // Whether making room may wait for others: for readers that have freed blocks mapped, and for the thread
 // that deletes. Both may need the state of any object, readers while they have other blocks mapped
-// (vfs::FileSystem::map_read). So a thread that holds one waits for nobody.
-enum class RoomWait : uint8_t { others, nobody };
+// (vfs::FileSystem::map_read). So a thread that holds one does not wait for others.
+enum class RoomWait : uint8_t { others, none };
 
 // Work that a volume calls for but files know how to do.
 class SpaceReclaimer {
@@ -85,7 +85,7 @@ class Volume final : private DamageListener {
     uint64_t total_blocks() const { return allocator_.total_blocks(); }
     const VolumeOptions& options() const { return options_; }
 
-    // Ids for `count` nodes that nobody has had before; returns the first. They need not be used.
+    // `count` inode numbers that have never been used; returns the first. They need not be used.
     uint64_t allocate_node_ids(uint32_t count) {
         return next_node_.fetch_add(count, std::memory_order_relaxed);
     }
@@ -100,8 +100,8 @@ class Volume final : private DamageListener {
     // Writes the tree and starts a new generation, so that the journal can be reused. The caller is
     // not inside a transaction. Errors: eio, enomem; then the old generation stays valid.
     Result<void> checkpoint();
-    // The same, unless one has been completed since counters().checkpoints was `seen`: so that those
-    // who need one at the same time do not make one each.
+    // The same, unless one has been completed since counters().checkpoints was `seen`: so that threads
+    // that need one at the same time do not make one each.
     Result<void> checkpoint_after(uint64_t seen);
     // Takes into use what the device has gained since the volume was made, if it is kMinimumGrowthBlocks or more. No
     // power failure leaves anything but the old or the new size. Errors: erofs; eio; euclean (damage at the old end);
@@ -109,8 +109,8 @@ class Volume final : private DamageListener {
     Result<vfs::Growth> grow();
     // Frees what can be freed without deleting anything: commits, lets readers leave, checkpoints.
     // Returns true when a retry of a failed allocation is worth while; the caller gives `attempt`
-    // 0, 1, 2... and stops when it returns false. Privileged callers do not wait for deletions (they
-    // are those who delete). Not inside a transaction or read epoch. With RoomWait::others the caller
+    // 0, 1, 2... and stops when it returns false. Privileged callers do not wait for deletions, since they
+    // delete themselves. Not inside a transaction or read epoch. With RoomWait::others the caller
     // may hold claims of files, but no lock of an object.
     bool make_room(uint32_t attempt, SpacePriority priority, RoomWait wait);
 
@@ -203,7 +203,7 @@ class Volume final : private DamageListener {
     enum class Ending : uint8_t {
         none,       // further transactions
         read_only,  // none, from the moment of the seal on
-        unmount,    // none, as nobody is there any more
+        unmount,    // none, as no operation runs any more
     };
     Result<void> checkpoint_locked(Ending ending) REQUIRES(checkpoint_lock_);
     Result<void> seal(Seal& sealed, Ending ending) REQUIRES(checkpoint_lock_);

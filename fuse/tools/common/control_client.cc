@@ -50,7 +50,7 @@ std::optional<Problem> ControlClient::send(unsigned long command, void* argument
                            Error::enotty};
         case EPERM:
         case EACCES:
-            return Problem{"only root and the user who mounted " + path_ + " may do this",
+            return Problem{"only root and the user that mounted " + path_ + " may do this",
                            Error::eperm};
         case EOPNOTSUPP:
             return Problem{"the file system on " + path_ + " does not support this",
@@ -70,7 +70,7 @@ OrProblem<std::string> ControlClient::text(TextKind kind) {
             return *problem;
         }
         text.append(command.piece, std::min<size_t>(command.piece_bytes, sizeof command.piece));
-        // The text may change between two pieces; it must not go on for ever, whoever serves it.
+        // The text may change between two pieces; it must not go on for ever, whatever program serves it.
         if (command.piece_bytes == 0 || text.size() >= command.total_bytes ||
             text.size() >= kMaxTextBytes) {
             return text;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// What a device holds already, so that nobody loses it by a slip of the fingers.
+// What a device holds already, so that it is not lost by a slip of the fingers.
 #pragma once
 
 #include <optional>

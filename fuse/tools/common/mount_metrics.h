@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// The metrics of a mount (-o metrics=). Nothing is counted for them that is not counted anyway: when somebody asks, they
+// The metrics of a mount (-o metrics=). Nothing is counted for them that is not counted anyway: when asked for, they
 // are collected from the session's statistics, from what the file system and the device say of themselves, and from
 // the log.
 #pragma once
@@ -42,7 +42,7 @@ class MountMetrics {
     // Serves them at /metrics until the end. Waits some seconds for an address that is in use.
     std::optional<Problem> listen(const std::string& address);
 
-    // Sources may be asked from the construction to the end of one of these; it waits for who is asking.
+    // Sources may be asked from the construction to the end of one of these; it waits for readers that are asking.
     class Attachment {
       public:
         Attachment(MountMetrics& metrics, const Sources& sources);

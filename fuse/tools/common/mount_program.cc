@@ -135,7 +135,7 @@ bool users_may_allow_other() {
 }
 
 // The address with an absolute path, so that it means the same after the daemon has changed its
-// folder, and to whoever reads /proc/mounts. Not made shorter: "link/.." may be another folder than
+// folder, and to programs that read /proc/mounts. Not made shorter: "link/.." may be another folder than
 // the one that it seems to be.
 std::string absolute_address(const std::string& address, const DeviceAddress& parsed) {
     if (parsed.kind != DeviceAddress::Kind::file || parsed.path.starts_with('/')) {

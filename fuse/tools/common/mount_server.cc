@@ -28,7 +28,8 @@
 namespace tiffin::fuse {
 namespace {
 
-constexpr const char* kNobodyWaits = "not mounted: nobody waits for it any more";
+constexpr const char* kNotAwaited =
+    "not mounted: the program that asked for the mount does not wait any more";
 
 bool is_remote(const std::string& device) { return device.starts_with("tiffin:"); }
 
@@ -49,7 +50,7 @@ OrProblem<std::unique_ptr<vfs::BlockDevice>> open_device_of(const MountTask& tas
     return device;
 }
 
-// Never advises to make one: whatever is there may be dear to somebody.
+// Never advises to make one: the present content may be of value.
 Problem no_file_system(const MountTask& task, vfs::BlockDevice* device) {
     std::string text =
         "there is no " + std::string(task.type->name) + " file system on " + task.device;
@@ -176,13 +177,13 @@ std::optional<Problem> reason_to_give_up(Readiness& readiness) {
             Error::eintr};
     }
     if (!readiness.is_awaited()) {
-        return Problem{kNobodyWaits, Error::eintr};
+        return Problem{kNotAwaited, Error::eintr};
     }
     return std::nullopt;
 }
 
 // Tells the starter as soon as the mount answers. Waits for the first message of the kernel. When the
-// mount is of no use to anybody, sends this process a signal to end it.
+// mount is of no use, sends this process a signal to end it.
 class Announcer {
   public:
     explicit Announcer(Readiness& readiness)
@@ -194,7 +195,7 @@ class Announcer {
               if (problem_.has_value()) {
                   readiness.fail(*problem_);
               } else if (!readiness.succeed()) {
-                  problem_ = {kNobodyWaits, Error::eintr};
+                  problem_ = {kNotAwaited, Error::eintr};
               }
               if (problem_.has_value()) {
                   kill(getpid(), SIGTERM);
@@ -207,7 +208,7 @@ class Announcer {
     void greeted() { say(true); }
 
     // Once nothing is served any more, and the kernel knows it: why that was, when it was for what the
-    // starter was told or for nobody to tell.
+    // starter was told or can no longer be told.
     std::optional<Problem> finish() {
         say(false);
         if (thread_.joinable()) {
@@ -236,7 +237,7 @@ void end_session(Session& session, int signal_number) {
     std::string text = "signal " + std::to_string(signal_number) + ": ";
     switch (session.mounts().unmount()) {
         case OwnMounts::Outcome::unmounted:
-            text += "unmounted; ending when nobody uses the file system any more";
+            text += "unmounted; ending when the file system is not in use any more";
             return host::log(host::LogLevel::info, text.c_str());
         case OwnMounts::Outcome::nowhere:
             text +=
@@ -302,7 +303,7 @@ std::optional<Problem> serve_session(const MountTask& task, Volume& volume, Moun
     problem = running.run();
     signals.stop();
     attachment.reset();
-    // Ends the connection: whoever asks at this moment gets an error instead of waiting for ever.
+    // Ends the connection: requests of this moment get an error instead of waiting for ever.
     session.value().reset();
     return problem.has_value() ? problem : announcer.finish();
 }
@@ -316,7 +317,7 @@ std::optional<Problem> serve_logged(const MountTask& task, SignalWatcher& signal
         return Problem{"cannot change to /: " + system_error_text(errno)};
     }
     MountMetrics metrics({task.source, task.mount_point, task.type->name}, log);
-    // Before the volume is opened: a mount that fails for its port takes a volume from nobody.
+    // Before the volume is opened: a mount that fails for its port takes no volume over.
     if (!task.options.metrics.empty()) {
         if (std::optional<Problem> problem = metrics.listen(task.options.metrics)) {
             return problem;

@@ -43,7 +43,7 @@ class MountedRoot {
     int file_;
 };
 
-// Anybody who may use FUSE chooses what the table shows as the source; who mounted is the kernel's word.
+// Any user of FUSE chooses what the table shows as the source; the user that mounted is the kernel's word.
 bool may_show(const MountEntry& entry, const std::string& device_path) {
     return is_fuse(entry) && entry.root == "/" &&
            has_mount_option(entry.super_options, "user_id=0") && has_source(entry, device_path);

@@ -84,7 +84,7 @@ class Fsck {
         const check::Report report = check(**device);
         progress_.clear();
         print_result(report);
-        // Of a clean volume nobody would be asked either.
+        // A clean volume raises no question either.
         if (options_.mode == RepairMode::ask && !terminal && report.not_repaired != 0) {
             fmt::print("{}: {} is not a terminal: no changes (as with -n)\n", kProgram,
                        isatty(STDIN_FILENO) != 0 ? "stdout" : "stdin");
@@ -129,7 +129,7 @@ class Fsck {
     }
 
     // Only the check at boot (-p) believes the mark of a clean volume: the device may have changed what
-    // was written since, so whoever asks for a check, or for repairs, gets one.
+    // was written since, so a check, or repairs, that the user asks for are done.
     bool must_look(vfs::BlockDevice& device) {
         if (options_.force || options_.verify_data || options_.mode != RepairMode::safe) {
             return true;
@@ -178,7 +178,7 @@ class Fsck {
         fmt::print("{}? [y/N] ", question);
         std::fflush(stdout);
         std::string answer;
-        // At the end of the input nobody says yes any more.
+        // At the end of the input no answer comes any more.
         return std::getline(std::cin, answer) &&
                (answer == "y" || answer == "Y" || answer == "yes");
     }

@@ -14,7 +14,7 @@ enum class RepairMode : uint8_t {
     ask,   // each class of problems, on a terminal
     no,    // -n
     yes,   // -y
-    safe,  // -p, -a: what takes nothing away from anybody
+    safe,  // -p, -a: only repairs that cannot lose data
 };
 
 struct FsckOptions {

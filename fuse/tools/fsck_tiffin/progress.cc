@@ -26,7 +26,7 @@ void FsckProgress::show(const check::Progress& progress) {
     if (descriptor_.has_value()) {
         const std::string line = fmt::format("{} {} {} {}\n", static_cast<int>(progress.phase) + 1,
                                              static_cast<int>(fraction * kTotal), kTotal, device_);
-        // Whoever reads it may have gone away; that is no reason to stop checking.
+        // Its reader may have gone away; that is no reason to stop checking.
         if (write(*descriptor_, line.data(), line.size()) < 0) {
             descriptor_.reset();
         }

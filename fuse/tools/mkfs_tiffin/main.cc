@@ -88,7 +88,7 @@ OrProblem<tiffinfs::MakeOptions> make_options(const Arguments& arguments) {
             return Problem{"the journal is too small: it needs at least 1M"};
         }
     }
-    // Who makes a file system in a file of his own wants to write to it when it is mounted.
+    // A user that makes a file system in a file of their own wants to write to it when it is mounted.
     options.root_user_id = getuid();
     options.root_group_id = getgid();
     return options;
@@ -153,7 +153,7 @@ OrProblem<Target> make_image(const DeviceAddress& address, uint64_t size_bytes,
     if (!file.ok()) {
         return file.problem();
     }
-    // Somebody else may have made it a moment ago.
+    // Another program may have made it a moment ago.
     if (!(*file)->created()) {
         return exists_already(address.path);
     }

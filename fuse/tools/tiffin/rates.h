@@ -19,7 +19,7 @@ struct MountSample {
     std::string status;  // lines "key: value"; empty unless asked for
 };
 
-// Opens the mount and closes it again: who watches a mount does not keep it from being unmounted.
+// Opens the mount and closes it again: watching a mount does not keep it from being unmounted.
 OrProblem<MountSample> take_sample(const std::string& mount_point, bool with_status);
 
 // One operation between two samples.

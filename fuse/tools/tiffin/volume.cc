@@ -109,7 +109,7 @@ void print_volume(const Json& volume) {
     fmt::print("sessions:             {}, {} of them connected\n", number("sessions"),
                number("connected_sessions"));
     fmt::print("writer:               {}\n",
-               text("holder").empty() ? "nobody"
+               text("holder").empty() ? "none"
                                       : fmt::format("{}, heard of {} ms ago", text("holder"),
                                                     number("holder_silent_ms")));
 }

@@ -192,8 +192,8 @@ int serve(const Arguments& arguments, const Configuration& configuration,
 int serve_as(const Arguments& arguments, const Configuration& configuration,
              const std::vector<std::string>& command) {
     if (arguments.no_keeper) {
-        rdma_blk::MemoryKeeper nobody;
-        return serve(arguments, configuration, nobody);
+        rdma_blk::MemoryKeeper no_keeper;
+        return serve(arguments, configuration, no_keeper);
     }
     if (arguments.keeper_socket >= 0) {
         const std::unique_ptr<rdma_blk::MemoryKeeper> keeper =
