@@ -44,8 +44,8 @@ void write_to_stderr(const char* time, const char* program, host::LogLevel level
         size = sizeof line - 1;
         line[size - 1] = '\n';
     }
-    // One call, so that the lines of several processes do not mix. There is nobody to tell that
-    // standard error cannot be written to.
+    // One call, so that the lines of several processes do not mix. That standard error cannot be
+    // written to cannot be reported.
     [[maybe_unused]] const ssize_t written =
         ::write(STDERR_FILENO, line, static_cast<size_t>(size));
 }

@@ -86,7 +86,7 @@ class AccessTime {
 };
 
 // The kernel reads what it has cached without asking. Where it opens files it is the opening for reading
-// alone that counts as reading: most of those who may also write only write.
+// alone that counts as reading: most programs that may also write only write.
 void note_opened_for_reading(Session& session, vfs::NodeId node, int open_flags) {
     if ((open_flags & O_ACCMODE) != O_RDONLY || (open_flags & O_NOATIME) != 0) {
         return;
