@@ -94,7 +94,7 @@ class FileSystem {
     // Every successful lookup(), find_node() and operation of group 4 that returns a node adds one
     // reference to it, and so does every entry that a read_directory() with attributes hands over;
     // forget() takes `count` of them back. The host names only nodes that it has a reference to (or
-    // whose number it has guessed: then estale, or any answer, but no harm). References are all
+    // whose number it has guessed: then the result is unspecified but must be safe). References are all
     // that keeps an open file: an object whose last link is gone lives on until its references are.
     // The root needs no reference.
 

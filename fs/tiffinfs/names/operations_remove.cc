@@ -76,8 +76,8 @@ Result<bool> Remover::find_and_lock() {
 Result<void> Remover::check(const Object& child) {
     if (!check_alive(child).ok() || (child.inode.mode & vfs::mode::type_mask) != place_.type_mode ||
         child.inode.link_count == 0) {
-        return volume_.report_damage("an entry is not in step with its inode", parent_.node,
-                                     place_.node);
+        return volume_.report_damage("an entry names a deleted inode, or one of another type",
+                                     parent_.node, place_.node);
     }
     if (child.is_directory() != wants_directory_) {
         return wants_directory_ ? Error::enotdir : Error::eisdir;

@@ -222,8 +222,8 @@ Result<void> Renamer::check_node(const End& end, const Object& object) {
     if (!check_alive(object).ok() ||
         (object.inode.mode & vfs::mode::type_mask) != end.place.type_mode ||
         object.inode.link_count == 0) {
-        return volume_.report_damage("an entry is not in step with its inode", end.directory.node,
-                                     object.node);
+        return volume_.report_damage("an entry names a deleted inode, or one of another type",
+                                     end.directory.node, object.node);
     }
     return check_removable(object);
 }

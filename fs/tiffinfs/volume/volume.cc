@@ -278,7 +278,7 @@ void Volume::fail(const char* why) {
     }
     if (!failed_.exchange(true, std::memory_order_relaxed)) {
         log_line(host::LogLevel::error, why,
-                 ": the volume is read-only now; what was acknowledged stays");
+                 ": the volume is read-only now; acknowledged data is safe");
         wake_maintenance();
     }
 }

@@ -236,7 +236,7 @@ class Volume final : private DamageListener {
     void stop_maintenance();
     static void maintenance_main(void* volume);
     void maintenance();
-    // Something on the device failed: read-only from now on, what is acknowledged stays.
+    // Something on the device failed: read-only from now on; acknowledged data is safe.
     void fail(const char* why);
 
     TransactionWorkspace* take_workspace();

@@ -46,7 +46,7 @@ std::optional<Problem> ControlClient::send(unsigned long command, void* argument
     switch (errno) {
         case ENOTTY:
         case EINVAL:
-            return Problem{path_ + " is not on a mounted Tiffin file system of this version",
+            return Problem{path_ + " is not on a Tiffin mount, or the versions differ",
                            Error::enotty};
         case EPERM:
         case EACCES:
