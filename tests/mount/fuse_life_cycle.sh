@@ -16,7 +16,7 @@ expect_failure "wants a value" "$mount_program" none "$mount_point" -o commit
 expect_failure "wants a number" "$mount_program" none "$mount_point" -o max_threads=0
 expect_failure "wants remount-ro or continue" "$mount_program" none "$mount_point" -o errors=panic
 expect_failure 'no file system "nofs"' "$mount_program" --fs nofs none "$mount_point"
-expect_failure "not on a mounted Tiffin" "$tiffin" status "$mount_point"
+expect_failure "not on a Tiffin mount" "$tiffin" status "$mount_point"
 is_mounted && fail "a mount that failed left something behind"
 
 # ---- The background, and umount ------------------------------------------------------------------

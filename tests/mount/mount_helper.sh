@@ -154,7 +154,7 @@ say "another program's mount"
 python3 "$repository/tests/mount/lib/other_fuse.py" "$work/elsewhere" &
 other=$!
 wait_until mountpoint -q "$work/elsewhere"
-fails "not on a mounted Tiffin file system" "$bin/mount.tiffin" x "$work/elsewhere" -o remount,ro
+fails "not on a Tiffin mount" "$bin/mount.tiffin" x "$work/elsewhere" -o remount,ro
 has_options "$work/elsewhere" rw ro
 umount "$work/elsewhere"
 wait "$other" || fail "the other program ended with $?"

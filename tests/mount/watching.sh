@@ -40,7 +40,7 @@ done
 ! "$bin/tiffin" top "$mount_point" >"$work/out" 2>&1 || fail "tiffin top works without a terminal"
 grep -q 'not a terminal: use tiffin stats --interval' "$work/out" || fail "it says $(<"$work/out")"
 ! terminal 24 80 0 self "$bin/tiffin" top "$work" || fail "tiffin top works on another file system"
-grep -q 'is not on a mounted Tiffin file system' "$work/frame" || fail "it says $(<"$work/frame")"
+grep -q 'is not on a Tiffin mount' "$work/frame" || fail "it says $(<"$work/frame")"
 
 say "the view, on terminals of several sizes, ended in several ways"
 for end in ctrl-c q term; do
@@ -66,5 +66,5 @@ waker=$!
 wait "$waker" || fail "tiffin top keeps the mount busy"
 wait_until has_ended "$server"
 server=""
-grep -q 'is not on a mounted Tiffin file system' "$work/frame" || fail "it says $(<"$work/frame")"
+grep -q 'is not on a Tiffin mount' "$work/frame" || fail "it says $(<"$work/frame")"
 echo "what is watched is right"
