@@ -119,6 +119,8 @@ def run_programs(arguments: argparse.Namespace, suites: list[str], results: Resu
             results.leave_out(" ".join(program.command), "it takes too long for --quick")
         elif program.needs_root and os.geteuid() != 0:
             results.leave_out(command, "it needs root")
+        elif why := program.missing():
+            results.leave_out(command, why)
         elif deadline is not None and left < program.expected_s:
             results.leave_out(command, "there was no time left")
         else:

@@ -8,7 +8,7 @@ from .. import file_systems
 from . import Settings, Workload, applications, filebench, fio, operations
 from .programs import PROGRAMS
 
-SUITES = ("micro", "apps", "latency", "ram", "metadata", "scale", "remote", "sdr", "failover")
+SUITES = ("micro", "apps", "latency", "ram", "metadata", "scale", "remote", "sdr", "failover", "kernel")
 # Of a suite that measures the same as others, on other file systems.
 REMOTE_WORKLOADS = ("fio read 1m direct", "fio write 1m, fsync at the end", "fio randread 4k direct",
                     "fio randwrite 4k, fsync each", "fio create 4k files", "operations")

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,12 @@ class Program:
     quick_command: tuple[str, ...]  # empty if it takes too long for that
     expected_s: float               # of the quick one, about
     needs_root: bool = True
+    missing: Callable[[], str] = lambda: ""  # what the machine lacks for it
+
+
+def missing_kernel() -> str:
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tiffin/kernel-uml"
+    return "" if cache.is_dir() else "user-mode Linux is missing (scripts/deps uml)"
 
 
 PROGRAMS = (
@@ -31,13 +38,14 @@ PROGRAMS = (
     Program("sdr", "repair schemes", ("bench/sdr/evaluate",), ("bench/sdr/evaluate", "--small"), 30, False),
     Program("failover", "two links", ("bench/failover",),
             ("bench/failover", "--rounds", "2", "--samples", "4", "--only", "overhead", "--only", "times"), 30),
+    Program("kernel", "the module beside the kernel's own file systems", ("bench/kernel",), (), 0, False, missing_kernel),
 )
 
 
 def run(program: Program, is_quick: bool, folder: Path, timeout_s: float) -> dict:
     """Its output, and how it ended."""
     command = program.quick_command if is_quick else program.command
-    more = ["--folder", str(folder / "sdr")] if program.suite == "sdr" else []
+    more = {"sdr": ["--folder", str(folder / "sdr")], "kernel": ["--output", str(folder / "kernel")]}.get(program.suite, [])
     environment = {"TIFFIN_BUILD": str(BUILD), "TIFFIN_BIN": str(BIN), "TIFFIN_BENCH": str(BENCH)}
     start = time.monotonic()
     # In a session of its own, so that all of it can be interrupted, and unmounts.
