@@ -39,7 +39,7 @@ class Measured:
         for row in self.rows:
             if row["group"] in groups:
                 key = (row["group"], row["bytes"], row["drop"], row["packet"], row["gbit"], row["rtt_ms"],
-                       row["burst"], row["nodes"], row["control_lost"], row.get("chance", 0))
+                       row["burst"], row["nodes"], row["control_lost"], row.get("chance", 0), row.get("k"), row.get("m"))
                 found.setdefault(key, {})[row["scheme"]] = row
         return list(found.values())
 

@@ -27,7 +27,7 @@ struct Point {
     uint32_t parity_chunks = 8;
     // 0: one message from one end to the other. Else a ring Allreduce of `message_bytes` among so many.
     uint32_t ring_nodes = 0;
-    uint64_t samples = 1000;
+    uint64_t samples = 1000;  // 0: only the model is asked
     // Messages that are sent before, so that what is measured by the connection has been.
     uint64_t warm_up = 1;
     uint64_t seed = 1;

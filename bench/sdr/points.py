@@ -9,7 +9,9 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 LEAST_SAMPLES_FOR_P999 = 20000
 LEAST_SAMPLES = 1000
 # Groups that are about the 99.9th percentile, whatever else is measured less often.
-TAILS = {"tails", "tails-coarse", "ring", "ring-size"}
+TAILS = {"tails", "tails-coarse", "ring", "ring-size", "ring-nodes", "ring-bytes"}
+# Of these the model alone: messages that take too long to simulate.
+MODEL_ONLY = {"model-size", "model-distance"}
 SCHEMES = ["sr_rto", "sr_nack", "ec_xor", "ec_mds"]
 # The coarse grid is the paper's whole range; a packet, and so a chunk, has 64 KiB.
 COARSE = 64 * KIB
@@ -24,6 +26,8 @@ TAIL_SIZES = [2 * MIB, 8 * MIB, 32 * MIB, 128 * MIB]
 TAIL_DROPS = [1e-4, 1e-3, 1e-2, 3e-2]
 ROW_BYTES = 128 * MIB
 ROW_SIZES = [8 * MIB, 32 * MIB, ROW_BYTES]
+RING_DROPS = [1e-6, 1e-5, 1e-4, 1e-3, 1e-2]
+SPLITS = [(32, 2), (32, 4), (32, 8), (32, 16), (16, 16), (8, 8)]
 ROW_DROPS = [1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 3e-2, 5e-2, 1e-1]
 
 
@@ -42,6 +46,8 @@ class Point:
     chance: int = 0  # other chance at the same place
     samples: int = 1000
     warm_up: int = 1
+    k: int = 32  # data chunks of a submessage, and parity chunks
+    m: int = 8
 
     def line(self) -> str:
         values = asdict(self)
@@ -66,6 +72,8 @@ def cost_us(point: Point) -> float:
 
 
 def samples_for(point: Point, budget_s: float, least: int, most: int) -> int:
+    if point.group in MODEL_ONLY:
+        return 0
     if point.group in TAILS and most >= LEAST_SAMPLES_FOR_P999:
         least = LEAST_SAMPLES_FOR_P999
     return int(min(max(budget_s * 1e6 / cost_us(point), least), most))
@@ -118,6 +126,19 @@ def full() -> list[Point]:
                for drop in (1e-6, 1e-5, 1e-4, 1e-3, 1e-2) for scheme in everyone]
     points += [Point("ring-size", scheme, 128 * MIB, 1e-4, COARSE, nodes=nodes)
                for nodes in (2, 4, 8) for scheme in everyone]
+    # The axes of figure 13: data centres, and bytes of the buffer, each with drop rates.
+    points += [Point("ring-nodes", scheme, 128 * MIB, drop, COARSE, nodes=nodes)
+               for nodes in (2, 4, 6, 8) for drop in RING_DROPS for scheme in ("sr_rto", "ec_mds")]
+    points += [Point("ring-bytes", scheme, size, drop, COARSE, nodes=4)
+               for size in (8 * MIB, 32 * MIB, 128 * MIB, 512 * MIB) for drop in RING_DROPS
+               for scheme in ("sr_rto", "ec_mds")]
+    # Figure 10d: splits of data and parity.
+    points += [Point("splits", "ec_mds", ROW_BYTES, drop, FINE, k=k, m=m) for k, m in SPLITS for drop in ROW_DROPS]
+    # Figure 3a and 3b, which reach beyond what can be simulated.
+    points += [Point("model-size", scheme, 128 * KIB << shift, 1e-5, FINE)
+               for shift in range(0, 25, 2) for scheme in ("sr_rto", "ec_mds")]
+    points += [Point("model-distance", scheme, 8 * GIB, 1e-5, FINE, rtt_ms=kilometres / 150)
+               for kilometres in (75, 750, 1500, 3000, 4500, 6000) for scheme in ("sr_rto", "ec_mds")]
     return points
 
 

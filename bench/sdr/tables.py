@@ -2,11 +2,13 @@
 """What was measured, as tables of Markdown."""
 
 import csv
+import random
 from collections.abc import Callable
 from pathlib import Path
 
+import fallback_model
 from findings import Finding, Measured, any_row, has_tail, size_text
-from points import LEAST_SAMPLES_FOR_P999, SCHEMES
+from points import LEAST_SAMPLES_FOR_P999, ROW_BYTES, SCHEMES
 
 HEADER = """<!-- SPDX-License-Identifier: MIT OR GPL-2.0-only -->
 <!-- Made by bench/sdr/evaluate -->
@@ -100,6 +102,90 @@ def list_section(measured: Measured, group: str, title: str, axes: list[str]) ->
             + table(header, lines))
 
 
+def fallback_section(measured: Measured) -> str:
+    """The paper's protocol, which asks at the end for whole submessages, beside this one: where some cannot be decoded."""
+    draws = 20000
+    lines = []
+    for cell in measured.cells("row-fine"):
+        for scheme in ("ec_xor", "ec_mds"):
+            row = cell[scheme]
+            if row["bytes"] != ROW_BYTES or row["fallbacks"] < 0.01 * row["samples"]:
+                continue
+            failure = fallback_model.decoding_failure(scheme, 32, 8, row["drop"])
+            texts = []
+            for timeout_round_trips in (3, 1):
+                chance = random.Random(1)
+                times = sorted(fallback_model.message_s(
+                    chance, scheme, row["bytes"] // row["packet"], row["packet"] * 8 / (row["gbit"] * 1e9),
+                    row["rtt_ms"] / 1000, row["drop"], failure, timeout_round_trips=timeout_round_trips) for _ in range(draws))
+                texts.append(f"{milliseconds(sum(times) / draws)} / {milliseconds(times[int(0.99 * draws)])}")
+            lines.append([NAMES[scheme], f"{row['drop']:g}", f"{100 * row['fallbacks'] / row['samples']:.1f} %", *texts,
+                          f"{milliseconds(row['mean_s'])} / {milliseconds(row['p99_s'])}"])
+    if not lines:
+        return ""
+    return ("## The paper's fallback beside this one, 128 MiB, chunks of 4 KiB\n\nMean / p99 in ms. The paper's receiver waits for "
+            f"all, and one round trip longer, and asks for whole submessages: drawn {draws} times by fallback_model.py, "
+            "with a timeout of 3 round trips for what is sent again, and of 1. Here the receiver asks for missing chunks of a "
+            "submessage as soon as the next one shows them.\n\n"
+            + table(["", "drop", "messages that need it", "the paper's, RTO", "the paper's, NACK", "here"], lines))
+
+
+def splits_section(measured: Measured) -> str:
+    cells = measured.cells("splits")
+    if not cells:
+        return ""
+    rows = [cell["ec_mds"] for cell in cells]
+    splits = list(dict.fromkeys((row["k"], row["m"]) for row in rows))
+    at = {(row["k"], row["m"], row["drop"]): row for row in rows}
+    drops = sorted({row["drop"] for row in rows})
+    return (f"## Splits of data and parity, 128 MiB, chunks of 4 KiB\n\nMean / p99 in ms, {sample_counts(cells)}; in brackets "
+            "the share of messages with a submessage that could not be decoded.\n\n"
+            + table([""] + [f"{drop:g}" for drop in drops],
+                    [[f"({k}, {m})"] + [split_text(at[k, m, drop]) for drop in drops] for k, m in splits]))
+
+
+def split_text(row: dict) -> str:
+    share = 100 * row["fallbacks"] / row["samples"]
+    return f"{milliseconds(row['mean_s'])} / {milliseconds(row['p99_s'])} ({share:.1f} %)"
+
+
+def speedup_section(measured: Measured, group: str, title: str, axis: str) -> str:
+    """SR RTO over EC MDS by an axis and by drop rate, as the paper's figure 13."""
+    cells = measured.cells(group)
+    if not cells:
+        return ""
+    at = {(any_row(cell)[axis], any_row(cell)["drop"]): cell for cell in cells}
+    values = sorted({value for value, _ in at})
+    drops = sorted({drop for _, drop in at})
+
+    def text(cell: dict[str, dict]) -> str:
+        slow, fast = cell["sr_rto"], cell["ec_mds"]
+        return (f"{slow['mean_s'] / fast['mean_s']:.2f} "
+                + (f"({slow['p999_s'] / fast['p999_s']:.1f})" if has_tail(slow, fast) else "(-)"))
+    return (f"## {title}\n\nHow many times longer SR RTO's mean is than EC MDS's (p99.9), {sample_counts(cells)}.\n\n"
+            + table([axis] + [f"{drop:g}" for drop in drops],
+                    [[size_text(value) if axis == "bytes" else f"{value}"]
+                     + [text(at[value, drop]) for drop in drops] for value in values]))
+
+
+def model_section(measured: Measured, group: str, title: str, axis: str) -> str:
+    """Slowdowns by the model alone, as the paper's figure 3."""
+    cells = measured.cells(group)
+    if not cells:
+        return ""
+    lines = []
+    for cell in cells:
+        row = any_row(cell)
+        ideal_s = row["bytes"] * 8 / (row["gbit"] * 1e9) + row["rtt_ms"] / 1000
+        value = size_text(row["bytes"]) if axis == "bytes" else f"{row['rtt_ms'] * 150:.0f}"
+        lines.append([value] + [f"{cell[scheme]['model_mean_s'] / ideal_s:.2f}"
+                                + (" (at least)" if cell[scheme]["model_is_lower_bound"] else "")
+                                for scheme in ("sr_rto", "ec_mds")])
+    return (f"## {title}\n\nThe model's mean over the time without losses and parity; \"at least\" where the model is a lower "
+            "bound, as in the paper.\n\n"
+            + table(["bytes" if axis == "bytes" else "kilometres", NAMES["sr_rto"], NAMES["ec_mds"]], lines))
+
+
 def findings_section(findings: list[Finding]) -> str:
     return "## Findings\n\n" + "\n".join(
         ["| | Claim | Seen | Figures |", "|---|---|---|---|"]
@@ -123,6 +209,12 @@ def report(rows: list[dict], findings: list[Finding]) -> str:
         list_section(measured, "bursts", "128 MiB, losses in bursts", ["burst", "drop"]),
         list_section(measured, "ring", "Ring Allreduce of 4, 128 MiB", ["drop"]),
         list_section(measured, "ring-size", "Ring Allreduce, 128 MiB, at 1e-4", ["nodes"]),
+        speedup_section(measured, "ring-nodes", "Ring Allreduce, 128 MiB, by data centres", "nodes"),
+        speedup_section(measured, "ring-bytes", "Ring Allreduce of 4, by buffer", "bytes"),
+        splits_section(measured),
+        fallback_section(measured),
+        model_section(measured, "model-size", "Sizes by the model, at 1e-5", "bytes"),
+        model_section(measured, "model-distance", "8 GiB by distance, by the model, at 1e-5", "rtt_ms"),
     ]
     return HEADER + "\n".join(section for section in sections if section)
 

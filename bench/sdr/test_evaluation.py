@@ -10,6 +10,7 @@ import unittest
 from pathlib import Path
 
 import findings
+import fallback_model
 import ring_model
 from points import KIB, LEAST_SAMPLES_FOR_P999, MIB
 
@@ -40,6 +41,29 @@ class Rings(unittest.TestCase):
         measured = measured_ring(scheme="sr_rto", bytes=128 * MIB, nodes=4, drop=0, samples=2)
         stages = 6 * (512 * CHUNK_S + ROUND_TRIP_S / 2)
         self.assertAlmostEqual(measured["mean_s"], stages + ROUND_TRIP_S / 2, delta=0.01 * stages)
+
+
+class Fallback(unittest.TestCase):
+    """The paper's, drawn by chance, and the model of rdma_blk/sdr/model, which computes it."""
+
+    def test_agrees_with_the_model(self) -> None:
+        chance = random.Random(1)
+        for scheme, drop in (("ec_mds", 0.05), ("ec_mds", 0.1), ("ec_xor", 1e-3), ("ec_xor", 1e-2)):
+            with self.subTest(scheme=scheme, drop=drop):
+                samples, chunk_s = 4000, 4 * KIB * 8 / 400e9
+                failure = fallback_model.decoding_failure(scheme, 32, 8, drop)
+                # The silence that the model's receiver waits for is an eighth of a round trip.
+                times = [fallback_model.message_s(chance, scheme, 32768, chunk_s, ROUND_TRIP_S, drop, failure,
+                                                  wait_round_trips=0.125) for _ in range(samples)]
+                computed = measured_ring(scheme=scheme, bytes=128 * MIB, packet=4 * KIB, drop=drop, samples=0)
+                mean = sum(times) / samples
+                error = (sum((time - mean) ** 2 for time in times) / samples ** 2) ** 0.5
+                self.assertLess(abs(computed["model_mean_s"] / mean - 1), 0.01 + 4 * error / mean)
+                self.assertAlmostEqual(computed["model_fallback"], 1 - (1 - failure) ** 1024, delta=1e-3)
+
+    def test_without_losses_there_is_none(self) -> None:
+        seconds = fallback_model.message_s(random.Random(1), "ec_mds", 64, 1e-6, 1e-3, 0.0, 0.0)
+        self.assertAlmostEqual(seconds, 80e-6 + 1e-3)
 
 
 def row(scheme: str, **values: object) -> dict:
