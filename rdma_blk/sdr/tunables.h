@@ -136,6 +136,7 @@ inline constexpr uint64_t kPathProbeTimeoutNs = 1'000'000'000;
 inline constexpr uint32_t kPathProbeStepBytes = 16;
 inline constexpr uint64_t kPathRaiseNs = 600'000'000'000;
 inline constexpr uint32_t kPathBaseBytes = 1200;
+inline constexpr uint32_t kPathLeastBytes = 548;  // + 8 (UDP) + 20 = 576, which IPv4 asks of all
 // Timeouts of a window in a row, after which the path may have become too narrow.
 inline constexpr uint32_t kBlackHoleTimeouts = 3;
 // Asked of the kernel for each socket; what it gives is what counts.

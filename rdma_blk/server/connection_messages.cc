@@ -311,7 +311,8 @@ Result<void> Connection::on_datagram_join() {
         const sockaddr_in6 local = TRY(mapped_address(socket_.get(), getsockname));
         const sockaddr_in6 peer = TRY(mapped_address(socket_.get(), getpeername));
         return DatagramPath::create(limits_.datagrams, host_.counters(), local, peer,
-                                    handshake_->keys(), offer, datagram_wake());
+                                    handshake_->keys(), offer, session_->known_packet_bytes(),
+                                    datagram_wake());
     };
     return answer_datagram_join(make());
 }

@@ -56,7 +56,7 @@ void DatagramPath::begin(const End& end) {
 Result<std::shared_ptr<DatagramPath>> DatagramPath::create(
     const DatagramLimits& limits, ServerCounters& counters, const sockaddr_in6& local,
     const sockaddr_in6& peer, const TrafficKeys& keys, const wire::DatagramPathEnd& offer,
-    std::function<void()> wake) {
+    uint32_t known_packet_bytes, std::function<void()> wake) {
     std::shared_ptr<DatagramPath> path = TRY(make(limits, counters, std::move(wake)));
     MessagePathOptions options = path->message_options(keys);
     options.local = local;
@@ -66,6 +66,9 @@ Result<std::shared_ptr<DatagramPath>> DatagramPath::create(
     sockaddr_in6 address = peer;
     address.sin6_port = htons(offer.port);
     options.packet_bytes = std::min(TRY(datagram_packet_bytes(address)), offer.packet_bytes);
+    if (known_packet_bytes != 0) {
+        options.packet_bytes = std::min(options.packet_bytes, known_packet_bytes);
+    }
     MutexLock lock(path->mutex_);
     path->messages_ = TRY(MessagePath::create(options));
     const wire::DatagramPathEnd end = MessagePath::common(path->messages_->end(), offer);
@@ -158,6 +161,10 @@ Result<void> DatagramPath::serve(uint64_t now_ns, VolumeSession& session) {
     release_landed(now_ns);
     messages_->transmit(now_ns);
     publish();
+    // The client learns only of its own direction: the next path's packets shall pass in this one, too.
+    if (!is_uc_) {
+        session.set_known_packet_bytes(published_.next_packet_bytes(session.known_packet_bytes()));
+    }
     if (!result.ok()) {
         return result;
     }

@@ -31,11 +31,12 @@ struct DatagramLimits {
 class DatagramPath final : public SessionPath, public std::enable_shared_from_this<DatagramPath> {
   public:
     // `local` and `peer` are the ends of the TCP connection, `keys` those of its handshake, `wake` makes its thread
-    // call serve(), from any thread, until close(). Errors: enospc (max_paths), enomem, those of sockets.
+    // call serve(), from any thread, until close(). `known_packet_bytes`: of the session
+    // (VolumeSession::known_packet_bytes()). Errors: enospc (max_paths), enomem, those of sockets.
     static Result<std::shared_ptr<DatagramPath>> create(
         const DatagramLimits& limits, ServerCounters& counters, const sockaddr_in6& local,
         const sockaddr_in6& peer, const TrafficKeys& keys, const wire::DatagramPathEnd& offer,
-        std::function<void()> wake);
+        uint32_t known_packet_bytes, std::function<void()> wake);
     // Over queue pairs of the device that has this address of the host (IPv4: mapped into IPv6). Takes its time, as memory is
     // registered: not for a thread that serves others. Errors: enospc (max_paths), enomem, those of verbs and of
     // MessagePath::create_uc().

@@ -74,6 +74,9 @@ class VolumeSession : public std::enable_shared_from_this<VolumeSession> {
     Result<void> handle_request(const std::shared_ptr<SessionPath>& path,
                                 const wire::Request& request, ByteSpan payload,
                                 const wire::Request* next = nullptr);
+    // What its paths of datagrams have found: MessagePathStatistics::next_packet_bytes() of the way to the client.
+    void set_known_packet_bytes(uint32_t bytes) { known_packet_bytes_.store(bytes); }
+    uint32_t known_packet_bytes() const { return known_packet_bytes_.load(); }
     // Whether somebody waits for an answer of the session: the other side should be heard of, then.
     bool is_busy() const { return busy_count_.load(std::memory_order_relaxed) != 0; }
     void path_lost(const SessionPath& path);
@@ -214,6 +217,7 @@ class VolumeSession : public std::enable_shared_from_this<VolumeSession> {
     std::atomic<bool> fenced_{false};
     std::atomic<bool> has_left_memory_{false};
     std::atomic<uint64_t> last_heard_ns_{0};
+    std::atomic<uint32_t> known_packet_bytes_{0};
     std::atomic<uint32_t> busy_count_{0};
 };
 

@@ -5,8 +5,10 @@
 
 namespace tiffin::rdma_blk::sdr {
 
-PathProbe::PathProbe(uint32_t base_bytes, uint32_t used_bytes, uint32_t most_bytes)
-    : base_bytes_(base_bytes),
+PathProbe::PathProbe(uint32_t least_bytes, uint32_t base_bytes, uint32_t used_bytes,
+                     uint32_t most_bytes)
+    : least_bytes_(least_bytes),
+      base_bytes_(base_bytes),
       used_bytes_(used_bytes),
       most_bytes_(most_bytes),
       narrow_bytes_(most_bytes + 1),
@@ -39,6 +41,10 @@ void PathProbe::on_reply(uint64_t now_ns, const Probe& probe) {
                            number_ - probe.number < attempts_;
     if (is_answer) {
         confirmed_bytes_ = size_bytes_;
+        if (state_ == State::error) {
+            narrow_bytes_ =
+                most_bytes_ + 1;  // what was lost while nothing came says nothing of sizes
+        }
         choose(now_ns);
     }
 }
@@ -65,10 +71,11 @@ void PathProbe::choose(uint64_t now_ns) {
     due_ns_ = now_ns;
     if (confirmed_bytes_ == 0) {
         // Not even the smallest: whatever the reason is, it may pass.
-        state_ = narrow_bytes_ <= base_bytes_ ? State::error : State::base;
-        due_ns_ = state_ == State::error ? now_ns + kPathProbeTimeoutNs : now_ns;
-        narrow_bytes_ = state_ == State::error ? most_bytes_ + 1 : narrow_bytes_;
-        size_bytes_ = base_bytes_;
+        const bool has_failed = narrow_bytes_ <= least_bytes_;
+        state_ = has_failed || state_ == State::error ? State::error : State::base;
+        due_ns_ = has_failed ? now_ns + kPathProbeTimeoutNs : now_ns;
+        narrow_bytes_ = has_failed ? most_bytes_ + 1 : narrow_bytes_;
+        size_bytes_ = narrow_bytes_ <= base_bytes_ ? least_bytes_ : base_bytes_;
         return;
     }
     state_ = State::searching;

@@ -7,7 +7,7 @@
 // within kPathProbeStepBytes, and looked for again after kPathRaiseNs, since paths become wider, too. Sizes are those of
 // UDP payloads, with the datagram header.
 //
-//     base       the smallest that any path must take is tried, then the size that is in use
+//     base       what is expected of any path is tried, then the size that is in use; if that does not get through, the least
 //     searching  it is known, larger ones are tried
 //     complete   nothing to do until kPathRaiseNs
 //     error      not even the smallest gets through: tried again every kPathProbeTimeoutNs
@@ -21,9 +21,10 @@ class PathProbe {
   public:
     enum class State : uint8_t { base, searching, complete, error };
 
-    // `base_bytes`: what is expected of any path (RFC 8899, 5.1.2: 1200). `used_bytes`: of the datagrams that are sent
-    // now; tried first. `most_bytes`: the largest that is of interest. base <= used <= most.
-    PathProbe(uint32_t base_bytes, uint32_t used_bytes, uint32_t most_bytes);
+    // `least_bytes`: below that, a path is not looked into. `base_bytes`: what is expected of any path (RFC 8899, 5.1.2:
+    // 1200). `used_bytes`: of the datagrams that are sent now; tried first. `most_bytes`: the largest that is of interest.
+    // least <= base <= used <= most.
+    PathProbe(uint32_t least_bytes, uint32_t base_bytes, uint32_t used_bytes, uint32_t most_bytes);
 
     struct Probe {
         uint32_t datagram_bytes = 0;
@@ -50,6 +51,7 @@ class PathProbe {
   private:
     void choose(uint64_t now_ns);
 
+    uint32_t least_bytes_;
     uint32_t base_bytes_;
     uint32_t used_bytes_;
     uint32_t most_bytes_;

@@ -91,7 +91,8 @@ Result<void> UdpChannel::connect(const UdpInfo& peer) {
         Result<uint32_t> known = udp_path_packet_bytes(address);
         const uint32_t used = kDataDatagramBytes + options_.packet_bytes;
         const uint32_t most = kDataDatagramBytes + (known.ok() ? *known : options_.packet_bytes);
-        path_probe_.reset(new (std::nothrow) PathProbe(std::min(kPathBaseBytes, used), used,
+        path_probe_.reset(new (std::nothrow) PathProbe(std::min(kPathLeastBytes, used),
+                                                       std::min(kPathBaseBytes, used), used,
                                                        std::max(used, most)));
         is_made = is_made && path_probe_ != nullptr;
     }

@@ -85,6 +85,15 @@ struct MessagePathStatistics {
     // As of UdpStatistics: what gets through whole (0: not known), and whether this path's packets are known not to.
     uint32_t path_packet_bytes = 0;
     bool path_is_too_narrow = false;
+
+    // Of the packets of the next path between these ends, at most, if this one's are known not to get through whole, or
+    // those of an earlier one were (`before`, else 0): it would stand still, too, until it has failed. They grow again
+    // with what later probes find. 0: nothing is known.
+    uint32_t next_packet_bytes(uint32_t before) const {
+        const bool is_of_use = path_is_too_narrow || before != 0;
+        return is_of_use && path_packet_bytes >= wire::kMinDatagramPayloadBytes ? path_packet_bytes
+                                                                                : before;
+    }
 };
 
 class MessagePath {

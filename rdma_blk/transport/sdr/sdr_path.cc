@@ -117,21 +117,10 @@ Result<void> SdrPath::joined(ByteSpan parameters) {
     return {};
 }
 
-// The next connection's packets are to get through, or it would stand still, too, until it has failed. They grow again
-// with what its own probes find.
-void SdrPath::note_width() {
-    if (!is_started()) {
-        return;
-    }
-    const MessagePathStatistics statistics = messages_->statistics();
-    const bool is_of_use = statistics.path_is_too_narrow || known_packet_bytes_ != 0;
-    if (is_of_use && statistics.path_packet_bytes >= wire::kMinDatagramPayloadBytes) {
-        known_packet_bytes_ = statistics.path_packet_bytes;
-    }
-}
-
 void SdrPath::stop() {
-    note_width();
+    if (is_started()) {
+        known_packet_bytes_ = messages_->statistics().next_packet_bytes(known_packet_bytes_);
+    }
     count_ended(ended_);
     messages_.reset();
     taken_.reset();

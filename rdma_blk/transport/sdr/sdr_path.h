@@ -50,13 +50,12 @@ class SdrPath final : public RequestPath {
     Result<void> start_messages(ByteSpan parameters);
     bool is_started() const { return messages_ != nullptr && messages_->is_started(); }
     void count_ended(MessagePathStatistics& sum) const;
-    void note_width();
 
     const SdrOptions options_;
     std::unique_ptr<MessagePath> messages_;
     std::optional<MessagePath::Message> taken_;  // the answer that was given last
     sockaddr_in6 peer_ = {};
-    // What an earlier connection has found the path to take, if that was less than this host's route says; else 0.
+    // See MessagePathStatistics::next_packet_bytes().
     uint32_t known_packet_bytes_ = 0;
     // Of each slot's request, while the network may read the caller's buffers.
     std::vector<uint64_t> sent_numbers_;

@@ -66,10 +66,12 @@ Result<void> finish_connect(int socket, uint64_t deadline_ns, Patience& patience
     return {};
 }
 
-Result<Socket> connect_to(const addrinfo& target, uint64_t deadline_ns, Patience& patience,
-                          std::string& problem) {
+Result<Socket> connect_to(const addrinfo& target, int segment_bytes, uint64_t deadline_ns,
+                          Patience& patience, std::string& problem) {
     Socket made(socket(target.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!made.is_open()) {
+    if (!made.is_open() ||
+        (segment_bytes != 0 && setsockopt(made.get(), IPPROTO_TCP, TCP_MAXSEG, &segment_bytes,
+                                          sizeof(segment_bytes)) != 0)) {
         problem = std::strerror(errno);
         return Error::eio;
     }
@@ -92,8 +94,8 @@ Result<Socket> connect_to(const addrinfo& target, uint64_t deadline_ns, Patience
 
 }  // namespace
 
-Result<Socket> connect_tcp(const RemoteAddress& address, uint64_t deadline_ns, Patience& patience,
-                           std::string& problem) {
+Result<Socket> connect_tcp(const RemoteAddress& address, int segment_bytes, uint64_t deadline_ns,
+                           Patience& patience, std::string& problem) {
     const Addresses found = TRY(look_up(address, deadline_ns, patience, problem));
     uint64_t left = 0;
     for (const addrinfo* target = found.get(); target != nullptr; target = target->ai_next) {
@@ -106,7 +108,7 @@ Result<Socket> connect_tcp(const RemoteAddress& address, uint64_t deadline_ns, P
         const uint64_t now = host::monotonic_ns();
         const uint64_t share = deadline_ns > now ? (deadline_ns - now) / left : 0;
         left--;
-        auto connected = connect_to(*target, now + share, patience, problem);
+        auto connected = connect_to(*target, segment_bytes, now + share, patience, problem);
         if (connected.ok()) {
             return connected;
         }

@@ -45,9 +45,10 @@ class Patience {
 Result<void> wait_ready(int socket, short events, uint64_t deadline_ns, Patience& patience);
 
 // The result blocks, is close-on-exec and sends without delay (TCP_NODELAY). `problem` says what went wrong.
+// `segment_bytes`: of the longest segment in either direction (TCP_MAXSEG); 0: as the kernel takes it.
 // Errors: enxio (no such host), etimedout, ecanceled, eio.
-Result<Socket> connect_tcp(const RemoteAddress& address, uint64_t deadline_ns, Patience& patience,
-                           std::string& problem);
+Result<Socket> connect_tcp(const RemoteAddress& address, int segment_bytes, uint64_t deadline_ns,
+                           Patience& patience, std::string& problem);
 
 // A Unix socket; as above. Does not wait.
 Result<Socket> connect_unix(const std::string& path, std::string& problem);

@@ -7,6 +7,7 @@
 
 #include "rdma_blk/remote_memory.h"
 #include "rdma_blk/transport/tcp/client_connection.h"
+#include "rdma_blk/transport/tcp/segment_size.h"
 #include "rdma_blk/wire/format.h"
 
 namespace tiffin::rdma_blk {
@@ -20,7 +21,10 @@ struct StreamPath {
     bool is_output_waiting = false;  // the socket takes no more at present
     Operation* receiving = nullptr;  // with the lead: whose payload is on its way
     wire::Response response{};       // with the lead: the last answer
-    uint64_t probe_id = 0;           // of the last one that was sent
+    bool is_silent = false;          // is given up because nothing comes
+    SegmentSize segments;            // by who makes it, or has the lead
+    uint64_t made_ns = 0;
+    uint64_t probe_id = 0;  // of the last one that was sent
     uint64_t probe_sent_ns = 0;
     uint64_t heard_ns = 0;            // when bytes came last
     uint64_t acknowledged_bytes = 0;  // by the peer's TCP, when it was looked at last

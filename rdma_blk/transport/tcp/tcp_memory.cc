@@ -80,13 +80,14 @@ Result<Socket> TcpMemory::connect(size_t link, uint64_t deadline_ns, Patience& p
     if (!extension_.socket_path.empty()) {
         return connect_unix(extension_.socket_path, problem);
     }
+    const int segment_bytes = paths_[link].segments.next_bytes(host::monotonic_ns());
     if (link == 0) {
-        return connect_tcp(address_, deadline_ns, patience, problem);
+        return connect_tcp(address_, segment_bytes, deadline_ns, patience, problem);
     }
     RemoteAddress address = address_;
     address.host = address_.more_links[link - 1].host;
     address.port = address_.more_links[link - 1].port;
-    return connect_tcp(address, deadline_ns, patience, problem);
+    return connect_tcp(address, segment_bytes, deadline_ns, patience, problem);
 }
 
 // A server that has no place for a connection at this moment may have one in the next.

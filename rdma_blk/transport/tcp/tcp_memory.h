@@ -287,6 +287,7 @@ class TcpMemory final : public RemoteMemory, private Patience {
     // These need the lead.
     void fail_path(size_t index) REQUIRES(mutex_);
     void close_path(StreamPath& path) REQUIRES(mutex_);
+    void note_segments(size_t index, bool was_silent, bool is_sure = false) REQUIRES(mutex_);
     void close_paths() REQUIRES(mutex_);
     void serve_paths() REQUIRES(mutex_);
     void act(const SessionMachine::Action& action) REQUIRES(mutex_);

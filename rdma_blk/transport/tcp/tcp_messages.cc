@@ -461,6 +461,9 @@ void TcpMemory::set_state(ConnectionState state) {
 // With the lead: nothing of the old connection touches a buffer from here on.
 void TcpMemory::break_connection() {
     const uint64_t now = host::monotonic_ns();
+    if (!has_several()) {
+        note_segments(0, paths_[0].is_silent);
+    }
     stop_paths();
     close_paths();
     is_broken_ = false;

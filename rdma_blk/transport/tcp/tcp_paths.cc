@@ -48,7 +48,28 @@ void TcpMemory::close_path(StreamPath& path) {
     path.receiving = nullptr;
     path.is_broken = false;
     path.is_output_waiting = false;
+    path.is_silent = false;
     path.probe_sent_ns = 0;
+}
+
+// Before the connection is closed.
+void TcpMemory::note_segments(size_t index, bool was_silent, bool is_sure) {
+    StreamPath& path = paths_[index];
+    tcp_info info{};
+    socklen_t size = sizeof(info);
+    if (!extension_.socket_path.empty() || !path.connection->is_open() ||
+        getsockopt(path.connection->socket(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
+        return;
+    }
+    const uint64_t now = host::monotonic_ns();
+    if (path.segments.ended(
+            now, {was_silent, is_sure, info.tcpi_bytes_acked, info.tcpi_bytes_received})) {
+        host::log(host::LogLevel::warning,
+                  ("remote memory: long packets seem to be lost on link " +
+                   std::to_string(index + 1) + " without a word: segments of at most " +
+                   std::to_string(path.segments.next_bytes(now)) + " bytes from now on")
+                      .c_str());
+    }
 }
 
 void TcpMemory::fail_path(size_t index) {
@@ -60,6 +81,7 @@ void TcpMemory::fail_path(size_t index) {
     }
     host::log(host::LogLevel::warning,
               ("remote memory: link " + std::to_string(index + 1) + " has failed").c_str());
+    note_segments(index, machine_.state(index) == SessionMachine::PathState::suspect);
     close_path(paths_[index]);
     machine_.broken(index, host::monotonic_ns());
     if (lease_.is_wanted && index == machine_.active()) {
@@ -133,6 +155,9 @@ void TcpMemory::act(const SessionMachine::Action& action) {
             send_probe(action.path);
             break;
         case SessionMachine::Action::Kind::close:
+            // A link that is not in use has nothing to swallow.
+            note_segments(action.path,
+                          machine_.counts(action.path).suspected_ns >= paths_[action.path].made_ns);
             close_path(paths_[action.path]);
             host::log(host::LogLevel::warning,
                       ("remote memory: link " + std::to_string(action.path + 1) +
@@ -412,7 +437,7 @@ void TcpMemory::make_path(size_t index) {
     const uint64_t now = host::monotonic_ns();
     if (is_present && joined.ok()) {
         path.acknowledged_bytes = 0;
-        path.heard_ns = now;
+        path.heard_ns = path.made_ns = now;
         set_up(path);
         // Six messages, of which the first two are the connection's.
         machine_.joined(index, now, std::max<uint64_t>((now - began_ns) / 4, 1));

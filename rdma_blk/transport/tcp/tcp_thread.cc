@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // The thread of a TcpMemory: receives when nobody else does, watches the time, and reconnects.
+#include <linux/sockios.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -16,6 +18,12 @@ namespace tiffin::rdma_blk {
 namespace {
 
 constexpr uint64_t kAttemptNs = 5 * kSecondNs;
+
+// An opening that nobody answers may wait for the server's disk; one that has not even arrived does not.
+bool has_unacknowledged(const ClientConnection& connection) {
+    int bytes = 0;
+    return connection.is_open() && ioctl(connection.socket(), SIOCOUTQ, &bytes) == 0 && bytes > 0;
+}
 
 }  // namespace
 
@@ -209,6 +217,7 @@ void TcpMemory::watch_silence(uint64_t now_ns) {
             send_probe(0);
             break;
         case SessionMachine::Action::Kind::close:
+            paths_[0].is_silent = slots_->pending_count() > 0;
             abort_connection();
             break;
         default:
@@ -267,6 +276,9 @@ void TcpMemory::reconnect(uint64_t now_ns) {
     const auto opened = try_session();
     if (!opened.ok() && state_ == ConnectionState::reconnecting) {
         const uint64_t now = host::monotonic_ns();
+        const bool is_swallowed =
+            opened.error() == Error::etimedout && has_unacknowledged(stream());
+        note_segments(at_, is_swallowed, is_swallowed);
         stream().close();
         slots_->connection_lost(now);
         waiters_.wake_finished();
@@ -383,6 +395,7 @@ Result<void> TcpMemory::adopt(const wire::SessionOpened& opened) {
     session_flags_ = opened.flags;
     heard_calls_ = receive_calls_;
     paths_[at_].heard_ns = host::monotonic_ns();
+    paths_[at_].made_ns = paths_[at_].heard_ns;
     machine_.opened(at_, paths_[at_].heard_ns, probe_interval_ns_);
     if (has_several()) {
         set_up(paths_[at_]);

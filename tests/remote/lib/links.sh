@@ -47,6 +47,15 @@ END
     done
     in_server ip link set lo up
 }
+# send_unmerged COUNT: what the ends send are single packets, not some that the kernel cuts later, which rules by length would
+# take for one.
+send_unmerged() {
+    local link
+    for ((link = 0; link < $1; link++)); do
+        ip link set "$(link_device "$link")" gso_max_segs 1
+        in_server ip link set "link$link" gso_max_segs 1
+    done
+}
 # Deleting a namespace deletes its ends of pairs, and so the others.
 remove_links() {
     ip netns delete "$wire_namespace" 2>/dev/null || true
@@ -55,14 +64,18 @@ remove_links() {
 
 # shellcheck disable=SC2034  # for who sources this
 cut_kinds=(silent to_server to_client large down_here down_there)
-# cut_link LINK KIND
+# cut_link LINK KIND: one of these, or narrow, narrow_to_server, narrow_to_client.
 cut_link() {
     local rules=()
     case $2 in
         silent) rules=("client$1 drop" "server$1 drop") ;;
         to_server) rules=("client$1 drop") ;;
         to_client) rules=("server$1 drop") ;;
-        large) rules=("client$1 meta length > 1000 drop" "server$1 meta length > 1000 drop") ;;
+        # Shorter than the shortest segments that a client falls back to.
+        large) rules=("client$1 meta length > 400 drop" "server$1 meta length > 400 drop") ;;
+        narrow) rules=("client$1 meta length > 1000 drop" "server$1 meta length > 1000 drop") ;;
+        narrow_to_server) rules=("client$1 meta length > 1000 drop") ;;
+        narrow_to_client) rules=("server$1 meta length > 1000 drop") ;;
         down_here) ip link set "$(link_device "$1")" down ;;
         down_there) in_server ip link set "link$1" down ;;
         *) fail "no such cut: $2" ;;

@@ -35,9 +35,9 @@ uint32_t run(PathProbe& probe, uint64_t& now_ns, uint32_t path_bytes, uint64_t d
 }
 
 TEST(PathProbe, FindsEveryWidth) {
-    for (uint32_t path_bytes = 1200; path_bytes <= 65507; path_bytes += 97) {
+    for (uint32_t path_bytes = 548; path_bytes <= 65507; path_bytes += 97) {
         for (const uint32_t used : {1200U, 1472U, 8960U, 65507U}) {
-            PathProbe probe(1200, used, 65507);
+            PathProbe probe(548, 1200, used, 65507);
             uint64_t now_ns = 1000;
             const uint32_t sent = run(probe, now_ns, path_bytes, 120'000'000'000);
             ASSERT_EQ(probe.state(), PathProbe::State::complete);
@@ -50,7 +50,7 @@ TEST(PathProbe, FindsEveryWidth) {
 }
 
 TEST(PathProbe, OneThatFitsAtOnceTakesThreeProbes) {
-    PathProbe probe(1200, 1472, 8972);
+    PathProbe probe(548, 1200, 1472, 8972);
     uint64_t now_ns = 1000;
     EXPECT_EQ(run(probe, now_ns, 9000, 10'000'000'000), 3U);
     EXPECT_EQ(probe.confirmed_bytes(), 8972U);
@@ -58,7 +58,7 @@ TEST(PathProbe, OneThatFitsAtOnceTakesThreeProbes) {
 }
 
 TEST(PathProbe, LossesByChanceDoNotCount) {
-    PathProbe probe(1200, 1472, 8972);
+    PathProbe probe(548, 1200, 1472, 8972);
     uint64_t now_ns = 1000;
     run(probe, now_ns, 1500, 120'000'000'000, 3);
     EXPECT_EQ(probe.state(), PathProbe::State::complete);
@@ -66,7 +66,7 @@ TEST(PathProbe, LossesByChanceDoNotCount) {
 }
 
 TEST(PathProbe, ABlackHoleIsLookedInto) {
-    PathProbe probe(1200, 8900, 8972);
+    PathProbe probe(548, 1200, 8900, 8972);
     uint64_t now_ns = 1000;
     run(probe, now_ns, 9000, 60'000'000'000);
     ASSERT_EQ(probe.confirmed_bytes(), 8972U);
@@ -80,7 +80,7 @@ TEST(PathProbe, ABlackHoleIsLookedInto) {
 }
 
 TEST(PathProbe, NothingGetsThroughAndThenItDoes) {
-    PathProbe probe(1200, 1472, 8972);
+    PathProbe probe(548, 1200, 1472, 8972);
     uint64_t now_ns = 1000;
     const uint32_t sent = run(probe, now_ns, 0, 60'000'000'000);
     EXPECT_EQ(probe.state(), PathProbe::State::error);
@@ -91,7 +91,7 @@ TEST(PathProbe, NothingGetsThroughAndThenItDoes) {
 }
 
 TEST(PathProbe, LooksForAWiderPathNowAndThen) {
-    PathProbe probe(1200, 1400, 8972);
+    PathProbe probe(548, 1200, 1400, 8972);
     uint64_t now_ns = 1000;
     run(probe, now_ns, 1500, 60'000'000'000);
     EXPECT_EQ(run(probe, now_ns, 9000, kPathRaiseNs / 2), 0U);
@@ -101,7 +101,7 @@ TEST(PathProbe, LooksForAWiderPathNowAndThen) {
 
 // At a loss of half of all, three probes in a row are soon lost; data that comes says otherwise.
 TEST(PathProbe, DataThatComesIsAnAnswer) {
-    PathProbe probe(1200, 1472, 1472);
+    PathProbe probe(548, 1200, 1472, 1472);
     PathProbe::Probe one;
     uint64_t now_ns = 1000;
     ASSERT_TRUE(probe.next_probe(now_ns, one));
@@ -125,7 +125,7 @@ TEST(PathProbe, DataThatComesIsAnAnswer) {
 }
 
 TEST(PathProbe, BelievesOnlyWhatItAskedFor) {
-    PathProbe probe(1200, 1472, 8972);
+    PathProbe probe(548, 1200, 1472, 8972);
     PathProbe::Probe one;
     probe.on_reply(500, {1200, 0});  // before anything was sent
     EXPECT_EQ(probe.confirmed_bytes(), 0U);
