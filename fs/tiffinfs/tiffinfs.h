@@ -21,10 +21,12 @@ struct MakeOptions {
     uint32_t root_user_id = 0;
     uint32_t root_group_id = 0;
     uint32_t root_mode = 0755;
+    // Discards the whole device first. Only an attempt: a device that cannot, or fails at it, is no error.
+    bool discard = false;
 };
 
 // Writes an empty file system to `device`; what was there is lost. Errors: einval (too small, bad
-// options), erofs, eio, enomem.
+// options; nothing has changed then), erofs, eio, enomem.
 Result<void> make_file_system(vfs::BlockDevice& device, const MakeOptions& options);
 
 // True when the device holds a tiffinfs superblock, valid or damaged (mkfs asks before it overwrites).

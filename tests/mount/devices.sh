@@ -298,4 +298,27 @@ mount_device ro
 ! touch "$mount_point/file" 2>/dev/null || fail "a read-only mount was written to"
 unmount_device
 says "clean" 0 "$bin/fsck.tiffin" -n "$loop"
+losetup --detach "$loop"
+loop=""
+
+say "what mkfs.tiffin discards"
+# old_content FILE: whether content of before is on the disk, or in the image.
+old_content() { [[ $(stat --format %b "$1") -gt $((8 * 2048)) ]]; }
+head -c 16M /dev/urandom >"$work/old"
+dd if="$work/old" of="$image" bs=1M seek=40 conv=notrunc,fsync status=none
+old_content "$image" || fail "the image has no blocks to lose"
+"$bin/mkfs.tiffin" -q -f "$image"
+old_content "$image" || fail "an image was discarded"
+loop=$(losetup --find --show "$image")
+"$bin/mkfs.tiffin" -q -f -n "$loop"
+! "$bin/mkfs.tiffin" -q -f -J 60M "$loop" 2>/dev/null || fail "a journal of nearly all of the device was made"
+"$bin/mkfs.tiffin" -q -f --nodiscard "$loop"
+old_content "$image" || fail "a disk was discarded that was not to be"
+if [[ $(<"/sys/block/${loop##*/}/queue/discard_max_bytes") -ne 0 ]]; then
+    "$bin/mkfs.tiffin" -q -f "$loop"
+    ! old_content "$image" || fail "a disk was not discarded"
+else
+    echo "not run: the loop device cannot discard"
+fi
+says "clean" 0 "$bin/fsck.tiffin" -n "$loop"
 echo "passed"

@@ -99,6 +99,21 @@ Result<void> write_root_leaf(vfs::BlockDevice& device, const Superblock& superbl
     return written;
 }
 
+// In pieces, so that a signal ends a long one. What a device does not discard is only slower, or holds old content.
+void discard_all(vfs::BlockDevice& device) {
+    constexpr uint64_t kPieceBytes = uint64_t{1} << 30;
+    const vfs::DeviceGeometry& geometry = device.geometry();
+    if (!geometry.supports_discard) {
+        return;
+    }
+    for (uint64_t at = 0; at < geometry.size_bytes; at += kPieceBytes) {
+        const uint64_t left = geometry.size_bytes - at;
+        if (!device.discard(at, left < kPieceBytes ? left : kPieceBytes).ok()) {
+            return;
+        }
+    }
+}
+
 // What an older file system may have left: superblocks in the slot of the generation before, and the first
 // frame of its journal, which looks like one of ours that was cut off.
 Result<void> clear_leftovers(vfs::BlockDevice& device, const Superblock& superblock) {
@@ -123,6 +138,9 @@ Result<void> clear_leftovers(vfs::BlockDevice& device, const Superblock& superbl
 
 Result<void> make_with(Allocator& allocator, vfs::BlockDevice& device, Superblock& superblock,
                        const MakeOptions& options) {
+    if (options.discard) {
+        discard_all(device);
+    }
     TRY(clear_leftovers(device, superblock));
     TRY(device.flush());
     TRY(allocator.start(superblock));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// mkfs.tiffin [-f] [-L LABEL] [-U UUID] [-J SIZE] [-n] [-q] DEVICE [SIZE]
+// mkfs.tiffin [-f] [-L LABEL] [-U UUID] [-J SIZE] [-K] [-n] [-q] DEVICE [SIZE]
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <uuid/uuid.h>
 #include <CLI/CLI.hpp>
@@ -28,6 +29,7 @@ constexpr int kUsageStatus = 2;
 
 struct Arguments {
     bool force = false;
+    bool keep_blocks = false;
     bool dry_run = false;
     bool quiet = false;
     std::string label;
@@ -47,6 +49,8 @@ void add_arguments(CLI::App& app, Arguments& arguments) {
                    "bytes in a block; there is only one size, 4096 (4K)");
     app.add_option("-J,--journal-size", arguments.journal_size,
                    "size of the journal, such as 16M; default: by the size of the device");
+    app.add_flag("-K,--nodiscard", arguments.keep_blocks,
+                 "do not discard the blocks of a disk before the file system is written");
     app.add_flag("-n,--dry-run", arguments.dry_run, "say what would be made, write nothing");
     app.add_flag("-q,--quiet", arguments.quiet, "say nothing unless something is wrong");
     app.add_option("device", arguments.device,
@@ -244,6 +248,12 @@ OrProblem<std::unique_ptr<vfs::BlockDevice>> stand_in(vfs::BlockDevice& device) 
     return std::unique_ptr<vfs::BlockDevice>(std::move(*memory));
 }
 
+// An image file keeps its blocks: it may have been given them in advance, so that it does not lack room later.
+bool is_disk(const std::string& path) {
+    struct stat status {};
+    return !path.empty() && stat(path.c_str(), &status) == 0 && S_ISBLK(status.st_mode);
+}
+
 std::optional<Problem> make(const Arguments& arguments) {
     OrProblem<tiffinfs::MakeOptions> options = make_options(arguments);
     if (!options.ok()) {
@@ -264,6 +274,7 @@ std::optional<Problem> make(const Arguments& arguments) {
         }
         device = std::move(*memory);
     }
+    options->discard = !arguments.keep_blocks && !arguments.dry_run && is_disk(target->path);
     if (Result<void> made = tiffinfs::make_file_system(*device, *options); !made.ok()) {
         return make_problem(made.error(), device->geometry(), *options);
     }

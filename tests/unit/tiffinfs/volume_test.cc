@@ -19,6 +19,7 @@
 #include "fuse/check/check.h"
 #include "fuse/host/allocation_hooks.h"
 #include "fuse/host/log_sink.h"
+#include "fuse/host/memory_device.h"
 #include "tests/support/crash_device.h"
 #include "tests/support/findings.h"
 #include "tests/support/test_volume.h"
@@ -62,6 +63,60 @@ TEST(FreshVolume, HasNoJournalOfAnOlderOne) {
     EXPECT_EQ(volume.find("/f").error(), Error::enoent);
     MUST(volume.unmount());
     EXPECT_FALSE(log.contains("cut off"));
+}
+
+TEST(FreshVolume, IsDiscardedFirstWhenThatIsAskedFor) {
+    auto device = fuse::MemoryDevice::create(16 * kMiB);
+    ASSERT_TRUE(device.ok());
+    const std::string old = test_content(2, kBlockBytes);
+    std::string block(kBlockBytes, 0);
+    constexpr uint64_t kLast = 15 * kMiB;
+    const auto block_at = [&](uint64_t offset) {
+        MUST((*device)->read(offset, block.data(), block.size()));
+        return block;
+    };
+    MUST((*device)->write(kLast, old.data(), old.size()));
+    MUST(make_file_system(**device, {}));
+    EXPECT_EQ(block_at(kLast), old);
+    // Nothing has changed when it is refused.
+    MakeOptions options;
+    options.discard = true;
+    MakeOptions refused = options;
+    refused.journal_bytes = 12 * kMiB;
+    EXPECT_EQ(make_file_system(**device, refused).error(), Error::einval);
+    EXPECT_EQ(block_at(kLast), old);
+    MUST(make_file_system(**device, options));
+    EXPECT_EQ(block_at(kLast), std::string(kBlockBytes, 0));
+    EXPECT_TRUE(check::check_file_system(**device, {}).findings.empty());
+}
+
+class FailingDiscards final : public vfs::BlockDevice {
+  public:
+    explicit FailingDiscards(vfs::BlockDevice& below) : below_(below) {}
+    const vfs::DeviceGeometry& geometry() const override { return below_.geometry(); }
+    void submit(vfs::IoRequest& request) override {
+        if (request.operation == vfs::IoOperation::discard) {
+            ++discards_;
+            request.complete(request, Error::eio);
+        } else {
+            below_.submit(request);
+        }
+    }
+    int discards() const { return discards_; }
+
+  private:
+    vfs::BlockDevice& below_;
+    int discards_ = 0;
+};
+
+TEST(FreshVolume, IsMadeWhereDiscardsFail) {
+    CrashDevice below(16 * kMiB);
+    FailingDiscards device(below);
+    MakeOptions options;
+    options.discard = true;
+    MUST(make_file_system(device, options));
+    EXPECT_EQ(device.discards(), 1);
+    EXPECT_TRUE(check::check_file_system(below, {}).findings.empty());
 }
 
 // ---- Remounting --------------------------------------------------------------------------------
