@@ -51,6 +51,9 @@ if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT TIFFIN_SANITIZE)
     # Not run, and CTest says so, without root, /dev/fuse, or the clean system of 'scripts/deps package'.
     tiffin_long_check(package "ci;full" 600 tests/package/clean_system.sh "${PROJECT_BINARY_DIR}")
     set_tests_properties(package PROPERTIES LABELS package SKIP_RETURN_CODE 77)
+    tiffin_long_check(package_modules "ci;full" 900 tests/package/modules.sh "${PROJECT_BINARY_DIR}")
+    tiffin_long_check(package_dkms full 1200 tests/package/dkms.sh "${PROJECT_BINARY_DIR}")
+    set_tests_properties(package_modules package_dkms PROPERTIES LABELS package SKIP_RETURN_CODE 77)
     # Of the release build only: others' libraries have sanitizers.
     add_test(NAME development COMMAND tests/package/development.sh "${PROJECT_BINARY_DIR}"
              WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")

@@ -28,16 +28,7 @@ if [[ ${2:-} != --inside ]]; then
 fi
 work=$(mktemp -d "${TMPDIR:-/tmp}/tiffin-test.XXXXXX")
 root=$work/root
-clean_up() {
-    local status=$? places i
-    mapfile -t places < <(awk -v work="$work/" 'index($2, work) == 1 { print $2 }' /proc/self/mounts)
-    for ((i = ${#places[@]} - 1; i >= 0; i--)); do
-        umount --lazy "${places[i]}" || true
-    done
-    rm -rf --one-file-system "$work"
-    exit "$status"
-}
-trap clean_up EXIT
+trap remove_clean_debian EXIT
 
 say "packages"
 TIFFIN_BUILD=$1 "$repository/scripts/package" "$work/packages"
@@ -53,32 +44,15 @@ for file in include/tiffin/fs/vfs/file_system.h lib/libtiffin.a lib/pkgconfig/ti
 done
 
 say "a clean system"
-mkdir "$root"
-tar --extract --file "$clean_debian" --directory "$root" --exclude './dev/*'
-# The mounts of other tests do not end as long as a copy of them is here.
-awk '$2 ~ /\/tiffin-test\./ { print $2 }' /proc/self/mounts | xargs --no-run-if-empty umount --lazy
-mount --types proc proc "$root/proc"
-mount --types tmpfs tmpfs "$root/dev"
-for device in null zero full random urandom tty fuse; do
-    touch "$root/dev/$device"
-    mount --bind "/dev/$device" "$root/dev/$device"
-done
-ln -s /proc/self/fd "$root/dev/fd"
-cp /etc/resolv.conf "$root/etc/resolv.conf"
+unpack_clean_debian "$root"
 mkdir "$root/packages"
 cp "$work"/packages/*.deb "$root/packages"
-inside() { chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 \
-    DEBIAN_FRONTEND=noninteractive "$@"; }
-apt=(apt-get --quiet --quiet --option Dpkg::Use-Pty=0 --option Acquire::Retries=3)
-install() { inside "${apt[@]}" install --yes --no-install-recommends "$@"; }
 
 say "installing"
-# Lists that are older than the archive name packages that are gone.
-install fuse3 >/dev/null 2>&1 || { inside "${apt[@]}" update && install fuse3 >/dev/null; } ||
-    fail "apt cannot install fuse3"
+install_inside fuse3 >"$work/log" 2>&1 || fail "apt cannot install fuse3: $(<"$work/log")"
 paths() { (cd "$root" && find etc lib sbin usr var -not -type d | sort); }
 paths >"$work/before"
-rm "$root"/packages/tiffin-dkms_*.deb "$root"/packages/tiffin-dev_*.deb  # need compilers; what is in them is looked at above
+rm "$root"/packages/tiffin-dkms_*.deb "$root"/packages/tiffin-dev_*.deb  # need compilers, and have tests of their own
 inside bash -c '"$@" /packages/*.deb' install "${apt[@]}" install --yes --no-install-recommends >"$work/log" 2>&1 ||
     fail "apt: $(<"$work/log")"
 inside dpkg --verify tiffin tiffin-server || fail "installed files differ"
