@@ -21,7 +21,7 @@ MODULES = os.environ["modules"]
 REPOSITORY = Path(os.environ["repository"])
 # By file system: how it is made, and how it is mounted.
 PEERS = {
-    "tiffin": ([BIN / "mkfs.tiffin", "-f"], ["-t", "tiffin"]),
+    "tiffin": ([BIN / "mkfs.tiffin", "-f", "-K"], ["-t", "tiffin"]),
     "ext4-j": (["mkfs.ext4", "-q", "-F", "-E", "nodiscard"], ["-t", "ext4", "-o", "data=journal"]),
     "ext4-o": (["mkfs.ext4", "-q", "-F", "-E", "nodiscard"], ["-t", "ext4", "-o", "data=ordered"]),
     "xfs": (["mkfs.xfs", "-q", "-f", "-K"], ["-t", "xfs"]),
