@@ -113,6 +113,8 @@ sdr::ReliabilityAttributes reliability_attributes(const Point& point) {
     if (attributes.scheme.is_erasure()) {
         attributes.scheme.data_chunks = static_cast<uint8_t>(point.data_chunks);
         attributes.scheme.parity_chunks = static_cast<uint8_t>(point.parity_chunks);
+        attributes.parity_buffer_chunks =
+            std::max(attributes.parity_buffer_chunks, point.parity_chunks);
     }
     attributes.automatic = point.scheme == "auto";
     attributes.initial_round_trip_us = static_cast<uint32_t>(point.round_trip_ms * 1000);

@@ -51,7 +51,8 @@ struct ReliabilityAttributes {
     // once. Less than kMinTimeoutNs. Receives should have one capacity then.
     uint32_t hold_us = 0;
     // Groups of an erasure code whose parity is kept at the same time, by a receiver; each takes up to
-    // parity_buffer_chunks chunks of memory. 0: no parity is kept, everything that is lost is repeated.
+    // parity_buffer_chunks chunks of memory. 0: no parity is kept, everything that is lost is repeated. The parity of a peer
+    // whose scheme has more than parity_buffer_chunks of it is dropped as well (statistics.parity_dropped).
     uint32_t parity_groups = kDefaultParityGroups;
     uint32_t parity_buffer_chunks = kDefaultParityChunks;
     // Simulations without bytes: nothing is encoded or decoded, and no memory is taken for it.
