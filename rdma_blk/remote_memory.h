@@ -190,7 +190,8 @@ struct ConnectionInfo {
 
 // One of several links, for `tiffin status`.
 struct PathStatus {
-    const char* state = "";  // "active", "ready", "suspect", "joining", "down"; static
+    char address[80] = {};   // HOST:PORT; a longer one is cut
+    const char* state = "";  // "active", "ready", "suspect", "joining", "down", "removed"; static
     uint32_t delay_us = 0;   // of probes, smoothed
     uint64_t bytes_sent = 0;
     uint64_t bytes_received = 0;
@@ -346,6 +347,22 @@ class RemoteMemory {
         (void)offset_bytes;
         (void)size_bytes;
         return nullptr;
+    }
+
+    // Of a session with several links: one more, which joins soon, or is tried again and again (its state is in
+    // statistics()); and one less, which carries no new operations, and ends when those on it have been answered. Nothing is
+    // sent again for it. Removing waits for that. Errors: eopnotsupp (there is one link, or the server knows no others),
+    // eagain (there is no connection at present), eexist (add: it is there), enospc (add: there are 8), enoent (remove: it is
+    // not there), ebusy (remove: no other link is ready), etimedout (remove: it goes on without the caller), enomem.
+    virtual Result<void> add_link(const char* host, uint16_t port) {
+        (void)host;
+        (void)port;
+        return Error::eopnotsupp;
+    }
+    virtual Result<void> remove_link(const char* host, uint16_t port) {
+        (void)host;
+        (void)port;
+        return Error::eopnotsupp;
     }
 
     // Ends the session: gives the lease back, completes what is pending (as unknown or not_executed,

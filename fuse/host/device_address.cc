@@ -158,4 +158,13 @@ std::string describe_device(vfs::BlockDevice& device) {
     return remote == nullptr ? std::string() : describe_remote_device(*remote);
 }
 
+Result<void> change_link(vfs::BlockDevice& device, bool adds, const std::string& host,
+                         uint16_t port) {
+    auto* const remote = dynamic_cast<rdma_blk::RemoteBlockDevice*>(&device);
+    if (remote == nullptr) {
+        return Error::eopnotsupp;
+    }
+    return adds ? remote->add_link(host.c_str(), port) : remote->remove_link(host.c_str(), port);
+}
+
 }  // namespace tiffin::fuse

@@ -56,4 +56,8 @@ OrProblem<std::unique_ptr<vfs::BlockDevice>> open_device(std::string_view addres
 // Lines "key: value" about what a device does at present; nothing for those of this machine.
 std::string describe_device(vfs::BlockDevice& device);
 
+// RemoteBlockDevice::add_link() or remove_link(); eopnotsupp of other devices.
+Result<void> change_link(vfs::BlockDevice& device, bool adds, const std::string& host,
+                         uint16_t port);
+
 }  // namespace tiffin::fuse

@@ -290,4 +290,12 @@ std::string server_name(const rdma_blk::RemoteAddress& server) {
     return (has_colons ? "[" + server.host + "]" : server.host) + ":" + std::to_string(server.port);
 }
 
+OrProblem<rdma_blk::RemoteAddress::Link> parse_link_address(std::string_view text) {
+    const OrProblem<rdma_blk::RemoteAddress> server = parse_server(text);
+    if (!server.ok()) {
+        return server.problem();
+    }
+    return rdma_blk::RemoteAddress::Link{server->host, server->port};
+}
+
 }  // namespace tiffin::fuse

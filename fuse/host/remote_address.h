@@ -45,6 +45,9 @@ struct RemoteVolumeAddress {
 // Understands what follows "tiffin:"; reaches for nothing.
 OrProblem<RemoteVolumeAddress> parse_remote_address(std::string_view text);
 
+// "HOST" or "HOST:PORT", one link of the above.
+OrProblem<rdma_blk::RemoteAddress::Link> parse_link_address(std::string_view text);
+
 // "host:port", with brackets where the host has colons.
 std::string server_name(const rdma_blk::RemoteAddress& server);
 

@@ -235,7 +235,11 @@ std::string describe_links(const std::string& prefix, const rdma_blk::Statistics
     for (uint32_t index = 0; index < statistics.path_count; index++) {
         const rdma_blk::PathStatus& path = statistics.paths[index];
         const std::string link = "link " + std::to_string(index + 1);
+        if (std::string_view(path.state) == "removed") {
+            continue;
+        }
         add(link, path.state);
+        add(link + " address", path.address);
         add(link + " delay us", std::to_string(path.delay_us));
         add(link + " bytes sent", std::to_string(path.bytes_sent));
         add(link + " bytes received", std::to_string(path.bytes_received));

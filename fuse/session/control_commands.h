@@ -74,4 +74,13 @@ struct GrowCommand {
 static_assert(sizeof(GrowCommand) == 16);
 inline constexpr unsigned long kGrowCommand = _IOR(kControlType, 5, GrowCommand);
 
+// In: a link of the session with the memory server is added, or removed; the error says why not (RemoteMemory::add_link()).
+struct LinkCommand {
+    uint16_t adds = 0;  // 0: it is removed
+    uint16_t port = 0;
+    char host[256] = {};  // terminated
+};
+static_assert(sizeof(LinkCommand) == 260);
+inline constexpr unsigned long kLinkCommand = _IOW(kControlType, 6, LinkCommand);
+
 }  // namespace tiffin::fuse

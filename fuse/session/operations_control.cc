@@ -290,6 +290,23 @@ void grow(Control& control) {
     control.answer(GrowCommand{growth->from_bytes, growth->to_bytes});
 }
 
+void change_link(Control& control) {
+    LinkCommand command;
+    if (!control.by_administrator()) {
+        return control.request.fail(Error::eperm);
+    }
+    if (!control.read(command) || command.host[sizeof command.host - 1] != '\0') {
+        return control.request.fail(Error::einval);
+    }
+    const auto& change = control.request.session().options().change_link;
+    const Result<void> result = change ? change(command.adds != 0, command.host, command.port)
+                                       : Result<void>(Error::eopnotsupp);
+    if (!result.ok()) {
+        return control.request.fail(result.error());
+    }
+    control.request.control_result(nullptr, 0);
+}
+
 void remount(Control& control) {
     RemountCommand command;
     if (!control.by_administrator()) {
@@ -340,6 +357,7 @@ constexpr Handler kHandlers[] = {
     {static_cast<uint32_t>(kScrubCommand), scrub},
     {static_cast<uint32_t>(kGrowCommand), grow},
     {static_cast<uint32_t>(kRemountCommand), remount},
+    {static_cast<uint32_t>(kLinkCommand), change_link},
 };
 
 void control(fuse_req_t handle, fuse_ino_t node, unsigned command, void* argument,

@@ -71,6 +71,8 @@ struct SessionOptions {
     std::string facts;
     // More such lines, asked for each time; from any thread of the session. May be empty.
     std::function<std::string()> more_facts;
+    // Adds or removes a link to the server of the device; from any thread of the session. May be empty.
+    std::function<Result<void>(bool adds, const std::string& host, uint16_t port)> change_link;
     // Called once, from a thread of the session, as soon as the kernel talks to it.
     std::function<void()> on_ready;
 };

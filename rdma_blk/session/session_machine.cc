@@ -35,7 +35,9 @@ void SessionMachine::opened(size_t path, uint64_t now_ns, uint64_t probe_interva
 
 void SessionMachine::lost() {
     for (Path& path : paths_) {
-        path.state = PathState::down;
+        const bool is_gone =
+            path.state == PathState::removed || std::exchange(path.is_retiring, false);
+        path.state = is_gone ? PathState::removed : PathState::down;
         path.pending = 0;
         path.is_to_recover = path.is_to_revoke = false;
     }
@@ -142,6 +144,34 @@ void SessionMachine::recovered(size_t path, bool is_revoked) {
     paths_[path].is_to_revoke = paths_[path].is_to_revoke && !is_revoked;
 }
 
+size_t SessionMachine::add(uint64_t now_ns) {
+    size_t index = 0;
+    while (index < path_count_ && paths_[index].state != PathState::removed) {
+        index++;
+    }
+    if (index == kMaxPaths) {
+        return kNoPath;
+    }
+    path_count_ = std::max(path_count_, index + 1);
+    const PathCounts counts = paths_[index].counts;
+    paths_[index] = Path{};
+    paths_[index].counts = counts;
+    paths_[index].attempt_ns = now_ns;
+    return index;
+}
+
+bool SessionMachine::retire(size_t path) {
+    bool has_other = false;
+    for (size_t index = 0; index < path_count_; index++) {
+        has_other = has_other || (index != path && is_ready(index) && !paths_[index].is_retiring);
+    }
+    if (!has_other || paths_[path].is_retiring || paths_[path].state == PathState::removed) {
+        return false;
+    }
+    paths_[path].is_retiring = true;
+    return true;
+}
+
 // ---- What is due ------------------------------------------------------------------------------------------
 
 bool SessionMachine::is_pending(size_t path) const {
@@ -188,16 +218,23 @@ SessionMachine::Due SessionMachine::due(size_t index) const {
     const Path& path = paths_[index];
     switch (path.state) {
         case PathState::ready:
+            if (path.is_retiring && index != active_ && path.pending == 0 && over_ != index) {
+                return {0, Due::What::remove};
+            }
             return due_of_ready(path, is_pending(index));
         case PathState::suspect:
             return due_of_suspect(index);
         case PathState::down:
             // Not before the server has ended the earlier one.
-            if (!path.is_to_revoke && is_ready(active_)) {
+            if (path.is_retiring && !path.is_to_revoke) {
+                return {0, Due::What::remove};
+            }
+            if (!path.is_retiring && !path.is_to_revoke && is_ready(active_)) {
                 return {path.attempt_ns, Due::What::connect};
             }
             break;
         case PathState::joining:
+        case PathState::removed:
             break;
     }
     return {};
@@ -205,7 +242,8 @@ SessionMachine::Due SessionMachine::due(size_t index) const {
 
 // A path that is preferred takes requests again when it has been well for long enough.
 bool SessionMachine::may_fail_back(size_t path) const {
-    return path < active_ && is_ready(path) && paths_[path].probed_ns == 0;
+    return path < active_ && is_ready(path) && !paths_[path].is_retiring &&
+           paths_[path].probed_ns == 0;
 }
 
 uint64_t SessionMachine::next_time_ns() const {
@@ -235,6 +273,8 @@ SessionMachine::Action SessionMachine::next(uint64_t now_ns) {
                 return {Action::Kind::probe, index, 0};
             case Due::What::close:
                 return {Action::Kind::close, index, 0};
+            case Due::What::remove:
+                return {Action::Kind::remove, index, 0};
             case Due::What::suspect:
                 break;
         }
@@ -266,6 +306,10 @@ void SessionMachine::apply(size_t index, Due::What what, uint64_t now_ns) {
             break;
         case Due::What::close:
             fail(index, now_ns);
+            break;
+        case Due::What::remove:
+            paths_[index].state = PathState::removed;
+            paths_[index].is_retiring = false;
             break;
     }
 }
@@ -307,7 +351,7 @@ void SessionMachine::ask_again_elsewhere(size_t lost) {
 
 size_t SessionMachine::first_ready() const {
     for (size_t index = 0; index < path_count_; index++) {
-        if (is_ready(index)) {
+        if (is_ready(index) && !paths_[index].is_retiring) {
             return index;
         }
     }
@@ -315,10 +359,10 @@ size_t SessionMachine::first_ready() const {
 }
 
 void SessionMachine::choose_active(uint64_t now_ns) {
-    if (!is_ready(active_)) {
+    if (!is_ready(active_) || paths_[active_].is_retiring) {
         const size_t other = first_ready();
         if (other != kNoPath) {
-            paths_[active_].counts.failovers++;
+            paths_[active_].counts.failovers += is_ready(active_) ? 0 : 1;
             active_ = other;
         }
         return;

@@ -10,6 +10,7 @@
 //     after events, and at next_time_ns(): next() until it gives none, and does what it says:
 //         connect   makes a connection of that path and joins it: joined() or join_failed()
 //         probe     looks whether the peer has acknowledged something (heard()), and sends a probe else
+//         remove    a path that was to be taken away has nothing on its way any more: its connection is closed
 //         close     the path has been given up: its connection is closed, nothing of it touches a buffer afterwards
 //         recover   asks over `over` what became of the requests that were sent on `path` (wire::PathRecover), and has the
 //                   server end that path first if must_revoke() says so: recovered()
@@ -43,9 +44,10 @@ class SessionMachine {
         joining,  // being made
         ready,
         suspect,  // silent with something pending: takes nothing new
+        removed,  // taken away; its place is free
     };
     struct Action {
-        enum class Kind : uint8_t { none, connect, probe, close, recover };
+        enum class Kind : uint8_t { none, connect, probe, close, recover, remove };
         Kind kind = Kind::none;
         size_t path = 0;
         size_t over = 0;  // recover
@@ -80,6 +82,15 @@ class SessionMachine {
     void join_failed(size_t path, uint64_t now_ns);
     // The server has answered the question about `path`; `is_revoked`: it has ended that path.
     void recovered(size_t path, bool is_revoked);
+
+    // ---- Links that come and go: not of sessions that began with one ----
+
+    // One more path, the last one in preference, or in the place of one that was removed, whose counts go on. kNoPath: there
+    // are kMaxPaths.
+    size_t add(uint64_t now_ns);
+    // The path takes nothing new. It is removed when nothing is on its way on it any more. False: no other one is ready, or it
+    // is to be removed already.
+    bool retire(size_t path);
 
     // ---- Decisions ----
 
@@ -129,11 +140,12 @@ class SessionMachine {
         uint32_t attempts = 0;  // that failed, in a row
         bool is_to_recover = false;
         bool is_to_revoke = false;
+        bool is_retiring = false;
         PathCounts counts;
     };
     struct Due {
         uint64_t time_ns = kNever;
-        enum class What : uint8_t { connect, probe, suspect, close } what = What::probe;
+        enum class What : uint8_t { connect, probe, suspect, close, remove } what = What::probe;
     };
 
     Due due(size_t path) const;

@@ -103,6 +103,16 @@ Result<uint64_t> RemoteBlockDevice::update_size() {
     return size_bytes;
 }
 
+Result<void> RemoteBlockDevice::add_link(const char* host, uint16_t port) {
+    return servers_.size() == 1 ? servers_[0]->memory->add_link(host, port)
+                                : Result<void>(Error::eopnotsupp);
+}
+
+Result<void> RemoteBlockDevice::remove_link(const char* host, uint16_t port) {
+    return servers_.size() == 1 ? servers_[0]->memory->remove_link(host, port)
+                                : Result<void>(Error::eopnotsupp);
+}
+
 const void* RemoteBlockDevice::direct_address(uint64_t offset_bytes, uint64_t size_bytes) {
     const uint64_t device_bytes = geometry().size_bytes;
     if (servers_.size() != 1 || failed() || offset_bytes > device_bytes ||

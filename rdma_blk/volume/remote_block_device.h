@@ -100,6 +100,10 @@ class RemoteBlockDevice final : public vfs::BlockDevice {
                                const vfs::OrderedWrite& record) override;
     bool combines_ordered_writes() const override { return servers_.size() == 1; }
 
+    // With one server: see RemoteMemory. Errors: eopnotsupp, and those.
+    Result<void> add_link(const char* host, uint16_t port);
+    Result<void> remove_link(const char* host, uint16_t port);
+
     const StripeMap& stripe() const { return stripe_; }
     std::vector<ServerStatus> status() const;
 

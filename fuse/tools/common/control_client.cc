@@ -10,6 +10,8 @@
 #include <cstring>
 #include <utility>
 
+#include "fuse/host/remote_address.h"
+
 namespace tiffin::fuse {
 
 namespace {
@@ -106,6 +108,46 @@ OrProblem<GrowCommand> ControlClient::grow() {
         return *problem;
     }
     return command;
+}
+
+std::optional<Problem> ControlClient::change_link(bool adds, const std::string& link) {
+    const OrProblem<rdma_blk::RemoteAddress::Link> parsed = parse_link_address(link);
+    if (!parsed.ok()) {
+        return parsed.problem();
+    }
+    LinkCommand command;
+    command.adds = adds ? 1 : 0;
+    command.port = parsed->port;
+    if (parsed->host.size() >= sizeof command.host) {
+        return Problem{"the name of the host is too long"};
+    }
+    parsed->host.copy(command.host, sizeof command.host - 1);
+    if (ioctl(file_, kLinkCommand, &command) == 0) {
+        return std::nullopt;
+    }
+    const auto say = [&](const char* what) { return Problem{path_ + ": " + what, Error::eio}; };
+    switch (errno) {
+        case EAGAIN:
+            return say("there is no connection to the server at present; try again");
+        case EEXIST:
+            return say("this link is in use already");
+        case ENOSPC:
+            return say("there are 8 links already");
+        case ENOENT:
+            return say("there is no such link (tiffin status shows them)");
+        case EBUSY:
+            return say("no other link is ready: this one stays");
+        case ETIMEDOUT:
+            return say(
+                "something is still in flight on this link, which takes nothing new; it is "
+                "removed when that is answered (tiffin status shows it)");
+        case EOPNOTSUPP:
+            return say(
+                "links can be added and removed where the address of one server has several "
+                "(HOST+HOST), and the server allows several");
+        default:
+            return send(kLinkCommand, &command);
+    }
 }
 
 std::optional<Problem> ControlClient::scrub(ScrubCommand& progress) {

@@ -30,6 +30,8 @@ class ControlClient {
     OrProblem<std::string> text(TextKind kind);
     OrProblem<std::vector<NamedTotals>> statistics();
     OrProblem<GrowCommand> grow();
+    // `link`: HOST or HOST:PORT.
+    std::optional<Problem> change_link(bool adds, const std::string& link);
     // Goes on with a scrub.
     std::optional<Problem> scrub(ScrubCommand& progress);
 

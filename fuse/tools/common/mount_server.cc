@@ -137,6 +137,10 @@ class Volume {
 
     vfs::FileSystem& file_system() { return *file_system_; }
     const vfs::BlockDevice* device() const { return device_.get(); }
+    Result<void> change_link(bool adds, const std::string& host, uint16_t port) {
+        return device_ == nullptr ? Result<void>(Error::eopnotsupp)
+                                  : fuse::change_link(*device_, adds, host, port);
+    }
     std::string describe() { return device_ == nullptr ? "" : describe_device(*device_); }
 
     std::optional<Problem> unmount() {
@@ -283,6 +287,9 @@ std::optional<Problem> serve_session(const MountTask& task, Volume& volume, Moun
     options.directory_sync = task.options.directory_sync;
     options.facts = facts(task);
     options.more_facts = [&volume] { return volume.describe(); };
+    options.change_link = [&volume](bool adds, const std::string& host, uint16_t port) {
+        return volume.change_link(adds, host, port);
+    };
     options.on_ready = [&announcer] { announcer.greeted(); };
     if (std::optional<Problem> problem = reason_to_give_up(readiness)) {
         return problem;

@@ -19,6 +19,9 @@ std::optional<Problem> watch_stats(const std::string& mount_point, double interv
 // The same on the terminal, drawn over itself, until Ctrl-C or q. Starts a process; call before any thread is started.
 std::optional<Problem> run_top(const std::string& mount_point, double interval_s);
 std::optional<Problem> grow(const std::string& mount_point);
+// Adds a link (HOST or HOST:PORT) to the server of a mounted volume, or removes it.
+std::optional<Problem> change_link(const std::string& mount_point, bool adds,
+                                   const std::string& link);
 std::optional<Problem> scrub(const std::string& mount_point, bool quiet);
 // Without a mount point: of the tools alone.
 std::optional<Problem> print_version(const std::string& mount_point);

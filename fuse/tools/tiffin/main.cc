@@ -19,6 +19,7 @@ constexpr int kUsageStatus = 2;
 struct Arguments {
     std::string place;      // a directory of a mount, or a device
     std::string structure;  // dump
+    std::string link;
     std::optional<uint64_t> number;
     bool json = false;
     bool quiet = false;
@@ -75,6 +76,21 @@ void add_mount_commands(CLI::App& app, Arguments& arguments, std::optional<Probl
         "grow", "Takes into use what the image or disk of a mount has gained in size");
     add_mount_point(*growing, arguments);
     growing->callback([&] { problem = grow(arguments.place); });
+
+    CLI::App* link =
+        app.add_subcommand("link", "Adds and removes links to the server of a mounted volume");
+    link->require_subcommand(1);
+    const auto add = [&](const char* name, const char* what, bool adds) {
+        CLI::App* command = link->add_subcommand(name, what);
+        add_mount_point(*command, arguments);
+        command->add_option("ADDRESS", arguments.link, "HOST or HOST:PORT")->required();
+        command->callback([&arguments, &problem, adds] {
+            problem = change_link(arguments.place, adds, arguments.link);
+        });
+    };
+    add("add", "Uses one more link", true);
+    add("remove", "Takes a link out of use, when the requests in flight on it have been answered",
+        false);
 }
 
 // Those that read a device.

@@ -13,6 +13,9 @@
 namespace tiffin::rdma_blk {
 
 struct StreamPath {
+    // That are no requests: probes, lease, close. There is room for them and one of each slot.
+    static constexpr size_t kControlMessages = 16;
+
     // Its writer: under the session's lock. Its reader, open and close: with the lead, or by who makes it (is_joining).
     std::unique_ptr<ClientConnection> connection;
     uint16_t id = 0;                 // of this connection, in its incarnation

@@ -17,8 +17,6 @@ namespace {
 
 constexpr uint32_t kFirstAttempts = 6;  // for a second and a half
 constexpr uint64_t kOpenTimeoutNs = 10'000 * kMillisecondNs;
-// Messages that are no requests: probes, lease, close.
-constexpr size_t kControlMessages = 16;
 
 }  // namespace
 
@@ -38,6 +36,10 @@ TcpMemory::TcpMemory(const RemoteAddress& address, const OpenOptions& options,
       machine_(paths_.size()),
       busy_poll_(options.busy_poll_us),
       thread_poll_(options.busy_poll_us) {
+    paths_.reserve(kMaxLinks);
+    links_.reserve(kMaxLinks);
+    links_.push_back({address.host, address.port});
+    links_.insert(links_.end(), address.more_links.begin(), address.more_links.end());
     options_.volume_name = volume_name_.c_str();
     options_.holder_text = holder_text_.c_str();
 }
@@ -53,7 +55,7 @@ TcpMemory::~TcpMemory() {
 Result<void> TcpMemory::prepare(uint16_t slot_count) {
     TRY(initialize_cryptography());
     for (StreamPath& path : paths_) {
-        path.connection = TRY(ClientConnection::create(slot_count + kControlMessages));
+        path.connection = TRY(ClientConnection::create(slot_count + StreamPath::kControlMessages));
     }
     entries_.resize(slot_count);
     outcomes_.resize(wire::kMaxSlots);
@@ -81,12 +83,9 @@ Result<Socket> TcpMemory::connect(size_t link, uint64_t deadline_ns, Patience& p
         return connect_unix(extension_.socket_path, problem);
     }
     const int segment_bytes = paths_[link].segments.next_bytes(host::monotonic_ns());
-    if (link == 0) {
-        return connect_tcp(address_, segment_bytes, deadline_ns, patience, problem);
-    }
     RemoteAddress address = address_;
-    address.host = address_.more_links[link - 1].host;
-    address.port = address_.more_links[link - 1].port;
+    address.host = links_[link].host;
+    address.port = links_[link].port;
     return connect_tcp(address, segment_bytes, deadline_ns, patience, problem);
 }
 
@@ -228,11 +227,13 @@ Statistics TcpMemory::statistics() const {
 PathStatus TcpMemory::path_status(size_t index) const {
     static_assert(kMaxLinks == SessionMachine::kMaxPaths &&
                   kMaxLinks == std::size(Statistics{}.paths));
-    constexpr const char* kStates[] = {"down", "joining", "ready", "suspect"};
+    constexpr const char* kStates[] = {"down", "joining", "ready", "suspect", "removed"};
     PathStatus status;
     status.state = index == machine_.active() && machine_.is_ready(index)
                        ? "active"
                        : kStates[static_cast<size_t>(machine_.state(index))];
+    const std::string link = links_[index].host + ":" + std::to_string(links_[index].port);
+    std::strncpy(status.address, link.c_str(), sizeof(status.address) - 1);
     status.delay_us = static_cast<uint32_t>(machine_.delay_ns(index) / 1000);
     status.bytes_sent = paths_[index].sent_bytes;
     status.bytes_received = paths_[index].received_bytes;

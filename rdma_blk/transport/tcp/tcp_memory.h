@@ -95,6 +95,8 @@ class TcpMemory final : public RemoteMemory, private Patience {
     Result<void> start_writing(bool force, Holder& holder) override EXCLUDES(mutex_);
     uint64_t change_mark() const override EXCLUDES(mutex_);
     void changes_flushed(uint64_t mark) override EXCLUDES(mutex_);
+    Result<void> add_link(const char* host, uint16_t port) override EXCLUDES(mutex_);
+    Result<void> remove_link(const char* host, uint16_t port) override EXCLUDES(mutex_);
     void close() override EXCLUDES(mutex_);
 
     // ---- For a OneSidedUser ----
@@ -279,7 +281,7 @@ class TcpMemory final : public RemoteMemory, private Patience {
     void set_state(ConnectionState state) REQUIRES(mutex_);
 
     // ---- tcp_paths.cc: several links ----
-    bool has_several() const { return paths_.size() > 1; }
+    bool has_several() const { return !address_.more_links.empty(); }
     StreamPath& active() REQUIRES(mutex_) { return paths_[machine_.active()]; }
     // With the lead: the one whose messages are being handled. With one link it is that.
     ClientConnection& stream() const { return *paths_[at_].connection; }
@@ -309,6 +311,11 @@ class TcpMemory final : public RemoteMemory, private Patience {
     Result<void> join_stream(size_t index, const SessionFacts& facts, Patience& patience)
         EXCLUDES(mutex_);
     bool may_link(uint32_t incarnation) EXCLUDES(mutex_);
+    // ---- tcp_links.cc ----
+    size_t find_link(const char* host, uint16_t port) const REQUIRES(mutex_);
+    bool is_removed(size_t index) const REQUIRES(mutex_) {
+        return machine_.state(index) == SessionMachine::PathState::removed;
+    }
 
     // ---- tcp_thread.cc ----
     static void run_thread(void* memory);
@@ -364,8 +371,10 @@ class TcpMemory final : public RemoteMemory, private Patience {
     std::optional<WayChoice> choice_ GUARDED_BY(mutex_);  // of StreamExtension::measured
     size_t path_pending_ GUARDED_BY(mutex_) = 0;          // requests on the path of requests
     uint64_t path_served_ns_ GUARDED_BY(mutex_) = 0;      // when it was, while it rested
-    // One for each link, in the order of the address. See StreamPath for who may use what.
+    // One for each link, in the order of the address, and then those that were added: there is room for all, none moves.
+    // See StreamPath for who may use what.
     std::vector<StreamPath> paths_;
+    std::vector<RemoteAddress::Link> links_;  // their addresses; one that is in use does not change
     size_t at_ = 0;  // with the lead, or while there is no connection: of paths_
     SessionMachine machine_ GUARDED_BY(mutex_);
     std::unique_ptr<SentRequests> sent_ GUARDED_BY(mutex_);

@@ -164,6 +164,9 @@ void TcpMemory::act(const SessionMachine::Action& action) {
                        " is silent, and is given up")
                           .c_str());
             break;
+        case SessionMachine::Action::Kind::remove:
+            close_path(paths_[action.path]);
+            break;
         case SessionMachine::Action::Kind::recover:
             if (address_.link_trial == LinkTrial::reconnect_all) {
                 first_link_ = action.over;
@@ -333,7 +336,8 @@ void TcpMemory::receive_from_paths() {
     const bool has_output = !stream().writer().empty();
     const bool watches_all = must_watch_all();
     const bool sleeps_on_one = !has_output && !watches_all && !was_silent_;
-    pollfd ready[SessionMachine::kMaxPaths];
+    // Links that are added meanwhile have nothing in it.
+    pollfd ready[SessionMachine::kMaxPaths] = {};
     const size_t count = fill_poll(ready, true);
     const uint64_t due_ns = machine_.next_time_ns();
     size_t bytes = 0;

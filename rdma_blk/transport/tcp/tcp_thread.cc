@@ -269,6 +269,9 @@ void TcpMemory::reconnect(uint64_t now_ns) {
         return;
     }
     at_ = (first_link_ + attempts_) % paths_.size();
+    while (is_removed(at_)) {  // not all are
+        at_ = (at_ + 1) % paths_.size();
+    }
     if (paths_[at_].is_joining) {  // it ends soon
         next_attempt_ns_ = now_ns + kIntervalMs * kMillisecondNs;
         return;

@@ -110,6 +110,12 @@ void FailoverSimulation::count_message() {
     if (counts_.messages == rules_.cut_at) {
         cut();
     }
+    if (counts_.messages == rules_.remove_at && is_open_) {
+        const size_t link = machine_.active();
+        if (machine_.retire(link) && rules_.removes_at_once) {
+            close_connection(link);
+        }
+    }
 }
 
 void FailoverSimulation::cut() {

@@ -40,10 +40,13 @@ struct FailoverRules {
         0;                 // the link that took over is cut silently, too, both ways, for 20 ms
     uint64_t flap_ns = 0;  // the first link goes down and up again and again, this long each
     uint32_t flaps = 0;
+    // At this message the active link is taken away, and added again a millisecond after it was removed.
+    uint64_t remove_at = 0;
     // ---- Faults that must be found ----
     bool resends_all = false;  // without asking what was executed
     bool revokes_after_replay = false;
-    bool executes_late = false;  // whatever comes late is executed, on whichever path
+    bool removes_at_once = false;  // a link that is taken away, with what is on its way on it
+    bool executes_late = false;    // whatever comes late is executed, on whichever path
 };
 
 struct FailoverCounts {
@@ -57,6 +60,8 @@ struct FailoverCounts {
     uint64_t joins = 0;
     uint64_t revocations = 0;
     uint64_t late = 0;
+    uint64_t removed = 0;
+    uint64_t added = 0;
     uint64_t cut_ns = 0;
     uint64_t first_completion_ns = 0;  // after the cut, of what was pending then; 0: nothing was
     uint64_t hold_ns = 0;              // of the first path, at the end

@@ -171,6 +171,16 @@ void FailoverSimulation::act(const SessionMachine::Action& action) {
         case SessionMachine::Action::Kind::close:
             close_connection(action.path);
             break;
+        case SessionMachine::Action::Kind::remove:
+            close_connection(action.path);
+            counts_.removed++;
+            at(now_ns_ + 1'000'000, [this, link = action.path] {
+                counts_.added++;
+                if (machine_.add(now_ns_) != link) {
+                    problem("a link that was removed has no place");
+                }
+            });
+            break;
         case SessionMachine::Action::Kind::recover:
             if (rules_.resends_all) {
                 slots_->resend_all();

@@ -73,6 +73,45 @@ TEST_F(FailoverSimulationTest, WithoutACutNothingIsSuspected) {
     }
 }
 
+// At every message of many runs.
+TEST_F(FailoverSimulationTest, ALinkThatIsTakenAwayIsDrained) {
+    uint64_t removed = 0;
+    uint64_t joined = 0;
+    for (uint64_t seed = 1; seed <= seed_count() && !HasFailure(); seed++) {
+        FailoverRules rules;
+        rules.seed = seed;
+        rules.operation_count = 100;
+        const uint64_t messages = run(rules).messages;
+        for (rules.remove_at = 1; rules.remove_at <= messages && !HasFailure(); rules.remove_at++) {
+            const FailoverCounts counts = run(rules);
+            ASSERT_EQ(counts.failovers + counts.suspicions + counts.resent + counts.recovered +
+                          counts.repeated,
+                      0U)
+                << seed << ", at message " << rules.remove_at;
+            ASSERT_EQ(counts.incarnations, 1U);
+            ASSERT_LE(counts.removed, 1U);
+            removed += counts.removed;
+            joined += counts.joins;
+        }
+    }
+    EXPECT_GT(removed, 0U);
+    EXPECT_GT(joined, runs_);  // the standby, and some of those that were added again
+}
+
+TEST_F(FailoverSimulationTest, ALinkThatIsTakenAwayAndOneThatIsCut) {
+    for (uint64_t seed = 1; seed <= seed_count() && !HasFailure(); seed++) {
+        FailoverRules rules;
+        rules.seed = seed;
+        rules.link_count = 3;
+        rules.keeps_late = true;
+        rules.repaired_ns = 50'000'000;
+        rules.remove_at = 5 + seed % 40;
+        cut_each_way(rules, [&](const FailoverRules& cut, const FailoverCounts& counts) {
+            ASSERT_EQ(counts.repeated, 0U) << describe(cut);
+        });
+    }
+}
+
 TEST_F(FailoverSimulationTest, SilentCutsResendWhatWasNotExecutedAndNothingElse) {
     uint64_t recovered = 0;
     uint64_t resent = 0;
@@ -209,6 +248,18 @@ TEST_F(FailoverSimulationTest, RevokingAfterTheReplayIsFound) {
         });
     }
     EXPECT_GT(repeated, 0U);
+}
+
+TEST_F(FailoverSimulationTest, RemovingALinkAtOnceIsFound) {
+    expects_problems_ = true;
+    FailoverRules rules;
+    rules.removes_at_once = true;
+    uint64_t repeated = 0;
+    for (rules.remove_at = 1; rules.remove_at < 60; rules.remove_at++) {
+        const FailoverCounts counts = run(rules);
+        repeated += counts.resent + counts.suspicions;
+    }
+    EXPECT_GT(repeated + problems_, 0U);
 }
 
 TEST_F(FailoverSimulationTest, ExecutingWhatComesLateIsFound) {

@@ -94,6 +94,42 @@ TEST_F(FailoverTest, AStandbyIsThere) {
     EXPECT_EQ(volume().counters().paths_joined.load(), 1U);
 }
 
+TEST_F(FailoverTest, LinksComeAndGoWhileTheSessionWorks) {
+    open_client();
+    test::FaultyLink third(server_->port());
+    std::atomic<bool> is_done{false};
+    std::thread load([&] {
+        while (!is_done.load()) {
+            add_up(20);
+        }
+    });
+    RemoteMemory& memory = *client_->memory;
+    EXPECT_EQ(memory.add_link("127.0.0.1", links_[1]->port()).error(), Error::eexist);
+    EXPECT_EQ(memory.remove_link("127.0.0.1", third.port()).error(), Error::enoent);
+    const uint64_t rounds = tiffin::test::test_size(20, 3);
+    for (uint64_t round = 0; round < rounds; round++) {
+        for (const uint16_t port : {links_[0]->port(), links_[1]->port()}) {
+            ASSERT_TRUE(memory.add_link("127.0.0.1", third.port()).ok());
+            wait_for_path(2, "ready");
+            ASSERT_TRUE(memory.remove_link("127.0.0.1", port).ok());
+            ASSERT_TRUE(memory.add_link("127.0.0.1", port).ok());
+            wait_for_path(port == links_[0]->port() ? 0 : 1, "ready");
+            ASSERT_TRUE(memory.remove_link("127.0.0.1", third.port()).ok());
+        }
+    }
+    is_done.store(true);
+    load.join();
+    expect_sums();
+    ASSERT_TRUE(memory.remove_link("127.0.0.1", links_[0]->port()).ok());
+    EXPECT_EQ(memory.remove_link("127.0.0.1", links_[1]->port()).error(), Error::ebusy);
+    add_up(10);
+    expect_sums();
+    const Statistics statistics = memory.statistics();
+    EXPECT_STREQ(statistics.paths[0].state, "removed");
+    EXPECT_EQ(statistics.reconnections, 0U);
+    client_->close();
+}
+
 // One to send and one to receive, as with one link. When nothing comes for some milliseconds all links are looked at.
 TEST_F(FailoverTest, WhoSleepsNeedsNoFurtherSystemCalls) {
     busy_poll_us_ = 0;

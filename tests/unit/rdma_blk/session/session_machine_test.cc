@@ -195,5 +195,69 @@ TEST_F(SessionMachineTest, WhatIsAskedOverAPathThatFailsIsAskedOverAnother) {
     EXPECT_FALSE(machine_.has_living());
 }
 
+TEST_F(SessionMachineTest, APathThatIsTakenAwayIsRemovedWhenNothingIsOnItsWay) {
+    start(2);
+    machine_.sent(0, now_ns_);
+    ASSERT_TRUE(machine_.retire(0));
+    EXPECT_FALSE(machine_.retire(0));
+    EXPECT_FALSE(machine_.retire(1));  // the last one
+    expect(Kind::none, 0);
+    EXPECT_EQ(machine_.active(), 1U);
+    EXPECT_TRUE(machine_.is_ready(0));
+    machine_.answered(0);
+    expect(Kind::remove, 0);
+    expect(Kind::none, 0);
+    EXPECT_EQ(machine_.state(0), SessionMachine::PathState::removed);
+    EXPECT_EQ(machine_.failovers(), 0U);
+    EXPECT_FALSE(machine_.retire(1));
+    // It is not preferred again, nor made again.
+    now_ns_ += SessionMachine::kSteadyNs;
+    machine_.heard(1, now_ns_);
+    EXPECT_EQ(machine_.active(), 1U);
+    EXPECT_EQ(machine_.add(now_ns_), 0U);
+    expect(Kind::connect, 0);
+    machine_.joined(0, now_ns_, 20'000);
+    EXPECT_TRUE(machine_.is_ready(0));
+    EXPECT_TRUE(machine_.retire(1));
+}
+
+TEST_F(SessionMachineTest, APathThatIsTakenAwayAndFailsIsRecoveredFirst) {
+    start(2);
+    machine_.sent(0, now_ns_);
+    ASSERT_TRUE(machine_.retire(0));
+    machine_.broken(0, now_ns_);
+    expect(Kind::recover, 0);
+    expect(Kind::none, 0);
+    machine_.recovered(0, true);
+    expect(Kind::remove, 0);
+    now_ns_ += kIntervalNs;
+    machine_.heard(1, now_ns_);
+    expect(Kind::none, 0);
+}
+
+TEST_F(SessionMachineTest, ThereIsRoomForEightPaths) {
+    start(2);
+    for (size_t path = 2; path < SessionMachine::kMaxPaths; path++) {
+        EXPECT_EQ(machine_.add(now_ns_), path);
+        expect(Kind::connect, path);
+        machine_.joined(path, now_ns_, 20'000);
+    }
+    EXPECT_EQ(machine_.add(now_ns_), SessionMachine::kNoPath);
+    ASSERT_TRUE(machine_.retire(4));
+    expect(Kind::remove, 4);
+    EXPECT_EQ(machine_.add(now_ns_), 4U);
+}
+
+TEST_F(SessionMachineTest, WhatIsTakenAwayStaysAwayInTheNextIncarnation) {
+    start(3);
+    ASSERT_TRUE(machine_.retire(2));
+    machine_.lost();
+    machine_.opened(0, now_ns_, kIntervalNs);
+    expect(Kind::connect, 1);
+    machine_.joined(1, now_ns_, 20'000);
+    expect(Kind::none, 0);
+    EXPECT_EQ(machine_.state(2), SessionMachine::PathState::removed);
+}
+
 }  // namespace
 }  // namespace tiffin::rdma_blk
