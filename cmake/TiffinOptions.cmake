@@ -32,8 +32,8 @@ elseif(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
 endif()
 
 # Other projects' headers are read once for a target, not for each of its files: where all is compiled and nobody edits.
-# Elsewhere a file that forgets an include is to be noticed; scripts/lint, which does without, notices it in continuous
-# integration. What .ci/run has in its environment holds for all presets that it configures.
+# Elsewhere a file that forgets an include is to be noticed: by scripts/test without --ci, and with --full by
+# scripts/lint --each. What .ci/run has in its environment holds for all presets that it configures.
 set(precompile_by_default OFF)
 if(TIFFIN_SANITIZE OR "$ENV{TIFFIN_PRECOMPILE}")
     set(precompile_by_default ON)
