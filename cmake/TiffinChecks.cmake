@@ -25,6 +25,14 @@ if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT TIFFIN_SANITIZE)
         set_tests_properties(${name} PROPERTIES LABELS full TIMEOUT ${timeout_seconds})
     endfunction()
 
+    # Most tests of this build wait more than they compute. What only computes, one after the other and at the lowest
+    # priority, has a place beside them from the beginning, which scripts/test adds to those of the processors.
+    tiffin_long_check(preset_asan_build "ci;full" 3600 nice -n 19 scripts/check-preset --short --build asan)
+    tiffin_long_check(preset_tsan_build "ci;full" 3600 nice -n 19 scripts/check-preset --short --build tsan)
+    tiffin_long_check(lint ci 3600 nice -n 19 scripts/lint)
+    tiffin_long_check(lint_each full 7200 nice -n 19 scripts/lint --each)
+    set_tests_properties(preset_asan_build preset_tsan_build PROPERTIES COST 10000 RESOURCE_LOCK background)
+    set_tests_properties(lint lint_each PROPERTIES COST 9999 RESOURCE_LOCK background)
     # These use all processors, and have tests among them that go by time: last and one by one.
     tiffin_long_check(preset_asan_short ci 2400 scripts/check-preset --short asan)
     tiffin_long_check(preset_tsan_short ci 2400 scripts/check-preset --short tsan)
@@ -35,9 +43,8 @@ if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT TIFFIN_SANITIZE)
     set_tests_properties(preset_asan preset_tsan preset_asan_short preset_tsan_short libfuzzer
                          PROPERTIES RUN_SERIAL ON)
     set_tests_properties(libfuzzer PROPERTIES COST -5)
-    # Before them, and after the tests of this build, a virtual machine, which leaves a part of the processors idle, and
-    # beside it what has no time of its own and takes just that part: CTest runs first what has a higher cost. Emulated:
-    # most of the time of the first goes into building the module, the rest into booting.
+    # Before them, and after the tests of this build, a virtual machine: CTest runs first what has a higher cost.
+    # Emulated: most of the time of the first goes into building the module, the rest into booting.
     tiffin_long_check(vm.core_in_kernel "ci;full" 900 tests/vm/run)
     tiffin_long_check(vm.mount full 1500 tests/vm/run --mount)
     set_tests_properties(vm.mount PROPERTIES COST -3 RESOURCE_LOCK virtual_machine
@@ -58,7 +65,4 @@ if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT TIFFIN_SANITIZE)
     add_test(NAME development COMMAND tests/package/development.sh "${PROJECT_BINARY_DIR}"
              WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
     set_tests_properties(development PROPERTIES LABELS package TIMEOUT 300 SKIP_RETURN_CODE 77)
-    tiffin_long_check(lint ci 2400 nice -n 19 scripts/lint)
-    tiffin_long_check(lint_each full 3600 nice -n 19 scripts/lint --each)
-    set_tests_properties(lint lint_each PROPERTIES COST -2)
 endif()
