@@ -38,7 +38,8 @@ int hand_over(const Result<vfs::Attributes>& result, tiffin_attributes* out) {
             from(in.modification_time),
             from(in.change_time),
             from(in.birth_time),
-            in.traits};
+            in.traits,
+            in.change_counter};
     return 0;
 }
 

@@ -21,7 +21,7 @@
 extern "C" {
 #endif
 
-#define TIFFIN_ABI_VERSION 5
+#define TIFFIN_ABI_VERSION 6
 
 struct tiffin_device;      /* of the framework: an open block device */
 struct tiffin_file_system; /* of the file system's module: one mount */
@@ -48,6 +48,7 @@ struct tiffin_attributes {
     struct tiffin_time change_time;
     struct tiffin_time birth_time;
     uint32_t traits; /* TIFFIN_TRAIT_ */
+    uint64_t change_counter;
 };
 #define TIFFIN_TRAIT_ACCESS_ACL (1U << 2)
 #define TIFFIN_TRAIT_DEFAULT_ACL (1U << 3)

@@ -62,6 +62,11 @@ static inline struct inode* tiffin_acl_inode(tiffin_acl_target* target) { return
 #define TIFFIN_UPDATE_TIME(name) int name(struct inode* inode, struct timespec64* time, int flags)
 #define TIFFIN_UPDATE_NOW (*time)
 
+/* How NFS asks for a file's change attribute: see tiffin_change_cookie(). */
+#define TIFFIN_EXPORT_CHANGE_COOKIE .fetch_iversion = tiffin_change_cookie,
+#define STATX_CHANGE_COOKIE 0
+static inline void tiffin_set_change_cookie(struct kstat* stat, u64 cookie) {}
+
 /* Who writes is not throttled by write-back to the same device. */
 static inline void tiffin_set_backing_device(struct inode* inode) {
     current->backing_dev_info = inode == NULL ? NULL : inode_to_bdi(inode);
@@ -82,6 +87,12 @@ static inline struct inode* tiffin_acl_inode(tiffin_acl_target* target) { return
 
 #define TIFFIN_UPDATE_TIME(name) int name(struct inode* inode, int flags)
 #define TIFFIN_UPDATE_NOW current_time(inode)
+
+#define TIFFIN_EXPORT_CHANGE_COOKIE
+static inline void tiffin_set_change_cookie(struct kstat* stat, u64 cookie) {
+    stat->result_mask |= STATX_CHANGE_COOKIE;
+    stat->change_cookie = cookie;
+}
 
 static inline void tiffin_set_backing_device(struct inode* inode) {}
 

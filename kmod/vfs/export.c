@@ -83,9 +83,8 @@ static struct dentry* get_parent(struct dentry* child) {
     return error != 0 ? ERR_PTR(error) : d_obtain_alias(tiffin_iget(sb, &found, 1));
 }
 
-const struct export_operations tiffin_export_operations = {
-    .encode_fh = encode_handle,
-    .fh_to_dentry = handle_to_dentry,
-    .fh_to_parent = handle_to_parent,
-    .get_parent = get_parent,
-};
+const struct export_operations tiffin_export_operations = {.encode_fh = encode_handle,
+                                                           .fh_to_dentry = handle_to_dentry,
+                                                           .fh_to_parent = handle_to_parent,
+                                                           .get_parent = get_parent,
+                                                           TIFFIN_EXPORT_CHANGE_COOKIE};

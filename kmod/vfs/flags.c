@@ -10,6 +10,8 @@
 
 /* Of all file systems that have it: XFS_IOC_GOINGDOWN. */
 #define TIFFIN_IOC_SHUTDOWN _IOR('X', 125, __u32)
+/* What otherwise only NFS asks for. */
+#define TIFFIN_IOC_CHANGE_COOKIE _IOR('T', 1, __u64)
 #define SETTABLE_FLAGS (FS_IMMUTABLE_FL | FS_APPEND_FL | FS_NODUMP_FL | FS_NOATIME_FL)
 
 void tiffin_fill_flags(struct inode* inode, u32 flags) {
@@ -86,6 +88,10 @@ long tiffin_ioctl(struct file* file, unsigned int command, unsigned long argumen
     switch (command) {
         case FS_IOC_GETVERSION:
             return put_user(file_inode(file)->i_generation, (int __user*)argument);
+#ifdef TIFFIN_PLANTED_FAULTS
+        case TIFFIN_IOC_CHANGE_COOKIE:
+            return put_user(tiffin_change_cookie(file_inode(file)), (u64 __user*)argument);
+#endif
         case FITRIM:
             return trim(sb, (struct fstrim_range __user*)argument);
         case TIFFIN_IOC_SHUTDOWN:

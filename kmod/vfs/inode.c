@@ -8,6 +8,7 @@
  */
 #include <linux/blkdev.h>
 #include <linux/fs.h>
+#include <linux/iversion.h>
 #include <linux/namei.h>
 #include <linux/pagemap.h>
 #include <linux/posix_acl.h>
@@ -98,6 +99,29 @@ static void set_operations(struct inode* inode, const struct tiffin_attributes* 
     }
 }
 
+/* A target does not change, so the inode has it, also for lookups that do not wait. */
+static int read_target(struct inode* inode) {
+    const size_t bytes = i_size_read(inode);
+    char* target;
+    long length;
+
+    if (bytes >= PATH_MAX) {
+        return -ENAMETOOLONG;
+    }
+    target = kmalloc(bytes + 1, GFP_KERNEL_ACCOUNT);
+    if (target == NULL) {
+        return -ENOMEM;
+    }
+    length = TIFFIN_CALL(tiffin_mount_of(inode->i_sb), read_link, inode->i_ino, target, bytes);
+    if (length >= 0) {
+        target[length] = '\0';
+    }
+    if (length < 0 || cmpxchg(&inode->i_link, NULL, target) != NULL) {
+        kfree(target);
+    }
+    return length < 0 ? length : 0;
+}
+
 /* A new inode: asks again, since whoever had this inode before may have changed what `given` says. */
 static int initialize_inode(struct inode* inode, const struct tiffin_attributes* given) {
     struct tiffin_attributes attributes;
@@ -113,6 +137,9 @@ static int initialize_inode(struct inode* inode, const struct tiffin_attributes*
     set_operations(inode, &attributes);
     i_size_write(inode, attributes.size_bytes);
     tiffin_fill(inode, &attributes);
+    if (S_ISLNK(inode->i_mode)) {
+        read_target(inode); /* its error shows when it is followed */
+    }
     if ((attributes.traits & (TIFFIN_TRAIT_ACCESS_ACL | TIFFIN_TRAIT_DEFAULT_ACL)) == 0) {
         cache_no_acl(inode);
     }
@@ -146,6 +173,10 @@ struct inode* tiffin_iget(struct super_block* sb, const struct tiffin_attributes
 TIFFIN_UPDATE_TIME(tiffin_update_time) {
     const struct timespec64 now = TIFFIN_UPDATE_NOW;
 
+    /* A change in a tick of the clock that has been seen already. */
+    if ((flags & S_VERSION) && inode_maybe_inc_iversion(inode, false)) {
+        flags |= S_MTIME | S_CTIME;
+    }
     spin_lock(&inode->i_lock);
     if (flags & S_ATIME) {
         inode_set_atime_to_ts(inode, now);
@@ -211,9 +242,28 @@ int tiffin_write_times(struct inode* inode) {
     return error;
 }
 
+/*
+ * Changes of the content come to the file system with the times that they move. Of the VFS's own counter only the mark is
+ * used that it has been queried: after that the VFS tells of the next change even if no time moves.
+ */
+u64 tiffin_change_cookie(struct inode* inode) {
+    struct tiffin_attributes attributes;
+    int error;
+
+    inode_query_iversion(inode);
+    error = tiffin_write_times(inode);
+    if (error == 0) {
+        error =
+            TIFFIN_CALL(tiffin_mount_of(inode->i_sb), get_attributes, inode->i_ino, &attributes);
+    }
+    return error == 0 ? attributes.change_counter : 0;
+}
+
 /* ---- Attributes ---- */
 
-static struct tiffin_change change_of(const struct inode* inode, const struct iattr* attr) {
+static struct tiffin_change change_of(struct mnt_idmap* idmap, const struct inode* inode,
+                                      const struct iattr* attr) {
+    struct user_namespace* ids = inode->i_sb->s_user_ns;
     struct tiffin_change change = {0};
 
     if (attr->ia_valid & ATTR_MODE) {
@@ -222,11 +272,11 @@ static struct tiffin_change change_of(const struct inode* inode, const struct ia
     }
     if (attr->ia_valid & ATTR_UID) {
         change.valid |= TIFFIN_CHANGE_USER_ID;
-        change.user_id = from_kuid(inode->i_sb->s_user_ns, attr->ia_uid);
+        change.user_id = from_kuid(ids, from_vfsuid(idmap, ids, attr->ia_vfsuid));
     }
     if (attr->ia_valid & ATTR_GID) {
         change.valid |= TIFFIN_CHANGE_GROUP_ID;
-        change.group_id = from_kgid(inode->i_sb->s_user_ns, attr->ia_gid);
+        change.group_id = from_kgid(ids, from_vfsgid(idmap, ids, attr->ia_vfsgid));
     }
     if (attr->ia_valid & ATTR_SIZE) {
         change.valid |= TIFFIN_CHANGE_SIZE;
@@ -306,7 +356,7 @@ int tiffin_setattr(struct mnt_idmap* idmap, struct dentry* dentry, struct iattr*
     if (error != 0) {
         return error;
     }
-    change = change_of(inode, attr);
+    change = change_of(idmap, inode, attr);
     if (change.valid == 0) {
         return 0;
     }
@@ -336,7 +386,10 @@ int tiffin_getattr(struct mnt_idmap* idmap, const struct path* path, struct ksta
     if (error != 0) {
         return error;
     }
-    generic_fillattr(idmap, mask, inode, stat);
+    generic_fillattr(idmap, mask & ~STATX_CHANGE_COOKIE, inode, stat);
+    if (mask & STATX_CHANGE_COOKIE) {
+        tiffin_set_change_cookie(stat, tiffin_change_cookie(inode));
+    }
     stat->blocks = attributes.allocated_bytes >> SECTOR_SHIFT;
     stat->result_mask |= STATX_BTIME;
     stat->btime = to_timespec(&attributes.birth_time);
@@ -356,26 +409,11 @@ int tiffin_getattr(struct mnt_idmap* idmap, const struct path* path, struct ksta
 
 /* ---- Symbolic links ---- */
 
+/* Only where it could not be read when the inode was made. */
 static const char* get_link(struct dentry* dentry, struct inode* inode, struct delayed_call* done) {
-    char* target;
-    long length;
+    const int error = dentry == NULL ? -ECHILD : read_target(inode);
 
-    if (dentry == NULL) {
-        return ERR_PTR(-ECHILD);
-    }
-    target = kmalloc(PATH_MAX, GFP_KERNEL);
-    if (target == NULL) {
-        return ERR_PTR(-ENOMEM);
-    }
-    length =
-        TIFFIN_CALL(tiffin_mount_of(inode->i_sb), read_link, inode->i_ino, target, PATH_MAX - 1);
-    if (length < 0) {
-        kfree(target);
-        return ERR_PTR(length);
-    }
-    target[length] = '\0';
-    set_delayed_call(done, kfree_link, target);
-    return target;
+    return error != 0 ? ERR_PTR(error) : inode->i_link;
 }
 
 /* ---- Tables ---- */

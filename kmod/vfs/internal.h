@@ -175,6 +175,8 @@ void tiffin_refresh(struct inode* inode);
 void tiffin_refresh_change_time(struct inode* inode);
 int tiffin_write_times(struct inode* inode);
 TIFFIN_UPDATE_TIME(tiffin_update_time);
+/* The file system's counter of changes, for NFS; another one whenever the file has been changed. 0 also for errors. */
+u64 tiffin_change_cookie(struct inode* inode);
 int tiffin_setattr(struct mnt_idmap* idmap, struct dentry* dentry, struct iattr* attr);
 int tiffin_getattr(struct mnt_idmap* idmap, const struct path* path, struct kstat* stat, u32 mask,
                    unsigned int flags);

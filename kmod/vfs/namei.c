@@ -7,12 +7,14 @@
 
 #include "kmod/vfs/internal.h"
 
-/* The umask counts only where the VFS leaves it to the file system, because of default ACLs; elsewhere it has been applied
- * to the mode already, and doing that again changes nothing. */
-static struct tiffin_caller caller_for(const struct inode* dir) {
+/* Ids are those on the disk. The umask counts only where the VFS leaves it to the file system, because of default ACLs;
+ * elsewhere it has been applied to the mode already, and doing that again changes nothing. */
+static struct tiffin_caller caller_for(struct mnt_idmap* idmap, const struct inode* dir) {
+    struct user_namespace* ids = dir->i_sb->s_user_ns;
+
     return (struct tiffin_caller){
-        .user_id = from_kuid(dir->i_sb->s_user_ns, current_fsuid()),
-        .group_id = from_kgid(dir->i_sb->s_user_ns, current_fsgid()),
+        .user_id = from_kuid(ids, mapped_fsuid(idmap, ids)),
+        .group_id = from_kgid(ids, mapped_fsgid(idmap, ids)),
         .umask = current_umask(),
     };
 }
@@ -49,7 +51,7 @@ static int instantiate(struct inode* dir, struct dentry* dentry, int error,
 
 static int mknod(struct mnt_idmap* idmap, struct inode* dir, struct dentry* dentry, umode_t mode,
                  dev_t device) {
-    const struct tiffin_caller caller = caller_for(dir);
+    const struct tiffin_caller caller = caller_for(idmap, dir);
     struct tiffin_attributes created;
     const int error =
         TIFFIN_CALL(tiffin_mount_of(dir->i_sb), create, &caller, dir->i_ino, dentry->d_name.name,
@@ -64,7 +66,7 @@ static int create(struct mnt_idmap* idmap, struct inode* dir, struct dentry* den
 }
 
 static int mkdir(struct mnt_idmap* idmap, struct inode* dir, struct dentry* dentry, umode_t mode) {
-    const struct tiffin_caller caller = caller_for(dir);
+    const struct tiffin_caller caller = caller_for(idmap, dir);
     struct tiffin_attributes created;
     const int error =
         TIFFIN_CALL(tiffin_mount_of(dir->i_sb), make_directory, &caller, dir->i_ino,
@@ -75,7 +77,7 @@ static int mkdir(struct mnt_idmap* idmap, struct inode* dir, struct dentry* dent
 
 static int symlink(struct mnt_idmap* idmap, struct inode* dir, struct dentry* dentry,
                    const char* target) {
-    const struct tiffin_caller caller = caller_for(dir);
+    const struct tiffin_caller caller = caller_for(idmap, dir);
     struct tiffin_attributes created;
     const int error =
         TIFFIN_CALL(tiffin_mount_of(dir->i_sb), make_symlink, &caller, dir->i_ino,
@@ -85,7 +87,7 @@ static int symlink(struct mnt_idmap* idmap, struct inode* dir, struct dentry* de
 }
 
 static int tmpfile(struct mnt_idmap* idmap, struct inode* dir, struct file* file, umode_t mode) {
-    const struct tiffin_caller caller = caller_for(dir);
+    const struct tiffin_caller caller = caller_for(idmap, dir);
     struct tiffin_attributes created;
     struct inode* inode;
     int error = TIFFIN_CALL(tiffin_mount_of(dir->i_sb), make_temporary, &caller, dir->i_ino,
@@ -153,7 +155,7 @@ static void refresh_moved(struct inode* inode) {
 
 static int rename(struct mnt_idmap* idmap, struct inode* old_dir, struct dentry* old_dentry,
                   struct inode* new_dir, struct dentry* new_dentry, unsigned int flags) {
-    const struct tiffin_caller caller = caller_for(old_dir);
+    const struct tiffin_caller caller = caller_for(idmap, old_dir);
     int error;
 
     if (flags & ~(RENAME_NOREPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT)) {

@@ -37,6 +37,9 @@ static struct inode* alloc_inode(struct super_block* sb) {
 }
 
 static void free_inode(struct inode* inode) {
+    if (S_ISLNK(inode->i_mode)) {
+        kfree(inode->i_link);
+    }
     kmem_cache_free(inode_cache, tiffin_inode_of(inode));
 }
 
@@ -239,7 +242,7 @@ static int fill_super(struct super_block* sb, struct fs_context* context) {
     sb->s_op = &super_operations;
     sb->s_xattr = (const struct xattr_handler**)tiffin_xattr_handlers;
     sb->s_export_op = &tiffin_export_operations;
-    sb->s_flags |= SB_POSIXACL;
+    sb->s_flags |= SB_POSIXACL | SB_I_VERSION;
     if (ops->has_blocks) {
         /* Checksums are taken over pages before they are written. */
         sb->s_iflags |= SB_I_STABLE_WRITES;
@@ -275,6 +278,8 @@ static int reconfigure(struct fs_context* context) {
     const bool read_only = (context->sb_flags & SB_RDONLY) != 0;
     int error;
 
+    /* It is no option, but the VFS takes it for one. */
+    context->sb_flags |= SB_I_VERSION;
     sync_filesystem(sb);
     if (read_only == sb_rdonly(sb)) {
         return 0;

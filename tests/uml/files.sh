@@ -41,6 +41,9 @@ for seed in 1 2 3; do
     python3 "$repository/tests/uml/random_file.py" "$mount_point/random-$seed" "$seed" 500 || fail "seed $seed"
 done
 
+say "the change attribute of NFS"
+cookies=$(python3 "$repository/tests/uml/change_cookie.py" "$mount_point") || fail "$cookies"
+
 say "again after a remount"
 (cd "$mount_point" && find . -printf '%p %y %m %n %U:%G %s %T@ %C@ %l\n' | sort) >/tmp/names
 remount "files"
@@ -50,6 +53,7 @@ cmp /tmp/large "$mount_point/large"
 for seed in 1 2 3; do
     cmp "$mount_point/random-$seed" "$mount_point/random-$seed.expected"
 done
+python3 "$repository/tests/uml/change_cookie.py" "$mount_point" "$cookies" || fail "see above"
 tar -C "$mount_point/moved" --compare -f "$mount_point/copies.tar" >/tmp/tar 2>&1 || fail "tar: $(head -n 5 /tmp/tar)"
 
 say "read-only"

@@ -19,7 +19,7 @@ for file in passwd group; do
     for number in 1 2 3; do
         name=$(sed -n "${number}p" <<<$'fsgqa\nfsgqa2\n123456-fsgqa')
         if [[ $file == passwd ]]; then
-            echo "$name:x:$((60000 + number)):$((60000 + number))::/tmp:/bin/bash"
+            echo "$name:*:$((60000 + number)):$((60000 + number))::/tmp:/bin/bash"
         else
             echo "$name:x:$((60000 + number)):"
         fi >>"/tmp/$file"

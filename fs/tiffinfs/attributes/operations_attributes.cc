@@ -120,7 +120,13 @@ void AttributeChanger::change_inode(InodeValue& inode) {
     } else if (has(Change::modification_now_bit | Change::size_bit)) {
         set_time(inode.modification_time, now_);
     }
-    set_change_time(inode, has(Change::change_time_bit) ? change_.change_time : now_);
+    const vfs::Timestamp change_time = has(Change::change_time_bit) ? change_.change_time : now_;
+    // An access time that a host gives with the change time as it was is no change.
+    if (!has(Change::change_time_bit) ||
+        (change_.valid & ~(Change::access_time_bit | Change::change_time_bit)) != 0 ||
+        change_time != from_disk(inode.change_time)) {
+        set_change_time(inode, change_time);
+    }
 }
 
 bool AttributeChanger::needs_xattr_change() const {

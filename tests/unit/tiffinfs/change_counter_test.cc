@@ -46,6 +46,27 @@ class ChangeCounter : public ::testing::Test {
     uint64_t file_ = 0;
 };
 
+TEST_F(ChangeCounter, StaysWhenAHostGivesAnAccessTimeAlone) {
+    using Change = vfs::AttributeChange;
+    const auto set = [&](uint32_t valid) {
+        return moved([&] {
+            const vfs::Attributes now = volume_.attributes(file_);
+            Change change;
+            change.valid = valid;
+            change.access_time = {now.access_time.seconds + 1, 5};
+            change.modification_time = now.modification_time;
+            change.change_time = now.change_time;
+            return code(fs().set_attributes({}, file_, change));
+        });
+    };
+    EXPECT_EQ(set(Change::access_time_bit | Change::change_time_bit), "");
+    EXPECT_EQ(volume_.attributes(file_).access_time.nanoseconds, 5U);
+    // By utimes(), which moves the change time.
+    EXPECT_EQ(set(Change::access_time_bit), "file ");
+    // Written again in the same tick of the clock.
+    EXPECT_EQ(set(Change::modification_time_bit | Change::change_time_bit), "file ");
+}
+
 TEST_F(ChangeCounter, MovesWithEachChange) {
     EXPECT_EQ(moved([&] { return write("small", 0); }), "file ");
     EXPECT_EQ(moved([&] { return write(std::string(20000, 'x'), 3); }), "file ");
