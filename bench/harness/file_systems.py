@@ -127,7 +127,7 @@ def tiffin_on(device: Callable[[Devices], str], *more_options: str) -> Callable:
     def mount(devices: Devices, folder: Path, footprint_mib: int) -> Iterator[Path]:
         address = device(devices)
         if not address.startswith("mem:"):
-            run(BIN / "mkfs.tiffin", "-q", "-f", address)
+            run(BIN / "mkfs.tiffin", "-q", "-f", "-K", address)
         options = ",".join([*more_options, *filter(None, [devices.tiffin_options])])
         with tiffin(folder, address, *(["-o", options] if options else [])):
             if address.startswith("mem:"):
