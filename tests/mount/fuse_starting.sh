@@ -56,8 +56,8 @@ kill -KILL "$starter"
 wait_until has_ended "$starter"
 go_on
 wait_until has_ended "$child"
-is_mounted && fail "it was mounted although nobody waits any more"
-wait_until grep -q "nobody waits" "$work/log-content"
+is_mounted && fail "it was mounted although the starter does not wait any more"
+wait_until grep -q "does not wait any more" "$work/log-content"
 
 begin
 wait_until signals_are_blocked

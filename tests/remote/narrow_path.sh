@@ -65,7 +65,7 @@ done
 if [[ $links -gt 1 ]]; then
     [[ $(status_of reconnections) -eq 0 ]] || fail "$(status_of reconnections) reconnections, with a link that is well"
     # The first link is preferred, carries small packets, and in the end those of this session.
-    used_again() { write_and_read again && is_steady && [[ $(status_of 'link 1 failures') -ge 2 ]]; }
+    used_again() { write_and_read again && grep -q "link 1 .*segments of at most 500 bytes" "$log" && is_steady; }
     wait_until used_again
     failures=$(status_of 'link 1 failures')
     for round in 1 2 3; do write_and_read "$round"; done
