@@ -106,7 +106,8 @@ struct Attributes {
     uint64_t allocated_bytes = 0;
     uint32_t flags = 0;   // file_flag
     uint32_t traits = 0;  // attribute_trait
-    // Grows with every change but of the access time alone (with the change time as it is), and is durable with it (i_version; NFS' change attribute).
+    // Grows with every change but of the access time alone (with the change time as it is), and is durable with it
+    // (i_version; NFS' change attribute).
     // Writes with write_flag::keep_times do not move it: the times that the host sends for them do.
     uint64_t change_counter = 0;
     Timestamp access_time;
