@@ -68,10 +68,7 @@ def grid_section(measured: Measured, group: str) -> str:
             + (f" ({milliseconds(cell[of]['model_mean_s'])}, {milliseconds(cell[of]['model_p999_s'])})"
                if "model_mean_s" in cell[of] else "")))
     parts.append("**SR RTO over EC MDS**: how many times longer the mean is (p99.9)\n")
-    parts.append(by_size_and_drop(measured, group, lambda cell: (
-        f"{cell['sr_rto']['mean_s'] / cell['ec_mds']['mean_s']:.2f} "
-        + (f"({cell['sr_rto']['p999_s'] / cell['ec_mds']['p999_s']:.1f})"
-           if has_tail(cell["sr_rto"], cell["ec_mds"]) else "(-)"))))
+    parts.append(by_size_and_drop(measured, group, speedup_text))
     parts.append("**Bytes sent with EC MDS**, over those of the message\n")
     parts.append(by_size_and_drop(measured, group, lambda cell: f"{cell['ec_mds']['sent_share']:.3f}"))
     if all("auto" in cell for cell in cells):
@@ -79,6 +76,13 @@ def grid_section(measured: Measured, group: str) -> str:
                      "messages that it coded\n")
         parts.append(by_size_and_drop(measured, group, automatic_text))
     return "\n".join(parts)
+
+
+def speedup_text(cell: dict[str, dict]) -> str:
+    """How many times longer SR RTO takes than EC MDS: the mean (p99.9)."""
+    slow, fast = cell["sr_rto"], cell["ec_mds"]
+    return (f"{slow['mean_s'] / fast['mean_s']:.2f} "
+            + (f"({slow['p999_s'] / fast['p999_s']:.1f})" if has_tail(slow, fast) else "(-)"))
 
 
 def automatic_text(cell: dict[str, dict]) -> str:
@@ -157,15 +161,10 @@ def speedup_section(measured: Measured, group: str, title: str, axis: str) -> st
     at = {(any_row(cell)[axis], any_row(cell)["drop"]): cell for cell in cells}
     values = sorted({value for value, _ in at})
     drops = sorted({drop for _, drop in at})
-
-    def text(cell: dict[str, dict]) -> str:
-        slow, fast = cell["sr_rto"], cell["ec_mds"]
-        return (f"{slow['mean_s'] / fast['mean_s']:.2f} "
-                + (f"({slow['p999_s'] / fast['p999_s']:.1f})" if has_tail(slow, fast) else "(-)"))
     return (f"## {title}\n\nHow many times longer SR RTO's mean is than EC MDS's (p99.9), {sample_counts(cells)}.\n\n"
             + table([axis] + [f"{drop:g}" for drop in drops],
                     [[size_text(value) if axis == "bytes" else f"{value}"]
-                     + [text(at[value, drop]) for drop in drops] for value in values]))
+                     + [speedup_text(at[value, drop]) for drop in drops] for value in values]))
 
 
 def model_section(measured: Measured, group: str, title: str, axis: str) -> str:

@@ -18,13 +18,10 @@ bank=${2:?usage: failover.sh tcp BANK [CUTS]}
 cuts=${3:-100}
 need_programs ip nft python3
 
-loads=()
 failover_clean_up() {
-    local status=$? load
+    local status=$?
     trap - EXIT
-    for load in "${loads[@]}"; do
-        kill -KILL "$load" 2>/dev/null || true
-    done
+    end_loads
     repair_links 0 1 2>/dev/null || true
     clean_up_server status
     remove_links

@@ -14,13 +14,10 @@ source "$(dirname "$0")/lib/server.sh"
 source "$(dirname "$0")/lib/links.sh"
 need_programs ip nft python3
 
-loads=()
 link_clean_up() {
-    local status=$? load
+    local status=$?
     trap - EXIT
-    for load in "${loads[@]}"; do
-        kill -KILL "$load" 2>/dev/null || true
-    done
+    end_loads
     clean_up_server status
     remove_links
     clean_up "$status"

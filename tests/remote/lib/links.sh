@@ -56,6 +56,14 @@ send_unmerged() {
         in_server ip link set "link$link" gso_max_segs 1
     done
 }
+# Processes that use the links.
+loads=()
+end_loads() {
+    local load
+    for load in "${loads[@]}"; do
+        kill -KILL "$load" 2>/dev/null || true
+    done
+}
 # Deleting a namespace deletes its ends of pairs, and so the others.
 remove_links() {
     ip netns delete "$wire_namespace" 2>/dev/null || true
