@@ -17,7 +17,7 @@ device=/dev/ram$rounds
 make_file_system
 mount -t tiffin "$device" "$sound"
 echo before >"$sound/file"
-sync
+sync -f "$sound"
 
 # Each at another place: the n-th release of a lock that somebody has had alone.
 for round in $(seq 0 $((rounds - 1))); do
@@ -28,7 +28,8 @@ for round in $(seq 0 $((rounds - 1))); do
     mount_device rw
     mkdir "$mount_point/durable" "$mount_point/other"
     echo content >"$mount_point/durable/file"
-    sync
+    # Without -f it would wait for the closed mounts, too: docs/kernel.md.
+    sync -f "$mount_point"
     echo $((1 + round * 7)) >/sys/module/tiffin_tiffinfs/parameters/break_after
     # It may hang, so nobody waits for it.
     (for i in $(seq 100); do
