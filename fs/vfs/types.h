@@ -91,6 +91,9 @@ inline constexpr uint32_t xattrs = 1U
 inline constexpr uint32_t capability = 1U << 1;  // security.capability
 inline constexpr uint32_t access_acl = 1U << 2;
 inline constexpr uint32_t default_acl = 1U << 3;
+// A name of it was taken away within the last minute, and others are left. A host in front of a kernel that counts links by
+// itself must not let it keep these attributes: see docs/fuse.md, "Link counts".
+inline constexpr uint32_t name_lost = 1U << 4;
 }  // namespace attribute_trait
 
 struct Attributes {

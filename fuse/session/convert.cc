@@ -46,13 +46,17 @@ struct stat to_stat(const vfs::Attributes& attributes) {
     return status;
 }
 
+double cache_seconds(const vfs::Attributes& attributes) {
+    return (attributes.traits & vfs::attribute_trait::name_lost) == 0 ? kCacheSeconds : 0;
+}
+
 fuse_entry_param to_entry(const vfs::Attributes& attributes) {
     fuse_entry_param entry{};
     entry.ino = attributes.node;
     entry.generation = attributes.generation;
     entry.attr = to_stat(attributes);
-    entry.attr_timeout = kCacheSeconds;
-    entry.entry_timeout = kCacheSeconds;
+    entry.attr_timeout = cache_seconds(attributes);
+    entry.entry_timeout = entry.attr_timeout;
     return entry;
 }
 

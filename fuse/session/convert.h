@@ -9,6 +9,8 @@
 
 namespace tiffin::fuse {
 
+// How long the kernel may keep attributes and the name that they are an answer to.
+double cache_seconds(const vfs::Attributes& attributes);
 struct stat to_stat(const vfs::Attributes& attributes);
 fuse_entry_param to_entry(const vfs::Attributes& attributes);
 #if TIFFIN_FUSE_HAS_STATX

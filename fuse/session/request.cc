@@ -118,7 +118,7 @@ void Request::attributes(const Result<vfs::Attributes>& result) {
         return fail(result.error());
     }
     struct stat status = to_stat(result.value());
-    fuse_reply_attr(answer(0, false), &status, kCacheSeconds);
+    fuse_reply_attr(answer(0, false), &status, cache_seconds(result.value()));
 }
 
 void Request::extended_attributes(const Result<vfs::Attributes>& result) {
@@ -127,7 +127,7 @@ void Request::extended_attributes(const Result<vfs::Attributes>& result) {
         return fail(result.error());
     }
     struct statx status = to_statx(result.value());
-    fuse_reply_statx(answer(0, false), 0, &status, kCacheSeconds);
+    fuse_reply_statx(answer(0, false), 0, &status, cache_seconds(result.value()));
 #else
     attributes(result);
 #endif

@@ -7,6 +7,7 @@
 // every case that ran passed and only accepted cases did not run, 1 when not, 2 for wrong usage.
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -77,11 +78,17 @@ std::vector<std::string> run_in_directory(const Case& test_case, PosixUnderTest&
                                           const std::string& directory) {
     const std::string name = "suite-" + test_case.name;
     fs.set_root(directory);
-    if (int64_t answer = fs.mkdir(name, 0777); answer < 0) {
+    // An earlier case may have filled the volume, and the kernel tells only after unlink() that a file is no longer in use.
+    int64_t answer = fs.mkdir(name, 0777);
+    for (int i = 0; i < 1000 && answer == -ENOSPC; ++i) {
+        ::usleep(10000);
+        answer = fs.mkdir(name, 0777);
+    }
+    if (answer < 0) {
         return {"mkdir " + directory + "/" + name + ": " + answer_text(answer)};
     }
     fs.chmod(name, 0777);
-    // An earlier case may have filled the volume; the kernel tells of that once more.
+    // The kernel tells once more that there was no space.
     if (int64_t root = fs.open(name, O_RDONLY | O_DIRECTORY); root >= 0) {
         fs.syncfs(static_cast<int>(root));
         fs.close(static_cast<int>(root));

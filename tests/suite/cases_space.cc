@@ -138,6 +138,7 @@ SUITE_CASE(full, can_be_emptied_and_filled_again, {Feature::small_volume}) {
         CHECK_TRUE(size >= first - first / 10);
     }
     REQUIRE_OK(fs.unlink("f"));
+    space_with_free(fs, static_cast<uint64_t>(kMiB) / space_of(fs).block_bytes);
     write_file(fs, "g", pattern(100000));
     check_file(fs, "g", pattern(100000));
 }

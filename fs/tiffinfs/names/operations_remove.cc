@@ -106,9 +106,7 @@ Result<void> Remover::commit(Object& child) {
     ticket_ = transaction.commit();
     parent_.inode = parent_inode;
     child.inode = inode;
-    if (inode.link_count == 0) {
-        file_system_.objects().queue_for_reclaim(child);
-    }
+    note_link_drop(file_system_, child);
     return {};
 }
 

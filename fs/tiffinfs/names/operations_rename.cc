@@ -349,8 +349,8 @@ Result<void> Renamer::commit(Object& source, Object* target) {
     if (target != nullptr) {
         locks_.assert_held(*target);
         target->inode = target_inode;
-        if (target_inode.link_count == 0) {
-            file_system_.objects().queue_for_reclaim(*target);
+        if (!exchange_) {
+            note_link_drop(file_system_, *target);
         }
     }
     return {};

@@ -68,6 +68,7 @@ InodeValue inode_of(const Object& object) {
 
 vfs::Attributes attributes_of(const Object& object) {
     constexpr uint64_t kDirectoryBytesPerEntry = 32;
+    constexpr uint64_t kNameLostNs = 60'000'000'000;
     const InodeValue inode = inode_of(object);
     vfs::Attributes attributes;
     attributes.node = object.node;
@@ -86,6 +87,10 @@ vfs::Attributes attributes_of(const Object& object) {
     }
     attributes.flags = inode.file_flags;
     attributes.traits = traits_of(inode.inode_flags);
+    if (object.name_lost_ns != 0 && host::monotonic_ns() - object.name_lost_ns < kNameLostNs)
+        [[unlikely]] {
+        attributes.traits |= vfs::attribute_trait::name_lost;
+    }
     attributes.change_counter = change_counter(inode);
     attributes.access_time = from_disk(inode.access_time);
     attributes.modification_time = from_disk(inode.modification_time);

@@ -46,6 +46,8 @@ struct alignas(64) Object {
     bool deleted GUARDED_BY(state) = false;  // its keys are gone: estale
     // Made without a name (O_TMPFILE) and not linked yet: it may get its first one.
     bool linkable GUARDED_BY(state) = false;
+    uint64_t name_lost_ns GUARDED_BY(state) =
+        0;  // when, by host::monotonic_ns(), and others were left; 0: never
     InodeValue inode GUARDED_BY(state){};
     // A directory: ids for what is made in it, so that it lies together in the tree, and what is made in two
     // directories at the same time does not meet in one leaf. What is left of them when the object goes is lost,

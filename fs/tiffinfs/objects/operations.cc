@@ -132,6 +132,14 @@ Result<void> stage_link_drop(Transaction& transaction, const Object& object,
     return stage_inode(transaction, object, inode);
 }
 
+void note_link_drop(TiffinFileSystem& file_system, Object& object) {
+    if (object.inode.link_count == 0) {
+        file_system.objects().queue_for_reclaim(object);
+    } else {
+        object.name_lost_ns = host::monotonic_ns();
+    }
+}
+
 namespace {
 
 // Whether a look at `object` moves its access time now.

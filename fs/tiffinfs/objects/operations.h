@@ -63,10 +63,11 @@ void begin_life(Volume& volume, InodeValue& inode, uint64_t node, const InodeVal
                 const vfs::Caller& caller, vfs::Timestamp now);
 
 // Takes one link from an inode, all of a directory's. `stage_link_drop` stages it: without links it
-// becomes an orphan. Two scattered changes at most. The caller queues the object after the commit.
+// becomes an orphan. Two scattered changes at most. `note_link_drop` follows the commit.
 void drop_link(InodeValue& inode, vfs::Timestamp now);
 Result<void> stage_link_drop(Transaction& transaction, const Object& object,
                              const InodeValue& inode);
+void note_link_drop(TiffinFileSystem& file_system, Object& object) REQUIRES(object.state);
 
 // Clears the bits that give rights to programs that run a changed file: set-user-id, and set-group-id where the
 // group may execute (elsewhere that bit means mandatory locking).

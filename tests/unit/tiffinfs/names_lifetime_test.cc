@@ -23,6 +23,37 @@ int64_t write_text(TiffinFileSystem& fs, uint64_t node, std::string text) {
     return written.ok() ? static_cast<int64_t>(written.value()) : -code(written);
 }
 
+TEST(LinkCount, IsMarkedWhenANameWasLostAndOthersAreLeft) {
+    const auto is_marked = [](const vfs::Attributes& attributes) {
+        return (attributes.traits & vfs::attribute_trait::name_lost) != 0;
+    };
+    NamesVolume volume;
+    TiffinFileSystem& fs = volume.fs();
+    const uint64_t unlinked = volume.create(vfs::kRootNode, "unlinked");
+    const uint64_t replaced = volume.create(vfs::kRootNode, "replaced");
+    const uint64_t exchanged = volume.create(vfs::kRootNode, "exchanged");
+    for (const uint64_t node : {unlinked, replaced, exchanged}) {
+        const std::string name = "other" + std::to_string(node);
+        Result<vfs::Attributes> linked =
+            fs.link({}, node, vfs::kRootNode, vfs::Name(name.data(), name.size()));
+        ASSERT_TRUE(linked.ok());
+        EXPECT_FALSE(is_marked(linked.value()));
+    }
+    ASSERT_TRUE(fs.unlink({}, vfs::kRootNode, vfs::Name("unlinked")).ok());
+    volume.create(vfs::kRootNode, "source");
+    ASSERT_TRUE(
+        fs.rename({}, vfs::kRootNode, vfs::Name("source"), vfs::kRootNode, vfs::Name("replaced"), 0)
+            .ok());
+    volume.create(vfs::kRootNode, "source");
+    ASSERT_TRUE(fs.rename({}, vfs::kRootNode, vfs::Name("source"), vfs::kRootNode,
+                          vfs::Name("exchanged"), vfs::rename_flag::exchange)
+                    .ok());
+    EXPECT_TRUE(is_marked(volume.attributes(unlinked)));
+    EXPECT_EQ(volume.attributes(unlinked).link_count, 1U);
+    EXPECT_TRUE(is_marked(volume.attributes(replaced)));
+    EXPECT_FALSE(is_marked(volume.attributes(exchanged)));
+}
+
 TEST(Objects, AreEvictedBeyondTheLimit) {
     MountOptions options = NamesVolume::quiet_options();
     options.maximum_objects = 128;
