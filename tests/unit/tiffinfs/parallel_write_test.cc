@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <shared_mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -54,8 +55,11 @@ class GatheringDevice final : public vfs::BlockDevice {
         return most_;
     }
 
-    // Called at the beginning of each write.
-    void before_write(std::function<void()> function) { before_write_ = std::move(function); }
+    // Called at the beginning of each write, and no longer once this is called again.
+    void before_write(std::function<void()> function) {
+        const std::lock_guard lock(function_mutex_);
+        before_write_ = std::move(function);
+    }
     // In the next `count` reads a byte changes.
     void spoil_reads(uint32_t count) { reads_to_spoil_ = count; }
 
@@ -73,8 +77,11 @@ class GatheringDevice final : public vfs::BlockDevice {
         for (size_t i = 0; i < request.buffer_count; ++i) {
             size += request.buffers[i].size_bytes;
         }
-        if (before_write_ && request.operation == vfs::IoOperation::write) {
-            before_write_();
+        if (request.operation == vfs::IoOperation::write) {
+            const std::shared_lock lock(function_mutex_);
+            if (before_write_) {
+                before_write_();
+            }
         }
         const std::lock_guard lock(mutex_);
         if (wanted_ == 0 || request.operation != vfs::IoOperation::write || size != kBlockBytes) {
@@ -113,6 +120,7 @@ class GatheringDevice final : public vfs::BlockDevice {
     uint32_t wanted_ = 0;
     size_t most_ = 0;
     bool stopping_ = false;
+    std::shared_mutex function_mutex_;
     std::function<void()> before_write_;
     uint32_t reads_to_spoil_ = 0;
     std::vector<vfs::IoRequest*> kept_;
