@@ -16,7 +16,7 @@ set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g")
 set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1")
 set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g")
 
-# Tests, and under sanitizers the programs' command lines, take longer to compile than to run.
+# Tests and the programs' command lines take longer to compile than to run.
 set(TIFFIN_TEST_OPTIONS "")
 set(TIFFIN_TOOL_OPTIONS "")
 
@@ -29,6 +29,7 @@ if(TIFFIN_SANITIZE MATCHES "address")
     set(TIFFIN_TOOL_OPTIONS -O0)
 elseif(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
     set(TIFFIN_TEST_OPTIONS -O1 -g1)
+    set(TIFFIN_TOOL_OPTIONS -O1 -g1)
 endif()
 
 # Other projects' headers are read once for a target, not for each of its files: where all is compiled and nobody edits.
