@@ -21,6 +21,9 @@ constexpr uint64_t kLingerUs = 2000;
 constexpr uint32_t kWaitCount = 100;
 constexpr uint32_t kIdleWaitCount = 10;
 constexpr uint64_t kWaitUs = 100'000;
+// How long it waits for the host to forget what was unlinked.
+constexpr uint32_t kForgetWaitCount = 20;
+constexpr uint64_t kForgetWaitUs = 10'000;
 
 // Collects the offsets of keys of one kind: node ids.
 class NodeBatch final : public TreeVisitor {
@@ -312,10 +315,32 @@ void TiffinFileSystem::stop_reclaim() {
     }
 }
 
+bool TiffinFileSystem::reclaim_is_idle() {
+    return (!reclaim_pending_ || reclaim_lingers_) && objects_.waiting_for_reclaim() == 0;
+}
+
+// FUSE tells by a message of its own that an unlinked file is not in use, which may be still on its way when unlink() has
+// returned. Only once for the files unlinked so far: they may be open.
+void TiffinFileSystem::wait_for_forget() {
+    const int64_t orphans = objects_.orphans_so_far();
+    if (orphans == orphans_waited_for_ || !objects_.has_orphans()) {
+        return;
+    }
+    orphans_waited_for_ = orphans;
+    const uint64_t steps = reclaim_steps_.load(std::memory_order_relaxed);
+    for (uint32_t i = 0; i < kForgetWaitCount && reclaim_is_idle() && !reclaim_stopping_ &&
+                         reclaim_steps_.load(std::memory_order_relaxed) == steps;
+         ++i) {
+        (void)reclaim_wake_.wait_for(reclaim_lock_, kForgetWaitUs);
+    }
+}
+
 void TiffinFileSystem::reclaim_now() {
     MutexLock lock(reclaim_lock_);
-    const bool is_idle = !reclaim_pending_ || reclaim_lingers_;
-    if (reclaim_stopping_ || (is_idle && objects_.waiting_for_reclaim() == 0)) {
+    if (reclaim_is_idle()) {
+        wait_for_forget();
+    }
+    if (reclaim_stopping_ || reclaim_is_idle()) {
         return;
     }
     reclaim_pending_ = true;

@@ -475,6 +475,7 @@ void ObjectTable::queue_for_reclaim(Object& object) {
     MutexLock lock(shard.lock);
     if (!object.orphan) {
         object.orphan = true;
+        orphans_so_far_.add(1);
         object.pins.fetch_add(1, std::memory_order_relaxed);
     }
     if (shard.references.count(object.node) == 0) {
@@ -489,6 +490,7 @@ void ObjectTable::cancel_reclaim(Object& object) {
     // In the queue it stays pinned until it is taken out.
     if (object.orphan) {
         object.orphan = false;
+        orphans_ended_.add(1);
         unpin(&object);
     }
 }
@@ -502,6 +504,7 @@ void ObjectTable::enqueue(Object* object) {
     }
     if (queued_count_.load(std::memory_order_relaxed) >= kMaximumQueued) {
         object->orphan = false;
+        orphans_ended_.add(1);
         unpin(object);
         queue_overflow_.store(true, std::memory_order_relaxed);
         return;

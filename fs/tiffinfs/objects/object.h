@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "fs/base/biased_shared_mutex.h"
+#include "fs/base/striped_counter.h"
 #include "fs/tiffinfs/format.h"
 #include "fs/tiffinfs/objects/range_claims.h"
 #include "fs/tiffinfs/objects/reference_table.h"
@@ -159,6 +160,9 @@ class ObjectTable {
     }
     // How many are in the queue.
     uint64_t waiting_for_reclaim() const { return queued_count_.load(std::memory_order_seq_cst); }
+    // Nodes without links: how many there have been, and whether there are some now, in the queue or in use.
+    int64_t orphans_so_far() const { return orphans_so_far_.sum(); }
+    bool has_orphans() const { return orphans_so_far_.sum() != orphans_ended_.sum(); }
 
     // The lock of a name that something is to be made for, by a hash that names of one EntryPlace have in common.
     // Taken before the directory's state.
@@ -244,6 +248,8 @@ class ObjectTable {
     Object* queue_head_ GUARDED_BY(queue_lock_) = nullptr;
     Object* queue_tail_ GUARDED_BY(queue_lock_) = nullptr;
     std::atomic<uint64_t> queued_count_{0};
+    StripedCounter orphans_so_far_;
+    StripedCounter orphans_ended_;
     std::atomic<bool> queue_overflow_{false};
 };
 
