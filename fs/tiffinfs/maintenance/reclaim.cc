@@ -321,12 +321,11 @@ bool TiffinFileSystem::reclaim_is_idle() {
 
 // FUSE tells by a message of its own that an unlinked file is not in use, which may be still on its way when unlink() has
 // returned. Only once for the files unlinked so far: they may be open.
-void TiffinFileSystem::wait_for_forget() {
-    const int64_t orphans = objects_.orphans_so_far();
-    if (orphans == orphans_waited_for_ || !objects_.has_orphans()) {
+void TiffinFileSystem::wait_for_forget(const ObjectTable::Orphans& orphans) {
+    if (orphans.so_far == orphans_waited_for_ || orphans.now == 0) {
         return;
     }
-    orphans_waited_for_ = orphans;
+    orphans_waited_for_ = orphans.so_far;
     const uint64_t steps = reclaim_steps_.load(std::memory_order_relaxed);
     for (uint32_t i = 0; i < kForgetWaitCount && reclaim_is_idle() && !reclaim_stopping_ &&
                          reclaim_steps_.load(std::memory_order_relaxed) == steps;
@@ -336,9 +335,10 @@ void TiffinFileSystem::wait_for_forget() {
 }
 
 void TiffinFileSystem::reclaim_now() {
+    const ObjectTable::Orphans orphans = objects_.orphans();
     MutexLock lock(reclaim_lock_);
     if (reclaim_is_idle()) {
-        wait_for_forget();
+        wait_for_forget(orphans);
     }
     if (reclaim_stopping_ || reclaim_is_idle()) {
         return;

@@ -160,7 +160,7 @@ class TiffinFileSystem final : public vfs::FileSystem, private SpaceReclaimer {
     void stop_reclaim();
     bool reclaim_stopping();
     bool reclaim_is_idle() REQUIRES(reclaim_lock_);
-    void wait_for_forget() REQUIRES(reclaim_lock_);
+    void wait_for_forget(const ObjectTable::Orphans& orphans) REQUIRES(reclaim_lock_);
 
     enum class PassResult : uint8_t {
         done,     // nothing waits any more
@@ -197,8 +197,8 @@ class TiffinFileSystem final : public vfs::FileSystem, private SpaceReclaimer {
         false;                                 // it has nothing to do, and looks again soon
     std::atomic<uint64_t> reclaim_steps_{0};   // done so far
     std::atomic<bool> leftovers_done_{false};  // nothing is known to be left in the tree
-    // ObjectTable::orphans_so_far() when that was waited for.
-    int64_t orphans_waited_for_ GUARDED_BY(reclaim_lock_) = 0;
+    // ObjectTable::Orphans::so_far when that was waited for.
+    uint64_t orphans_waited_for_ GUARDED_BY(reclaim_lock_) = 0;
     host::Thread reclaim_thread_;
 };
 

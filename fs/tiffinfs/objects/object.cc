@@ -428,7 +428,7 @@ bool ObjectTable::drop_references(uint64_t node, uint64_t count) {
     }
     Object* const object = *find(shard, node);
     if (object != nullptr && object->orphan) {
-        enqueue(object);
+        enqueue(shard, object);
     }
     return true;
 }
@@ -446,7 +446,7 @@ void ObjectTable::drop_all_references() {
         Object* object = shard.clock_hand;
         for (uint32_t i = 0; i < shard.count; ++i, object = object->clock_next) {
             if (object->orphan) {
-                enqueue(object);
+                enqueue(shard, object);
             }
         }
     }
@@ -459,6 +459,16 @@ uint64_t ObjectTable::object_count() {
         objects += shard.count;
     }
     return objects;
+}
+
+ObjectTable::Orphans ObjectTable::orphans() {
+    Orphans all;
+    for (Shard& shard : tables_->shards) {
+        MutexLock lock(shard.lock);
+        all.so_far += shard.orphans.so_far;
+        all.now += shard.orphans.now;
+    }
+    return all;
 }
 
 uint64_t ObjectTable::referenced_nodes() {
@@ -475,11 +485,12 @@ void ObjectTable::queue_for_reclaim(Object& object) {
     MutexLock lock(shard.lock);
     if (!object.orphan) {
         object.orphan = true;
-        orphans_so_far_.add(1);
+        shard.orphans.so_far++;
+        shard.orphans.now++;
         object.pins.fetch_add(1, std::memory_order_relaxed);
     }
     if (shard.references.count(object.node) == 0) {
-        enqueue(&object);
+        enqueue(shard, &object);
     }
 }
 
@@ -490,21 +501,20 @@ void ObjectTable::cancel_reclaim(Object& object) {
     // In the queue it stays pinned until it is taken out.
     if (object.orphan) {
         object.orphan = false;
-        orphans_ended_.add(1);
+        shard.orphans.now--;
         unpin(&object);
     }
 }
 
-// An orphan without references goes to the queue, which has a pin of its own. The caller holds the
-// lock of the object's shard.
-void ObjectTable::enqueue(Object* object) {
+// An orphan without references goes to the queue, which has a pin of its own.
+void ObjectTable::enqueue(Shard& shard, Object* object) {
     MutexLock lock(queue_lock_);
     if (object->queued_for_reclaim) {
         return;
     }
     if (queued_count_.load(std::memory_order_relaxed) >= kMaximumQueued) {
         object->orphan = false;
-        orphans_ended_.add(1);
+        shard.orphans.now--;
         unpin(object);
         queue_overflow_.store(true, std::memory_order_relaxed);
         return;

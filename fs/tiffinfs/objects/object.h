@@ -11,7 +11,6 @@
 #include <cstdint>
 
 #include "fs/base/biased_shared_mutex.h"
-#include "fs/base/striped_counter.h"
 #include "fs/tiffinfs/format.h"
 #include "fs/tiffinfs/objects/range_claims.h"
 #include "fs/tiffinfs/objects/reference_table.h"
@@ -160,9 +159,12 @@ class ObjectTable {
     }
     // How many are in the queue.
     uint64_t waiting_for_reclaim() const { return queued_count_.load(std::memory_order_seq_cst); }
-    // Nodes without links: how many there have been, and whether there are some now, in the queue or in use.
-    int64_t orphans_so_far() const { return orphans_so_far_.sum(); }
-    bool has_orphans() const { return orphans_so_far_.sum() != orphans_ended_.sum(); }
+    // Nodes without links: how many there have been, and how many there are, in the queue or in use.
+    struct Orphans {
+        uint64_t so_far = 0;
+        uint64_t now = 0;
+    };
+    Orphans orphans();
 
     // The lock of a name that something is to be made for, by a hash that names of one EntryPlace have in common.
     // Taken before the directory's state.
@@ -188,6 +190,7 @@ class ObjectTable {
         Object* clock_hand GUARDED_BY(lock) = nullptr;  // ring of all objects of the shard
         uint32_t count GUARDED_BY(lock) = 0;
         ReferenceTable references GUARDED_BY(lock);
+        Orphans orphans GUARDED_BY(lock);
         host::Condition loaded;
     };
 
@@ -237,7 +240,7 @@ class ObjectTable {
     void destroy(Object* object);
     Result<ObjectPin> wait_until_loaded(Shard& shard, Object* object) REQUIRES(shard.lock);
     Result<void> load(Object& object);
-    void enqueue(Object* object);
+    void enqueue(Shard& shard, Object* object) REQUIRES(shard.lock);
 
     Volume& volume_;
     uint32_t maximum_per_shard_;
@@ -248,8 +251,6 @@ class ObjectTable {
     Object* queue_head_ GUARDED_BY(queue_lock_) = nullptr;
     Object* queue_tail_ GUARDED_BY(queue_lock_) = nullptr;
     std::atomic<uint64_t> queued_count_{0};
-    StripedCounter orphans_so_far_;
-    StripedCounter orphans_ended_;
     std::atomic<bool> queue_overflow_{false};
 };
 
