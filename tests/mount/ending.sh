@@ -14,7 +14,7 @@ need_programs unshare nsenter python3
 use_device "file:$work/image" 64M
 content=$(head -c 100000 /dev/zero | tr '\0' x)
 holder=""
-trap '[[ -z $holder ]] || kill "$holder" 2>/dev/null || true; exec 9>&-; clean_up' EXIT
+trap 'status=$?; [[ -z $holder ]] || kill "$holder" 2>/dev/null || true; exec 9>&-; clean_up $status' EXIT
 
 # Each test looks for what is said from here on.
 forget_log() { : >"$log"; }

@@ -13,7 +13,7 @@ source "$(dirname "$0")/lib/device.sh"
 backing=$work/backing
 mkdir "$backing"
 mount -t tmpfs -o size=16M none "$backing"
-trap 'take_away -l 2>/dev/null || true; umount -l "$backing" 2>/dev/null || true; clean_up' EXIT
+trap 'status=$?; take_away -l 2>/dev/null || true; umount -l "$backing" 2>/dev/null || true; clean_up $status' EXIT
 use_device "file:$backing/image" 128M
 own_image=""
 

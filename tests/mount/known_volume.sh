@@ -26,7 +26,7 @@ away() {
         losetup --detach "$loop" || true
     done
 }
-trap 'take_away 2>/dev/null || true; away; clean_up' EXIT
+trap 'status=$?; take_away 2>/dev/null || true; away; clean_up $status' EXIT
 # attach FILE: sets `loop`.
 attach() {
     loop=$(losetup --find --show "$1") || { echo "NOT RUN: no loop device"; away; clean_up 77; }

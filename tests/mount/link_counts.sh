@@ -9,6 +9,7 @@ script=$(realpath "$(dirname "$0")")/link_counts.py
 # shellcheck source=tests/mount/lib/device.sh
 source "$(dirname "$0")/lib/device.sh"
 need_programs python3
+rounds=${1:-8000}
 [[ $(id -u) -eq 0 ]] || fail "drops the kernel's caches: run it as root"
 use_device mem:256M 0
 
@@ -19,8 +20,8 @@ questions() {
 }
 
 say "names that come and go"
-mount_device
-python3 "$script" "$mount_point/links" "${1:-8000}" || fail "see above"
+mount_device ""
+python3 "$script" "$mount_point/links" "$rounds" || fail "see above"
 
 say "what the kernel keeps"
 for name in kept lost; do

@@ -41,7 +41,7 @@ mounts_away() {
         "$user_folder/mnt" "$work/elsewhere" 2>/dev/null || true
 }
 user_folder=$work/user
-trap 'mounts_away; clean_up' EXIT
+trap 'status=$?; mounts_away; clean_up $status' EXIT
 
 has_options() {
     local option options
@@ -236,7 +236,7 @@ echo user_allow_other >>/etc/fuse.conf
 mount_as_nobody -o allow_other,ro,noexec,noatime
 has_options "$mount_point" ro,noexec,noatime,nosuid,nodev,allow_other rw
 as_somebody ls "$mount_point" >/dev/null || fail "allow_other does not allow others"
-fails "only root and the user who mounted" as_somebody "$bin/tiffin" scrub "$mount_point"
+fails "only root and the user that mounted" as_somebody "$bin/tiffin" scrub "$mount_point"
 fails "only root can" as_nobody "$bin/mount.tiffin" x "$mount_point" -o remount,rw
 server=$(as_nobody "$bin/tiffin" status "$mount_point" | sed -n 's/^process: //p')
 as_nobody kill "$server"

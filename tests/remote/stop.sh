@@ -78,7 +78,7 @@ if [[ $(id -u) -eq 0 && $transport == tcp ]]; then
     backing=$work/backing_folder
     mkdir "$backing"
     mount -t tmpfs -o size=8M none "$backing"
-    trap 'umount -l "$backing" 2>/dev/null || true; clean_up' EXIT
+    trap 'status=$?; umount -l "$backing" 2>/dev/null || true; clean_up $status' EXIT
     truncate -s 64M "$backing/tight"
     use_device "$(make_volume tight 64M --backing "$backing/tight")"
     mount_device

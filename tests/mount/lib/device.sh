@@ -72,10 +72,9 @@ take_away_from() {
     fi
 }
 
-# clean_up [STATUS]: ends the script with it.
-# shellcheck disable=SC2120
+# clean_up STATUS: ends the script with it. A trap that does something before has to keep it: $? is that of its last command.
 clean_up() {
-    local status=${1:-$?} group
+    local status=$1 group
     trap - EXIT
     if [[ $status -eq 0 ]] && has_sanitizer_report; then
         echo "FAILED: a sanitizer has found something" >&2
@@ -105,7 +104,7 @@ clean_up() {
     [[ -z $own_image ]] || rm -f "$own_image"
     exit "$status"
 }
-trap clean_up EXIT
+trap 'clean_up $?' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
