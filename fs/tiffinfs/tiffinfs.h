@@ -14,6 +14,8 @@ namespace tiffin::tiffinfs {
 struct MakeOptions {
     // At most kLabelBytes - 1 bytes; longer ones are refused (einval).
     vfs::Name label;
+    // Of the volume, at most that of the device; 0: the same. A smaller one can be grown.
+    uint64_t volume_bytes = 0;
     // 0: chosen by the size of the device. At least 1 MiB, at most half of the device.
     uint64_t journal_bytes = 0;
     // Identity; all zero: random.
@@ -25,7 +27,7 @@ struct MakeOptions {
     bool discard = false;
 };
 
-// Writes an empty file system to `device`; what was there is lost. Errors: einval (too small, bad
+// Writes an empty file system to `device`; what was there is lost. Errors: einval (too small, larger than the device, bad
 // options; nothing has changed then), erofs, eio, enomem.
 Result<void> make_file_system(vfs::BlockDevice& device, const MakeOptions& options);
 

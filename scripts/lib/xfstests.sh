@@ -11,9 +11,18 @@ xfstests_folder() {
     [[ -e $xfstests_cache/$xfstests_release/complete ]] && printf '%s\n' "$xfstests_cache/$xfstests_release"
 }
 
+# teach_sizes COMMON_RC: tests that make a volume smaller than its device know how to do that with mkfs.tiffin.
+teach_sizes() {
+    ! grep -q "MKFS_PROG -t tiffin" "$1" || return 0
+    # shellcheck disable=SC2016  # for the suite to expand
+    sed -i '/^_try_scratch_mkfs_sized()/,/^}/ s,^\t\*)$,\ttiffin)\n\t\t$MKFS_PROG -t tiffin $MKFS_OPTIONS $SCRATCH_DEV $fssize\n\t\t;;\n&,' "$1"
+    grep -q "MKFS_PROG -t tiffin" "$1" || fail "common/rc of xfstests has another _try_scratch_mkfs_sized now"
+}
+
 provide_xfstests() {
     local folder url
-    if xfstests_folder >/dev/null; then
+    if folder="$(xfstests_folder)"; then
+        teach_sizes "$folder/common/rc"
         return 0
     fi
     say "building xfstests $xfstests_release in $xfstests_cache: some minutes, 200 MB"
@@ -30,6 +39,7 @@ provide_xfstests() {
         rm -rf "$folder"
         fail "xfstests could not be downloaded; TIFFIN_XFSTESTS_URL names another repository of it"
     fi
+    teach_sizes "$folder/suite/common/rc"
     # Its users, to whom the tests change, look at it too.
     chmod 755 "$folder" "$folder/suite"
     if make --silent --jobs "$(nproc)" --directory "$folder/suite" >"$folder/log" 2>&1; then

@@ -15,7 +15,7 @@ loop=""
 mkdir "$second" "$work/there"
 
 give_loop_back() { [[ -z $loop ]] || losetup --detach "$loop" || true; }
-trap 'give_loop_back; clean_up' EXIT
+trap 'status=$?; give_loop_back; clean_up $status' EXIT
 
 # says TEXT STATUS COMMAND...: the command ends with the status and says the text in its only line.
 says() {
@@ -320,5 +320,18 @@ if [[ $(<"/sys/block/${loop##*/}/queue/discard_max_bytes") -ne 0 ]]; then
 else
     echo "not run: the loop device cannot discard"
 fi
+says "clean" 0 "$bin/fsck.tiffin" -n "$loop"
+
+say "a volume that is smaller than its disk"
+disk_bytes=$(stat --format %s "$image")
+says "does not fit" 1 "$bin/mkfs.tiffin" -f "$loop" "$((disk_bytes + 4096))"
+says "clean" 0 "$bin/fsck.tiffin" -n "$loop"
+"$bin/mkfs.tiffin" -q -f --nodiscard "$loop" 20M
+says "clean" 0 "$bin/fsck.tiffin" -n "$loop"
+device=$loop
+mount_device
+"$bin/tiffin" grow "$mount_point" >"$work/grown"
+grep -q "grown from 20 MiB to 64 MiB" "$work/grown" || fail "it was not made with 20 MiB: $(<"$work/grown")"
+unmount_device
 says "clean" 0 "$bin/fsck.tiffin" -n "$loop"
 echo "passed"

@@ -23,12 +23,12 @@ uint64_t choose_journal_bytes(uint64_t volume_bytes) {
     return bytes < kMaximumJournalBytes ? bytes : kMaximumJournalBytes;
 }
 
-Result<void> fill_superblock(Superblock& superblock, uint64_t device_bytes,
+Result<void> fill_superblock(Superblock& superblock, uint64_t size_bytes,
                              const MakeOptions& options) {
     superblock = Superblock{};
     superblock.magic = kSuperblockMagic;
     superblock.version = kFormatVersion;
-    superblock.total_blocks = round_total_blocks(device_bytes / kBlockBytes);
+    superblock.total_blocks = round_total_blocks(size_bytes / kBlockBytes);
     if (superblock.total_blocks < kMinimumBlocks || superblock.total_blocks > kMaximumBlocks ||
         options.label.size_bytes >= kLabelBytes) {
         return Error::einval;
@@ -114,8 +114,8 @@ void discard_all(vfs::BlockDevice& device) {
     }
 }
 
-// What an older file system may have left: superblocks in the slot of the generation before, and the first
-// frame of its journal, which looks like one of ours that was cut off.
+// What an older file system may have left: superblocks in the slot of the generation before, those of a larger one at the end
+// of the device, and the first frame of its journal, which looks like one of ours that was cut off.
 Result<void> clear_leftovers(vfs::BlockDevice& device, const Superblock& superblock) {
     void* zeros = host::allocate_pages(kBlockBytes);
     if (zeros == nullptr) {
@@ -123,10 +123,13 @@ Result<void> clear_leftovers(vfs::BlockDevice& device, const Superblock& superbl
     }
     __builtin_memset(zeros, 0, kBlockBytes);
     Result<void> result;
-    for (uint32_t slot = 0; slot < 2 && result.ok(); ++slot) {
-        for (uint32_t copy = 0; copy < 2 && result.ok(); ++copy) {
-            uint64_t block = superblock_block(superblock.total_blocks, slot, copy);
-            result = device.write(block * kBlockBytes, zeros, kBlockBytes);
+    for (const uint64_t total_blocks :
+         {superblock.total_blocks, device.geometry().size_bytes / kBlockBytes}) {
+        for (uint32_t slot = 0; slot < 2 && result.ok(); ++slot) {
+            for (uint32_t copy = 0; copy < 2 && result.ok(); ++copy) {
+                uint64_t block = superblock_block(total_blocks, slot, copy);
+                result = device.write(block * kBlockBytes, zeros, kBlockBytes);
+            }
         }
     }
     if (result.ok()) {
@@ -165,13 +168,18 @@ Result<void> make_file_system(vfs::BlockDevice& device, const MakeOptions& optio
     if (device.geometry().read_only) {
         return Error::erofs;
     }
+    const uint64_t device_bytes = device.geometry().size_bytes;
+    if (options.volume_bytes > device_bytes) {
+        return Error::einval;
+    }
     // Large structures live on the heap: this code runs on kernel stacks too.
     auto* superblock = make_object<Superblock>();
     auto* readers = make_object<ReaderEpochs>();
     Allocator* allocator = readers != nullptr ? make_object<Allocator>(device, *readers) : nullptr;
     Result<void> result = Error::enomem;
     if (superblock != nullptr && allocator != nullptr) {
-        result = fill_superblock(*superblock, device.geometry().size_bytes, options);
+        result = fill_superblock(
+            *superblock, options.volume_bytes != 0 ? options.volume_bytes : device_bytes, options);
         if (result.ok()) {
             result = make_with(*allocator, device, *superblock, options);
         }

@@ -57,7 +57,9 @@ void add_arguments(CLI::App& app, Arguments& arguments) {
                    "where: file:PATH or PATH (an image or a disk), tiffin://HOST/VOLUME, mem:SIZE")
         ->required();
     app.add_option("size", arguments.size,
-                   "make a new image file of this size, such as 10G; only if it does not exist");
+                   "make a new image file of this size, such as 10G, only if it does not exist; on "
+                   "a disk: the "
+                   "size of the volume, at most that of the disk");
 }
 
 OrProblem<tiffinfs::MakeOptions> make_options(const Arguments& arguments) {
@@ -130,9 +132,15 @@ class NewImage {
 
 struct Target {
     std::unique_ptr<vfs::BlockDevice> device;
-    std::string path = "";   // of an image or a disk
-    NewImage new_image{""};  // removed before the device is closed, and with it unlocked
+    std::string path = "";      // of an image or a disk
+    NewImage new_image{""};     // removed before the device is closed, and with it unlocked
+    uint64_t volume_bytes = 0;  // 0: as large as the device
 };
+
+bool is_disk(const std::string& path) {
+    struct stat status {};
+    return !path.empty() && stat(path.c_str(), &status) == 0 && S_ISBLK(status.st_mode);
+}
 
 Problem exists_already(const std::string& path) {
     return Problem{path + " exists already: a size is only for an image file that is to be made"};
@@ -164,7 +172,7 @@ OrProblem<Target> make_image(const DeviceAddress& address, uint64_t size_bytes,
     return Target{std::move(*file), address.path, NewImage(address.path)};
 }
 
-// The size asked for goes to a file that this command makes; an existing one keeps its own.
+// A size is that of a file that this command makes, or of a volume on a disk; an existing file keeps its own.
 OrProblem<Target> open(const Arguments& arguments) {
     OrProblem<uint64_t> size = create_size(arguments);
     if (!size.ok()) {
@@ -174,7 +182,8 @@ OrProblem<Target> open(const Arguments& arguments) {
     if (!address.ok()) {
         return address.problem();
     }
-    if (*size != 0) {
+    const bool on_disk = address->kind == DeviceAddress::Kind::file && is_disk(address->path);
+    if (*size != 0 && !on_disk) {
         return make_image(*address, *size, arguments);
     }
     auto device = open_device(*address, {.read_only = arguments.dry_run});
@@ -185,7 +194,12 @@ OrProblem<Target> open(const Arguments& arguments) {
     if (!device.ok()) {
         return device.problem();
     }
-    return Target{std::move(*device), address->path};
+    const uint64_t device_bytes = (*device)->geometry().size_bytes;
+    if (*size > device_bytes) {
+        return Problem{fmt::format("{} has {}: a volume of {} does not fit", arguments.device,
+                                   format_size(device_bytes), format_size(*size))};
+    }
+    return Target{.device = std::move(*device), .path = address->path, .volume_bytes = *size};
 }
 
 std::optional<Problem> refuse_to_overwrite(const Target& target, const Arguments& arguments) {
@@ -248,12 +262,6 @@ OrProblem<std::unique_ptr<vfs::BlockDevice>> stand_in(vfs::BlockDevice& device) 
     return std::unique_ptr<vfs::BlockDevice>(std::move(*memory));
 }
 
-// An image file keeps its blocks: it may have been given them in advance, so that it does not lack room later.
-bool is_disk(const std::string& path) {
-    struct stat status {};
-    return !path.empty() && stat(path.c_str(), &status) == 0 && S_ISBLK(status.st_mode);
-}
-
 std::optional<Problem> make(const Arguments& arguments) {
     OrProblem<tiffinfs::MakeOptions> options = make_options(arguments);
     if (!options.ok()) {
@@ -274,6 +282,8 @@ std::optional<Problem> make(const Arguments& arguments) {
         }
         device = std::move(*memory);
     }
+    options->volume_bytes = target->volume_bytes;
+    // An image file keeps its blocks: it may have been given them in advance, so that it does not lack room later.
     options->discard = !arguments.keep_blocks && !arguments.dry_run && is_disk(target->path);
     if (Result<void> made = tiffinfs::make_file_system(*device, *options); !made.ok()) {
         return make_problem(made.error(), device->geometry(), *options);

@@ -114,6 +114,43 @@ INSTANTIATE_TEST_SUITE_P(
                std::to_string(sizes.param.to_bytes / kMiB) + (sizes.param.full ? "Full" : "Empty");
     });
 
+MakeOptions sized(uint64_t volume_bytes) {
+    MakeOptions options;
+    options.volume_bytes = volume_bytes;
+    return options;
+}
+
+// mkfs may make a volume smaller than its device. What an older one left at the device's end is not found, even where the
+// first copies of the superblocks are lost.
+TEST(GrowVolume, AlsoWhereItWasMadeSmallerThanItsDevice) {
+    CrashDevice device(64 * kMiB);
+    TestVolume volume(device);
+    MUST(volume.make());
+    MUST(volume.mount());
+    const uint64_t old_count = fill(volume, "old");
+    MUST(volume.unmount());
+    EXPECT_EQ(make_file_system(device, sized(64 * kMiB + kBlockBytes)).error(), Error::einval);
+    MUST(volume.mount());
+    expect_content(volume, "old", old_count);
+    MUST(volume.unmount());
+
+    MUST(make_file_system(device, sized(20 * kMiB)));
+    MUST(volume.mount());
+    const uint64_t count = fill(volume, "new");
+    EXPECT_LT(count, 20U);
+    EXPECT_EQ(MUST(volume.file_system().grow()).to_bytes, 64 * kMiB);
+    EXPECT_GT(fill(volume, "more"), 30U);
+    expect_content(volume, "new", count);
+    MUST(volume.unmount());
+    EXPECT_EQ(findings_of(device), "");
+
+    MUST(make_file_system(device, sized(20 * kMiB)));
+    const std::string zeros(2 * kBlockBytes, '\0');
+    device.overwrite(0, zeros.data(), zeros.size());
+    Superblock superblock;
+    EXPECT_EQ(read_superblock(device, superblock).error(), Error::einval);
+}
+
 TEST(GrowVolume, HasNothingToDoWhereNothingWasGained) {
     fuse::CapturedLog log;
     SmallVolume made(10 * kMiB, 20 * kMiB);
