@@ -62,17 +62,16 @@ def main():
         for i in range(FILES_OF_EACH):
             os.close(os.open(f"{directory}/{number}.{i}", os.O_CREAT | os.O_EXCL))
     process = multiprocessing.Process
-    others = [process(target=list_all, args=(directory,)) for _ in range(LISTERS)] + [process(target=drop_caches)]
+    # Daemons, which end with this program.
+    others = [process(target=list_all, args=(directory,), daemon=True) for _ in range(LISTERS)]
+    others.append(process(target=drop_caches, daemon=True))
     linkers = [process(target=change_names, args=(directory, number, rounds)) for number in range(LINKERS)]
     for each in others + linkers:
         each.start()
     for each in linkers:
         each.join()
-    for each in others:
-        if not each.is_alive():
-            sys.exit("a program beside the linkers has failed: see above")
-        each.kill()
-        each.join()
+    if not all(each.is_alive() for each in others):
+        sys.exit("a program beside the linkers has failed: see above")
     if any(each.exitcode != 0 for each in linkers):
         sys.exit("link counts were wrong: see above")
 

@@ -123,11 +123,12 @@ Result<void> clear_leftovers(vfs::BlockDevice& device, const Superblock& superbl
     }
     __builtin_memset(zeros, 0, kBlockBytes);
     Result<void> result;
-    for (const uint64_t total_blocks :
-         {superblock.total_blocks, device.geometry().size_bytes / kBlockBytes}) {
-        for (uint32_t slot = 0; slot < 2 && result.ok(); ++slot) {
-            for (uint32_t copy = 0; copy < 2 && result.ok(); ++copy) {
-                uint64_t block = superblock_block(total_blocks, slot, copy);
+    const uint64_t device_blocks = device.geometry().size_bytes / kBlockBytes;
+    for (uint32_t slot = 0; slot < 2; ++slot) {
+        for (const uint64_t block : {superblock_block(superblock.total_blocks, slot, 0),
+                                     superblock_block(superblock.total_blocks, slot, 1),
+                                     superblock_block(device_blocks, slot, 1)}) {
+            if (result.ok()) {
                 result = device.write(block * kBlockBytes, zeros, kBlockBytes);
             }
         }

@@ -58,8 +58,7 @@ void add_arguments(CLI::App& app, Arguments& arguments) {
         ->required();
     app.add_option("size", arguments.size,
                    "make a new image file of this size, such as 10G, only if it does not exist; on "
-                   "a disk: the "
-                   "size of the volume, at most that of the disk");
+                   "a disk: the size of the volume, at most that of the disk");
 }
 
 OrProblem<tiffinfs::MakeOptions> make_options(const Arguments& arguments) {
