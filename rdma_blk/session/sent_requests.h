@@ -54,17 +54,26 @@ class SentRequests {
 
   private:
     SentRequests(RequestSlots& slots, SessionMachine& machine, std::unique_ptr<uint8_t[]> paths,
+                 std::unique_ptr<uint8_t[]> may_answer_over,
                  std::unique_ptr<wire::OutstandingEntry[]> entries)
         : slots_(slots),
           machine_(machine),
           paths_(std::move(paths)),
+          may_answer_over_(std::move(may_answer_over)),
           entries_(std::move(entries)) {}
 
     static constexpr uint8_t kDelivered = 0x80;
+    static_assert(SessionMachine::kMaxPaths <= 8, "a bit for each");
+    static uint8_t bit(size_t path) { return static_cast<uint8_t>(1U << path); }
+    bool concerns(uint16_t slot, size_t lost) const;
+    void leave_path(uint16_t slot);
 
     RequestSlots& slots_;
     SessionMachine& machine_;
-    std::unique_ptr<uint8_t[]> paths_;                   // by slot; with kDelivered
+    std::unique_ptr<uint8_t[]> paths_;  // by slot; with kDelivered
+    // By slot: the paths on which the request was sent, or asked about, and which the server has not ended since, a bit each.
+    // Whatever of that reaches the server last decides where it answers, even if nobody waits for that any more.
+    std::unique_ptr<uint8_t[]> may_answer_over_;
     std::unique_ptr<wire::OutstandingEntry[]> entries_;  // of the last question
     Counts counts_[SessionMachine::kMaxPaths];
     uint16_t entry_count_ = 0;

@@ -12,7 +12,6 @@ namespace tiffin::rdma_blk {
 namespace {
 
 constexpr uint64_t kLateNs = 100'000;
-constexpr uint64_t kFlushNs = 200'000;
 constexpr uint64_t kMostSilenceNs = 30'000'000'000;
 
 }  // namespace
@@ -62,6 +61,9 @@ FailoverCounts FailoverSimulation::run() {
     open_incarnation();
     if (rules_.flaps > 0) {
         at(now_ns_ + rules_.flap_ns, [this] { flap(rules_.flaps); });
+    }
+    if (rules_.cuts > 0) {
+        cut_at_random(rules_.cuts);
     }
     while ((completed_ < rules_.operation_count || (rules_.flaps > 0 && !events_.empty())) &&
            problems.empty()) {
@@ -186,6 +188,21 @@ void FailoverSimulation::flap(uint32_t left) {
     }
 }
 
+// From less than it takes to suspect a link to longer than it takes to give it up.
+void FailoverSimulation::cut_at_random(uint32_t left) {
+    constexpr uint64_t kRepairedNs[] = {300'000, 1'500'000, 5'000'000, 30'000'000, 3'000'000'000};
+    const size_t link = random_() % links_.size();
+    if (links_[link].is_up[kToServer] && links_[link].is_up[kToClient]) {
+        const uint64_t ways = 1 + random_() % 3;
+        cut_link(link, (ways & 1) != 0, (ways & 2) != 0);
+        at(now_ns_ + kRepairedNs[random_() % std::size(kRepairedNs)],
+           [this, link] { repair(link); });
+    }
+    if (left > 1) {
+        at(now_ns_ + random_() % 3'000'000, [this, left] { cut_at_random(left - 1); });
+    }
+}
+
 void FailoverSimulation::send(const std::shared_ptr<Connection>& connection, int direction,
                               Message message) {
     count_message();
@@ -283,7 +300,7 @@ void FailoverSimulation::server_receives(const std::shared_ptr<Connection>& conn
 
 void FailoverSimulation::schedule_flushes() {
     for (; !flusher_.jobs.empty(); flusher_.jobs.pop_front()) {
-        at(now_ns_ + kFlushNs,
+        at(now_ns_ + rules_.flush_ns,
            [this, job = flusher_.jobs.front()] { session_->finish_flush(job, {}); });
     }
 }

@@ -40,6 +40,9 @@ struct FailoverRules {
         0;                 // the link that took over is cut silently, too, both ways, for 20 ms
     uint64_t flap_ns = 0;  // the first link goes down and up again and again, this long each
     uint32_t flaps = 0;
+    // So often is a link cut, at random, one way or both, and repaired some time later.
+    uint32_t cuts = 0;
+    uint64_t flush_ns = 200'000;
     // At this message the active link is taken away, and added again a millisecond after it was removed.
     uint64_t remove_at = 0;
     // ---- Faults that must be found ----
@@ -144,6 +147,7 @@ class FailoverSimulation {
     void cut_link(size_t link, bool to_server, bool to_client);
     void repair(size_t link);
     void flap(uint32_t left);
+    void cut_at_random(uint32_t left);
     // ---- The client ----
     void submit_more();
     void submit_one();
