@@ -263,7 +263,9 @@ struct OpenOptions {
     bool encrypt = false;
     uint8_t client_uuid[16] =
         {};  // identifies this client to all servers of a volume: random for each opening
-    uint8_t key[32] = {};          // the volume's
+    uint8_t key[32] =
+        {};  // the volume's, or with has_reader_key its reader key, which allows only to read over a network
+    bool has_reader_key = false;
     const char* volume_name = "";  // at most 63 bytes
     const char* holder_text = "";  // what a second writer is told, such as "host7, process 4711"
     uint16_t slot_count = 64;      // 1 to 1024: how many operations may be in flight

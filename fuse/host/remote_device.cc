@@ -79,6 +79,7 @@ Result<std::unique_ptr<rdma_blk::RemoteMemory>> open_session(
     const rdma_blk::RemoteAddress& server, rdma_blk::OpenOptions options, const VolumeKey& key,
     rdma_blk::ConnectionListener* listener, rdma_blk::Holder& holder, std::string& problem) {
     std::memcpy(options.key, key.bytes, sizeof options.key);
+    options.has_reader_key = key.is_reader;
     auto memory = rdma_blk::open_remote_memory(server, options, listener, holder, problem);
     explicit_bzero(options.key, sizeof options.key);
     if (!memory.ok() && memory.error() == Error::ebusy &&
@@ -135,6 +136,19 @@ OrProblem<std::unique_ptr<rdma_blk::RemoteBlockDevice>> open_once(
     return std::move(device.value());
 }
 
+OrProblem<std::vector<VolumeKey>> find_keys(const RemoteVolumeAddress& address,
+                                            const RemoteOpenMode& mode) {
+    OrProblem<std::vector<VolumeKey>> keys =
+        read_volume_keys(address.volume, address.key_file, address.servers.size());
+    if (keys.ok() && keys.value().front().is_reader && !(mode.read_only && !mode.force)) {
+        return Problem{"the key of the volume " + address.volume +
+                           (mode.read_only ? " does not allow to take it over from its writer"
+                                           : " allows only to read it: mount with '-o ro'"),
+                       Error::erofs};
+    }
+    return keys;
+}
+
 const char* state_text(ConnectionState state) {
     switch (state) {
         case ConnectionState::connecting:
@@ -157,8 +171,7 @@ const char* state_text(ConnectionState state) {
 
 OrProblem<std::unique_ptr<rdma_blk::RemoteBlockDevice>> open_remote_device(
     const RemoteVolumeAddress& address, const RemoteOpenMode& mode) {
-    const OrProblem<std::vector<VolumeKey>> keys =
-        read_volume_keys(address.volume, address.key_file, address.servers.size());
+    const OrProblem<std::vector<VolumeKey>> keys = find_keys(address, mode);
     if (!keys.ok()) {
         return keys.problem();
     }
@@ -177,8 +190,7 @@ OrProblem<std::unique_ptr<rdma_blk::RemoteBlockDevice>> open_remote_device(
 
 OrProblem<std::unique_ptr<rdma_blk::RemoteMemory>> open_remote_session(
     const RemoteVolumeAddress& address, const RemoteOpenMode& mode) {
-    const OrProblem<std::vector<VolumeKey>> keys =
-        read_volume_keys(address.volume, address.key_file, address.servers.size());
+    const OrProblem<std::vector<VolumeKey>> keys = find_keys(address, mode);
     if (!keys.ok()) {
         return keys.problem();
     }

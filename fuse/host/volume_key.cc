@@ -2,12 +2,13 @@
 #include "fuse/host/volume_key.h"
 
 #include <fcntl.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <string_view>
 #include <vector>
 
@@ -34,14 +35,18 @@ std::vector<std::string> usual_places(const std::string& volume) {
 }
 
 // Keys, each on a line of its own; the last newline may be missing. Empty: not understood.
-std::vector<VolumeKey> understand(const char* text, size_t size_bytes) {
+std::vector<VolumeKey> understand(std::string_view text) {
     std::vector<VolumeKey> keys;
-    for (size_t at = 0; at < size_bytes; at += kDigits + 1) {
+    while (!text.empty()) {
+        const size_t end = std::min(text.find('\n'), text.size());
+        std::string_view line = text.substr(0, end);
+        text.remove_prefix(std::min(end + 1, text.size()));
         VolumeKey key;
-        if (size_bytes - at < kDigits ||
-            !rdma_blk::from_hexadecimal(std::string_view(text + at, kDigits),
-                                        MutableByteSpan(key.bytes)) ||
-            (size_bytes - at > kDigits && text[at + kDigits] != '\n')) {
+        key.is_reader = line.starts_with(kReaderKeyPrefix);
+        line.remove_prefix(key.is_reader ? std::strlen(kReaderKeyPrefix) : 0);
+        if (line.size() != kDigits ||
+            !rdma_blk::from_hexadecimal(line, MutableByteSpan(key.bytes)) ||
+            (!keys.empty() && keys.front().is_reader != key.is_reader)) {
             return {};
         }
         keys.push_back(key);
@@ -60,19 +65,22 @@ OrProblem<std::vector<VolumeKey>> read_file(int descriptor, const std::string& p
             path + " is open to others, so the key in it is no secret: chmod 600 " + path,
             Error::eacces};
     }
-    char text[kMaxKeys * (kDigits + 1) + 1];
+    char text[kMaxKeys * (sizeof kReaderKeyPrefix + kDigits) + 1];
     const ssize_t size_bytes = read(descriptor, text, sizeof text);
     const int error = errno;
     std::vector<VolumeKey> keys;
     if (size_bytes > 0 && static_cast<size_t>(size_bytes) < sizeof text) {
-        keys = understand(text, static_cast<size_t>(size_bytes));
+        keys = understand(std::string_view(text, static_cast<size_t>(size_bytes)));
     }
     explicit_bzero(text, sizeof text);
     if (size_bytes < 0) {
         return Problem{path + " cannot be read: " + system_error_text(error), Error::eio};
     }
     if (keys.empty()) {
-        return Problem{path + " does not hold a key: 64 hexadecimal digits are expected"};
+        return Problem{
+            path +
+            " does not hold a key: 64 hexadecimal digits are expected, after \"reader:\" "
+            "if it allows only to read"};
     }
     if (keys.size() == 1) {
         keys.resize(server_count, keys[0]);

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "rdma_blk/session/handshake.h"
 #include "rdma_blk/wire/hexadecimal.h"
 
 namespace tiffin::rdma_blk {
@@ -78,7 +79,10 @@ Json info(Server& server, const Json& request) {
             Json answer = {{"ok", true}, {"volume", describe(volume)}};
             const auto served = server.find_volume(name.c_str());
             if (request.value("with_key", Json()) == true && served) {
+                Secret<kVolumeKeyBytes> reader_key;
+                derive_reader_key(served->key(), reader_key);
                 answer["key"] = to_hexadecimal(ByteSpan(served->key().bytes));
+                answer["reader_key"] = to_hexadecimal(ByteSpan(reader_key.bytes));
             }
             return answer;
         }

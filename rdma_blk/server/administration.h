@@ -5,7 +5,7 @@
 //   {"command": "delete", "name": N, "force": true}    without "force" not while it is in use, or could not be brought up
 //   {"command": "resize", "name": N, "size_bytes": S}
 //   {"command": "list"}                -> "volumes": [...]; of one that is not served "name" and "problem" only
-//   {"command": "info", "name": N}     -> "volume": {...}, and with "with_key": true the "key"
+//   {"command": "info", "name": N}     -> "volume": {...}, and with "with_key": true "key" and "reader_key"
 //   {"command": "status"}              -> counters of the server
 //
 // Answers have "ok": true, or "ok": false and "error".

@@ -193,8 +193,12 @@ Result<void> Connection::open_session(uint64_t now_ns) {
         return reply(wire::MessageType::session_refused, refused);
     }
     const ByteSpan entries(deferred_.payload.data(), deferred_.payload.size());
+    wire::SessionOpen open = deferred_.open;
+    if (std::memcmp(open.client_uuid, handshake_->client_uuid(), sizeof(open.client_uuid)) == 0) {
+        std::memcpy(open.client_uuid, handshake_->owner(), sizeof(open.client_uuid));
+    }
     Volume::OpenAnswer answer =
-        volume_->open_session(deferred_.open, entries, handshake_->client_uuid(),
+        volume_->open_session(open, entries, handshake_->owner(), handshake_->is_reader(),
                               shared_from_this(), now_ns, process_.get());
     if (answer.kind == Volume::OpenAnswer::Kind::try_again) {
         // Not longer than the time for handshakes allows, which goes on.
@@ -237,7 +241,7 @@ Result<void> Connection::on_path_join(uint64_t now_ns) {
     if (join.transport == static_cast<uint8_t>(wire::PathTransport::tcp) &&
         handshake_->version() >= wire::kSeveralPathsVersion) {
         const wire::PathProof proof = TRY(wire::parse_path_proof(payload()));
-        session_ = volume_->join(join, handshake_->client_uuid(), handshake_->keys().session_secret,
+        session_ = volume_->join(join, handshake_->owner(), handshake_->keys().session_secret,
                                  proof, shared_from_this(), reason);
     }
     if (session_) {
@@ -401,7 +405,9 @@ Result<void> Connection::on_memory_request() {
     joined.session_id = join.session_id;
     joined.path_id = join.path_id;
     Volume::Mapping mapping;
-    if (join.transport == static_cast<uint8_t>(wire::PathTransport::shm)) {
+    // Memory that a process has mapped can be mapped for writing by its user, if that is the server's.
+    if (join.transport == static_cast<uint8_t>(wire::PathTransport::shm) &&
+        !handshake_->is_reader()) {
         mapping = volume_->map(session_, join.incarnation, process_);
     }
     if (!mapping.is_granted) {
@@ -464,6 +470,12 @@ Result<void> Connection::on_lease_request(uint64_t now_ns) {
         TRY(wire::parse_lease_request(reader_->header(), reader_->fixed_part()));
     if (request.session_id != session_->id() || lease_pending_.exchange(true)) {
         return Error::eproto;
+    }
+    if (handshake_->is_reader()) {
+        lease_pending_.store(false);
+        wire::LeaseReply refused{};
+        refused.reason = static_cast<uint8_t>(wire::RefusalReason::read_only);
+        return reply(wire::MessageType::lease_reply, refused);
     }
     auto work = [self = shared_from_this(), volume = volume_, session = session_,
                  flags = request.flags, now_ns] {

@@ -20,7 +20,7 @@ bool same_uuid(const unsigned char* left, const unsigned char* right) {
 }  // namespace
 
 Volume::OpenAnswer Volume::open_session(const wire::SessionOpen& open, ByteSpan entries,
-                                        const unsigned char client_uuid[16],
+                                        const unsigned char client_uuid[16], bool is_reader,
                                         const std::shared_ptr<SessionPath>& path, uint64_t now_ns,
                                         const PeerProcess* asking) {
     MutexLock lock(mutex_);
@@ -30,6 +30,12 @@ Volume::OpenAnswer Volume::open_session(const wire::SessionOpen& open, ByteSpan 
         answer = refuse(wire::RefusalReason::stopping, now_ns);
     } else if (!same_uuid(open.client_uuid, client_uuid)) {
         answer = refuse(wire::RefusalReason::malformed, now_ns);
+    } else if (is_reader && (open.mode == static_cast<uint8_t>(wire::SessionMode::write) ||
+                             (open.flags & wire::open_flag::force) != 0)) {
+        answer = refuse(wire::RefusalReason::read_only, now_ns);
+    } else if (is_reader && open.session_id == 0 && find_holder() &&
+               open.mode == static_cast<uint8_t>(wire::SessionMode::read_steady)) {
+        answer = refuse(wire::RefusalReason::held, now_ns);
     } else if (open.session_id == 0) {
         answer = open_new(open, client_uuid, path, now_ns, asking);
     } else {

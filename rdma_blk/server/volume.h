@@ -108,10 +108,10 @@ class Volume {
         // try_again: whose end the lease waits for; it is on its way.
         std::shared_ptr<PeerProcess> ending;
     };
-    // A parsed session_open of a connection whose handshake named `client_uuid`, from process `asking` (nullptr: it
-    // is not known). try_again: `path` is woken, or, with `ending`, the caller tries again when that process is gone.
+    // A parsed session_open of a connection of HandshakeServer::owner() `client_uuid`, from process `asking` (nullptr: it
+    // is not known). `is_reader`: with a reader's key, which takes nothing from a writer, not even from a silent one. try_again: `path` is woken, or, with `ending`, the caller tries again when that process is gone.
     OpenAnswer open_session(const wire::SessionOpen& open, ByteSpan entries,
-                            const unsigned char client_uuid[16],
+                            const unsigned char client_uuid[16], bool is_reader,
                             const std::shared_ptr<SessionPath>& path, uint64_t now_ns,
                             const PeerProcess* asking = nullptr);
     // nullptr: `reason` says why.

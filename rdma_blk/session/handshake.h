@@ -42,6 +42,9 @@ struct Secret {
     ~Secret();
 };
 
+// The right to read a volume, and nothing else: who has it cannot compute the volume's key.
+void derive_reader_key(const Secret<kVolumeKeyBytes>& key, Secret<kVolumeKeyBytes>& reader_key);
+
 // What both sides have in the end.
 struct TrafficKeys {
     Secret<kSealKeyBytes> seal_to_server;
@@ -75,7 +78,7 @@ class CookieJar {
 
 class HandshakeClient {
   public:
-    // `flags`: hello_flag wanted. Preconditions: the name has 1 to wire::kMaxVolumeNameBytes bytes;
+    // `flags`: hello_flag wanted; with reader, `key` is a reader key. Preconditions: the name has 1 to wire::kMaxVolumeNameBytes bytes;
     // initialize_cryptography() has been called.
     HandshakeClient(const unsigned char key[kVolumeKeyBytes], const char* volume_name,
                     const unsigned char client_uuid[16], uint16_t flags,
@@ -141,6 +144,10 @@ class HandshakeServer {
     const TrafficKeys& keys() const { return keys_; }
     const char* volume_name() const { return volume_name_; }
     const unsigned char* client_uuid() const { return client_uuid_; }
+    // By which sessions are found again. A reader's differs from that of each client that has the volume's key, whatever
+    // client_uuid() it names, so that it cannot take over such a client's session.
+    const unsigned char* owner() const { return owner_; }
+    bool is_reader() const { return (flags_ & wire::hello_flag::reader) != 0; }
     uint16_t flags() const { return flags_; }
     uint8_t version() const { return version_; }  // of the protocol
 
@@ -160,6 +167,7 @@ class HandshakeServer {
     State state_ = State::waiting;
     char volume_name_[wire::kMaxVolumeNameBytes + 1] = {};
     unsigned char client_uuid_[16] = {};
+    unsigned char owner_[16] = {};
     unsigned char transcript_[32] = {};
     Secret<32> client_proof_key_;
     TrafficKeys keys_;

@@ -38,6 +38,11 @@ Result<HelloAnswer> HandshakeServer::answer_hello(const wire::ClientHello& hello
     Secret<kVolumeKeyBytes> key;
     // With a key of zeros for a name that does not exist, both cases take the same way and time.
     const bool exists = volumes_.find_key(hello.volume_name, key);
+    if ((hello.flags & wire::hello_flag::reader) != 0) {
+        Secret<kVolumeKeyBytes> reader_key;
+        derive_reader_key(key, reader_key);
+        key = reader_key;
+    }
     unsigned char expected[wire::kProofBytes];
     make_hello_proof(key, hello, expected);
     if (!proofs_equal(expected, hello.proof) || !exists) {
@@ -78,6 +83,10 @@ Result<void> HandshakeServer::read_client_proof(const wire::ClientProof& proof) 
         return Error::eacces;
     }
     std::memcpy(client_uuid_, proof.client_uuid, sizeof(client_uuid_));
+    std::memcpy(owner_, client_uuid_, sizeof(owner_));
+    if (is_reader()) {
+        derive_reader_owner(client_uuid_, owner_);
+    }
     state_ = State::done;
     return {};
 }

@@ -16,6 +16,8 @@ static_assert(crypto_kdf_KEYBYTES == 32);
 namespace {
 
 constexpr char kHelloLabel[] = "tiffin hello 1";
+constexpr char kReaderLabel[] = "tiffin reader 1";
+constexpr char kReaderOwnerLabel[] = "tiffin reader owner 1";
 constexpr char kMasterLabel[] = "tiffin master 1";
 constexpr char kPathLabel[] = "tiffin path 1";
 constexpr char kJoinLabel[] = "tiffin join 1";
@@ -55,6 +57,21 @@ Secret<N>::~Secret() {
     sodium_memzero(bytes, N);
 }
 template struct Secret<32>;
+
+void derive_reader_key(const Secret<kVolumeKeyBytes>& key, Secret<kVolumeKeyBytes>& reader_key) {
+    Hash hash(key.bytes);
+    hash.add(kReaderLabel, sizeof(kReaderLabel) - 1);
+    hash.finish(reader_key.bytes);
+}
+
+void derive_reader_owner(const unsigned char client_uuid[16], unsigned char owner[16]) {
+    unsigned char digest[32];
+    Hash hash;
+    hash.add(kReaderOwnerLabel, sizeof(kReaderOwnerLabel) - 1);
+    hash.add(client_uuid, 16);
+    hash.finish(digest);
+    std::memcpy(owner, digest, 16);
+}
 
 void make_key_pair(Secret<32>& private_key, unsigned char public_key[wire::kPublicKeyBytes]) {
     host::random_bytes(private_key.bytes, sizeof(private_key.bytes));

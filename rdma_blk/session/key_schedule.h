@@ -44,6 +44,9 @@ void make_join_proof(const Secret<kSealKeyBytes>& session_secret,
                      const Secret<kSealKeyBytes>& joining_secret, const wire::PathJoin& join,
                      unsigned char proof[wire::kProofBytes]);
 
+// See HandshakeServer::owner().
+void derive_reader_owner(const unsigned char client_uuid[16], unsigned char owner[16]);
+
 // Compares in a time that does not depend on where they differ.
 bool proofs_equal(const unsigned char left[32], const unsigned char right[32]);
 

@@ -134,6 +134,10 @@ Opened open_automatically(const RemoteAddress& address, const OpenOptions& optio
         return open_over_network(address, options, "the server is another host", listener, holder,
                                  problem);
     }
+    if (options.has_reader_key) {
+        return open_over_network(address, options, "shm is not for a reader key", listener, holder,
+                                 problem);
+    }
     const std::string path = socket_path_of(address, options);
     if (access(path.c_str(), R_OK | W_OK) != 0) {
         return open_over_network(address, options, "the volume has no socket on this host",
@@ -219,6 +223,11 @@ Result<std::unique_ptr<RemoteMemory>> open_remote_memory(const RemoteAddress& ad
     }
     switch (address.transport) {
         case TransportChoice::shm:
+            if (options.has_reader_key) {
+                problem =
+                    "shm needs the volume's key, and this is a reader key: use transport=auto";
+                return Error::eopnotsupp;
+            }
             return ShmMemory::open(address, options, socket_path_of(address, options), kAskedFor,
                                    listener, holder, problem);
         case TransportChoice::tcp:

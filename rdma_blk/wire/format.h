@@ -94,7 +94,8 @@ inline constexpr size_t kCookieBytes = 32;     // BLAKE2b
 
 namespace hello_flag {
 inline constexpr uint16_t encrypt = 1;  // seal requests and responses, too
-inline constexpr uint16_t all = encrypt;
+inline constexpr uint16_t reader = 2;  // the key is the volume's reader key: nothing may be changed
+inline constexpr uint16_t all = encrypt | reader;
 }  // namespace hello_flag
 
 struct ClientHello {
@@ -105,7 +106,7 @@ struct ClientHello {
     char volume_name[kMaxVolumeNameBytes + 1];  // padded with NUL
     uint8_t public_key[kPublicKeyBytes];        // ephemeral
     uint8_t cookie[kCookieBytes];               // zero in the first hello
-    uint8_t proof[kProofBytes];  // that the client knows the volume's key; zero in the first
+    uint8_t proof[kProofBytes];                 // that the client knows the key; zero in the first
 };
 static_assert(sizeof(ClientHello) == 168);
 

@@ -36,8 +36,9 @@ struct VolumeArguments {
     std::string socket = "/run/tiffind/admin.sock";
     std::string name;
     std::string size;
-    std::string backing;   // a file or disk; empty: none
-    std::string key_file;  // create, info: where the key goes; empty: create prints it
+    std::string backing;          // a file or disk; empty: none
+    std::string key_file;         // create, info: where the key goes; empty: create prints it
+    std::string reader_key_file;  // info: where the reader key goes
     bool json = false;
     bool force = false;  // delete: also when it is in use
 };

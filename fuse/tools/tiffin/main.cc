@@ -160,6 +160,8 @@ void add_volume_commands(CLI::App& app, VolumeArguments& arguments,
     CLI::App* info = add("info", "Shows the details of a volume", volume_info);
     info->add_option("NAME", arguments.name, "The volume")->required();
     info->add_option("--key-file", arguments.key_file, "A new file to write the volume's key to");
+    info->add_option("--reader-key-file", arguments.reader_key_file,
+                     "A new file for a key that allows only to read the volume");
     info->add_flag("--json", arguments.json, "For programs");
 }
 

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "fuse/host/size_text.h"
+#include "fuse/host/volume_key.h"
 #include "fuse/tools/tiffin/commands.h"
 #include "rdma_blk/server/unique_descriptor.h"
 
@@ -179,7 +180,7 @@ std::optional<Problem> volume_delete(const VolumeArguments& arguments) {
 }
 
 std::optional<Problem> volume_info(const VolumeArguments& arguments) {
-    const bool with_key = !arguments.key_file.empty();
+    const bool with_key = !arguments.key_file.empty() || !arguments.reader_key_file.empty();
     const OrProblem<Json> answer = ask(
         arguments.socket, {{"command", "info"}, {"name", arguments.name}, {"with_key", with_key}});
     if (!answer.ok()) {
@@ -191,7 +192,16 @@ std::optional<Problem> volume_info(const VolumeArguments& arguments) {
     } else {
         print_volume(volume);
     }
-    return with_key ? write_key(arguments.key_file, answer.value().value("key", "")) : std::nullopt;
+    std::optional<Problem> problem;
+    if (!arguments.key_file.empty()) {
+        problem = write_key(arguments.key_file, answer.value().value("key", ""));
+    }
+    if (!problem.has_value() && !arguments.reader_key_file.empty()) {
+        const std::string key = answer.value().value("reader_key", "");
+        problem = key.empty() ? Problem{"this tiffind makes no reader keys: it is an older one"}
+                              : write_key(arguments.reader_key_file, kReaderKeyPrefix + key);
+    }
+    return problem;
 }
 
 }  // namespace tiffin::fuse

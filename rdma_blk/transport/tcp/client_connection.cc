@@ -107,8 +107,10 @@ Result<void> ClientConnection::open(Socket socket, const OpenOptions& options, u
 
 Result<void> ClientConnection::shake_hands(const OpenOptions& options, uint64_t deadline_ns,
                                            Patience& patience, std::string& problem) {
-    HandshakeClient handshake(options.key, options.volume_name, options.client_uuid,
-                              options.encrypt ? wire::hello_flag::encrypt : 0);
+    HandshakeClient handshake(
+        options.key, options.volume_name, options.client_uuid,
+        static_cast<uint16_t>((options.encrypt ? wire::hello_flag::encrypt : 0) |
+                              (options.has_reader_key ? wire::hello_flag::reader : 0)));
     problem = "what answers there is not a memory server";
     writer_->add(MessageType::client_hello, handshake.hello());
     const auto greeted = exchange(deadline_ns, patience);

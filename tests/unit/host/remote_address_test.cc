@@ -244,6 +244,16 @@ TEST_F(VolumeKeys, AreRefused) {
                                      std::string(64, 'g'), std::string()}) {
         EXPECT_NE(problem_of(write("wrong", wrong)).find("does not hold a key"), std::string::npos);
     }
+    const std::string digits(64, 'c');
+    auto readers = read_volume_keys("volume", write("readers", "reader:" + digits + "\n"), 2);
+    ASSERT_TRUE(readers.ok()) << readers.problem().text;
+    EXPECT_TRUE((*readers)[0].is_reader && (*readers)[1].is_reader);
+    EXPECT_EQ((*readers)[1].bytes[0], 0xcc);
+    for (const std::string& mixed :
+         {"reader:" + digits + "\n" + digits, digits + "\nreader:" + digits, "reader:\n" + digits,
+          "reader:" + digits + digits, "writer:" + digits, std::string("reader:")}) {
+        EXPECT_NE(problem_of(write("mixed", mixed)).find("does not hold a key"), std::string::npos);
+    }
     EXPECT_NE(problem_of(folder_.file("none")).find("there is no key"), std::string::npos);
     EXPECT_NE(problem_of(folder_.file("")).find("is not a file"), std::string::npos);
 }

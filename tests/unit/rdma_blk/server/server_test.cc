@@ -236,6 +236,56 @@ TEST_F(ServerTest, ASecondWriterIsToldTheHolder) {
     EXPECT_EQ(first->last_notice(), static_cast<int>(wire::NoticeReason::fenced));
 }
 
+// Whatever UUID it names, and whatever it asks for: it gets no lease, and nothing of a writer's session.
+TEST_F(ServerTest, AReaderKeyAllowsNothingButToRead) {
+    start();
+    auto writer = open(1);
+    EXPECT_EQ(writer->write(0, "mine").outcome, kExecuted);
+    Secret<kVolumeKeyBytes> reader_key;
+    derive_reader_key(key_, reader_key);
+    const auto shake = [&](TestClient& client, const Secret<kVolumeKeyBytes>& key, bool is_reader) {
+        client.has_reader_key = is_reader;
+        return client.handshake(key, "volume").ok();
+    };
+    for (const bool is_reader : {false, true}) {
+        TestClient wrong(server_->port());
+        EXPECT_FALSE(shake(wrong, is_reader ? key_ : reader_key, is_reader));
+    }
+    TestClient reader(server_->port(), 1);
+    ASSERT_TRUE(shake(reader, reader_key, true));
+    const auto refused_with = [&](bool opened) { return opened ? 0 : reader.refused().reason; };
+    EXPECT_EQ(refused_with(reader.open(SessionMode::write)),
+              static_cast<uint8_t>(RefusalReason::read_only));
+    EXPECT_EQ(refused_with(reader.open(SessionMode::read_steady, true)),
+              static_cast<uint8_t>(RefusalReason::read_only));
+    EXPECT_EQ(refused_with(reader.open(SessionMode::read_steady)),
+              static_cast<uint8_t>(RefusalReason::held));
+    EXPECT_FALSE(reader.resume(*writer));
+    ASSERT_TRUE(reader.open(SessionMode::read));
+    EXPECT_EQ(reader.read(0, 4), "mine");
+    EXPECT_EQ(reader.write(0, "not mine").error, errno_value(Error::erofs));
+    wire::LeaseRequest request{};
+    request.session_id = reader.opened().session_id;
+    request.flags = wire::open_flag::force;
+    ASSERT_TRUE(reader.send(wire::MessageType::lease_request, request).ok());
+    auto answer = reader.receive();
+    ASSERT_TRUE(answer.ok());
+    auto reply = wire::parse_lease_reply(
+        answer->header, ByteSpan(answer->fixed.data(), answer->fixed.size()));
+    ASSERT_TRUE(reply.ok());
+    EXPECT_EQ(reply->reason, static_cast<uint8_t>(RefusalReason::read_only));
+    EXPECT_EQ(writer->read(0, 4), "mine");
+    EXPECT_EQ(writer->write(0, "more").outcome, kExecuted);
+    // Nor that of a writer without a connection, which comes back.
+    writer->close();
+    TestClient thief(server_->port(), 1);
+    ASSERT_TRUE(shake(thief, reader_key, true));
+    EXPECT_FALSE(thief.resume(*writer));
+    auto again = connect(1);
+    ASSERT_TRUE(again->resume(*writer));
+    EXPECT_EQ(again->write(0, "back").outcome, kExecuted);
+}
+
 TEST_F(ServerTest, NotOneWriteOfAFencedHolderLandsAfterTheGrant) {
     start();
     for (unsigned char round = 0; round < 5; round++) {

@@ -40,8 +40,9 @@ void TestClient::set_patience(int seconds) {
 
 Result<void> TestClient::handshake(const Secret<kVolumeKeyBytes>& key, const char* volume_name,
                                    bool encrypt, uint8_t highest) {
-    HandshakeClient client(key.bytes, volume_name, uuid, encrypt ? wire::hello_flag::encrypt : 0,
-                           highest);
+    const int flags =
+        (encrypt ? wire::hello_flag::encrypt : 0) | (has_reader_key ? wire::hello_flag::reader : 0);
+    HandshakeClient client(key.bytes, volume_name, uuid, static_cast<uint16_t>(flags), highest);
     TRY(send(wire::MessageType::client_hello, client.hello()));
     Message message = TRY(receive());
     const wire::HelloRetry retry =

@@ -77,6 +77,7 @@ class TestClient {
     TrafficKeys keys;     // of the handshake
     uint8_t version = 0;  // likewise
     bool answers_probes = true;
+    bool has_reader_key = false;                      // the key of handshake()
     std::vector<wire::Response> recovered_responses;  // that came with the answer of recover()
 
   private:

@@ -116,9 +116,10 @@ class VolumeFixture : public ::testing::Test {
         std::snprintf(open.holder_text, sizeof(open.holder_text), "client %d", client.uuid[0]);
         return open;
     }
-    Volume::OpenAnswer open(Client& client, wire::SessionMode mode, bool force = false) {
+    Volume::OpenAnswer open(Client& client, wire::SessionMode mode, bool force = false,
+                            bool is_reader = false) {
         return take(client, volume_->open_session(message(client, mode, force), ByteSpan(),
-                                                  client.uuid, client.path, now_ns_));
+                                                  client.uuid, is_reader, client.path, now_ns_));
     }
     Volume::OpenAnswer resume(Client& client, const std::vector<wire::OutstandingEntry>& entries) {
         wire::SessionOpen open = message(client, wire::SessionMode::write, false);
@@ -130,7 +131,8 @@ class VolumeFixture : public ::testing::Test {
         client.path = std::make_shared<RecordingPath>();
         const ByteSpan bytes(reinterpret_cast<const unsigned char*>(entries.data()),
                              entries.size() * sizeof(wire::OutstandingEntry));
-        return take(client, volume_->open_session(open, bytes, client.uuid, client.path, now_ns_));
+        return take(client,
+                    volume_->open_session(open, bytes, client.uuid, false, client.path, now_ns_));
     }
     static Volume::OpenAnswer take(Client& client, Volume::OpenAnswer answer) {
         if (answer.kind == Volume::OpenAnswer::Kind::opened) {

@@ -131,6 +131,19 @@ TEST_F(VolumeTest, ASteadyReaderEndsTheLeaseOfASilentWriter) {
     EXPECT_EQ(resume(writer, {}).refused.reason, static_cast<uint8_t>(RefusalReason::fenced));
 }
 
+TEST_F(VolumeTest, AReaderKeyTakesNothingFromASilentWriter) {
+    start(true);
+    Client writer = client(1);
+    Client reader = client(2);
+    ASSERT_EQ(open(writer, SessionMode::write).kind, Kind::opened);
+    now_ns_ += 60 * kSecondNs;
+    EXPECT_EQ(open(reader, SessionMode::read_steady, false, true).refused.reason,
+              static_cast<uint8_t>(RefusalReason::held));
+    EXPECT_FALSE(writer.path->ended);
+    EXPECT_TRUE(volume_->close_session(writer.session, writer.path));
+    EXPECT_EQ(open(reader, SessionMode::read_steady, false, true).kind, Kind::opened);
+}
+
 TEST_F(VolumeTest, ASilentHolderLosesTheLeaseAndIsFencedForGood) {
     start(true);
     Client first = client(1);
