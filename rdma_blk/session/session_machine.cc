@@ -219,7 +219,7 @@ SessionMachine::Due SessionMachine::due(size_t index) const {
     switch (path.state) {
         case PathState::ready:
             if (path.is_retiring && index != active_ && path.pending == 0 && over_ != index) {
-                return {0, Due::What::remove};
+                return {0, Due::What::leave};
             }
             return due_of_ready(path, is_pending(index));
         case PathState::suspect:
@@ -273,6 +273,8 @@ SessionMachine::Action SessionMachine::next(uint64_t now_ns) {
                 return {Action::Kind::probe, index, 0};
             case Due::What::close:
                 return {Action::Kind::close, index, 0};
+            case Due::What::leave:
+                return {Action::Kind::leave, index, 0};
             case Due::What::remove:
                 return {Action::Kind::remove, index, 0};
             case Due::What::suspect:
@@ -306,6 +308,11 @@ void SessionMachine::apply(size_t index, Due::What what, uint64_t now_ns) {
             break;
         case Due::What::close:
             fail(index, now_ns);
+            break;
+        case Due::What::leave:
+            // Nothing waits for an answer on it, but the server may have been asked to answer there.
+            paths_[index].state = PathState::down;
+            paths_[index].is_to_recover = paths_[index].is_to_revoke = true;
             break;
         case Due::What::remove:
             paths_[index].state = PathState::removed;

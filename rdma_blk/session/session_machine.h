@@ -10,7 +10,8 @@
 //     after events, and at next_time_ns(): next() until it gives none, and does what it says:
 //         connect   makes a connection of that path and joins it: joined() or join_failed()
 //         probe     looks whether the peer has acknowledged something (heard()), and sends a probe else
-//         remove    a path that was to be taken away has nothing on its way any more: its connection is closed
+//         leave     a path that is to be taken away has nothing on its way any more: its connection is closed
+//         remove    ... and the server has ended it: its place is free
 //         close     the path has been given up: its connection is closed, nothing of it touches a buffer afterwards
 //         recover   asks over `over` what became of the requests that were sent on `path` (wire::PathRecover), and has the
 //                   server end that path first if must_revoke() says so: recovered()
@@ -47,7 +48,7 @@ class SessionMachine {
         removed,  // taken away; its place is free
     };
     struct Action {
-        enum class Kind : uint8_t { none, connect, probe, close, recover, remove };
+        enum class Kind : uint8_t { none, connect, probe, close, recover, leave, remove };
         Kind kind = Kind::none;
         size_t path = 0;
         size_t over = 0;  // recover
@@ -145,7 +146,14 @@ class SessionMachine {
     };
     struct Due {
         uint64_t time_ns = kNever;
-        enum class What : uint8_t { connect, probe, suspect, close, remove } what = What::probe;
+        enum class What : uint8_t {
+            connect,
+            probe,
+            suspect,
+            close,
+            leave,
+            remove
+        } what = What::probe;
     };
 
     Due due(size_t path) const;

@@ -164,6 +164,7 @@ void TcpMemory::act(const SessionMachine::Action& action) {
                        " is silent, and is given up")
                           .c_str());
             break;
+        case SessionMachine::Action::Kind::leave:
         case SessionMachine::Action::Kind::remove:
             close_path(paths_[action.path]);
             break;

@@ -169,6 +169,7 @@ void FailoverSimulation::act(const SessionMachine::Action& action) {
             }
             break;
         case SessionMachine::Action::Kind::close:
+        case SessionMachine::Action::Kind::leave:
             close_connection(action.path);
             break;
         case SessionMachine::Action::Kind::remove:

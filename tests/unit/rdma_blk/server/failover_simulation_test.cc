@@ -222,6 +222,7 @@ TEST_F(FailoverSimulationTest, LinksThatFailAgainAndAgainDuringLongFlushes) {
         rules.operation_count = 60;
         rules.cuts = 40;
         rules.flush_ns = 1'000'000 << seed % 6;
+        rules.remove_at = seed % 5 == 0 ? 1 + seed % 97 : 0;
         recovered += run(rules).recovered;
     }
     EXPECT_GT(recovered, 0U);

@@ -270,8 +270,8 @@ TEST_F(ServerTest, AReaderKeyAllowsNothingButToRead) {
     ASSERT_TRUE(reader.send(wire::MessageType::lease_request, request).ok());
     auto answer = reader.receive();
     ASSERT_TRUE(answer.ok());
-    auto reply = wire::parse_lease_reply(
-        answer->header, ByteSpan(answer->fixed.data(), answer->fixed.size()));
+    auto reply = wire::parse_lease_reply(answer->header,
+                                         ByteSpan(answer->fixed.data(), answer->fixed.size()));
     ASSERT_TRUE(reply.ok());
     EXPECT_EQ(reply->reason, static_cast<uint8_t>(RefusalReason::read_only));
     EXPECT_EQ(writer->read(0, 4), "mine");

@@ -205,9 +205,16 @@ TEST_F(SessionMachineTest, APathThatIsTakenAwayIsRemovedWhenNothingIsOnItsWay) {
     EXPECT_EQ(machine_.active(), 1U);
     EXPECT_TRUE(machine_.is_ready(0));
     machine_.answered(0);
+    // The server may have been asked to answer there.
+    expect(Kind::leave, 0);
+    expect(Kind::recover, 0);
+    EXPECT_TRUE(machine_.must_revoke(0));
+    expect(Kind::none, 0);
+    machine_.recovered(0, true);
     expect(Kind::remove, 0);
     expect(Kind::none, 0);
     EXPECT_EQ(machine_.state(0), SessionMachine::PathState::removed);
+    EXPECT_EQ(machine_.counts(0).failures, 0U);
     EXPECT_EQ(machine_.failovers(), 0U);
     EXPECT_FALSE(machine_.retire(1));
     // It is not preferred again, nor made again.
@@ -244,6 +251,9 @@ TEST_F(SessionMachineTest, ThereIsRoomForEightPaths) {
     }
     EXPECT_EQ(machine_.add(now_ns_), SessionMachine::kNoPath);
     ASSERT_TRUE(machine_.retire(4));
+    expect(Kind::leave, 4);
+    expect(Kind::recover, 4);
+    machine_.recovered(4, true);
     expect(Kind::remove, 4);
     EXPECT_EQ(machine_.add(now_ns_), 4U);
 }
