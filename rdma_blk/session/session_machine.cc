@@ -356,19 +356,22 @@ void SessionMachine::ask_again_elsewhere(size_t lost) {
     }
 }
 
+// One that is to be taken away only if there is no other: it stays until there is.
 size_t SessionMachine::first_ready() const {
+    size_t retiring = kNoPath;
     for (size_t index = 0; index < path_count_; index++) {
         if (is_ready(index) && !paths_[index].is_retiring) {
             return index;
         }
+        retiring = is_ready(index) && retiring == kNoPath ? index : retiring;
     }
-    return kNoPath;
+    return retiring;
 }
 
 void SessionMachine::choose_active(uint64_t now_ns) {
     if (!is_ready(active_) || paths_[active_].is_retiring) {
         const size_t other = first_ready();
-        if (other != kNoPath) {
+        if (other != kNoPath && (!is_ready(active_) || !paths_[other].is_retiring)) {
             paths_[active_].counts.failovers += is_ready(active_) ? 0 : 1;
             active_ = other;
         }

@@ -127,22 +127,7 @@ void FailoverSimulation::cut() {
     }
     const size_t link = machine_.active();
     cut_link(link, rules_.cuts_to_server, rules_.cuts_to_client);
-    if (rules_.tells_client) {
-        at(now_ns_, [this, link, connection = links_[link].connection] {
-            if (links_[link].connection == connection && connection != nullptr) {
-                close_connection(link);
-                machine_.broken(link, now_ns_);
-            }
-        });
-    }
-    if (rules_.tells_server) {
-        at(now_ns_, [this, connection = links_[link].connection] {
-            if (connection && connection->server) {
-                session_->path_lost(*connection->server);
-                connection->server.reset();
-            }
-        });
-    }
+    lose_connection(link, rules_.tells_client, rules_.tells_server);
     if (rules_.repaired_ns != 0) {
         at(now_ns_ + rules_.repaired_ns, [this, link] { repair(link); });
     }
@@ -151,6 +136,26 @@ void FailoverSimulation::cut() {
             const size_t other = (link + 1) % links_.size();
             cut_link(other, true, true);
             at(now_ns_ + 20'000'000, [this, other] { repair(other); });
+        });
+    }
+}
+
+void FailoverSimulation::lose_connection(size_t link, bool tells_client, bool tells_server) {
+    const auto connection = links_[link].connection;
+    if (tells_client) {
+        at(now_ns_, [this, link, connection] {
+            if (links_[link].connection == connection && connection != nullptr) {
+                close_connection(link);
+                machine_.broken(link, now_ns_);
+            }
+        });
+    }
+    if (tells_server) {
+        at(now_ns_, [this, connection] {
+            if (connection && connection->server) {
+                session_->path_lost(*connection->server);
+                connection->server.reset();
+            }
         });
     }
 }
@@ -198,6 +203,12 @@ void FailoverSimulation::cut_at_random(uint32_t left) {
         at(now_ns_ + kRepairedNs[random_() % std::size(kRepairedNs)],
            [this, link] { repair(link); });
     }
+    // One end or both are told that a connection is lost, as by a packet that resets it.
+    const uint64_t told = random_() % 16;
+    const size_t lost = random_() % links_.size();
+    if (told < 3 && links_[lost].connection) {
+        lose_connection(lost, told != 1, told != 0);
+    }
     if (left > 1) {
         at(now_ns_ + random_() % 3'000'000, [this, left] { cut_at_random(left - 1); });
     }
@@ -234,7 +245,7 @@ void FailoverSimulation::put_on_link(const std::shared_ptr<Connection>& connecti
     }
     connection->delivered++;
     at(now_ns_ + kDelayNs, [this, connection, delivered = connection->delivered] {
-        if (links_[connection->link].is_up[kToClient]) {
+        if (links_[connection->link].is_up[kToClient] && connection->server) {
             connection->acknowledged = std::max(connection->acknowledged, delivered);
         }
     });

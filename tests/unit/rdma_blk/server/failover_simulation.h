@@ -144,6 +144,7 @@ class FailoverSimulation {
     void put_on_link(const std::shared_ptr<Connection>& connection, int direction, Message message);
     void count_message();
     void cut();
+    void lose_connection(size_t link, bool tells_client, bool tells_server);
     void cut_link(size_t link, bool to_server, bool to_client);
     void repair(size_t link);
     void flap(uint32_t left);

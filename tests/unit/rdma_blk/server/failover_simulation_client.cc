@@ -258,6 +258,11 @@ void FailoverSimulation::connect(size_t link) {
         make_join_proof(secret_, own, question, proof.proof);
         connection->server = std::make_shared<ServerPath>(*this, connection);
         const auto reason = session_->join_stream(question, own, proof, connection->server);
+        if (reason == wire::RefusalReason::stale_incarnation && rules_.cuts > 0) {
+            connection->server.reset();  // it has lost all of them, which the client will see
+            machine_.join_failed(link, now_ns_);
+            return;
+        }
         if (reason != wire::RefusalReason{}) {
             problem("a path was refused, reason " + std::to_string(static_cast<int>(reason)));
         }

@@ -242,6 +242,28 @@ TEST_F(SessionMachineTest, APathThatIsTakenAwayAndFailsIsRecoveredFirst) {
     expect(Kind::none, 0);
 }
 
+TEST_F(SessionMachineTest, APathThatIsTakenAwayStaysWhileThereIsNoOther) {
+    start(2);
+    machine_.sent(0, now_ns_);
+    ASSERT_TRUE(machine_.retire(0));
+    expect(Kind::none, 0);
+    ASSERT_EQ(machine_.active(), 1U);
+    machine_.broken(1, now_ns_);
+    expect(Kind::recover, 1);
+    EXPECT_EQ(machine_.active(), 0U);
+    machine_.answered(0);
+    machine_.recovered(1, true);
+    expect(Kind::none, 0);
+    now_ns_ += kIntervalNs;
+    machine_.heard(0, now_ns_);
+    expect(Kind::connect, 1);
+    machine_.joined(1, now_ns_, 20'000);
+    expect(Kind::none, 0);
+    EXPECT_EQ(machine_.active(), 1U);
+    EXPECT_LE(machine_.next_time_ns(), now_ns_);
+    expect(Kind::leave, 0);
+}
+
 TEST_F(SessionMachineTest, ThereIsRoomForEightPaths) {
     start(2);
     for (size_t path = 2; path < SessionMachine::kMaxPaths; path++) {
