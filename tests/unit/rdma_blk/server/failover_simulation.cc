@@ -209,6 +209,9 @@ void FailoverSimulation::cut_at_random(uint32_t left) {
     if (told < 3 && links_[lost].connection) {
         lose_connection(lost, told != 1, told != 0);
     }
+    if (told == 3 && is_open_) {
+        (void)machine_.retire(lost);
+    }
     if (left > 1) {
         at(now_ns_ + random_() % 3'000'000, [this, left] { cut_at_random(left - 1); });
     }

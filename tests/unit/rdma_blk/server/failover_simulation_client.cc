@@ -175,9 +175,9 @@ void FailoverSimulation::act(const SessionMachine::Action& action) {
         case SessionMachine::Action::Kind::remove:
             close_connection(action.path);
             counts_.removed++;
-            at(now_ns_ + 1'000'000, [this, link = action.path] {
+            at(now_ns_ + 1'000'000, [this] {
                 counts_.added++;
-                if (machine_.add(now_ns_) != link) {
+                if (machine_.add(now_ns_) == SessionMachine::kNoPath) {
                     problem("a link that was removed has no place");
                 }
             });
