@@ -16,7 +16,6 @@
 #include <cstdlib>
 #include <memory>
 #include <random>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -344,16 +343,6 @@ void count_suspicions(uint64_t seconds, const std::string& address) {
     }
 }
 
-LinkCutter::Link parse_link(const std::string& text) {
-    std::istringstream stream(text);
-    LinkCutter::Link link;
-    std::getline(stream, link.client_device, ',');
-    std::getline(stream, link.client_address, ',');
-    std::getline(stream, link.server_device, ',');
-    std::getline(stream, link.server_address, ',');
-    return link;
-}
-
 }  // namespace
 }  // namespace tiffin::bench
 
@@ -374,7 +363,8 @@ int main(int count, char** arguments) {
         count_suspicions(number, arguments[3]);
         return EXIT_SUCCESS;
     }
-    LinkCutter cutter(arguments[4], {parse_link(arguments[5]), parse_link(arguments[6])});
+    LinkCutter cutter(arguments[4], {LinkCutter::Link::parse(arguments[5]),
+                                     LinkCutter::Link::parse(arguments[6])});
     if (what == "resent") {
         measure_resent(number, arguments[3], cutter);
         return EXIT_SUCCESS;

@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <sstream>
 
 #include "fs/vfs/host.h"
 
@@ -23,7 +24,7 @@ namespace {
 constexpr unsigned char kNowhere[6] = {2, 0, 0, 0, 0, 1};
 
 [[noreturn]] void stop(const char* what) {
-    std::fprintf(stderr, "failover_load: %s: %s\n", what, std::strerror(errno));
+    std::fprintf(stderr, "link cutter: %s: %s\n", what, std::strerror(errno));
     std::_Exit(EXIT_FAILURE);
 }
 
@@ -64,6 +65,16 @@ void find_hardware(int socket, const std::string& device, unsigned char* address
 const char* name_of(CutDirection direction) {
     constexpr const char* kNames[] = {"both", "to the server", "to the client"};
     return kNames[static_cast<size_t>(direction)];
+}
+
+LinkCutter::Link LinkCutter::Link::parse(const std::string& text) {
+    std::istringstream stream(text);
+    Link link;
+    std::getline(stream, link.client_device, ',');
+    std::getline(stream, link.client_address, ',');
+    std::getline(stream, link.server_device, ',');
+    std::getline(stream, link.server_address, ',');
+    return link;
 }
 
 LinkCutter::LinkCutter(const std::string& server_namespace, std::vector<Link> links)

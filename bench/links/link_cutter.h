@@ -20,6 +20,9 @@ class LinkCutter {
         std::string client_address;
         std::string server_device;
         std::string server_address;
+
+        // CLIENT_DEVICE,CLIENT_ADDRESS,SERVER_DEVICE,SERVER_ADDRESS.
+        static Link parse(const std::string& text);
     };
 
     // `server_namespace` as `ip netns` names it. Stops the program on any error, here and below.
