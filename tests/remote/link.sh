@@ -46,6 +46,7 @@ state_of() {
     [[ -z $number ]] || status_of "link $number"
 }
 is_well() { [[ $(state_of "$1") == ready || $(state_of "$1") == active ]]; }
+is_active() { [[ $(state_of "$1") == active ]]; }
 is_refused() { ! link "$1" "$2" 2>"$work/refused" || fail "tiffin link $1 was not refused"; grep -q "$3" "$work/refused" || fail "$(<"$work/refused")"; }
 declare -A before=([files]=0 [sqlite]=0)
 rounds() { cat "$work/progress-$1" 2>/dev/null || true; }
@@ -78,7 +79,7 @@ for round in 1 2 3 4 5; do
     go_on
     repair_links
     link remove 1
-    [[ $(state_of 2) == active ]] || fail "the link that was added is $(state_of 2)"
+    wait_until is_active 2  # it may be suspect at a moment at which the machine is too busy
     is_refused remove 2 'stays'
     go_on
     for other in 0 1; do link add $other; wait_until is_well $other; done
