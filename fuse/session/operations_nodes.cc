@@ -45,8 +45,11 @@ void forget_multi(fuse_req_t handle, size_t count, fuse_forget_data* forgets) {
     request.no_answer();
 }
 
-void get_attributes(fuse_req_t handle, fuse_ino_t node, fuse_file_info* /*file*/) {
+void get_attributes(fuse_req_t handle, fuse_ino_t node, fuse_file_info* file) {
     Request request(handle, Operation::get_attributes);
+    if (file != nullptr && request.session().refused_pages().refuses(request.file_system(), node)) {
+        return request.fail(Error::enospc);
+    }
     request.attributes(request.file_system().get_attributes(node));
 }
 

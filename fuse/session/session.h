@@ -26,6 +26,7 @@
 #include "fuse/session/dirty_limit.h"
 #include "fuse/session/own_mounts.h"
 #include "fuse/session/page_flusher.h"
+#include "fuse/session/refused_pages.h"
 #include "fuse/session/request_loop.h"
 #include "fuse/session/statistics.h"
 #include "fuse/session/tuning.h"
@@ -135,6 +136,7 @@ class Session {
 
     PageFlusher& page_flusher() { return page_flusher_; }
     DirtyLimit& dirty_limit() { return dirty_limit_; }
+    RefusedPages& refused_pages() { return refused_pages_; }
     // The file system's, for commands that come side by side.
     Result<void> remount(bool read_only);
     // Lets the kernel forget what it knows of a node's attributes (not of its content).
@@ -158,6 +160,7 @@ class Session {
     Statistics statistics_;
     PageFlusher page_flusher_;
     DirtyLimit dirty_limit_;
+    RefusedPages refused_pages_;
     host::Mutex remount_lock_{host::LockClass::session};
 
     struct fuse_session* session_ = nullptr;

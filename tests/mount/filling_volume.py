@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR GPL-2.0-only
-"""What filling_volume.sh does on its mount. usage: errors MNT | programs MNT EXPECTED SEED | verify MNT EXPECTED"""
+"""What filling_volume.sh does on its mount. usage: errors MNT | stolen MNT | programs MNT EXPECTED SEED | verify MNT EXPECTED"""
 import ctypes
 import errno
 import json
@@ -10,6 +10,7 @@ import random
 import shutil
 import sqlite3
 import sys
+import time
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 MIB = 1 << 20
@@ -44,9 +45,26 @@ def allocate_all(path):
     return file
 
 
+class Victim:
+    """A file whose data does not fit the volume."""
+
+    DATA = os.urandom(8 * MIB)
+
+    def __init__(self, path):
+        self.path = path
+        self.files = [os.open(path, os.O_RDWR | os.O_CREAT) for _ in range(4)]
+
+    def overfill(self):
+        must(os.pwrite(self.files[0], self.DATA, 0), len(self.DATA), "a cached write")
+
+    def remove(self):
+        for file in self.files:
+            os.close(file)
+        os.unlink(self.path)
+
+
 def errors(folder):
-    path = folder + "/victim"
-    files = [os.open(path, os.O_RDWR | os.O_CREAT) for _ in range(4)]
+    fsynced, closed, synced, mapped, direct, written = victims = [Victim(f"{folder}/victim{i}") for i in range(6)]
     filler = allocate_all(folder + "/filler")
     os.mkdir(folder + "/new")
     created = 0
@@ -54,49 +72,82 @@ def errors(folder):
     while (made := answer(os.mknod, f"{folder}/new/{created}")) == "ok" and created < 20_000:
         created += 1
     must(made, "ENOSPC", f"create, after {created} files")
-    data = os.urandom(8 * MIB)
 
-    def overfill():
-        os.ftruncate(files[0], 0)
-        must(os.pwrite(files[0], data, 0), len(data), "a cached write")
-
-    overfill()
+    fsynced.overfill()
     # Each open file is told once.
-    for file in files[:3]:
+    for file in fsynced.files:
         must(answer(os.fsync, file), "ENOSPC", "the first fsync")
         must(answer(os.fsync, file), "ok", "the second fsync")
-    overfill()
+    closed.overfill()
     # The inode tells whoever closes first.
-    must(answer(os.close, files[3]), "ENOSPC", "the first close")
-    must(answer(os.close, files[2]), "ok", "the second close")
-    must(answer(os.fsync, files[1]), "ENOSPC", "fsync after another one's close")
-    overfill()
+    must(answer(os.close, closed.files.pop()), "ENOSPC", "the first close")
+    must(answer(os.close, closed.files.pop()), "ok", "the second close")
+    must(answer(os.fsync, closed.files[1]), "ENOSPC", "fsync after another one's close")
+    synced.overfill()
     answers = [answer(syncfs, filler) for _ in range(3)]
     if "ENOSPC" not in answers[:2] or answers[2] != "ok":
         sys.exit(f"syncfs: {answers}")
-    for file in files[:2]:
+    for file in synced.files:
         must(answer(os.fsync, file), "ENOSPC", "fsync after syncfs")
     # Stores to mapped pages.
-    os.ftruncate(files[0], 0)
-    os.ftruncate(files[0], 8 * MIB)
-    with mmap.mmap(files[0], 8 * MIB) as mapped:
+    os.ftruncate(mapped.files[0], 8 * MIB)
+    with mmap.mmap(mapped.files[0], 8 * MIB) as memory:
         for i in range(0, 8 * MIB, 4096):
-            mapped[i] = 1
-        must(answer(mapped.flush), "ENOSPC", "msync")
-        must(answer(mapped.flush), "ok", "the second msync")
+            memory[i] = 1
+        must(answer(memory.flush), "ENOSPC", "msync")
+        must(answer(memory.flush), "ok", "the second msync")
     # What is direct or synchronous is refused by write() itself.
-    direct = os.open(path, os.O_WRONLY | os.O_SYNC)
-    os.ftruncate(direct, 0)
-    written = 0
-    while (refused := answer(os.pwrite, direct, bytes(4096), written)) == "ok" and written < MIB:
-        written += 4096
-    must(refused, "ENOSPC", f"a write with O_SYNC, after {written} bytes")
-    os.close(direct)
-    for file in files[:2] + [filler]:
-        os.close(file)
+    file = os.open(direct.path, os.O_WRONLY | os.O_SYNC)
+    size = 0
+    while (refused := answer(os.pwrite, file, bytes(4096), size)) == "ok" and size < MIB:
+        size += 4096
+    must(refused, "ENOSPC", f"a write with O_SYNC, after {size} bytes")
+    os.close(file)
+    refused_at_write(written, filler)
+    for victim in victims:
+        victim.remove()
+    os.close(filler)
+    os.unlink(folder + "/filler")
     shutil.rmtree(folder + "/new")
-    for name in ("/victim", "/filler"):
-        os.unlink(folder + name)
+
+
+def refused_at_write(victim, filler):
+    """Once data was refused, a write to the cache is, too, until there is space; and nothing else."""
+    victim.overfill()
+    must(answer(os.close, os.open(victim.path, os.O_RDONLY)), "ENOSPC", "a reader's close")
+    file = victim.files[0]
+    # The kernel has dropped the refused pages soon, and asks then.
+    for _ in range(1000):
+        if (refused := answer(os.pwrite, file, bytes(4096), 0)) != "ok":
+            break
+        answer(os.fsync, file)
+    must(refused, "ENOSPC", "a write after a refusal")
+    must(answer(os.pwrite, victim.files[1], bytes(4096), 0), "ENOSPC", "a write by another open file")
+    must(answer(os.stat, victim.path), "ok", "stat")
+    must(answer(os.fstat, file), "ok", "fstat")
+    must(answer(os.lseek, file, 0, os.SEEK_END), "ok", "lseek")
+    must(answer(os.pread, file, MIB, os.fstat(file).st_size), "ok", "a read at the end")
+    answer(os.fsync, file)  # tells of what was refused
+    os.ftruncate(filler, 0)
+    for _ in range(1000):
+        if answer(os.pwrite, file, bytes(4096), 0) == "ok" and (refused := answer(os.fsync, file)) == "ok":
+            break
+        time.sleep(0.01)
+    must(refused, "ok", "a write and fsync when there is space again")
+
+
+def stolen(folder):
+    """A reader's close takes the error that a writer's close would tell: write() has told it before."""
+    path = folder + "/stolen"
+    file = os.open(path, os.O_WRONLY | os.O_CREAT)
+    told = "ok"
+    for _ in range(1600):
+        if (told := answer(os.write, file, os.urandom(65536))) != "ok":
+            break
+        answer(os.close, os.open(path, os.O_RDONLY))
+    must(told, "ENOSPC", "one of the writes")
+    os.close(file)
+    os.unlink(path)
 
 
 class Database:
@@ -268,6 +319,8 @@ if __name__ == "__main__":
     command, mount = sys.argv[1:3]
     if command == "errors":
         errors(mount)
+    elif command == "stolen":
+        stolen(mount)
     elif command == "programs":
         programs(mount, sys.argv[3], int(sys.argv[4]))
     else:

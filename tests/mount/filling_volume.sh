@@ -45,6 +45,14 @@ mount_device ""
 python3 "$(dirname "$0")/filling_volume.py" errors "$mount_point" || fail "errors"
 remount "errors"
 
+say "a program that only writes, and one that is closed by a reader first"
+# The kernel caches but a share of what is free, so both learn it long before they have written 64 times as much.
+! dd if=/dev/zero of="$mount_point/fill" bs=1M count=4096 2>"$work/error" || fail "dd has written 4 GiB"
+grep -q "error writing" "$work/error" || fail "dd: $(<"$work/error")"
+rm "$mount_point/fill"
+python3 "$(dirname "$0")/filling_volume.py" stolen "$mount_point" || fail "closed by a reader first"
+remount "a program that only writes"
+
 if [[ $(id -u) -eq 0 ]]; then
     say "the kernel's share of dirty pages"
     limit=/sys/class/bdi/0:$(stat -c %d "$mount_point")/max_bytes

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+#include "fuse/session/refused_pages.h"
+
+#include <algorithm>
+
+#include "fs/vfs/host.h"
+
+namespace tiffin::fuse {
+namespace {
+
+uint64_t available_bytes(vfs::FileSystem& file_system) {
+    const Result<vfs::FileSystemStatistics> statistics = file_system.statistics();
+    return statistics.ok() ? statistics.value().available_blocks * statistics.value().block_bytes
+                           : 0;
+}
+
+}  // namespace
+
+void RefusedPages::note(vfs::FileSystem& file_system, vfs::NodeId node) {
+    const uint64_t available = available_bytes(file_system);
+    const uint64_t now_ns = host::monotonic_ns();
+    std::lock_guard lock(mutex_);
+    if (refusals_.size() >= kMostFiles && refusals_.find(node) == refusals_.end()) {
+        std::erase_if(refusals_,
+                      [&](const auto& each) { return each.second.time_ns + kKeptNs <= now_ns; });
+        if (refusals_.size() >= kMostFiles) {
+            refusals_.erase(refusals_.begin());
+        }
+    }
+    refusals_[node] = {now_ns, available};
+    count_.store(refusals_.size(), std::memory_order_relaxed);
+}
+
+bool RefusedPages::looks_and_refuses(vfs::FileSystem& file_system, vfs::NodeId node) {
+    const uint64_t available = available_bytes(file_system);
+    std::lock_guard lock(mutex_);
+    const auto found = refusals_.find(node);
+    if (found == refusals_.end()) {
+        return false;
+    }
+    if (host::monotonic_ns() < found->second.time_ns + kKeptNs &&
+        available < std::max(found->second.available_bytes + kLeastBytes / 4, kLeastBytes)) {
+        return true;
+    }
+    refusals_.erase(found);
+    count_.store(refusals_.size(), std::memory_order_relaxed);
+    return false;
+}
+
+}  // namespace tiffin::fuse
