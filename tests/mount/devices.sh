@@ -17,14 +17,19 @@ mkdir "$second" "$work/there"
 give_loop_back() { [[ -z $loop ]] || losetup --detach "$loop" || true; }
 trap 'status=$?; give_loop_back; clean_up $status' EXIT
 
-# says TEXT STATUS COMMAND...: the command ends with the status and says the text in its only line.
-says() {
-    local text=$1 expected=$2 output status=0
+# tells TEXT STATUS COMMAND...: the command ends with the status and says the text.
+tells() {
+    local text=$1 expected=$2 status=0
     shift 2
     output=$("$@" 2>&1) || status=$?
     [[ $status -eq $expected ]] || fail "$* ended with $status, expected $expected: $output"
     [[ $output == *"$text"* ]] || fail "$* said '$output', expected '$text'"
-    [[ $(wc -l <<<"$output") -eq 1 ]] || fail "not one line from $*: $output"
+}
+# ... and nothing else, in its only line.
+says() {
+    local output
+    tells "$@"
+    [[ $(wc -l <<<"$output") -eq 1 ]] || fail "not one line from ${*:3}: $output"
 }
 
 nothing_is_left() {
@@ -330,6 +335,17 @@ says "clean" 0 "$bin/fsck.tiffin" -n "$loop"
 says "clean" 0 "$bin/fsck.tiffin" -n "$loop"
 device=$loop
 mount_device
+cp -r "$repository/docs" "$mount_point/"
+unmount_device
+dd if=/dev/zero of="$loop" bs=4096 count=2 conv=notrunc,fsync status=none
+tells "'fsck.tiffin --size SIZE' finds those at its end" 8 "$bin/fsck.tiffin" -y "$loop"
+says "a volume on it is not larger" 8 "$bin/fsck.tiffin" -y --size 1G "$loop"
+tells "is it the right device" 8 "$bin/fsck.tiffin" -y --size 21M "$loop"
+says "--size" 16 "$bin/fsck.tiffin" -y --size 1Q "$loop"
+tells "repaired" 1 "$bin/fsck.tiffin" -y --size 20M "$loop"
+says "clean" 0 "$bin/fsck.tiffin" -n "$loop"
+mount_device
+diff -r "$repository/docs" "$mount_point/docs" || fail "files are not what they were before the superblocks were lost"
 "$bin/tiffin" grow "$mount_point" >"$work/grown"
 grep -q "grown from 20 MiB to 64 MiB" "$work/grown" || fail "it was not made with 20 MiB: $(<"$work/grown")"
 unmount_device

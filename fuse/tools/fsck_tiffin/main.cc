@@ -22,6 +22,7 @@
 #include "fuse/host/log_sink.h"
 #include "fuse/host/size_text.h"
 #include "fuse/tools/common/tool.h"
+#include "fuse/tools/fsck_tiffin/device_front.h"
 #include "fuse/tools/fsck_tiffin/options.h"
 #include "fuse/tools/fsck_tiffin/progress.h"
 
@@ -97,7 +98,18 @@ class Fsck {
         if (std::optional<Problem> problem = refuse_memory(options_.device)) {
             return *problem;
         }
-        return open_device(options_.device, {.read_only = !repair_});
+        OrProblem<std::unique_ptr<vfs::BlockDevice>> device =
+            open_device(options_.device, {.read_only = !repair_});
+        if (!device.ok() || options_.size_bytes == 0) {
+            return device;
+        }
+        const uint64_t device_bytes = (*device)->geometry().size_bytes;
+        if (options_.size_bytes > device_bytes) {
+            return Problem{fmt::format("{} has {} bytes: a volume on it is not larger",
+                                       options_.device, device_bytes)};
+        }
+        return std::unique_ptr<vfs::BlockDevice>(
+            new DeviceFront(std::move(*device), options_.size_bytes));
     }
 
     // An image whose end was cut off gets its size again, so that the rest can be checked. What is gone reads as
@@ -108,7 +120,7 @@ class Fsck {
             check::cut_off_volume_bytes(check::read_superblock_copies(**device), device_bytes);
         const OrProblem<DeviceAddress> address = parse_device_address(options_.device);
         std::error_code ignored;
-        if (volume_bytes == 0 || !repair_ || options_.mode == RepairMode::safe || !address.ok() ||
+        if (volume_bytes == 0 || options_.size_bytes != 0 || !repair_ || options_.mode == RepairMode::safe || !address.ok() ||
             address->kind != DeviceAddress::Kind::file ||
             !std::filesystem::is_regular_file(address->path, ignored)) {
             return std::nullopt;
@@ -200,7 +212,8 @@ class Fsck {
         if (!report.is_volume) {
             const Problem problem{options_.device +
                                   " holds no Tiffin file system, or its superblocks are lost: is "
-                                  "it the right device?"};
+                                  "it the right device? If the volume is smaller than its "
+                                  "device, 'fsck.tiffin --size SIZE' finds those at its end"};
             return print_problem(kProgram, problem);
         }
         const check::Statistics& statistics = report.statistics;

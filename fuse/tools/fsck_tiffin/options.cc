@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "fuse/host/size_text.h"
 #include "fuse/tools/common/tool.h"
 
 namespace tiffin::fuse {
@@ -88,6 +89,11 @@ std::variant<FsckOptions, int> parse_fsck_options(int argc, char** argv) {
         "-C", options.show_progress,
         "show a bar on the terminal; -C FD: write \"PHASE DONE TOTAL DEVICE\" lines to that "
         "file descriptor, 0: the bar");
+    std::string size;
+    app.add_option(
+        "--size", size,
+        "the volume's size, for one that is smaller than its device and has lost its first "
+        "superblocks, such as 10G");
     CLI::Option* fd = app.add_option("--progress-fd", descriptor)->group("");
     app.add_option("device", options.device,
                    "file:PATH or PATH (an image or a disk), or tiffin://HOST/VOLUME")
@@ -101,6 +107,15 @@ std::variant<FsckOptions, int> parse_fsck_options(int argc, char** argv) {
     if (std::optional<int> status = parse_arguments(app, static_cast<int>(pointers.size()),
                                                     pointers.data(), fsck_status::usage_error)) {
         return *status;
+    }
+    if (!size.empty()) {
+        const OrProblem<uint64_t> parsed = parse_size(size);
+        if (!parsed.ok() || *parsed == 0) {
+            print_problem("fsck.tiffin", {"--size: " + (parsed.ok() ? "0 bytes hold no volume"
+                                                                    : parsed.problem().text)});
+            return fsck_status::usage_error;
+        }
+        options.size_bytes = *parsed;
     }
     options.mode = no     ? RepairMode::no
                    : yes  ? RepairMode::yes

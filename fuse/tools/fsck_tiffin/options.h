@@ -24,6 +24,7 @@ struct FsckOptions {
     bool verify_data = false;                // --data
     bool show_progress = false;              // -C
     std::optional<int> progress_descriptor;  // -C fd: for programs
+    uint64_t size_bytes = 0;                 // --size: of the volume; 0: as its superblocks say
     std::string device;
 };
 
