@@ -143,7 +143,7 @@ OrProblem<std::vector<VolumeKey>> find_keys(const RemoteVolumeAddress& address,
     if (keys.ok() && keys.value().front().is_reader && !(mode.read_only && !mode.force)) {
         return Problem{"the key of the volume " + address.volume +
                            (mode.read_only ? " does not allow to take it over from its writer"
-                                           : " allows only to read it: mount with '-o ro'"),
+                                           : " allows only to read it"),
                        Error::erofs};
     }
     return keys;

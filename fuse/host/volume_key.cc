@@ -34,19 +34,20 @@ std::vector<std::string> usual_places(const std::string& volume) {
     return places;
 }
 
-// Keys, each on a line of its own; the last newline may be missing. Empty: not understood.
+// Keys, each on a line of its own; the last newline may be missing, and one of another system be there. Empty: not
+// understood.
 std::vector<VolumeKey> understand(std::string_view text) {
     std::vector<VolumeKey> keys;
     while (!text.empty()) {
         const size_t end = std::min(text.find('\n'), text.size());
         std::string_view line = text.substr(0, end);
         text.remove_prefix(std::min(end + 1, text.size()));
+        line.remove_suffix(line.ends_with('\r') ? 1 : 0);
         VolumeKey key;
         key.is_reader = line.starts_with(kReaderKeyPrefix);
         line.remove_prefix(key.is_reader ? std::strlen(kReaderKeyPrefix) : 0);
         if (line.size() != kDigits ||
-            !rdma_blk::from_hexadecimal(line, MutableByteSpan(key.bytes)) ||
-            (!keys.empty() && keys.front().is_reader != key.is_reader)) {
+            !rdma_blk::from_hexadecimal(line, MutableByteSpan(key.bytes))) {
             return {};
         }
         keys.push_back(key);
@@ -81,6 +82,12 @@ OrProblem<std::vector<VolumeKey>> read_file(int descriptor, const std::string& p
             path +
             " does not hold a key: 64 hexadecimal digits are expected, after \"reader:\" "
             "if it allows only to read"};
+    }
+    if (std::any_of(keys.begin(), keys.end(), [&](const VolumeKey& key) {
+            return key.is_reader != keys.front().is_reader;
+        })) {
+        return Problem{
+            path + " holds keys of different rights: with \"reader:\" all lines begin, or none"};
     }
     if (keys.size() == 1) {
         keys.resize(server_count, keys[0]);

@@ -120,7 +120,8 @@ class Fsck {
             check::cut_off_volume_bytes(check::read_superblock_copies(**device), device_bytes);
         const OrProblem<DeviceAddress> address = parse_device_address(options_.device);
         std::error_code ignored;
-        if (volume_bytes == 0 || options_.size_bytes != 0 || !repair_ || options_.mode == RepairMode::safe || !address.ok() ||
+        if (volume_bytes == 0 || options_.size_bytes != 0 || !repair_ ||
+            options_.mode == RepairMode::safe || !address.ok() ||
             address->kind != DeviceAddress::Kind::file ||
             !std::filesystem::is_regular_file(address->path, ignored)) {
             return std::nullopt;
@@ -209,6 +210,10 @@ class Fsck {
     }
 
     void print_result(const check::Report& report) {
+        if (!report.is_volume && report.has(check::Code::superblock_fields)) {
+            return print_problem(
+                kProgram, {options_.device + " cannot be checked: no superblock can be used"});
+        }
         if (!report.is_volume) {
             const Problem problem{options_.device +
                                   " holds no Tiffin file system, or its superblocks are lost: is "

@@ -186,7 +186,8 @@ OrProblem<Target> open(const Arguments& arguments) {
         return make_image(*address, *size, arguments);
     }
     auto device = open_device(*address, {.read_only = arguments.dry_run});
-    if (!device.ok() && device.problem().code == Error::enoent) {
+    if (!device.ok() && device.problem().code == Error::enoent &&
+        address->kind == DeviceAddress::Kind::file) {
         return Problem{device.problem().text + "; to make a new image, give its size, such as 10G",
                        Error::enoent};
     }

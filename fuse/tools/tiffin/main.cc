@@ -141,13 +141,18 @@ void add_volume_commands(CLI::App& app, VolumeArguments& arguments,
     const auto add = [&](const char* name, const char* what, VolumeFunction function) {
         return add_volume_command(*volume, name, what, function, arguments, problem);
     };
+    const auto is_file_name = [](const std::string& name) {
+        return std::string(name.empty() ? "the name of a file is expected" : "");
+    };
     CLI::App* create = add("create", "Makes a volume and hands out its key", volume_create);
     create->add_option("NAME", arguments.name, "1 to 63 of a-z A-Z 0-9 . _ -")->required();
     create->add_option("SIZE", arguments.size, "Such as 500M or 10G")->required();
     create->add_option("--backing", arguments.backing,
                        "A file or disk that flushed content goes to");
-    create->add_option("--key-file", arguments.key_file,
-                       "A new file for the key, instead of printing");
+    create
+        ->add_option("--key-file", arguments.key_file,
+                     "A new file for the key, instead of printing")
+        ->check(is_file_name);
     CLI::App* list = add("list", "All volumes: name, bytes, writer", volume_list);
     list->add_flag("--json", arguments.json, "For programs");
     CLI::App* resize = add("resize", "Makes a volume larger", volume_resize);
@@ -159,9 +164,11 @@ void add_volume_commands(CLI::App& app, VolumeArguments& arguments,
                       "Also when it is in use, which ends there, or cannot be brought up");
     CLI::App* info = add("info", "Shows the details of a volume", volume_info);
     info->add_option("NAME", arguments.name, "The volume")->required();
-    info->add_option("--key-file", arguments.key_file, "A new file to write the volume's key to");
+    info->add_option("--key-file", arguments.key_file, "A new file to write the volume's key to")
+        ->check(is_file_name);
     info->add_option("--reader-key-file", arguments.reader_key_file,
-                     "A new file for a key that allows only to read the volume");
+                     "A new file for a key that allows only to read the volume")
+        ->check(is_file_name);
     info->add_flag("--json", arguments.json, "For programs");
 }
 

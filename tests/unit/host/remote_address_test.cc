@@ -250,8 +250,13 @@ TEST_F(VolumeKeys, AreRefused) {
     EXPECT_TRUE((*readers)[0].is_reader && (*readers)[1].is_reader);
     EXPECT_EQ((*readers)[1].bytes[0], 0xcc);
     for (const std::string& mixed :
-         {"reader:" + digits + "\n" + digits, digits + "\nreader:" + digits, "reader:\n" + digits,
-          "reader:" + digits + digits, "writer:" + digits, std::string("reader:")}) {
+         {"reader:" + digits + "\n" + digits, digits + "\nreader:" + digits}) {
+        EXPECT_NE(problem_of(write("rights", mixed)).find("keys of different rights"),
+                  std::string::npos);
+    }
+    EXPECT_TRUE(read_volume_keys("volume", write("crlf", digits + "\r\n"), 1).ok());
+    for (const std::string& mixed : {"reader:\n" + digits, "reader:" + digits + digits,
+                                     "writer:" + digits, std::string("reader:")}) {
         EXPECT_NE(problem_of(write("mixed", mixed)).find("does not hold a key"), std::string::npos);
     }
     EXPECT_NE(problem_of(folder_.file("none")).find("there is no key"), std::string::npos);
