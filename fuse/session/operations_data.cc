@@ -175,9 +175,7 @@ void write(fuse_req_t handle, fuse_ino_t node, const char* data, size_t size, of
     // The kernel counts a page that was refused as clean. No program shall go on reading what is not stored, and take it
     // for stored when it has been told of the error once (as a database does that opens its log again).
     const auto refuse_page = [&](Error error) {
-        if (error == Error::enospc) {
-            session.refused_pages().note(session.file_system(), node);
-        }
+        session.refused_pages().note(session.file_system(), node, error);
         session.page_flusher().flush(node, static_cast<uint64_t>(offset), size, nullptr);
         request.fail(error);
     };

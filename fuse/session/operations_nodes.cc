@@ -47,8 +47,11 @@ void forget_multi(fuse_req_t handle, size_t count, fuse_forget_data* forgets) {
 
 void get_attributes(fuse_req_t handle, fuse_ino_t node, fuse_file_info* file) {
     Request request(handle, Operation::get_attributes);
-    if (file != nullptr && request.session().refused_pages().refuses(request.file_system(), node)) {
-        return request.fail(Error::enospc);
+    if (file != nullptr) {
+        const auto refused = request.session().refused_pages().refuses(request.file_system(), node);
+        if (refused.has_value()) {
+            return request.fail(*refused);
+        }
     }
     request.attributes(request.file_system().get_attributes(node));
 }

@@ -16,35 +16,37 @@ uint64_t available_bytes(vfs::FileSystem& file_system) {
 
 }  // namespace
 
-void RefusedPages::note(vfs::FileSystem& file_system, vfs::NodeId node) {
+void RefusedPages::note(vfs::FileSystem& file_system, vfs::NodeId node, Error error) {
     const uint64_t available = available_bytes(file_system);
     const uint64_t now_ns = host::monotonic_ns();
     std::lock_guard lock(mutex_);
     if (refusals_.size() >= kMostFiles && refusals_.find(node) == refusals_.end()) {
-        std::erase_if(refusals_,
-                      [&](const auto& each) { return each.second.time_ns + kKeptNs <= now_ns; });
+        std::erase_if(refusals_, [&](const auto& each) { return each.second.is_over(now_ns); });
         if (refusals_.size() >= kMostFiles) {
             refusals_.erase(refusals_.begin());
         }
     }
-    refusals_[node] = {now_ns, available};
+    refusals_[node] = {error, now_ns, available};
     count_.store(refusals_.size(), std::memory_order_relaxed);
 }
 
-bool RefusedPages::looks_and_refuses(vfs::FileSystem& file_system, vfs::NodeId node) {
+std::optional<Error> RefusedPages::look(vfs::FileSystem& file_system, vfs::NodeId node) {
     const uint64_t available = available_bytes(file_system);
     std::lock_guard lock(mutex_);
     const auto found = refusals_.find(node);
     if (found == refusals_.end()) {
-        return false;
+        return std::nullopt;
     }
-    if (host::monotonic_ns() < found->second.time_ns + kKeptNs &&
-        available < std::max(found->second.available_bytes + kLeastBytes / 4, kLeastBytes)) {
-        return true;
+    const Refusal& refusal = found->second;
+    const bool has_space =
+        refusal.error == Error::enospc &&
+        available >= std::max(refusal.available_bytes + kLeastBytes / 4, kLeastBytes);
+    if (!has_space && !refusal.is_over(host::monotonic_ns())) {
+        return refusal.error;
     }
     refusals_.erase(found);
     count_.store(refusals_.size(), std::memory_order_relaxed);
-    return false;
+    return std::nullopt;
 }
 
 }  // namespace tiffin::fuse

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// Files whose cached data was refused because the volume is full. The kernel tells that to fsync, and once to a close, but
-// not to write(): a program that only writes would go on for ever. When a page is dropped (PageFlusher), the kernel takes
+// Files whose cached data was refused. The kernel tells that to fsync, and once to a close, but
+// not to write(): a program that only writes would go on for ever on a full volume. When a page is dropped (PageFlusher), the kernel takes
 // the file's attributes for outdated, and asks for them before the next write to its cache (fuse_cache_write_iter(), since
 // Linux 5.16), with the file's handle, which it does for nothing else. An error in answer to that is what write() returns.
 #pragma once
@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 
 #include "fs/vfs/file_system.h"
@@ -17,16 +18,18 @@ namespace tiffin::fuse {
 // Any threads.
 class RefusedPages {
   public:
-    // Data of the file was refused with enospc.
-    void note(vfs::FileSystem& file_system, vfs::NodeId node);
+    // Data of the file was refused.
+    void note(vfs::FileSystem& file_system, vfs::NodeId node, Error error);
 
-    // The answer to attributes that are asked for with a handle is enospc: the volume is about as full as when data of the
-    // file was refused, less than kKeptNs ago.
-    bool refuses(vfs::FileSystem& file_system, vfs::NodeId node) {
-        return count_.load(std::memory_order_relaxed) != 0 && looks_and_refuses(file_system, node);
+    // With which error attributes that are asked for with a handle are answered, if with any. enospc: as long as the volume
+    // is about as full as when data of the file was refused, at most kKeptFullNs. Others may be over with the next request:
+    // for kKeptNs.
+    std::optional<Error> refuses(vfs::FileSystem& file_system, vfs::NodeId node) {
+        return count_.load(std::memory_order_relaxed) != 0 ? look(file_system, node) : std::nullopt;
     }
 
-    static constexpr uint64_t kKeptNs = 60'000'000'000;
+    static constexpr uint64_t kKeptFullNs = 60'000'000'000;
+    static constexpr uint64_t kKeptNs = 1'000'000'000;
 
   private:
     // With more of them, some are forgotten: then close and fsync tell, as if this were not there.
@@ -35,11 +38,16 @@ class RefusedPages {
     static constexpr uint64_t kLeastBytes = uint64_t{1} << 20;
 
     struct Refusal {
+        Error error;
         uint64_t time_ns;
         uint64_t available_bytes;  // at that time
+
+        bool is_over(uint64_t now_ns) const {
+            return now_ns >= time_ns + (error == Error::enospc ? kKeptFullNs : kKeptNs);
+        }
     };
 
-    bool looks_and_refuses(vfs::FileSystem& file_system, vfs::NodeId node);
+    std::optional<Error> look(vfs::FileSystem& file_system, vfs::NodeId node);
 
     std::atomic<size_t> count_{0};
     std::mutex mutex_;

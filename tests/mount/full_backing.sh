@@ -34,6 +34,9 @@ done
 [[ ${#durable[@]} -lt 40 ]] || fail "everything was durable on a full file system"
 grep -q "make room there" "$log" ||
     fail "the log does not say that room is missing"
+# A program that only writes learns it from write(), long before it has written 16 times as much as there was room for.
+! dd if=/dev/zero of="$mount_point/before" conv=notrunc bs=1M seek=2 count=512 2>"$work/error" || fail "dd has written 512 MiB"
+grep -q "error writing" "$work/error" || fail "dd: $(<"$work/error")"
 # Only creates, without an fsync: syncing the directory tells.
 touch "$mount_point/only-created" 2>/dev/null && sync "$mount_point" 2>/dev/null && fail "a create is called durable"
 unmount_device
