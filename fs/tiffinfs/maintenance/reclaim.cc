@@ -22,8 +22,8 @@ constexpr uint32_t kWaitCount = 100;
 constexpr uint32_t kIdleWaitCount = 10;
 constexpr uint64_t kWaitUs = 100'000;
 // How long it waits for the host to forget what was unlinked.
-constexpr uint32_t kForgetWaitCount = 20;
-constexpr uint64_t kForgetWaitUs = 10'000;
+constexpr uint64_t kForgetWaitNs = 200'000'000;
+constexpr uint64_t kForgetLookUs = 10'000;
 
 // Collects the offsets of keys of one kind: node ids.
 class NodeBatch final : public TreeVisitor {
@@ -320,17 +320,20 @@ bool TiffinFileSystem::reclaim_is_idle() {
 }
 
 // FUSE tells by a message of its own that an unlinked file is not in use, which may be still on its way when unlink() has
-// returned. Only once for the files unlinked so far: they may be open.
+// returned. Only once for the files unlinked so far: they may be open. All operations that need space then wait until then.
 void TiffinFileSystem::wait_for_forget(const ObjectTable::Orphans& orphans) {
-    if (orphans.so_far == orphans_waited_for_ || orphans.now == 0) {
+    if (orphans.now == 0) {
         return;
     }
-    orphans_waited_for_ = orphans.so_far;
+    if (orphans.so_far != orphans_waited_for_) {
+        orphans_waited_for_ = orphans.so_far;
+        forget_wait_end_ns_ = host::monotonic_ns() + kForgetWaitNs;
+    }
     const uint64_t steps = reclaim_steps_.load(std::memory_order_relaxed);
-    for (uint32_t i = 0; i < kForgetWaitCount && reclaim_is_idle() && !reclaim_stopping_ &&
-                         reclaim_steps_.load(std::memory_order_relaxed) == steps;
-         ++i) {
-        (void)reclaim_wake_.wait_for(reclaim_lock_, kForgetWaitUs);
+    while (reclaim_is_idle() && !reclaim_stopping_ &&
+           reclaim_steps_.load(std::memory_order_relaxed) == steps &&
+           host::monotonic_ns() < forget_wait_end_ns_) {
+        (void)reclaim_wake_.wait_for(reclaim_lock_, kForgetLookUs);
     }
 }
 

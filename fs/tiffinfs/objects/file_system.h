@@ -197,8 +197,9 @@ class TiffinFileSystem final : public vfs::FileSystem, private SpaceReclaimer {
         false;                                 // it has nothing to do, and looks again soon
     std::atomic<uint64_t> reclaim_steps_{0};   // done so far
     std::atomic<bool> leftovers_done_{false};  // nothing is known to be left in the tree
-    // ObjectTable::Orphans::so_far when that was waited for.
+    // ObjectTable::Orphans::so_far when that was waited for, and until when.
     uint64_t orphans_waited_for_ GUARDED_BY(reclaim_lock_) = 0;
+    uint64_t forget_wait_end_ns_ GUARDED_BY(reclaim_lock_) = 0;
     host::Thread reclaim_thread_;
 };
 

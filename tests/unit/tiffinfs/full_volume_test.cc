@@ -449,9 +449,10 @@ TEST(MakeRoom, WaitsForTheHostToForgetWhatWasUnlinked) {
     TestVolume volume(device);
     MUST(volume.make());
     MUST(volume.mount());
-    bool made = false;
+    constexpr int kWriters = 4;  // at the same time
+    int made = 0;
     // Where the machine is so busy that the message comes too late, once more.
-    for (int attempt = 0; attempt < 10 && !made; ++attempt) {
+    for (int attempt = 0; attempt < 10 && made < kWriters; ++attempt) {
         uint64_t size = 0;
         for (const uint64_t piece : {kMiB, uint64_t{kBlock}}) {
             for (; volume.write("/large", size, std::string(piece, 'l')).ok(); size += piece) {
@@ -462,14 +463,28 @@ TEST(MakeRoom, WaitsForTheHostToForgetWhatWasUnlinked) {
             volume.file_system().lookup(vfs::kRootNode, vfs::Name("large")).value().node;
         MUST(volume.unlink("/large"));
         std::thread host([&] {
-            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+            std::this_thread::sleep_for(std::chrono::milliseconds(60));
             volume.file_system().forget(node, 1);
         });
-        made = volume.write("/new", 0, std::string(kMiB, 'n')).ok();
+        std::atomic<int> succeeded{0};
+        std::vector<std::thread> writers;
+        for (int i = 0; i < kWriters; ++i) {
+            writers.emplace_back([&, i] {
+                succeeded +=
+                    volume.write("/new" + std::to_string(i), 0, std::string(kMiB, 'n')).ok() ? 1
+                                                                                             : 0;
+            });
+        }
+        for (std::thread& writer : writers) {
+            writer.join();
+        }
+        made = succeeded;
         host.join();
-        (void)volume.unlink("/new");
+        for (int i = 0; i < kWriters; ++i) {
+            (void)volume.unlink("/new" + std::to_string(i));
+        }
     }
-    EXPECT_TRUE(made);
+    EXPECT_EQ(made, kWriters);
     MUST(volume.unmount());
     EXPECT_EQ(findings_of(device), "");
 }
