@@ -31,16 +31,15 @@ void RefusedPages::note(vfs::FileSystem& file_system, vfs::NodeId node, Error er
 }
 
 std::optional<Error> RefusedPages::look(vfs::FileSystem& file_system, vfs::NodeId node) {
-    const uint64_t available = available_bytes(file_system);
     std::lock_guard lock(mutex_);
     const auto found = refusals_.find(node);
     if (found == refusals_.end()) {
         return std::nullopt;
     }
     const Refusal& refusal = found->second;
-    const bool has_space =
-        refusal.error == Error::enospc &&
-        available >= std::max(refusal.available_bytes + kLeastBytes / 4, kLeastBytes);
+    const bool has_space = refusal.error == Error::enospc &&
+                           available_bytes(file_system) >=
+                               std::max(refusal.available_bytes + kLeastBytes / 4, kLeastBytes);
     if (!has_space && !refusal.is_over(host::monotonic_ns())) {
         return refusal.error;
     }
