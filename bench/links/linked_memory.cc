@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
@@ -19,16 +20,16 @@ namespace {
 using rdma_blk::Operation;
 using rdma_blk::OperationKind;
 
-[[noreturn]] void stop(const std::string& problem) {
-    std::fprintf(stderr, "failover_load: %s\n", problem.c_str());
-    std::_Exit(EXIT_FAILURE);
-}
-
 bool is_atomic(OperationKind kind) {
     return kind == OperationKind::fetch_add || kind == OperationKind::compare_swap;
 }
 
 }  // namespace
+
+void stop(const std::string& problem) {
+    std::fprintf(stderr, "%s: %s\n", program_invocation_short_name, problem.c_str());
+    std::_Exit(EXIT_FAILURE);
+}
 
 std::string OperationShape::text() const {
     std::string text = rdma_blk::kOperationNames[static_cast<size_t>(kind)];
@@ -38,7 +39,7 @@ std::string OperationShape::text() const {
     return text;
 }
 
-LinkedMemory::LinkedMemory(const std::string& address, rdma_blk::LinkTrial trial) {
+fuse::RemoteVolumeAddress parse_volume(const std::string& address) {
     constexpr std::string_view kScheme = "tiffin:";
     if (!std::string_view(address).starts_with(kScheme)) {
         stop("'" + address + "' is not the address of a volume");
@@ -47,9 +48,39 @@ LinkedMemory::LinkedMemory(const std::string& address, rdma_blk::LinkTrial trial
     if (!parsed.ok()) {
         stop(parsed.problem().text);
     }
-    parsed->busy_poll_us = parsed->busy_poll_us.value_or(rdma_blk::OpenOptions().busy_poll_us);
-    parsed->servers.front().link_trial = trial;
-    auto opened = fuse::open_remote_session(*parsed, {.slot_count = kSlots});
+    return std::move(*parsed);
+}
+
+size_t active_link(const rdma_blk::RemoteMemory& memory, size_t otherwise) {
+    const rdma_blk::Statistics now = memory.statistics();
+    for (size_t link = 0; link < now.path_count; link++) {
+        if (std::string_view(now.paths[link].state) == "active") {
+            return link;
+        }
+    }
+    return otherwise;
+}
+
+void wait_until_links_are_well(const rdma_blk::RemoteMemory& memory) {
+    while (true) {
+        const rdma_blk::Statistics now = memory.statistics();
+        size_t well = 0;
+        for (size_t link = 0; link < now.path_count; link++) {
+            const std::string_view state = now.paths[link].state;
+            well += state == "active" || state == "ready" ? 1 : 0;
+        }
+        if (now.path_count > 0 && well == now.path_count) {
+            return;
+        }
+        usleep(2000);
+    }
+}
+
+LinkedMemory::LinkedMemory(const std::string& address, rdma_blk::LinkTrial trial) {
+    fuse::RemoteVolumeAddress parsed = parse_volume(address);
+    parsed.busy_poll_us = parsed.busy_poll_us.value_or(rdma_blk::OpenOptions().busy_poll_us);
+    parsed.servers.front().link_trial = trial;
+    auto opened = fuse::open_remote_session(parsed, {.slot_count = kSlots});
     if (!opened.ok()) {
         stop(opened.problem().text);
     }
@@ -61,31 +92,6 @@ LinkedMemory::LinkedMemory(const std::string& address, rdma_blk::LinkTrial trial
 }
 
 LinkedMemory::~LinkedMemory() { memory_->close(); }
-
-size_t LinkedMemory::active() const {
-    const rdma_blk::Statistics now = memory_->statistics();
-    for (size_t link = 0; link < now.path_count; link++) {
-        if (std::string_view(now.paths[link].state) == "active") {
-            return link;
-        }
-    }
-    return 0;
-}
-
-void LinkedMemory::wait_until_well() const {
-    while (true) {
-        const rdma_blk::Statistics now = memory_->statistics();
-        size_t well = 0;
-        for (size_t link = 0; link < now.path_count; link++) {
-            const std::string_view state = now.paths[link].state;
-            well += state == "active" || state == "ready" ? 1 : 0;
-        }
-        if (well == now.path_count) {
-            return;
-        }
-        usleep(5000);
-    }
-}
 
 const std::vector<uint64_t>& LinkedMemory::run(const OperationShape& shape) {
     const size_t bytes = is_atomic(shape.kind) ? sizeof(uint64_t) : shape.size_bytes;

@@ -91,9 +91,6 @@ class Checker {
     DistrictRow district_row(uint32_t district) const {
         return tables_.row<DistrictRow>(district_at(district));
     }
-    uint64_t oldest_kept(uint32_t district) const {
-        return tiffin::bench::oldest_kept(tables_, district);
-    }
 
     void check_warehouse(uint32_t warehouse) {
         const uint64_t ytd = tables_.row<WarehouseRow>(warehouse_at(warehouse)).ytd_cents;
@@ -117,6 +114,7 @@ class Checker {
         uint64_t new_orders = 0;
         uint64_t promised_lines = 0;
         uint64_t lines = 0;
+        const uint64_t oldest = oldest_kept(tables_, district);
         for (uint64_t place = 0; place < kOrdersKept; place++) {
             const auto order = tables_.row<OrderRow>(order_at(district, place));
             const auto new_order = tables_.row<NewOrderRow>(new_order_at(district, place));
@@ -133,7 +131,7 @@ class Checker {
                 // Those of an order that had more lines and has left the ring are still there.
                 const uint64_t id =
                     tables_.row<OrderLineRow>(order_line_at(district, place, line)).order_id;
-                lines += id >= oldest_kept(district) ? 1 : 0;
+                lines += id >= oldest ? 1 : 0;
             }
         }
         count(Inconsistency::condition_2,
@@ -145,7 +143,7 @@ class Checker {
 
     // With all its content, unless it has left the ring.
     bool is_there(const CommittedOrder& order) const {
-        if (order.id < oldest_kept(order.district)) {
+        if (order.id < oldest_kept(tables_, order.district)) {
             return true;
         }
         const auto row = tables_.row<OrderRow>(order_at(order.district, order.id));

@@ -43,6 +43,13 @@ void TransactionClient::forget_commits() {
     payments_.clear();
 }
 
+// What both transactions read first.
+void TransactionClient::add_reads(uint32_t number, WarehouseRow& warehouse, DistrictRow& district) {
+    batch_.clear();
+    batch_.read(warehouse_at(warehouse_of(number)), &warehouse, sizeof(warehouse));
+    batch_.read(district_at(number), &district, sizeof(district));
+}
+
 // ---- Locks ---------------------------------------------------------------------------------------------------
 
 void TransactionClient::add_locks() {
@@ -63,12 +70,17 @@ bool TransactionClient::has_all_locks() {
     if (taken.size() == locks_.size()) {
         return true;
     }
+    release(taken);
+    return false;
+}
+
+// Nothing was changed under them.
+void TransactionClient::release(const std::vector<Lock>& locks) {
     batch_.clear();
-    for (const Lock& lock : taken) {
+    for (const Lock& lock : locks) {
         batch_.write_word(lock.at, lock.version);
     }
     memory_.run(batch_);
-    return false;
 }
 
 // After all that is in the batch.
@@ -108,9 +120,7 @@ bool TransactionClient::try_order(CommittedOrder& order) {
     DistrictRow district;
     CustomerRow customer;
     const uint64_t customer_place = customer_at(order.district, order.customer);
-    batch_.clear();
-    batch_.read(warehouse_at(warehouse_of(order.district)), &warehouse, sizeof(warehouse));
-    batch_.read(district_at(order.district), &district, sizeof(district));
+    add_reads(order.district, warehouse, district);
     batch_.read(customer_place, &customer, sizeof(customer));
     for (uint32_t index = 0; index < order.line_count; index++) {
         const CommittedLine& line = order.lines[index];
@@ -139,11 +149,7 @@ bool TransactionClient::try_order(CommittedOrder& order) {
         return false;
     }
     if (customer_version != customer.version) {
-        batch_.clear();
-        for (const Lock& lock : locks_) {
-            batch_.write_word(lock.at, lock.version);
-        }
-        memory_.run(batch_);
+        release(locks_);
         return false;
     }
 
@@ -218,9 +224,7 @@ bool TransactionClient::try_payment(const CommittedPayment& payment) {
     DistrictRow district;
     CustomerRow customer;
     const uint64_t place = customer_at(payment.customer_district, payment.customer);
-    batch_.clear();
-    batch_.read(warehouse_at(warehouse_of(payment.district)), &warehouse, sizeof(warehouse));
-    batch_.read(district_at(payment.district), &district, sizeof(district));
+    add_reads(payment.district, warehouse, district);
     batch_.read(place, &customer, sizeof(customer));
     memory_.run(batch_);
     if (is_locked(customer.version)) {

@@ -64,8 +64,10 @@ class TransactionClient {
         uint64_t at = 0;
         uint64_t version = 0;
     };
+    void add_reads(uint32_t number, WarehouseRow& warehouse, DistrictRow& district);
     void add_locks();
     bool has_all_locks();
+    void release(const std::vector<Lock>& locks);
     void add_unlocks();
 
     uint64_t random(uint64_t limit) { return random_() % limit; }

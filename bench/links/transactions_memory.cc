@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 #include "bench/links/transactions_memory.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
-#include <string_view>
 #include <utility>
 
+#include "bench/links/linked_memory.h"
 #include "fs/vfs/host.h"
 #include "fuse/host/remote_device.h"
 
@@ -23,12 +20,6 @@ using rdma_blk::RemoteMemory;
 
 constexpr size_t kBulkBytes = size_t{256} << 10;
 constexpr uint64_t kBulkPatienceNs = 30'000'000'000;
-constexpr uint16_t kSlotCount = 256;
-
-[[noreturn]] void stop(const std::string& problem) {
-    std::fprintf(stderr, "transactions_load: %s\n", problem.c_str());
-    std::_Exit(EXIT_FAILURE);  // threads are running
-}
 
 LinkTrial trial_of(Way way) {
     return way == Way::resend_all      ? LinkTrial::resend_all
@@ -83,16 +74,8 @@ void Batch::fetch_add(uint64_t offset, uint64_t amount) {
 
 // ---- Sessions ------------------------------------------------------------------------------------------------
 
-TransactionMemory::TransactionMemory(const std::string& address, Way way) : way_(way) {
-    constexpr std::string_view kScheme = "tiffin:";
-    if (!std::string_view(address).starts_with(kScheme)) {
-        stop("'" + address + "' is not the address of a volume");
-    }
-    auto parsed = fuse::parse_remote_address(std::string_view(address).substr(kScheme.size()));
-    if (!parsed.ok()) {
-        stop(parsed.problem().text);
-    }
-    address_ = std::move(*parsed);
+TransactionMemory::TransactionMemory(const std::string& address, Way way)
+    : address_(parse_volume(address)), way_(way) {
     rdma_blk::RemoteAddress server = address_.servers.front();
     server.link_trial = trial_of(way);
     if (way == Way::resubmit) {
@@ -109,7 +92,7 @@ std::shared_ptr<RemoteMemory> TransactionMemory::open(const rdma_blk::RemoteAddr
                                                       bool force) const {
     fuse::RemoteVolumeAddress address = address_;
     address.servers = {server};
-    auto opened = fuse::open_remote_session(address, {.force = force, .slot_count = kSlotCount});
+    auto opened = fuse::open_remote_session(address, {.force = force, .slot_count = kSlots});
     if (!opened.ok()) {
         std::fprintf(stderr, "transactions_load: %s\n", opened.problem().text.c_str());
         return nullptr;
@@ -156,13 +139,7 @@ size_t TransactionMemory::active(size_t otherwise) const {
     if (way_ == Way::resubmit) {
         return link_.load();
     }
-    const rdma_blk::Statistics now = session_->statistics();
-    for (size_t link = 0; link < now.path_count; link++) {
-        if (std::string_view(now.paths[link].state) == "active") {
-            return link;
-        }
-    }
-    return otherwise;
+    return active_link(*session_, otherwise);
 }
 
 uint64_t TransactionMemory::failures_seen() const {
@@ -175,20 +152,8 @@ uint64_t TransactionMemory::failures_seen() const {
 }
 
 void TransactionMemory::wait_until_well() const {
-    if (way_ == Way::resubmit) {
-        return;
-    }
-    while (true) {
-        const rdma_blk::Statistics now = session_->statistics();
-        size_t well = 0;
-        for (size_t link = 0; link < now.path_count; link++) {
-            const std::string_view state = now.paths[link].state;
-            well += state == "active" || state == "ready" ? 1 : 0;
-        }
-        if (now.path_count > 0 && well == now.path_count) {
-            return;
-        }
-        usleep(2000);
+    if (way_ != Way::resubmit) {
+        wait_until_links_are_well(*session_);
     }
 }
 
@@ -237,28 +202,28 @@ void TransactionMemory::run(Batch& batch, uint64_t patience_ns) {
     }
 }
 
-void TransactionMemory::read_all(uint64_t offset, void* place, size_t size) {
+template <typename Add>
+void TransactionMemory::run_in_pieces(size_t size, Add add) {
     Batch batch;
     for (size_t done = 0; done < size;) {
         batch.clear();
         for (; done < size && batch.size() < 16; done += kBulkBytes) {
-            batch.read(offset + done, static_cast<char*>(place) + done,
-                       std::min(kBulkBytes, size - done));
+            add(batch, done, std::min(kBulkBytes, size - done));
         }
         run(batch, kBulkPatienceNs);
     }
 }
 
+void TransactionMemory::read_all(uint64_t offset, void* place, size_t size) {
+    run_in_pieces(size, [&](Batch& batch, size_t done, size_t bytes) {
+        batch.read(offset + done, static_cast<char*>(place) + done, bytes);
+    });
+}
+
 void TransactionMemory::write_all(uint64_t offset, const void* data, size_t size) {
-    Batch batch;
-    for (size_t done = 0; done < size;) {
-        batch.clear();
-        for (; done < size && batch.size() < 16; done += kBulkBytes) {
-            batch.write(offset + done, static_cast<const char*>(data) + done,
-                        std::min(kBulkBytes, size - done));
-        }
-        run(batch, kBulkPatienceNs);
-    }
+    run_in_pieces(size, [&](Batch& batch, size_t done, size_t bytes) {
+        batch.write(offset + done, static_cast<const char*>(data) + done, bytes);
+    });
 }
 
 }  // namespace tiffin::bench

@@ -89,6 +89,8 @@ class TransactionMemory {
                                                  bool force) const;
     std::shared_ptr<rdma_blk::RemoteMemory> session(uint64_t& number) const;
     void change_link(uint64_t number);
+    template <typename Add>
+    void run_in_pieces(size_t size, Add add);
 
     fuse::RemoteVolumeAddress address_;
     Way way_;

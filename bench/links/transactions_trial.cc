@@ -240,15 +240,7 @@ void print_consistency(const std::vector<TransactionResults>& results) {
     for (const char* name : kInconsistencyNames) {
         std::printf(" %s |", name);
     }
-    std::printf("\n|---|%s\n",
-                [] {
-                    std::string rule;
-                    for (size_t column = 0; column < 4 + kInconsistencies; column++) {
-                        rule += "---:|";
-                    }
-                    return rule;
-                }()
-                    .c_str());
+    print_rule(4 + kInconsistencies);
     for (const TransactionResults& result : results) {
         std::printf("| %s | %llu | %llu | %llu | %llu |",
                     kWayNames[static_cast<size_t>(result.way)],

@@ -24,13 +24,6 @@ leave_cgroup() {
 trap leave_cgroup EXIT
 
 volume() { "$bin/tiffin" volume "$@" --socket "$admin"; }
-# refuses TEXT COMMAND...
-refuses() {
-    local text=$1 output
-    shift
-    ! output=$("$@" 2>&1) || fail "succeeded: $*"
-    [[ $output == *"$text"* ]] || fail "$* said '$output', expected '$text'"
-}
 # goes_on: the mounted volume, from the process that served it before.
 goes_on() {
     [[ $(worker) == "$serving" ]] || fail "another process serves: $(tail -n 5 "$server_log")"

@@ -32,7 +32,6 @@ make_links 2
 
 listen_host=0.0.0.0
 start_server
-over_links() { echo "${1/127.0.0.1:$port/$(server_address 0):$port+$(server_address 1):$port}"; }
 device_address=$(make_volume files 256M)
 bank_address=$(make_volume bank 16M)
 use_device "$(over_links "$device_address")"

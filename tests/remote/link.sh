@@ -29,7 +29,7 @@ listen_host=0.0.0.0
 start_server
 address=$(make_volume links 256M)
 link_address() { echo "$(server_address "$1"):$port"; }
-use_device "${address/127.0.0.1:$port/$(link_address 0)+$(link_address 1)}"
+use_device "$(over_links "$address")"
 mount_device
 for load in files sqlite; do
     python3 "$(dirname "$0")/lib/failover_load.py" "$load" "$mount_point" "$work/progress-$load" "$work/stop" \

@@ -21,12 +21,6 @@ second=$work/second
 mkdir "$second"
 reader_device=${device/shared.key/reader.key}
 
-refuses() {
-    local text=$1 output
-    shift
-    ! output=$("$@" 2>&1) || fail "succeeded: $*"
-    [[ $output == *"$text"* ]] || fail "$* said '$output', expected '$text'"
-}
 
 say "beside a writer"
 mount_device

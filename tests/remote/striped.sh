@@ -60,12 +60,6 @@ cp "$work/data" "$mount_point/again"
 unmount_device
 
 say "only as it was made"
-refuses() {
-    local text=$1 output
-    shift
-    ! output=$("$@" 2>&1) || fail "succeeded: $*"
-    [[ $output == *"$text"* ]] || fail "$* said '$output', expected '$text'"
-}
 refuses "name the servers in their order" "$bin/tiffin" info "tiffin://$turned/books?key_file=$work/turned.key"
 refuses "is one of 2" "$bin/mkfs.tiffin" -f "tiffin://127.0.0.1:$port/books?key_file=$top/b/books.key"
 refuses "was made with stripe=65536" "$bin/tiffin" info "tiffin://$hosts/books?key_file=$work/both.key&stripe=4K"

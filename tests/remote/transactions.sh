@@ -32,11 +32,8 @@ make_links 2
 }
 start_server
 made=$(make_volume tables 128M)
-address=${made/127.0.0.1:$port/$(server_address 0):$port+$(server_address 1):$port}
-links=()
-for link in 0 1; do
-    links+=("$(link_device $link),$(client_address $link),link$link,$(server_address $link)")
-done
+address=$(over_links "$made")
+links=("$(link_argument 0)" "$(link_argument 1)")
 
 say "planted faults"
 "$load" faults 4 1 "$address" || fail "the checks have not found a fault, or found one that is not there"

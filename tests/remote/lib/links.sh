@@ -3,7 +3,7 @@
 # disappear without either end's being told. Sourced after tests/remote/lib/server.sh. Only what is made here is changed.
 # shellcheck shell=bash
 
-: "${work:?}"
+: "${work:?}" "${port?}"
 server_namespace=tiffin-server-$$
 wire_namespace=tiffin-wire-$$
 subnet=10.$((200 + $$ % 50)).$(($$ / 50 % 250))  # .0/30 and .4/30
@@ -16,6 +16,10 @@ in_wire() { nsenter --net="/run/netns/$wire_namespace" "$@"; }
 link_device() { echo "tf$1-$$"; }
 client_address() { echo "$subnet.$(($1 * 4 + 1))"; }
 server_address() { echo "$subnet.$(($1 * 4 + 2))"; }
+# over_links ADDRESS: a volume's on this host, as it is reached over both links.
+over_links() { echo "${1/127.0.0.1:$port/$(server_address 0):$port+$(server_address 1):$port}"; }
+# link_argument LINK: as programs of bench/ take a link that they cut.
+link_argument() { echo "$(link_device "$1"),$(client_address "$1"),link$1,$(server_address "$1")"; }
 
 # make_links COUNT: ends the script with 77 where there are no namespaces or no filters.
 make_links() {

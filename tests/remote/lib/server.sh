@@ -116,6 +116,14 @@ make_volume() {
     echo "tiffin://127.0.0.1:$port/$name?key_file=$work/$name.key&transport=$transport&runtime_directory=$work/run"
 }
 
+# refuses TEXT COMMAND...: the command fails and says the text; `refusal` is all it says.
+refuses() {
+    local text=$1
+    shift
+    ! refusal=$("$@" 2>&1) || fail "succeeded: $*"
+    [[ $refusal == *"$text"* ]] || fail "$* said '$refusal', expected '$text'"
+}
+
 # clean_up_server STATUS: sets it if the server does not end as it should.
 clean_up_server() {
     local -n test_status=$1
