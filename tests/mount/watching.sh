@@ -60,7 +60,8 @@ status=0
 terminal 24 80 1 ctrl-c "$bin/tiffin" top "$mount_point" || status=$?
 kill -CONT "$server"
 [[ $status -eq 0 ]] || fail "tiffin top on a mount that does not answer: $(<"$work/frame")"
-(sleep 2; take_away) &
+# Each question holds the mount open for a moment, in which it cannot be unmounted.
+(sleep 2; wait_until take_away 2>>"$work/busy") &
 waker=$!
 ! terminal 24 80 0 self "$bin/tiffin" top --interval 0.1 "$mount_point" || fail "tiffin top goes on without a mount"
 wait "$waker" || fail "tiffin top keeps the mount busy"
