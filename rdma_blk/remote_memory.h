@@ -192,7 +192,8 @@ struct ConnectionInfo {
 struct PathStatus {
     char address[80] = {};   // HOST:PORT; a longer one is cut
     const char* state = "";  // "active", "ready", "suspect", "joining", "down", "removed"; static
-    uint32_t delay_us = 0;   // of probes, smoothed
+    const char* transport = "";  // that requests take on it, "tcp" or "sdr"; static
+    uint32_t delay_us = 0;       // of probes, smoothed
     uint64_t bytes_sent = 0;
     uint64_t bytes_received = 0;
     uint64_t suspicions = 0;

@@ -252,6 +252,7 @@ std::string describe_links(const std::string& prefix, const rdma_blk::Statistics
         }
         add(link, path.state);
         add(link + " address", path.address);
+        add(link + " transport", path.transport);
         add(link + " delay us", std::to_string(path.delay_us));
         add(link + " bytes sent", std::to_string(path.bytes_sent));
         add(link + " bytes received", std::to_string(path.bytes_received));

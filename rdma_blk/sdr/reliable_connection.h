@@ -112,6 +112,8 @@ class ReliableConnection : public Endpoint {
     // its memory is not read any more. Nothing happens if it has completed. False: not all of it had been sent, so the peer
     // has no idea what it says; what it has of the message stays incomplete, and the connection should end.
     virtual bool send_delivered(uint64_t message_number) = 0;
+    // Whether it was posted and has not completed.
+    virtual bool is_sending(uint64_t message_number) const = 0;
     // So many messages send_post() takes now without eagain. Numbers are given in order, so a message that is not
     // acknowledged yet keeps the number max_messages after its own from being used, however many later ones have
     // arrived. Once the connection has failed: none.
@@ -130,6 +132,8 @@ class ReliableConnection : public Endpoint {
     // Gives up: everything pending completes with etimedout, and the peer is told (which may be lost).
     virtual void fail() = 0;
     virtual bool has_failed() const = 0;
+    // For how long nothing has come of the peer although something is expected of it; 0: nothing is.
+    virtual uint64_t silence_ns(uint64_t now_ns) const = 0;
 };
 
 // Errors: einval (attributes), enomem. The context outlives the connection.

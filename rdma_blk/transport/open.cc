@@ -59,7 +59,7 @@ Opened open_tcp(const RemoteAddress& address, const OpenOptions& options, const 
     StreamExtension extension;
     extension.transport_reason = reason;
     if (address.transport == TransportChoice::automatic && address.more_links.empty()) {
-        extension.requests = std::make_shared<SdrPath>(address.sdr);
+        extension.make_requests = [sdr = address.sdr] { return std::make_shared<SdrPath>(sdr); };
         extension.measured = WayChoice::Options();
     }
     auto opened = TcpMemory::open(address, options, listener, holder, problem, nullptr, extension);
@@ -79,7 +79,7 @@ Opened open_sdr(const RemoteAddress& address, const OpenOptions& options, const 
     }
     StreamExtension extension;
     extension.transport_reason = reason;
-    extension.requests = std::make_shared<SdrPath>(address.sdr);
+    extension.make_requests = [sdr = address.sdr] { return std::make_shared<SdrPath>(sdr); };
     auto opened = TcpMemory::open(address, options, listener, holder, problem, nullptr, extension);
     if (!opened.ok()) {
         return opened.error();
@@ -213,13 +213,18 @@ Result<std::unique_ptr<RemoteMemory>> open_remote_memory(const RemoteAddress& ad
                                                          ConnectionListener* listener,
                                                          Holder& holder, std::string& problem) {
     if (!address.more_links.empty()) {
+        const bool is_sdr =
+            address.transport == TransportChoice::sdr && address.sdr.carrier == SdrCarrier::udp;
         const bool is_tcp = address.transport == TransportChoice::tcp ||
                             address.transport == TransportChoice::automatic;
-        if (!is_tcp || address.more_links.size() >= kMaxLinks) {
-            problem = "several links to a server need transport=tcp, and there are at most 8";
+        if ((!is_tcp && !is_sdr) || address.more_links.size() >= kMaxLinks) {
+            problem =
+                "several links to a server need transport=tcp, or sdr over UDP, and there "
+                "are at most 8";
             return Error::einval;
         }
-        return open_tcp(address, options, "several links", listener, holder, problem);
+        return is_sdr ? open_sdr(address, options, "several links", listener, holder, problem)
+                      : open_tcp(address, options, "several links", listener, holder, problem);
     }
     switch (address.transport) {
         case TransportChoice::shm:

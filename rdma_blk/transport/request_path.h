@@ -40,6 +40,8 @@ class RequestPath {
     virtual bool is_up() const = 0;
     // It was up, and is no more: the connection has to end.
     virtual bool has_failed() const = 0;
+    // For how long nothing has come although the other end has something to acknowledge; 0: it has not.
+    virtual uint64_t silence_ns(uint64_t now_ns) const = 0;
 
     // ---- Requests ----
 
@@ -50,6 +52,8 @@ class RequestPath {
                       size_t buffer_count) = 0;
     // The request of this slot has been answered, here or on the stream: its buffers are not read from here on.
     virtual void answered(uint16_t slot) = 0;
+    // The other end has not acknowledged all of the request that was sent for this slot: its buffers may be read.
+    virtual bool is_sending(uint16_t slot) const = 0;
 
     // ---- Answers ----
 

@@ -46,7 +46,13 @@ class Connection final : public ReliableConnection {
     Result<void> recv_discard(uint64_t message_number) override;
     bool next_completion(Completion& completion) override;
     void fail() override;
+    bool is_sending(uint64_t message_number) const override {
+        return active_sending(message_number) != nullptr;
+    }
     bool has_failed() const override { return failed_; }
+    uint64_t silence_ns(uint64_t now_ns) const override {
+        return waits_for_peer() && now_ns > last_heard_ns_ ? now_ns - last_heard_ns_ : 0;
+    }
 
     uint32_t packet_bytes() const override { return queue_attributes_.packet_bytes; }
     uint16_t channel_count() const override { return queue_attributes_.channel_count; }

@@ -137,6 +137,8 @@ class MessagePath {
     bool has_failed() const {
         return connection_->has_failed() || channel_->has_failed() || is_forged_;
     }
+    // See sdr::ReliableConnection::silence_ns(). Precondition: is_started().
+    uint64_t silence_ns(uint64_t now_ns) const { return connection_->silence_ns(now_ns); }
     bool is_started() const { return connection_ != nullptr; }
 
     struct Message {
@@ -170,6 +172,9 @@ class MessagePath {
     // The peer has answered the message: it has all of it, and the pieces are not read from here on. False: it cannot have
     // all of it, and the path should end.
     bool give_back(uint64_t message_number);
+    bool is_sending(uint64_t message_number) const {
+        return connection_->is_sending(message_number);
+    }
 
     // For who has been idle: gives back the pages of messages that were sent, if none is on its way.
     void give_memory_back();

@@ -131,6 +131,10 @@ void SdrPath::stop() {
 
 bool SdrPath::has_failed() const { return is_started() && (is_broken_ || messages_->has_failed()); }
 
+uint64_t SdrPath::silence_ns(uint64_t now_ns) const {
+    return is_started() ? messages_->silence_ns(now_ns) : 0;
+}
+
 // ---- Requests ---------------------------------------------------------------------------------------------
 
 void SdrPath::send(const wire::Request& request, ByteSpan ranges, const vfs::IoVector* buffers,
@@ -165,6 +169,11 @@ void SdrPath::answered(uint16_t slot) {
         const uint64_t number = std::exchange(sent_numbers_[slot], MessagePath::kNoMessage);
         is_broken_ = !messages_->give_back(number) || is_broken_;
     }
+}
+
+bool SdrPath::is_sending(uint16_t slot) const {
+    return is_started() && sent_numbers_[slot] != MessagePath::kNoMessage &&
+           messages_->is_sending(sent_numbers_[slot]);
 }
 
 // ---- Answers ----------------------------------------------------------------------------------------------

@@ -29,10 +29,12 @@ class SdrPath final : public RequestPath {
     void stop() override;
     bool is_up() const override { return is_up_; }
     bool has_failed() const override;
+    uint64_t silence_ns(uint64_t now_ns) const override;
     bool has_room() const override { return messages_->has_room(); }
     void send(const wire::Request& request, ByteSpan ranges, const vfs::IoVector* buffers,
               size_t buffer_count) override;
     void answered(uint16_t slot) override;
+    bool is_sending(uint16_t slot) const override;
     int socket() const override;
     uint64_t next_time_ns(uint64_t now_ns) const override;
     bool receive(uint64_t now_ns) override;

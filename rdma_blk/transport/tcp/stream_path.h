@@ -6,11 +6,24 @@
 #include <memory>
 
 #include "rdma_blk/remote_memory.h"
+#include "rdma_blk/transport/request_path.h"
 #include "rdma_blk/transport/tcp/client_connection.h"
 #include "rdma_blk/transport/tcp/segment_size.h"
 #include "rdma_blk/wire/format.h"
 
 namespace tiffin::rdma_blk {
+
+// What is asked for beside a connection: its path of requests, or a one-sided one.
+struct PathJoinState {
+    bool is_wanted = false;
+    bool is_sent = false;
+    bool is_joined = false;
+    bool has_failed = false;  // on this connection
+    uint16_t number =
+        0;  // of the last one sent, as its path_id: answers to earlier ones mean nothing
+    wire::PathJoined joined{};
+    unsigned char parameters[wire::kMaxPathParametersBytes] = {};
+};
 
 struct StreamPath {
     // That are no requests: probes, lease, close. There is room for them and one of each slot.
@@ -18,6 +31,9 @@ struct StreamPath {
 
     // Its writer: under the session's lock. Its reader, open and close: with the lead, or by who makes it (is_joining).
     std::unique_ptr<ClientConnection> connection;
+    // Another way for requests, which begins and ends with the connection; or nullptr. See request_path.h for who may call it.
+    std::shared_ptr<RequestPath> requests;
+    PathJoinState join;              // under the session's lock
     uint16_t id = 0;                 // of this connection, in its incarnation
     bool is_joining = false;         // another thread makes it
     bool is_broken = false;          // interrupted; whoever leads closes it
@@ -34,6 +50,9 @@ struct StreamPath {
     uint64_t sent_bytes = 0;          // of requests
     uint64_t received_bytes = 0;
     uint64_t resent_bytes = 0;  // over another one
+
+    // Whether the other end has agreed to the path of requests, so that something may come on it.
+    bool has_request_path() const { return requests != nullptr && requests->socket() >= 0; }
 };
 
 }  // namespace tiffin::rdma_blk

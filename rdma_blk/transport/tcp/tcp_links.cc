@@ -49,6 +49,7 @@ Result<void> TcpMemory::add_link(const char* host, uint16_t port) {
     if (index == paths_.size()) {
         paths_.emplace_back();
         paths_[index].connection = std::move(connection);
+        paths_[index].requests = makes_requests() ? extension_.make_requests() : nullptr;
         links_.push_back({host, port});
     } else {
         paths_[index].segments = SegmentSize();

@@ -56,6 +56,7 @@ Result<void> TcpMemory::prepare(uint16_t slot_count) {
     TRY(initialize_cryptography());
     for (StreamPath& path : paths_) {
         path.connection = TRY(ClientConnection::create(slot_count + StreamPath::kControlMessages));
+        path.requests = makes_requests() ? extension_.make_requests() : nullptr;
     }
     entries_.resize(slot_count);
     outcomes_.resize(wire::kMaxSlots);
@@ -177,16 +178,17 @@ ConnectionInfo TcpMemory::present_info() const {
     info.state = state_;
     info.transport_name = extension_.one_sided != nullptr ? extension_.one_sided->name() : "tcp";
     info.transport_reason = extension_.transport_reason;
-    if (extension_.requests != nullptr) {
-        const bool is_up = extension_.requests->is_up();
-        info.transport_name = is_up ? extension_.requests->name() : "tcp";
+    const RequestPath* const requests = paths_[machine_.active()].requests.get();
+    if (requests != nullptr) {
+        const bool is_up = requests->is_up();
+        info.transport_name = is_up ? requests->name() : "tcp";
         info.transport_reason =
             is_up ? extension_.transport_reason : "no datagrams come through at present";
     }
     if (choice_) {
         const bool takes_datagrams = choice_->settled() == WayChoice::Way::datagrams;
-        const bool is_up = takes_datagrams && extension_.requests->is_up();
-        info.transport_name = is_up ? extension_.requests->name() : "tcp";
+        const bool is_up = takes_datagrams && requests->is_up();
+        info.transport_name = is_up ? requests->name() : "tcp";
         info.transport_reason = takes_datagrams             ? "faster than tcp in a trial"
                                 : choice_->stream_ns() == 0 ? extension_.transport_reason
                                                             : "faster than sdr in a trial";
@@ -218,8 +220,9 @@ Statistics TcpMemory::statistics() const {
             result.resent_bytes += paths_[index].resent_bytes;
         }
     }
-    if (extension_.requests != nullptr) {
-        extension_.requests->add_statistics(result);
+    for (size_t index = 0; makes_requests() && index < paths_.size(); index++) {
+        // The active one last: what is no sum is of that.
+        paths_[(machine_.active() + 1 + index) % paths_.size()].requests->add_statistics(result);
     }
     return result;
 }
@@ -234,6 +237,8 @@ PathStatus TcpMemory::path_status(size_t index) const {
                        : kStates[static_cast<size_t>(machine_.state(index))];
     const std::string link = links_[index].host + ":" + std::to_string(links_[index].port);
     std::strncpy(status.address, link.c_str(), sizeof(status.address) - 1);
+    const RequestPath* const requests = paths_[index].requests.get();
+    status.transport = requests != nullptr && requests->is_up() ? requests->name() : "tcp";
     status.delay_us = static_cast<uint32_t>(machine_.delay_ns(index) / 1000);
     status.bytes_sent = paths_[index].sent_bytes;
     status.bytes_received = paths_[index].received_bytes;

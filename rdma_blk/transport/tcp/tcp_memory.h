@@ -20,6 +20,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -57,10 +58,11 @@ class OneSidedUser {
 
 // What makes it the stream of another transport.
 struct StreamExtension {
-    std::string socket_path;                // of a Unix socket; empty: TCP
-    OneSidedPath* one_sided = nullptr;      // must live until close()
-    std::shared_ptr<RequestPath> requests;  // another way for them; not beside a one-sided path
-    // They take it where that measures better; else wherever it comes up.
+    std::string socket_path;            // of a Unix socket; empty: TCP
+    OneSidedPath* one_sided = nullptr;  // must live until close()
+    // Makes another way for requests, one for each link; not beside a one-sided path.
+    std::function<std::shared_ptr<RequestPath>()> make_requests = nullptr;
+    // They take it where that measures better; else wherever it comes up. Not with several links.
     std::optional<WayChoice::Options> measured = std::nullopt;
     const char* transport_reason = "";  // for ConnectionInfo; of static storage
 };
@@ -158,17 +160,6 @@ class TcpMemory final : public RemoteMemory, private Patience {
         unsigned char parameters[wire::kMaxPathParametersBytes] = {};  // until they have been sent
         PathAnswer answer;
     };
-    // Of the one-sided path, or that of requests, in this incarnation.
-    struct Join {
-        bool is_wanted = false;
-        bool is_sent = false;
-        bool is_joined = false;
-        bool has_failed = false;  // in this incarnation
-        uint16_t number =
-            0;  // of the last one sent, as its path_id: answers to earlier ones mean nothing
-        wire::PathJoined joined{};
-        unsigned char parameters[wire::kMaxPathParametersBytes] = {};
-    };
     // All owners of mutex_ let go of it by leave(), and so do those who only ask something.
     class SCOPED_CAPABILITY Locked {
       public:
@@ -211,20 +202,23 @@ class TcpMemory final : public RemoteMemory, private Patience {
     void leave() RELEASE(mutex_);
     void wait_for_change() REQUIRES(mutex_);
     // ---- tcp_one_sided.cc ----
-    void want_join() REQUIRES(mutex_);
-    void send_join() REQUIRES(mutex_);
+    void want_join(StreamPath& path) REQUIRES(mutex_);
+    void send_join(StreamPath& path) REQUIRES(mutex_);
+    void reset_join(StreamPath& path) REQUIRES(mutex_);
     Result<void> wait_for_join(uint64_t deadline_ns) REQUIRES(mutex_);
-    void stop_paths() REQUIRES(mutex_);
-    // ---- tcp_requests.cc: requests on a path of their own; all need the lead ----
-    bool has_request_path() const {
-        return extension_.requests != nullptr && extension_.requests->socket() >= 0;
-    }
+    bool is_joining() const REQUIRES(mutex_);
+    void stop_one_sided() REQUIRES(mutex_);
+    // ---- tcp_requests.cc: requests on a path of their own beside each stream; those of paths_[at_] need the lead ----
+    bool makes_requests() const { return extension_.make_requests != nullptr; }
     // Whether the next request goes there.
     bool takes_request_path() const REQUIRES(mutex_);
-    Result<size_t> offer_request_path(MutableByteSpan parameters) REQUIRES(mutex_);
-    void finish_request_join() REQUIRES(mutex_);
-    void leave_request_path() REQUIRES(mutex_);
-    void receive_from_both() REQUIRES(mutex_);
+    static Result<size_t> offer_request_path(StreamPath& path, MutableByteSpan parameters);
+    void finish_request_join(StreamPath& path) REQUIRES(mutex_);
+    void leave_request_path(StreamPath& path) REQUIRES(mutex_);
+    void stop_requests(StreamPath& path) REQUIRES(mutex_);
+    void note_who_sums_up() REQUIRES(mutex_);
+    uint64_t next_request_path_ns(uint64_t now_ns) const REQUIRES(mutex_);
+    void receive_from_all() REQUIRES(mutex_);
     bool meets_answer() REQUIRES(mutex_);
     bool receive_from_path() REQUIRES(mutex_);
     void serve_request_path() REQUIRES(mutex_);
@@ -288,6 +282,8 @@ class TcpMemory final : public RemoteMemory, private Patience {
     void abort_path(StreamPath& path) REQUIRES(mutex_);
     // These need the lead.
     void fail_path(size_t index) REQUIRES(mutex_);
+    // That of paths_[at_], on which something came that should not, or which does not carry what it should.
+    void end_path() REQUIRES(mutex_) { has_several() ? fail_path(at_) : abort_connection(); }
     void close_path(StreamPath& path) REQUIRES(mutex_);
     void note_segments(size_t index, bool was_silent, bool is_sure = false) REQUIRES(mutex_);
     void close_paths() REQUIRES(mutex_);
@@ -295,13 +291,18 @@ class TcpMemory final : public RemoteMemory, private Patience {
     void act(const SessionMachine::Action& action) REQUIRES(mutex_);
     void send_probe(size_t index) REQUIRES(mutex_);
     bool shows_life(StreamPath& path, uint64_t now_ns) REQUIRES(mutex_);
+    bool has_lost_datagrams(size_t index, uint64_t now_ns) const REQUIRES(mutex_);
     void ask_about(const SessionMachine::Action& action) REQUIRES(mutex_);
     Result<void> handle_path_recovered() REQUIRES(mutex_);
     Result<void> finish_path_recovered() REQUIRES(mutex_);
     bool is_being_sent(uint16_t slot) const REQUIRES(mutex_);
     void end_other_receiving(const Operation& operation) REQUIRES(mutex_);
+    void end_other_sending(uint16_t slot) REQUIRES(mutex_);
     static void set_up(const StreamPath& path);
     bool must_watch_all() const REQUIRES(mutex_);
+    // Of fill_poll(): for each link its stream and, where there are such, its path of requests.
+    static constexpr size_t kMaxPolled = 2 * SessionMachine::kMaxPaths;
+    size_t polled_per_path() const { return makes_requests() ? 2 : 1; }
     void receive_from_paths() REQUIRES(mutex_);
     void look_at_paths(const pollfd* ready) REQUIRES(mutex_);
     size_t fill_poll(pollfd* ready, bool receives) REQUIRES(mutex_);
@@ -326,7 +327,7 @@ class TcpMemory final : public RemoteMemory, private Patience {
     uint64_t next_look_after(uint64_t now_ns, bool receives) const REQUIRES(mutex_);
     void watch_deadlines(uint64_t now_ns) REQUIRES(mutex_);
     void watch_silence(uint64_t now_ns) REQUIRES(mutex_);
-    // What came, on the stream and on the path of requests.
+    // What came, on the stream and on the path of requests, where there is one link.
     struct Events {
         short stream = 0;
         short path = 0;
@@ -369,8 +370,8 @@ class TcpMemory final : public RemoteMemory, private Patience {
     std::unique_ptr<RequestSlots> slots_ GUARDED_BY(mutex_);
     std::vector<SlotNote> notes_ GUARDED_BY(mutex_);
     std::optional<WayChoice> choice_ GUARDED_BY(mutex_);  // of StreamExtension::measured
-    size_t path_pending_ GUARDED_BY(mutex_) = 0;          // requests on the path of requests
-    uint64_t path_served_ns_ GUARDED_BY(mutex_) = 0;      // when it was, while it rested
+    size_t path_pending_ GUARDED_BY(mutex_) = 0;  // requests on the path of requests, with choice_
+    uint64_t path_served_ns_ GUARDED_BY(mutex_) = 0;  // when it was, while it rested
     // One for each link, in the order of the address, and then those that were added: there is room for all, none moves.
     // See StreamPath for who may use what.
     std::vector<StreamPath> paths_;
@@ -394,7 +395,6 @@ class TcpMemory final : public RemoteMemory, private Patience {
     Lease lease_ GUARDED_BY(mutex_);
     PathQuestion path_ GUARDED_BY(mutex_);
     uint16_t session_flags_ GUARDED_BY(mutex_) = 0;
-    Join join_ GUARDED_BY(mutex_);
     bool is_broken_ GUARDED_BY(mutex_) = false;  // aborted; whoever leads will destroy it
     bool is_closed_by_server_ GUARDED_BY(mutex_) = false;
 

@@ -30,7 +30,7 @@ void TcpMemory::send_queued() {
     wire::Request request;
     bool has_added = false;
     MessageWriter& writer = active().connection->writer();
-    while (takes_request_path() ? extension_.requests->has_room() : !writer.full()) {
+    while (takes_request_path() ? active().requests->has_room() : !writer.full()) {
         Operation* operation = slots_->take_next(request);
         if (operation == nullptr) {
             break;
@@ -74,12 +74,8 @@ void TcpMemory::send_request(wire::Request& request, Operation& operation) {
         request.flags |= wire::request_flag::has_checksum;
     }
     if (takes_path) {
-        extension_.requests->send(request, ranges, operation.buffers, buffer_count);
-        notes_[request.slot] = SlotNote{writer.sent_count(), send_round_ + 1};
-        note_way(request, operation, true);
-        return;
-    }
-    if (buffer_count > 0) {
+        active().requests->send(request, ranges, operation.buffers, buffer_count);
+    } else if (buffer_count > 0) {
         writer.add(wire::MessageType::request, request, operation.buffers, buffer_count);
     } else {
         writer.add(wire::MessageType::request, request, ranges);
@@ -89,10 +85,11 @@ void TcpMemory::send_request(wire::Request& request, Operation& operation) {
     active().sent_bytes += bytes;
     const SlotNote& before = notes_[request.slot];
     paths_[before.stream].resent_bytes += before.sequence == request.sequence ? bytes : 0;
-    notes_[request.slot] = SlotNote{writer.added_count(), send_round_ + 1};
+    notes_[request.slot] =
+        SlotNote{takes_path ? writer.sent_count() : writer.added_count(), send_round_ + 1};
     notes_[request.slot].stream = stream_number;
     notes_[request.slot].sequence = request.sequence;
-    note_way(request, operation, false);
+    note_way(request, operation, takes_path);
 }
 
 void TcpMemory::flush_output(StreamPath& path) {
@@ -178,7 +175,7 @@ void TcpMemory::handle_received(const Result<size_t>& received) {
             machine_.heard(at_, paths_[at_].heard_ns);
         }
         if (!handle_messages().ok()) {
-            has_several() ? fail_path(at_) : abort_connection();
+            end_path();
         }
     } else if (received.error() != Error::eagain) {
         has_several() ? fail_path(at_) : void(is_broken_ = true);
@@ -279,7 +276,7 @@ Result<void> TcpMemory::handle_response() {
 }
 
 Result<void> TcpMemory::handle_payload() {
-    if ((extension_.one_sided != nullptr || extension_.requests != nullptr) &&
+    if ((extension_.one_sided != nullptr || makes_requests()) &&
         stream().reader().type() == wire::MessageType::path_joined) {
         finish_join();
         return {};
@@ -319,8 +316,9 @@ uint32_t TcpMemory::sum_up(const Operation& operation) {
 }
 
 void TcpMemory::finish_operation(Operation& operation, const wire::Response& response) {
-    if (extension_.requests != nullptr) {
-        extension_.requests->answered(response.slot);
+    if (makes_requests()) {
+        paths_[at_].requests->answered(response.slot);
+        end_other_sending(response.slot);
         note_answer(notes_[response.slot], operation);
     }
     const bool is_executed = response.outcome == static_cast<uint8_t>(Outcome::executed);
@@ -407,7 +405,7 @@ Result<void> TcpMemory::handle_notice() {
 }
 
 Result<void> TcpMemory::handle_path_joined() {
-    if (extension_.one_sided != nullptr || extension_.requests != nullptr) {
+    if (extension_.one_sided != nullptr || makes_requests()) {
         return handle_one_sided_joined();
     }
     MessageReader& reader = stream().reader();
@@ -464,7 +462,7 @@ void TcpMemory::break_connection() {
     if (!has_several()) {
         note_segments(0, paths_[0].is_silent);
     }
-    stop_paths();
+    stop_one_sided();
     close_paths();
     is_broken_ = false;
     lease_.is_sent = false;
@@ -482,7 +480,7 @@ void TcpMemory::break_connection() {
 
 // The last thing that happens. With the lead, or when there is no connection.
 void TcpMemory::end_session(ConnectionState state, Error error) {
-    stop_paths();
+    stop_one_sided();
     close_paths();
     is_broken_ = false;
     finish_path_question(true);

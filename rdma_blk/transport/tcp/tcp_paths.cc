@@ -44,6 +44,7 @@ void TcpMemory::abort_path(StreamPath& path) {
 }
 
 void TcpMemory::close_path(StreamPath& path) {
+    stop_requests(path);
     path.connection->close();
     path.receiving = nullptr;
     path.is_broken = false;
@@ -57,7 +58,8 @@ void TcpMemory::note_segments(size_t index, bool was_silent, bool is_sure) {
     StreamPath& path = paths_[index];
     tcp_info info{};
     socklen_t size = sizeof(info);
-    if (!extension_.socket_path.empty() || !path.connection->is_open() ||
+    const bool carries_requests = path.requests == nullptr || !path.requests->is_up();
+    if (!extension_.socket_path.empty() || !path.connection->is_open() || !carries_requests ||
         getsockopt(path.connection->socket(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
         return;
     }
@@ -111,11 +113,27 @@ void TcpMemory::serve_paths() {
     }
     const uint64_t now = host::monotonic_ns();
     for (size_t index = 0; index < paths_.size(); index++) {
-        if (paths_[index].is_broken) {
+        StreamPath& path = paths_[index];
+        if (!path.is_broken && machine_.is_living(index) && path.has_request_path() &&
+            std::min(machine_.next_time_ns(), path.requests->next_time_ns(now)) <= now) {
+            at_ = index;
+            serve_request_path();
+            if (state_ != ConnectionState::ready) {
+                return;
+            }
+        }
+        if (path.is_broken) {
             fail_path(index);
         } else if (machine_.next_time_ns() <= now && machine_.is_living(index) &&
-                   shows_life(paths_[index], now)) {
+                   shows_life(path, now)) {
             machine_.heard(index, now);
+        }
+        if (has_lost_datagrams(index, now)) {
+            host::log(host::LogLevel::warning, "remote memory: no datagrams come through any more");
+            fail_path(index);
+        }
+        if (machine_.is_living(index)) {
+            send_join(path);
         }
     }
     machine_.set_asking(lease_.is_wanted, now);
@@ -211,6 +229,21 @@ bool TcpMemory::shows_life(StreamPath& path, uint64_t now_ns) {
     return info.tcpi_bytes_acked > before && now_ns - path.heard_ns < kMostWordlessNs;
 }
 
+// The stream of a link may live while its datagrams vanish. Where no other link is ready, RequestPath::has_failed() ends it later.
+bool TcpMemory::has_lost_datagrams(size_t index, uint64_t now_ns) const {
+    const StreamPath& path = paths_[index];
+    if (!machine_.is_living(index) || !path.has_request_path() || !path.requests->is_up() ||
+        path.requests->silence_ns(now_ns) < kMostWordlessNs) {
+        return false;
+    }
+    for (size_t other = 0; other < paths_.size(); other++) {
+        if (other != index && machine_.is_ready(other)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void TcpMemory::ask_about(const SessionMachine::Action& action) {
     wire::PathRecover question{};
     question.session_id = facts_.session_id;
@@ -256,14 +289,28 @@ Result<void> TcpMemory::finish_path_recovered() {
 // notes_ says which message it was on another path.
 bool TcpMemory::is_being_sent(uint16_t slot) const {
     const size_t index = sent_->path_of(slot);
-    return index < paths_.size() && !sent_->is_delivered(slot) && machine_.is_living(index) &&
-           notes_[slot].message > paths_[index].connection->writer().sent_count();
+    if (index >= paths_.size() || sent_->is_delivered(slot) || !machine_.is_living(index)) {
+        return false;
+    }
+    const StreamPath& path = paths_[index];
+    return notes_[slot].message > path.connection->writer().sent_count() ||
+           (index != at_ && path.requests != nullptr && path.requests->is_sending(slot));
 }
 
 // An operation has its answer on one path: no other one may go on writing to its buffers.
 void TcpMemory::end_other_receiving(const Operation& operation) {
     for (size_t index = 0; index < paths_.size(); index++) {
         if (index != at_ && machine_.is_living(index) && paths_[index].receiving == &operation) {
+            fail_path(index);
+        }
+    }
+}
+
+// What another link repeats of it would be read from its buffers, and cannot be called back: the other end would wait for the
+// rest, and keep what follows.
+void TcpMemory::end_other_sending(uint16_t slot) {
+    for (size_t index = 0; index < paths_.size(); index++) {
+        if (index != at_ && machine_.is_living(index) && paths_[index].requests->is_sending(slot)) {
             fail_path(index);
         }
     }
@@ -277,31 +324,41 @@ void TcpMemory::set_up(const StreamPath& path) {
     setsockopt(path.connection->socket(), SOL_SOCKET, SO_RCVTIMEO, &sleep, sizeof(sleep));
 }
 
-// One for each path, -1 where there is nothing to wait for.
+// -1 where there is nothing to wait for.
 size_t TcpMemory::fill_poll(pollfd* ready, bool receives) {
     for (size_t index = 0; index < paths_.size(); index++) {
         const StreamPath& path = paths_[index];
         const auto events =
             static_cast<short>((receives ? POLLIN : 0) | (path.is_output_waiting ? POLLOUT : 0));
         const bool is_open = machine_.is_living(index) && events != 0;
-        ready[index] = {is_open ? path.connection->socket() : -1, events, 0};
+        pollfd* const of_path = ready + index * polled_per_path();
+        of_path[0] = {is_open ? path.connection->socket() : -1, events, 0};
+        if (makes_requests()) {
+            const bool is_watched = receives && is_open && path.has_request_path();
+            of_path[1] = {is_watched ? path.requests->socket() : -1, POLLIN, 0};
+        }
     }
-    return paths_.size();
+    return polled_per_path() * paths_.size();
 }
 
 void TcpMemory::look_at_paths(const pollfd* ready) {
     looked_at_all_ns_ = host::monotonic_ns();
     for (size_t index = 0; index < paths_.size() && state_ == ConnectionState::ready; index++) {
-        if (ready[index].fd < 0 || ready[index].revents == 0 || !machine_.is_living(index)) {
+        const pollfd* const of_path = ready + index * polled_per_path();
+        if (of_path[0].fd < 0 || !machine_.is_living(index)) {
             continue;
         }
-        if ((ready[index].revents & POLLOUT) != 0) {
+        if ((of_path[0].revents & POLLOUT) != 0) {
             flush_output(paths_[index]);
         }
-        if ((ready[index].revents & ~POLLOUT) != 0) {
+        if ((of_path[0].revents & ~POLLOUT) != 0) {
             at_ = index;
             was_silent_ = was_silent_ && index != machine_.active();
             handle_received(receive_once(MSG_DONTWAIT));
+        }
+        if (makes_requests() && of_path[1].revents != 0 && machine_.is_living(index)) {
+            at_ = index;
+            serve_request_path();
         }
     }
     serve_paths();
@@ -311,8 +368,8 @@ void TcpMemory::look_at_paths(const pollfd* ready) {
 bool TcpMemory::must_watch_all() const {
     for (size_t index = 0; index < paths_.size(); index++) {
         const StreamPath& path = paths_[index];
-        const bool is_busy =
-            path.is_output_waiting || path.receiving != nullptr || !machine_.is_ready(index);
+        const bool is_busy = path.is_output_waiting || path.receiving != nullptr ||
+                             !machine_.is_ready(index) || path.join.is_wanted;
         if (machine_.is_living(index) && (path.probe_sent_ns != 0 || (index != at_ && is_busy))) {
             return true;
         }
@@ -332,15 +389,20 @@ void TcpMemory::receive_from_paths() {
     if (!machine_.is_living(at_)) {
         return;
     }
+    if (paths_[at_].has_request_path()) {
+        receive_from_all();
+        return;
+    }
     const int socket = stream().socket();
     MessageReader& reader = stream().reader();
     const bool has_output = !stream().writer().empty();
     const bool watches_all = must_watch_all();
     const bool sleeps_on_one = !has_output && !watches_all && !was_silent_;
     // Links that are added meanwhile have nothing in it.
-    pollfd ready[SessionMachine::kMaxPaths] = {};
+    pollfd ready[kMaxPolled] = {};
     const size_t count = fill_poll(ready, true);
-    const uint64_t due_ns = machine_.next_time_ns();
+    const uint64_t due_ns =
+        std::min(machine_.next_time_ns(), next_request_path_ns(host::monotonic_ns()));
     size_t bytes = 0;
     Error error = Error::eagain;
     statistics_.system_calls++;
@@ -446,6 +508,7 @@ void TcpMemory::make_path(size_t index) {
         set_up(path);
         // Six messages, of which the first two are the connection's.
         machine_.joined(index, now, std::max<uint64_t>((now - began_ns) / 4, 1));
+        want_join(path);
     } else {
         close_path(path);
         if (machine_.state(index) == SessionMachine::PathState::joining) {

@@ -20,75 +20,123 @@ constexpr uint32_t kLooksForStream = 64;
 
 }  // namespace
 
-Result<size_t> TcpMemory::offer_request_path(MutableByteSpan parameters) {
-    const sockaddr_in6 local = TRY(mapped_address(stream().socket(), getsockname));
-    const sockaddr_in6 peer = TRY(mapped_address(stream().socket(), getpeername));
-    return extension_.requests->offer(local, peer, stream().keys(), parameters);
+Result<size_t> TcpMemory::offer_request_path(StreamPath& path, MutableByteSpan parameters) {
+    const ClientConnection& connection = *path.connection;
+    const sockaddr_in6 local = TRY(mapped_address(connection.socket(), getsockname));
+    const sockaddr_in6 peer = TRY(mapped_address(connection.socket(), getpeername));
+    return path.requests->offer(local, peer, connection.keys(), parameters);
 }
 
 bool TcpMemory::takes_request_path() const {
-    return extension_.requests != nullptr && extension_.requests->is_up() &&
+    const StreamPath& path = paths_[machine_.active()];
+    return path.requests != nullptr && path.requests->is_up() &&
            (!choice_ || choice_->way() == WayChoice::Way::datagrams);
 }
 
 // The server's answer is there, or there is nothing to ask for. Requests take the path when something has come
 // through it; until then, and if nothing ever does, they go over the stream.
-void TcpMemory::finish_request_join() {
+void TcpMemory::finish_request_join(StreamPath& path) {
     Result<void> result = Error::eopnotsupp;
-    if (join_.is_sent && join_.joined.reason == 0) {
-        result =
-            extension_.requests->joined(ByteSpan(join_.parameters, join_.joined.parameter_bytes));
+    const PathJoinState& join = path.join;
+    if (join.is_sent && join.joined.reason == 0) {
+        result = path.requests->joined(ByteSpan(join.parameters, join.joined.parameter_bytes));
     }
     if (result.ok()) {
         return;
     }
-    leave_request_path();
+    leave_request_path(path);
     host::log(choice_ ? host::LogLevel::info : host::LogLevel::warning,
               ("remote memory: no sdr (" +
-               (join_.joined.reason != 0 ? "reason " + std::to_string(join_.joined.reason)
-                                         : "error " + std::to_string(errno_value(result.error()))) +
-               "): all goes over tcp")
+               (join.joined.reason != 0 ? "reason " + std::to_string(join.joined.reason)
+                                        : "error " + std::to_string(errno_value(result.error()))) +
+               "): all goes over tcp" +
+               (has_several() ? " on link " + std::to_string(&path - paths_.data() + 1) : ""))
                   .c_str());
     lease_changed_.notify_all();
 }
 
 // This connection goes on without it.
-void TcpMemory::leave_request_path() {
-    extension_.requests->stop();
-    join_.is_wanted = false;
-    join_.is_sent = false;
-    join_.is_joined = false;
-    join_.has_failed = true;
+void TcpMemory::leave_request_path(StreamPath& path) {
+    path.requests->stop();
+    note_who_sums_up();
+    path.join.is_wanted = false;
+    path.join.is_sent = false;
+    path.join.is_joined = false;
+    path.join.has_failed = true;
     if (choice_) {
         choice_->datagrams_failed(host::monotonic_ns());
     }
 }
 
-// Sleeps until something came on one of the two, and looks at it.
-void TcpMemory::receive_from_both() {
+// The connection ends, and its path of requests before it.
+void TcpMemory::stop_requests(StreamPath& path) {
+    if (path.requests == nullptr) {
+        return;
+    }
+    path.requests->stop();
+    note_who_sums_up();
+    path_pending_ = 0;
+    if (choice_) {
+        choice_->datagrams_end();
+    }
+    reset_join(path);
+}
+
+// Whether requests go as datagrams, or are about to.
+void TcpMemory::note_who_sums_up() {
+    bool takes_datagrams = false;
+    for (const StreamPath& path : paths_) {
+        takes_datagrams = takes_datagrams || (path.requests != nullptr && path.requests->is_up());
+    }
+    takes_datagrams_.store(
+        takes_datagrams && (!choice_ || choice_->settled() == WayChoice::Way::datagrams),
+        std::memory_order_relaxed);
+}
+
+// When one of them has something to do although nothing came; ~0: never.
+uint64_t TcpMemory::next_request_path_ns(uint64_t now_ns) const {
+    uint64_t next_ns = ~uint64_t{0};
+    for (size_t index = 0; makes_requests() && index < paths_.size(); index++) {
+        if (machine_.is_living(index) && paths_[index].has_request_path()) {
+            next_ns = std::min(next_ns, paths_[index].requests->next_time_ns(now_ns));
+        }
+    }
+    return next_ns;
+}
+
+// Sleeps until something came, on a stream or a path of requests, and looks at it.
+void TcpMemory::receive_from_all() {
     const bool has_output = !stream().writer().empty();
-    if (!has_output && looks_ % kLooksForStream != 0 && meets_answer()) {
+    const bool watches_all = has_output || (has_several() && must_watch_all());
+    if (!watches_all && looks_ % kLooksForStream != 0 && meets_answer()) {
         looks_++;
         look_at_answers();
         return;
     }
     looks_ = 1;
     const uint64_t now = host::monotonic_ns();
-    const uint64_t next =
-        std::min(extension_.requests->next_time_ns(now), now + kLongestPathSleepNs);
-    pollfd ready[2] = {
-        {extension_.requests->socket(), POLLIN, 0},
-        {stream().socket(), static_cast<short>(POLLIN | (has_output ? POLLOUT : 0)), 0}};
+    uint64_t next = std::min(next_request_path_ns(now), now + kLongestPathSleepNs);
+    next = has_several() ? std::min(next, machine_.next_time_ns()) : next;
+    pollfd ready[kMaxPolled] = {};
+    const size_t count = fill_poll(ready, true);
+    pollfd& stream_ready = ready[at_ * polled_per_path()];
+    stream_ready.events = static_cast<short>(POLLIN | (has_output ? POLLOUT : 0));
     const timespec sleep{0, static_cast<long>(next > now ? next - now : 0)};
     statistics_.system_calls++;
     leave();
-    (void)ppoll(ready, 2, &sleep, nullptr);
+    (void)ppoll(ready, count, &sleep, nullptr);
     busy_poll_.slept();
     mutex_.lock();
+    if (has_several()) {
+        if (state_ == ConnectionState::ready) {
+            look_at_paths(ready);
+        }
+        return;
+    }
     if (has_output && state_ == ConnectionState::ready) {
         flush_output(paths_[at_]);
     }
-    if (is_broken_ || (ready[1].revents & ~POLLOUT) != 0) {
+    if (is_broken_ || (stream_ready.revents & ~POLLOUT) != 0) {
         handle_received(receive_once(MSG_DONTWAIT));
     }
     serve_request_path();
@@ -107,52 +155,57 @@ bool TcpMemory::meets_answer() {
 }
 
 bool TcpMemory::receive_from_path() {
-    const bool has_come = extension_.requests->receive(host::monotonic_ns());
+    const uint64_t now = host::monotonic_ns();
+    const bool has_come = paths_[at_].requests->receive(now);
     receive_calls_ += has_come ? 1 : 0;
+    if (has_come && has_several()) {
+        paths_[at_].heard_ns = now;
+        machine_.heard(at_, now);
+    }
     return has_come;
 }
 
 void TcpMemory::serve_request_path() {
-    if (state_ == ConnectionState::ready && !is_broken_ && has_request_path()) {
+    if (state_ == ConnectionState::ready && !is_broken_ && paths_[at_].has_request_path()) {
         receive_from_path();
         look_at_answers();
     }
 }
 
 void TcpMemory::look_at_answers() {
-    if (state_ != ConnectionState::ready || !has_request_path()) {
+    if (state_ != ConnectionState::ready || !paths_[at_].has_request_path()) {
         return;
     }
     if (is_broken_) {
         break_connection();
         return;
     }
-    RequestPath& path = *extension_.requests;
+    RequestPath& path = *paths_[at_].requests;
+    PathJoinState& join = paths_[at_].join;
     const bool was_up = path.is_up();
     const auto handled = handle_path_answers();
     if (!handled.ok()) {
-        abort_connection();
+        end_path();
     } else if (path.has_failed() && path.is_up() && is_request_path_resting()) {
-        leave_request_path();  // nothing of it is missed
+        leave_request_path(paths_[at_]);  // nothing of it is missed
     } else if (path.has_failed() && path.is_up()) {
         host::log(host::LogLevel::warning,
                   "remote memory: no datagrams come through any more; reconnecting");
         if (choice_) {
             choice_->datagrams_failed(host::monotonic_ns());
         }
-        abort_connection();
+        end_path();
     } else if (path.has_failed()) {
-        join_.joined.reason = 0;
-        join_.is_sent = false;
-        finish_request_join();
+        join.joined.reason = 0;
+        join.is_sent = false;
+        finish_request_join(paths_[at_]);
     } else if (path.is_up() && !was_up) {
-        join_.is_wanted = false;
-        join_.is_joined = true;
+        join.is_wanted = false;
+        join.is_joined = true;
         if (choice_) {
             choice_->datagrams_begin();
         }
-        takes_datagrams_.store(!choice_ || choice_->settled() == WayChoice::Way::datagrams,
-                               std::memory_order_relaxed);
+        note_who_sums_up();
         lease_changed_.notify_all();
         set_state(state_);
     }
@@ -167,7 +220,7 @@ void TcpMemory::look_at_answers() {
 
 Result<void> TcpMemory::handle_path_answers() {
     RequestPath::Answer answer;
-    while (TRY(extension_.requests->next_answer(answer))) {
+    while (TRY(paths_[at_].requests->next_answer(answer))) {
         TRY(handle_path_answer(answer));
     }
     return {};
@@ -179,13 +232,18 @@ Result<void> TcpMemory::handle_path_answer(const RequestPath::Answer& answer) {
         return Error::eproto;
     }
     Operation* const operation = TRY(slots_->find(answer.response));
-    if (operation == nullptr) {
+    paths_[at_].received_bytes +=
+        sizeof(wire::MessageHeader) + sizeof(answer.response) + answer.payload.size();
+    // See handle_response(): the server answers once more when it has what is being sent now.
+    if (operation == nullptr || (has_several() && is_being_sent(answer.response.slot))) {
         return {};  // an answer that came twice
     }
     if (operation == paths_[at_].receiving) {
         return Error::eproto;  // its data are just being received from the stream
     }
-    if (notes_[answer.response.slot].message > stream().writer().sent_count()) {
+    if (has_several()) {
+        end_other_receiving(*operation);
+    } else if (notes_[answer.response.slot].message > stream().writer().sent_count()) {
         return Error::eproto;  // its request is still on its way into the stream
     }
     if ((answer.response.flags & wire::response_flag::has_checksum) != 0 &&

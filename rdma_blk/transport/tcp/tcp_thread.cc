@@ -76,10 +76,10 @@ void TcpMemory::look_and_sleep(pollfd* ready, size_t count, uint64_t time_ns, bo
 // came. If answers are waited for, it looks for a while before it sleeps.
 TcpMemory::Events TcpMemory::sleep_until(uint64_t time_ns, Events wanted) {
     next_look_ns_ = time_ns;
-    pollfd ready[2 + SessionMachine::kMaxPaths] = {
+    pollfd ready[1 + kMaxPolled] = {
         {event_, POLLIN, 0},
         {wanted.stream == 0 ? -1 : stream().socket(), wanted.stream, 0},
-        {wanted.path == 0 ? -1 : extension_.requests->socket(), wanted.path, 0}};
+        {wanted.path == 0 ? -1 : paths_[at_].requests->socket(), wanted.path, 0}};
     size_t poll_count = 3;
     const bool looks_at_all = has_several() && state_ == ConnectionState::ready;
     if (looks_at_all) {
@@ -132,7 +132,7 @@ void TcpMemory::serve_ready(uint64_t now_ns) {
     Events events;
     events.stream =
         static_cast<short>((receives ? POLLIN : 0) | (paths_[at_].is_output_waiting ? POLLOUT : 0));
-    events.path = static_cast<short>(receives && has_request_path() ? POLLIN : 0);
+    events.path = static_cast<short>(receives && paths_[at_].has_request_path() ? POLLIN : 0);
     is_thread_receiving_ = receives;
     statistics_.system_calls += receives ? 1 : 0;
     const Events came = sleep_until(next_look_after(now_ns, receives), events);
@@ -143,7 +143,8 @@ void TcpMemory::serve_ready(uint64_t now_ns) {
     if ((came.stream & POLLOUT) != 0) {
         flush_output(paths_[at_]);
     }
-    if (((came.stream & ~POLLOUT) != 0 || (receives && has_request_path())) && !has_leader_) {
+    if (((came.stream & ~POLLOUT) != 0 || (receives && paths_[at_].has_request_path())) &&
+        !has_leader_ && !has_several()) {
         has_leader_ = true;
         if ((came.stream & ~POLLOUT) != 0) {
             handle_received(receive_once(MSG_DONTWAIT));
@@ -166,7 +167,7 @@ bool TcpMemory::should_receive(uint64_t now_ns) {
     had_helper_ = std::exchange(has_helper_, false);
     expects_callbacks_ = (has_callbacks_ || had_callbacks) && !had_helper_;
     return !has_leader_ && (expects_callbacks_ || lease_.is_wanted || path_.is_wanted ||
-                            join_.is_wanted || now_ns - led_ns_ >= kLookNs);
+                            is_joining() || now_ns - led_ns_ >= kLookNs);
 }
 
 uint64_t TcpMemory::next_look_after(uint64_t now_ns, bool receives) const {
@@ -174,9 +175,11 @@ uint64_t TcpMemory::next_look_after(uint64_t now_ns, bool receives) const {
     uint64_t look = now_ns + (is_for_long   ? std::min(probe_interval_ns_, kSecondNs)
                               : had_helper_ ? kHelpedLookNs
                                             : kLookNs);
-    if (receives && has_request_path()) {
-        look = std::min(look, extension_.requests->next_time_ns(now_ns));
-        look = is_path_idle(now_ns) ? look : std::min(look, now_ns + kLongestPathSleepNs);
+    if (receives) {
+        look = std::min(look, next_request_path_ns(now_ns));
+    }
+    if (receives && paths_[machine_.active()].has_request_path() && !is_path_idle(now_ns)) {
+        look = std::min(look, now_ns + kLongestPathSleepNs);
     }
     if (has_several() && !has_leader_) {  // who leads watches the paths
         look = std::min(look, std::max(machine_.next_time_ns(), now_ns));
@@ -188,7 +191,7 @@ uint64_t TcpMemory::next_look_after(uint64_t now_ns, bool receives) const {
 // Who submits after a second without anything wakes the thread, see poke_after_submit(); one wake-up for each operation
 // would be dear.
 bool TcpMemory::is_path_idle(uint64_t now_ns) const {
-    return slots_->pending_count() == 0 && now_ns - paths_[0].heard_ns >= kSecondNs;
+    return slots_->pending_count() == 0 && now_ns - paths_[machine_.active()].heard_ns >= kSecondNs;
 }
 
 void TcpMemory::watch_deadlines(uint64_t now_ns) {
@@ -207,8 +210,7 @@ void TcpMemory::watch_silence(uint64_t now_ns) {
         machine_.heard(0, now_ns);
     }
     machine_.set_asking(
-        slots_->pending_count() > 0 || lease_.is_wanted || path_.is_wanted || join_.is_wanted,
-        now_ns);
+        slots_->pending_count() > 0 || lease_.is_wanted || path_.is_wanted || is_joining(), now_ns);
     if (is_broken_) {
         return;
     }
@@ -421,7 +423,7 @@ Result<void> TcpMemory::adopt(const wire::SessionOpened& opened) {
     } else if (!slots_->resumed(ByteSpan(outcomes_.data(), opened.outstanding_count)).ok()) {
         abort_connection();
     }
-    want_join();
+    want_join(paths_[at_]);
     send_queued();
     waiters_.wake_finished();
     lease_changed_.notify_all();

@@ -96,8 +96,8 @@ void TcpMemory::receive_round() {
         receive_from_paths();
         return;
     }
-    if (has_request_path() && !is_request_path_resting()) {
-        receive_from_both();
+    if (paths_[at_].has_request_path() && !is_request_path_resting()) {
+        receive_from_all();
         return;
     }
     serve_resting_path();
@@ -145,7 +145,7 @@ size_t TcpMemory::progress() {
     has_leader_ = true;
     lead_count_++;
     if (has_several()) {
-        pollfd ready[SessionMachine::kMaxPaths];
+        pollfd ready[kMaxPolled];
         (void)poll(ready, fill_poll(ready, true), 0);
         look_at_paths(ready);
     } else {
@@ -188,7 +188,7 @@ Result<void> TcpMemory::start_writing(bool force, Holder& holder) {
     lease_.is_wanted = false;
     if (lease_.reply.reason == 0) {
         // What was joined to read is joined again to write. Without it requests do, so no answer is no error.
-        want_join();
+        want_join(active());
         if (!choice_) {
             (void)wait_for_join(deadline);
         }
@@ -293,7 +293,7 @@ void TcpMemory::close() {
     {
         Locked lock(*this);
         if (extension_.one_sided != nullptr) {
-            stop_paths();
+            stop_one_sided();
             extension_.one_sided->release();
         }
     }

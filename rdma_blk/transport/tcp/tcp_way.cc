@@ -25,17 +25,19 @@ void TcpMemory::watch_stream(uint64_t now_ns) {
     }
     choice_->look(now_ns, counts);
     if (choice_->wants_datagrams()) {
-        want_join();
+        want_join(active());
     }
 }
 
 void TcpMemory::note_way(const wire::Request& request, const Operation& operation,
                          bool takes_path) {
+    if (!choice_) {
+        return;
+    }
     SlotNote& note = notes_[request.slot];
     note.is_on_path = takes_path;
     path_pending_ += takes_path ? 1 : 0;
-    if (!choice_ || !choice_->is_trying() ||
-        (request.flags & wire::request_flag::reply_only) != 0) {
+    if (!choice_->is_trying() || (request.flags & wire::request_flag::reply_only) != 0) {
         return;
     }
     note.mark = choice_->sent(WayChoice::load_of(operation));
@@ -43,10 +45,13 @@ void TcpMemory::note_way(const wire::Request& request, const Operation& operatio
 }
 
 void TcpMemory::note_answer(SlotNote& note, const Operation& operation) {
+    if (!choice_) {
+        return;
+    }
     TIFFIN_ASSERT(!note.is_on_path || path_pending_ > 0);
     path_pending_ -= note.is_on_path ? 1 : 0;
     note.is_on_path = false;
-    if (!choice_ || !choice_->is_trying()) {
+    if (!choice_->is_trying()) {
         return;
     }
     const WayChoice::Way before = choice_->settled();
@@ -57,7 +62,7 @@ void TcpMemory::note_answer(SlotNote& note, const Operation& operation) {
         return;
     }
     const WayChoice::Way way = choice_->settled();
-    takes_datagrams_.store(way == WayChoice::Way::datagrams, std::memory_order_relaxed);
+    note_who_sums_up();
     host::log(way != before || is_first ? host::LogLevel::info : host::LogLevel::debug,
               ("remote memory: requests take " +
                std::string(way == WayChoice::Way::datagrams ? "sdr" : "tcp") + ": in a trial " +
@@ -69,12 +74,12 @@ void TcpMemory::note_answer(SlotNote& note, const Operation& operation) {
 
 // Nothing is on its way there, and nothing will be: who receives sleeps on the stream alone.
 bool TcpMemory::is_request_path_resting() const {
-    return choice_ && path_pending_ == 0 && extension_.requests->is_up() && !takes_request_path();
+    return choice_ && path_pending_ == 0 && paths_[at_].requests->is_up() && !takes_request_path();
 }
 
 // Its timers, and what came late, so that the other end does not take it for dead.
 void TcpMemory::serve_resting_path() {
-    if (!has_request_path()) {
+    if (!paths_[at_].has_request_path()) {
         return;
     }
     const uint64_t now = host::monotonic_ns();

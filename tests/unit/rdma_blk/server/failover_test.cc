@@ -3,6 +3,9 @@
 #include <atomic>
 #include <thread>
 
+#include "rdma_blk/sdr/simulated/emulated_path.h"
+#include "rdma_blk/transport/sdr/sdr_path.h"
+#include "rdma_blk/transport/tcp/tcp_memory.h"
 #include "tests/support/faulty_link.h"
 #include "tests/support/test_size.h"
 #include "tests/unit/rdma_blk/server/server_fixture.h"
@@ -11,16 +14,22 @@
 namespace tiffin::rdma_blk {
 namespace {
 
-class FailoverTest : public ServerFixture {
+class FailoverTest : public ServerFixture, public ::testing::WithParamInterface<TransportChoice> {
   protected:
     static constexpr uint64_t kCounters = 8;
 
     virtual std::string backing() const { return ""; }
     void SetUp() override {
         ServerFixture::SetUp();
+        configuration_.sdr_port = 0;
         start(backing());
         for (auto& link : links_) {
             link = std::make_unique<test::FaultyLink>(server_->port());
+        }
+        for (auto& datagrams : datagrams_) {
+            auto made = sdr::EmulatedPath::create(simulation::EmulatorOptions());
+            ASSERT_TRUE(made.ok());
+            datagrams = made.release_value();
         }
     }
     void TearDown() override {
@@ -34,14 +43,40 @@ class FailoverTest : public ServerFixture {
         client_ = std::make_unique<test::ClientFixture>(encrypts);
         std::memcpy(client_->options.key, key_.bytes, sizeof(client_->options.key));
         client_->options.slot_count = 32;
-        RemoteAddress address{"127.0.0.1", links_[0]->port(), TransportChoice::tcp};
-        address.more_links = {{"127.0.0.1", links_[1]->port()}};
         client_->options.busy_poll_us = busy_poll_us_;
-        auto opened = open_remote_memory(address, client_->options, &client_->recorder,
-                                         client_->holder, client_->problem);
+        open_memory(links_[0]->port());
+        wait_for_path(1, "ready");
+        for (size_t path = 0; path < 2; path++) {
+            wait_for_transport(path);
+        }
+    }
+    // Each link has a way of its own for datagrams, which falls silent with it.
+    void open_memory(uint16_t first_port) {
+        RemoteAddress address{"127.0.0.1", first_port, GetParam()};
+        address.more_links = {{"127.0.0.1", links_[1]->port()}};
+        StreamExtension extension;
+        if (GetParam() == TransportChoice::sdr) {
+            extension.make_requests = [this] {
+                SdrOptions options;
+                options.detour = datagrams_[made_++ % std::size(datagrams_)].get();
+                return std::make_shared<SdrPath>(options);
+            };
+        }
+        made_ = 0;
+        auto opened = TcpMemory::open(address, client_->options, &client_->recorder,
+                                      client_->holder, client_->problem, nullptr, extension);
         ASSERT_TRUE(opened.ok()) << client_->problem;
         client_->memory = opened.release_value();
-        wait_for_path(1, "ready");
+    }
+    void stall(size_t path, bool stalls) {
+        links_[path]->stall(stalls);
+        datagrams_[path]->emulator().set_longest_datagram(stalls ? 0 : 65507);
+    }
+    void wait_for_transport(size_t path) {
+        const std::string wanted = GetParam() == TransportChoice::sdr ? "sdr" : "tcp";
+        while (client_->memory->statistics().paths[path].transport != wanted) {
+            usleep(1000);
+        }
     }
     std::string state(size_t path) { return client_->memory->statistics().paths[path].state; }
     void wait_for_path(size_t path, const std::string& wanted) {
@@ -75,13 +110,30 @@ class FailoverTest : public ServerFixture {
     }
 
     std::unique_ptr<test::FaultyLink> links_[2];
+    std::unique_ptr<sdr::EmulatedPath> datagrams_[3];  // one more for a link that is added
+    size_t made_ = 0;
     std::unique_ptr<test::ClientFixture> client_;
     uint32_t busy_poll_us_ = kDefaultBusyPollUs;
     uint64_t expected_[kCounters] = {};
     std::atomic<uint64_t> wrong_{0};
 };
 
-TEST_F(FailoverTest, AStandbyIsThere) {
+// What breaks a stream at a place in it, or counts what it takes.
+class FailoverOfStreamsTest : public FailoverTest {};
+class FailoverOfDatagramsTest : public FailoverTest {};
+
+std::string transport_of(const ::testing::TestParamInfo<TransportChoice>& info) {
+    return info.param == TransportChoice::sdr ? "Sdr" : "Tcp";
+}
+INSTANTIATE_TEST_SUITE_P(Over, FailoverTest,
+                         ::testing::Values(TransportChoice::tcp, TransportChoice::sdr),
+                         transport_of);
+INSTANTIATE_TEST_SUITE_P(Over, FailoverOfStreamsTest, ::testing::Values(TransportChoice::tcp),
+                         transport_of);
+INSTANTIATE_TEST_SUITE_P(Over, FailoverOfDatagramsTest, ::testing::Values(TransportChoice::sdr),
+                         transport_of);
+
+TEST_P(FailoverTest, AStandbyIsThere) {
     open_client();
     add_up(100);
     expect_sums();
@@ -94,7 +146,7 @@ TEST_F(FailoverTest, AStandbyIsThere) {
     EXPECT_EQ(volume().counters().paths_joined.load(), 1U);
 }
 
-TEST_F(FailoverTest, LinksComeAndGoWhileTheSessionWorks) {
+TEST_P(FailoverTest, LinksComeAndGoWhileTheSessionWorks) {
     open_client();
     test::FaultyLink third(server_->port());
     std::atomic<bool> is_done{false};
@@ -131,7 +183,7 @@ TEST_F(FailoverTest, LinksComeAndGoWhileTheSessionWorks) {
 }
 
 // One to send and one to receive, as with one link. When nothing comes for some milliseconds all links are looked at.
-TEST_F(FailoverTest, WhoSleepsNeedsNoFurtherSystemCalls) {
+TEST_P(FailoverOfStreamsTest, WhoSleepsNeedsNoFurtherSystemCalls) {
     busy_poll_us_ = 0;
     open_client();
     constexpr uint64_t kReads = 4000;
@@ -147,7 +199,7 @@ TEST_F(FailoverTest, WhoSleepsNeedsNoFurtherSystemCalls) {
 }
 
 // The server ends them all.
-TEST_F(FailoverTest, TheEndOfASessionIsNoFailureOfItsLinks) {
+TEST_P(FailoverTest, TheEndOfASessionIsNoFailureOfItsLinks) {
     for (int round = 0; round < 20; round++) {
         open_client();
         add_up(1);
@@ -162,12 +214,12 @@ TEST_F(FailoverTest, TheEndOfASessionIsNoFailureOfItsLinks) {
     }
 }
 
-TEST_F(FailoverTest, ASilentLinkIsLeftForTheOther) {
+TEST_P(FailoverTest, ASilentLinkIsLeftForTheOther) {
     for (const bool encrypts : {false, true}) {
         SCOPED_TRACE(encrypts);
         open_client(encrypts);
         add_up(20);
-        links_[0]->stall(true);
+        stall(0, true);
         add_up(20);
         expect_sums();
         const Statistics statistics = client_->memory->statistics();
@@ -176,23 +228,23 @@ TEST_F(FailoverTest, ASilentLinkIsLeftForTheOther) {
         EXPECT_EQ(statistics.reconnections, 0U);
         EXPECT_EQ(statistics.outcomes[static_cast<size_t>(Outcome::unknown)], 0U);
         client_->close();
-        links_[0]->stall(false);
+        stall(0, false);
     }
 }
 
-TEST_F(FailoverTest, ALinkThatIsWellAgainIsUsedAgain) {
+TEST_P(FailoverTest, ALinkThatIsWellAgainIsUsedAgain) {
     open_client();
-    links_[0]->stall(true);
+    stall(0, true);
     add_up(10);
     EXPECT_EQ(state(1), "active");
-    links_[0]->stall(false);
+    stall(0, false);
     wait_for_path(0, "active");
     add_up(10);
     expect_sums();
     EXPECT_EQ(client_->memory->statistics().reconnections, 0U);
 }
 
-TEST_F(FailoverTest, ALinkThatBreaksAgainAndAgain) {
+TEST_P(FailoverOfStreamsTest, ALinkThatBreaksAgainAndAgain) {
     open_client();
     const uint64_t rounds = tiffin::test::test_size(100, 10);
     for (uint64_t round = 0; round < rounds; round++) {
@@ -207,7 +259,7 @@ TEST_F(FailoverTest, ALinkThatBreaksAgainAndAgain) {
     EXPECT_GT(volume().counters().recoveries.load(), 0U);
 }
 
-TEST_F(FailoverTest, LargeWritesAndReadsWhileLinksBreak) {
+TEST_P(FailoverOfStreamsTest, LargeWritesAndReadsWhileLinksBreak) {
     open_client();
     std::vector<unsigned char> data(1 << 20);
     std::vector<unsigned char> back(data.size());
@@ -223,13 +275,16 @@ TEST_F(FailoverTest, LargeWritesAndReadsWhileLinksBreak) {
     }
 }
 
-class FailoverOfFlushesTest : public FailoverTest {
+class FailoverOfFlushesTest : public FailoverOfStreamsTest {
     std::string backing() const override { return folder_ + "/backing"; }
 };
 
 // A flush takes so long that the server has it and no answer to it when it is asked. The link over which the answer comes
 // then has carried far fewer messages than the one on which the flush was sent.
-TEST_F(FailoverOfFlushesTest, AnAnswerComesOverALinkThatHasNotSentTheRequest) {
+INSTANTIATE_TEST_SUITE_P(Over, FailoverOfFlushesTest, ::testing::Values(TransportChoice::tcp),
+                         transport_of);
+
+TEST_P(FailoverOfFlushesTest, AnAnswerComesOverALinkThatHasNotSentTheRequest) {
     open_client();
     std::vector<unsigned char> data(1 << 20);
     const uint64_t rounds = tiffin::test::test_size(10, 3);
@@ -255,15 +310,15 @@ TEST_F(FailoverOfFlushesTest, AnAnswerComesOverALinkThatHasNotSentTheRequest) {
     EXPECT_EQ(client_->memory->statistics().reconnections, 0U);
 }
 
-TEST_F(FailoverTest, WithoutALinkTheSessionWaitsAndGoesOn) {
+TEST_P(FailoverTest, WithoutALinkTheSessionWaitsAndGoesOn) {
     open_client();
-    for (auto& link : links_) {
-        link->stall(true);
+    for (size_t path = 0; path < 2; path++) {
+        stall(path, true);
     }
     std::thread thaw([this] {
         usleep(100'000);
-        for (auto& link : links_) {
-            link->stall(false);
+        for (size_t path = 0; path < 2; path++) {
+            stall(path, false);
         }
     });
     add_up(10);
@@ -271,29 +326,71 @@ TEST_F(FailoverTest, WithoutALinkTheSessionWaitsAndGoesOn) {
     expect_sums();
 }
 
-TEST_F(FailoverTest, TheFirstLinkMayBeDownWhenItIsOpened) {
+TEST_P(FailoverTest, TheFirstLinkMayBeDownWhenItIsOpened) {
     const uint16_t unused_port = links_[0]->port();
     links_[0].reset();
     client_ = std::make_unique<test::ClientFixture>();
     std::memcpy(client_->options.key, key_.bytes, sizeof(client_->options.key));
-    RemoteAddress address{"127.0.0.1", unused_port, TransportChoice::tcp};
-    address.more_links = {{"127.0.0.1", links_[1]->port()}};
-    auto opened = open_remote_memory(address, client_->options, &client_->recorder, client_->holder,
-                                     client_->problem);
-    ASSERT_TRUE(opened.ok()) << client_->problem;
-    client_->memory = opened.release_value();
+    open_memory(unused_port);
     add_up(10);
     expect_sums();
 }
 
-TEST_F(FailoverTest, SeveralLinksNeedTcp) {
-    client_ = std::make_unique<test::ClientFixture>();
-    RemoteAddress address{"127.0.0.1", links_[0]->port(), TransportChoice::sdr};
-    address.more_links = {{"127.0.0.1", links_[1]->port()}};
-    EXPECT_EQ(
-        open_remote_memory(address, client_->options, nullptr, client_->holder, client_->problem)
-            .error(),
-        Error::einval);
+TEST_P(FailoverOfDatagramsTest, LinksThatFallSilentAgainAndAgain) {
+    open_client();
+    std::vector<unsigned char> data(1 << 20);
+    std::vector<unsigned char> back(data.size());
+    const uint64_t rounds = tiffin::test::test_size(60, 10);
+    for (uint64_t round = 0; round < rounds; round++) {
+        for (size_t path = 0; path < 2; path++) {
+            wait_for_path(path, "ready");
+            wait_for_transport(path);
+        }
+        const size_t active = state(0) == "active" ? 0 : 1;
+        std::thread cutter([&] {
+            usleep(static_cast<useconds_t>(round * 379 % 3000));
+            stall(active, true);
+        });
+        std::fill(data.begin(), data.end(), static_cast<unsigned char>(round + 1));
+        EXPECT_EQ(client_->write(1 << 20, data.data(), data.size()), Outcome::executed);
+        EXPECT_EQ(client_->read(1 << 20, back.data(), back.size()), Outcome::executed);
+        EXPECT_EQ(data, back);
+        cutter.join();
+        add_up(10);
+        stall(active, false);
+    }
+    expect_sums();
+    const Statistics statistics = client_->memory->statistics();
+    EXPECT_GE(statistics.failovers, rounds / 2);
+    EXPECT_EQ(statistics.outcomes[static_cast<size_t>(Outcome::unknown)], 0U);
+    EXPECT_GT(statistics.datagrams_sent, rounds * data.size() / 65507);
+    EXPECT_GT(statistics.recovered_operations + statistics.resent_operations, 0U);
+    client_->close();  // before the links
+}
+
+// Its datagrams alone vanish: it is a link that does not carry what it should.
+TEST_P(FailoverOfDatagramsTest, ALinkWhoseDatagramsVanishIsLeft) {
+    open_client();
+    add_up(10);
+    datagrams_[0]->emulator().set_longest_datagram(0);
+    add_up(10);
+    expect_sums();
+    EXPECT_EQ(client_->memory->statistics().reconnections, 0U);
+    client_->close();
+}
+
+TEST(SeveralLinksTest, AreOfTcpOrDatagrams) {
+    test::ClientFixture client;
+    RemoteAddress address{"127.0.0.1", 1, TransportChoice::rc};
+    address.more_links = {{"127.0.0.1", 2}};
+    const auto error = [&] {
+        return open_remote_memory(address, client.options, nullptr, client.holder, client.problem)
+            .error();
+    };
+    EXPECT_EQ(error(), Error::einval);
+    address.transport = TransportChoice::sdr;
+    address.sdr.carrier = SdrCarrier::uc;
+    EXPECT_EQ(error(), Error::einval);
 }
 
 }  // namespace

@@ -61,6 +61,7 @@ class AnsweringPath final : public RequestPath {
     int stops() const { return stops_; }
     bool is_up() const override { return is_up_; }
     bool has_failed() const override { return has_failed_; }
+    uint64_t silence_ns(uint64_t /*now_ns*/) const override { return 0; }
     bool has_room() const override { return true; }
     void send(const wire::Request& request, ByteSpan /*ranges*/, const vfs::IoVector* /*buffers*/,
               size_t /*buffer_count*/) override {
@@ -75,6 +76,7 @@ class AnsweringPath final : public RequestPath {
         say(answer_to(request), ByteSpan());
     }
     void answered(uint16_t /*slot*/) override { held_ -= held_ > 0 ? 1 : 0; }
+    bool is_sending(uint16_t /*slot*/) const override { return false; }
     int socket() const override { return event_; }
     uint64_t next_time_ns(uint64_t /*now_ns*/) const override { return ~uint64_t{0}; }
     bool receive(uint64_t /*now_ns*/) override {
@@ -119,7 +121,7 @@ class RequestPathTest : public ::testing::Test {
     void SetUp() override { open(std::nullopt); }
     void open(const std::optional<WayChoice::Options>& measured) {
         StreamExtension extension;
-        extension.requests = path_;
+        extension.make_requests = [this] { return path_; };
         extension.measured = measured;
         const RemoteAddress address{"127.0.0.1", link_.port(), TransportChoice::tcp};
         auto opened = TcpMemory::open(address, client_.options, &client_.recorder, client_.holder,
