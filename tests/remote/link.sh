@@ -3,7 +3,7 @@
 # Links are added to a mounted volume, and taken away, with tiffin link, while files are written and read and SQLite moves
 # money: nothing fails, nothing is sent again, and the session stays the same.
 #
-# usage: link.sh
+# usage: link.sh [tcp|sdr] [one]   # one: the volume is mounted over one link, and gets the second one then
 # shellcheck disable=SC2119  # the options of mount_device are not this script's
 set -euo pipefail
 # shellcheck source=tests/mount/lib/device.sh
@@ -29,7 +29,12 @@ listen_host=0.0.0.0
 start_server
 address=$(make_volume links 256M)
 link_address() { echo "$(server_address "$1"):$port"; }
-use_device "$(over_links "$address")"
+begins_with=${2:-two}
+if [[ $begins_with == one ]]; then
+    use_device "${address/127.0.0.1:$port/$(server_address 0):$port}"
+else
+    use_device "$(over_links "$address")"
+fi
 mount_device
 for load in files sqlite; do
     python3 "$(dirname "$0")/lib/failover_load.py" "$load" "$mount_point" "$work/progress-$load" "$work/stop" \
@@ -63,8 +68,15 @@ go_on() {
     wait_until have_gone_on
 }
 
+resumptions=0
+if [[ $begins_with == one ]]; then
+    wait_until have_gone_on
+    is_refused remove 0 'stays'
+    link add 1
+    resumptions=1
+fi
 wait_until is_well 1
-wait_until have_gone_on
+go_on
 is_refused add 0 'in use already'
 is_refused remove 2 'no such link'
 for round in 1 2 3 4 5; do
@@ -89,7 +101,7 @@ done
 touch "$work/stop"
 for load in "${loads[@]}"; do wait "$load" || fail "$(cat "$work"/said-*)"; done
 loads=()
-[[ $(status_of reconnections) -eq 0 ]] || fail "$(status_of reconnections) reconnections"
+[[ $(status_of reconnections) -eq $resumptions ]] || fail "$(status_of reconnections) reconnections"
 # None, but on a machine that is busy enough to make a link look silent.
 say "resent $(status_of 'resent operations'), failovers $(status_of failovers)"
 [[ $(status_of 'resent operations') -eq 0 || $(status_of failovers) -gt 0 ]] || fail "$(status_of 'resent operations') were sent again"

@@ -143,8 +143,9 @@ std::optional<Problem> ControlClient::change_link(bool adds, const std::string& 
                 "removed when that is answered (tiffin status shows it)");
         case EOPNOTSUPP:
             return say(
-                "links can be added and removed where the address of one server has several "
-                "(HOST+HOST), and the server allows several");
+                "links can be added to a volume of one server with transport tcp or sdr (over "
+                "UDP), if the "
+                "server allows several");
         default:
             return send(kLinkCommand, &command);
     }

@@ -13,6 +13,7 @@ namespace {
 // For what is on its way on a link that is removed: a flush may wait for a disk.
 constexpr uint64_t kDrainNs = 30 * kSecondNs;
 constexpr useconds_t kDrainLookUs = 5000;
+constexpr uint64_t kResumeNs = 10 * kSecondNs;
 
 }  // namespace
 
@@ -26,10 +27,59 @@ size_t TcpMemory::find_link(const char* host, uint16_t port) const {
     return index;
 }
 
-Result<void> TcpMemory::add_link(const char* host, uint16_t port) {
-    if (!has_several()) {
-        return Error::eopnotsupp;
+// A session of one link does without what several need: SentRequests, and the linker. It gets them in a new incarnation, which
+// begins with nothing on its way.
+void TcpMemory::become_several() {
+    wants_several_ = false;
+    has_several_ = true;
+    transport_reason_ = "several links";
+    if (choice_) {
+        choice_.reset();
+        makes_requests_ = false;
+        paths_[0].requests->add_statistics(statistics_);
+        statistics_.round_trip_us = 0;
+        statistics_.path_rate_bytes_per_s = 0;
+        paths_[0].requests.reset();
     }
+}
+
+Result<void> TcpMemory::get_several(const char* host, uint16_t port) {
+    {
+        Locked lock(*this);
+        if (has_several()) {
+            return {};
+        }
+        if (find_link(host, port) != paths_.size()) {
+            return Error::eexist;
+        }
+        if (extension_.one_sided != nullptr || user_ != nullptr ||
+            version_ < wire::kSeveralPathsVersion) {
+            return Error::eopnotsupp;
+        }
+        if (state_ != ConnectionState::ready || is_closing_) {
+            return Error::eagain;
+        }
+        if (!linker_.running()) {
+            TRY(linker_.start("tiffin-links", run_linker, this));
+        }
+        wants_several_ = true;
+        abort_connection();
+    }
+    const uint64_t deadline_ns = host::monotonic_ns() + kResumeNs;
+    while (true) {
+        usleep(kDrainLookUs);
+        Locked lock(*this);
+        if (has_several() && state_ == ConnectionState::ready) {
+            return {};
+        }
+        if (is_closing_ || host::monotonic_ns() >= deadline_ns) {
+            return Error::eagain;
+        }
+    }
+}
+
+Result<void> TcpMemory::add_link(const char* host, uint16_t port) {
+    TRY(get_several(host, port));
     auto connection =
         TRY(ClientConnection::create(options_.slot_count + StreamPath::kControlMessages));
     Locked lock(*this);
@@ -60,9 +110,6 @@ Result<void> TcpMemory::add_link(const char* host, uint16_t port) {
 }
 
 Result<void> TcpMemory::remove_link(const char* host, uint16_t port) {
-    if (!has_several()) {
-        return Error::eopnotsupp;
-    }
     const uint64_t deadline_ns = host::monotonic_ns() + kDrainNs;
     size_t index = 0;
     {

@@ -33,6 +33,9 @@ TcpMemory::TcpMemory(const RemoteAddress& address, const OpenOptions& options,
       user_(user),
       extension_(extension),
       paths_(1 + address.more_links.size()),
+      has_several_(!address.more_links.empty()),
+      makes_requests_(extension.make_requests != nullptr),
+      transport_reason_(extension.transport_reason),
       machine_(paths_.size()),
       busy_poll_(options.busy_poll_us),
       thread_poll_(options.busy_poll_us) {
@@ -56,7 +59,7 @@ Result<void> TcpMemory::prepare(uint16_t slot_count) {
     TRY(initialize_cryptography());
     for (StreamPath& path : paths_) {
         path.connection = TRY(ClientConnection::create(slot_count + StreamPath::kControlMessages));
-        path.requests = makes_requests() ? extension_.make_requests() : nullptr;
+        path.requests = extension_.make_requests ? extension_.make_requests() : nullptr;
     }
     entries_.resize(slot_count);
     outcomes_.resize(wire::kMaxSlots);
@@ -155,7 +158,7 @@ Result<std::unique_ptr<TcpMemory>> TcpMemory::open(const RemoteAddress& address,
     TRY(memory->prepare(options.slot_count));
     TRY(memory->open_first(holder, problem));
     auto started = memory->thread_.start("tiffin-tcp", run_thread, memory.get());
-    if (started.ok() && memory->has_several()) {
+    if (started.ok() && !address.more_links.empty()) {
         started = memory->linker_.start("tiffin-links", run_linker, memory.get());
     }
     if (!started.ok()) {
@@ -177,20 +180,19 @@ ConnectionInfo TcpMemory::present_info() const {
     ConnectionInfo info;
     info.state = state_;
     info.transport_name = extension_.one_sided != nullptr ? extension_.one_sided->name() : "tcp";
-    info.transport_reason = extension_.transport_reason;
+    info.transport_reason = transport_reason_;
     const RequestPath* const requests = paths_[machine_.active()].requests.get();
     if (requests != nullptr) {
         const bool is_up = requests->is_up();
         info.transport_name = is_up ? requests->name() : "tcp";
-        info.transport_reason =
-            is_up ? extension_.transport_reason : "no datagrams come through at present";
+        info.transport_reason = is_up ? transport_reason_ : "no datagrams come through at present";
     }
     if (choice_) {
         const bool takes_datagrams = choice_->settled() == WayChoice::Way::datagrams;
         const bool is_up = takes_datagrams && requests->is_up();
         info.transport_name = is_up ? requests->name() : "tcp";
         info.transport_reason = takes_datagrams             ? "faster than tcp in a trial"
-                                : choice_->stream_ns() == 0 ? extension_.transport_reason
+                                : choice_->stream_ns() == 0 ? transport_reason_
                                                             : "faster than sdr in a trial";
     }
     info.session_id = facts_.session_id;

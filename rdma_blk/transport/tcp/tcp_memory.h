@@ -62,7 +62,8 @@ struct StreamExtension {
     OneSidedPath* one_sided = nullptr;  // must live until close()
     // Makes another way for requests, one for each link; not beside a one-sided path.
     std::function<std::shared_ptr<RequestPath>()> make_requests = nullptr;
-    // They take it where that measures better; else wherever it comes up. Not with several links.
+    // They take it where that measures better; else wherever it comes up. Not with several links: a session that gets a second
+    // one stays with its streams.
     std::optional<WayChoice::Options> measured = std::nullopt;
     const char* transport_reason = "";  // for ConnectionInfo; of static storage
 };
@@ -209,7 +210,7 @@ class TcpMemory final : public RemoteMemory, private Patience {
     bool is_joining() const REQUIRES(mutex_);
     void stop_one_sided() REQUIRES(mutex_);
     // ---- tcp_requests.cc: requests on a path of their own beside each stream; those of paths_[at_] need the lead ----
-    bool makes_requests() const { return extension_.make_requests != nullptr; }
+    bool makes_requests() const REQUIRES(mutex_) { return makes_requests_; }
     // Whether the next request goes there.
     bool takes_request_path() const REQUIRES(mutex_);
     static Result<size_t> offer_request_path(StreamPath& path, MutableByteSpan parameters);
@@ -275,7 +276,7 @@ class TcpMemory final : public RemoteMemory, private Patience {
     void set_state(ConnectionState state) REQUIRES(mutex_);
 
     // ---- tcp_paths.cc: several links ----
-    bool has_several() const { return !address_.more_links.empty(); }
+    bool has_several() const REQUIRES(mutex_) { return has_several_; }
     StreamPath& active() REQUIRES(mutex_) { return paths_[machine_.active()]; }
     // With the lead: the one whose messages are being handled. With one link it is that.
     ClientConnection& stream() const { return *paths_[at_].connection; }
@@ -302,7 +303,7 @@ class TcpMemory final : public RemoteMemory, private Patience {
     bool must_watch_all() const REQUIRES(mutex_);
     // Of fill_poll(): for each link its stream and, where there are such, its path of requests.
     static constexpr size_t kMaxPolled = 2 * SessionMachine::kMaxPaths;
-    size_t polled_per_path() const { return makes_requests() ? 2 : 1; }
+    size_t polled_per_path() const REQUIRES(mutex_) { return makes_requests() ? 2 : 1; }
     void receive_from_paths() REQUIRES(mutex_);
     void look_at_paths(const pollfd* ready) REQUIRES(mutex_);
     size_t fill_poll(pollfd* ready, bool receives) REQUIRES(mutex_);
@@ -313,6 +314,8 @@ class TcpMemory final : public RemoteMemory, private Patience {
         EXCLUDES(mutex_);
     bool may_link(uint32_t incarnation) EXCLUDES(mutex_);
     // ---- tcp_links.cc ----
+    Result<void> get_several(const char* host, uint16_t port) EXCLUDES(mutex_);
+    void become_several() REQUIRES(mutex_);
     size_t find_link(const char* host, uint16_t port) const REQUIRES(mutex_);
     bool is_removed(size_t index) const REQUIRES(mutex_) {
         return machine_.state(index) == SessionMachine::PathState::removed;
@@ -376,6 +379,10 @@ class TcpMemory final : public RemoteMemory, private Patience {
     // See StreamPath for who may use what.
     std::vector<StreamPath> paths_;
     std::vector<RemoteAddress::Link> links_;  // their addresses; one that is in use does not change
+    bool has_several_ GUARDED_BY(mutex_);     // or may get more
+    bool wants_several_ GUARDED_BY(mutex_) = false;  // from the next incarnation on
+    bool makes_requests_ GUARDED_BY(mutex_);
+    const char* transport_reason_ GUARDED_BY(mutex_);
     size_t at_ = 0;  // with the lead, or while there is no connection: of paths_
     SessionMachine machine_ GUARDED_BY(mutex_);
     std::unique_ptr<SentRequests> sent_ GUARDED_BY(mutex_);

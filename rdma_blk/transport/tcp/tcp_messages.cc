@@ -464,6 +464,9 @@ void TcpMemory::break_connection() {
     }
     stop_one_sided();
     close_paths();
+    if (wants_several_) {
+        become_several();
+    }
     is_broken_ = false;
     lease_.is_sent = false;
     finish_path_question(true);

@@ -51,10 +51,14 @@ class FailoverTest : public ServerFixture, public ::testing::WithParamInterface<
         }
     }
     // Each link has a way of its own for datagrams, which falls silent with it.
-    void open_memory(uint16_t first_port) {
+    void open_memory(uint16_t first_port, bool has_several = true,
+                     std::optional<WayChoice::Options> measured = std::nullopt) {
         RemoteAddress address{"127.0.0.1", first_port, GetParam()};
-        address.more_links = {{"127.0.0.1", links_[1]->port()}};
+        if (has_several) {
+            address.more_links = {{"127.0.0.1", links_[1]->port()}};
+        }
         StreamExtension extension;
+        extension.measured = measured;
         if (GetParam() == TransportChoice::sdr) {
             extension.make_requests = [this] {
                 SdrOptions options;
@@ -179,6 +183,38 @@ TEST_P(FailoverTest, LinksComeAndGoWhileTheSessionWorks) {
     const Statistics statistics = memory.statistics();
     EXPECT_STREQ(statistics.paths[0].state, "removed");
     EXPECT_EQ(statistics.reconnections, 0U);
+    client_->close();
+}
+
+TEST_P(FailoverTest, ASessionOfOneLinkGetsMore) {
+    client_ = std::make_unique<test::ClientFixture>();
+    std::memcpy(client_->options.key, key_.bytes, sizeof(client_->options.key));
+    open_memory(links_[0]->port(), false);
+    std::atomic<bool> is_done{false};
+    std::thread load([&] {
+        while (!is_done.load()) {
+            add_up(20);
+        }
+    });
+    RemoteMemory& memory = *client_->memory;
+    EXPECT_EQ(memory.add_link("127.0.0.1", links_[0]->port()).error(), Error::eexist);
+    EXPECT_EQ(memory.remove_link("127.0.0.1", links_[1]->port()).error(), Error::enoent);
+    EXPECT_EQ(memory.remove_link("127.0.0.1", links_[0]->port()).error(), Error::ebusy);
+    EXPECT_EQ(memory.statistics().reconnections, 0U);
+    ASSERT_TRUE(memory.add_link("127.0.0.1", links_[1]->port()).ok());
+    for (size_t path = 0; path < 2; path++) {
+        wait_for_path(path, "ready");
+        wait_for_transport(path);
+    }
+    stall(0, true);
+    while (state(1) != "active") {
+        usleep(1000);
+    }
+    is_done.store(true);
+    load.join();
+    add_up(20);
+    expect_sums();
+    EXPECT_EQ(memory.statistics().reconnections, 1U);
     client_->close();
 }
 
@@ -366,6 +402,25 @@ TEST_P(FailoverOfDatagramsTest, LinksThatFallSilentAgainAndAgain) {
     EXPECT_GT(statistics.datagrams_sent, rounds * data.size() / 65507);
     EXPECT_GT(statistics.recovered_operations + statistics.resent_operations, 0U);
     client_->close();  // before the links
+}
+
+// Whatever it has chosen: it stays with its streams.
+TEST_P(FailoverOfDatagramsTest, ASessionThatMeasuresItsWayGetsMoreLinks) {
+    client_ = std::make_unique<test::ClientFixture>();
+    std::memcpy(client_->options.key, key_.bytes, sizeof(client_->options.key));
+    open_memory(links_[0]->port(), false, WayChoice::Options());
+    add_up(200);
+    ASSERT_TRUE(client_->memory->add_link("127.0.0.1", links_[1]->port()).ok());
+    wait_for_path(1, "ready");
+    add_up(20);
+    stall(0, true);
+    add_up(20);
+    expect_sums();
+    const Statistics statistics = client_->memory->statistics();
+    EXPECT_STREQ(statistics.paths[1].transport, "tcp");
+    EXPECT_EQ(statistics.reconnections, 1U);
+    EXPECT_GE(statistics.failovers, 1U);
+    client_->close();
 }
 
 // Its datagrams alone vanish: it is a link that does not carry what it should.
