@@ -65,7 +65,8 @@ done
 if [[ $links -gt 1 ]]; then
     [[ $(status_of reconnections) -eq 0 ]] || fail "$(status_of reconnections) reconnections, with a link that is well"
     # The first link is preferred, carries small packets, and in the end those of this session.
-    used_again() { write_and_read again && grep -q "link 1 .*segments of at most 500 bytes" "$log" && is_steady; }
+    is_known() { [[ $transport == sdr ]] || grep -q "link 1 .*segments of at most 500 bytes" "$log"; }
+    used_again() { write_and_read again && is_known && is_steady && [[ $(status_of 'link 1 transport') == "$transport" ]]; }
     wait_until used_again
     failures=$(status_of 'link 1 failures')
     for round in 1 2 3; do write_and_read "$round"; done
