@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 BENCH = Path(__file__).resolve().parent.parent
-PEERS = ["tiffin", "ext4-j", "ext4-o"]
+PEERS = ["tiffin", "ext4-j"]
 OPERATIONS = ["system_call", "create", "stat_of_a_known_file", "content_read_direct_random_4k"]
 ROUNDS = 2
 

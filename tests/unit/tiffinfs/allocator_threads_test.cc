@@ -13,6 +13,7 @@
 
 #include "fs/tiffinfs/space/allocator.h"
 #include "tests/support/crash_device.h"
+#include "tests/support/test_size.h"
 #include "tests/unit/tiffinfs/allocator_fixture.h"
 
 namespace tiffin::tiffinfs {
@@ -104,6 +105,7 @@ TEST(AllocatorThreads, NoBlockIsHandedOutWhileSomebodyUsesIt) {
     std::atomic<uint64_t> durable_ticket{0};
     std::atomic<uint64_t> generation{2};
     std::atomic<int> running{kThreads};
+    const uint64_t steps = test::test_size(4000, 1500);
 
     std::thread checkpoints([&] {
         while (running.load() > 0) {
@@ -122,7 +124,7 @@ TEST(AllocatorThreads, NoBlockIsHandedOutWhileSomebodyUsesIt) {
     run_threads([&](int number) {
         std::mt19937_64 random(static_cast<uint64_t>(number) + 100);
         std::vector<BlockRange> mine;
-        for (int step = 0; step < 4000; ++step) {
+        for (uint64_t step = 0; step < steps; ++step) {
             const uint64_t what = random() % 100;
             if (what < 50) {
                 Result<BlockRange> range =
