@@ -58,8 +58,7 @@ void TcpMemory::note_segments(size_t index, bool was_silent, bool is_sure) {
     StreamPath& path = paths_[index];
     tcp_info info{};
     socklen_t size = sizeof(info);
-    const bool carries_requests = path.requests == nullptr || !path.requests->is_up();
-    if (!extension_.socket_path.empty() || !path.connection->is_open() || !carries_requests ||
+    if (!extension_.socket_path.empty() || !path.connection->is_open() ||
         getsockopt(path.connection->socket(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
         return;
     }
