@@ -10,7 +10,9 @@
 #include <optional>
 #include <utility>
 
+#include "fs/tiffinfs/volume/choose_generation.h"
 #include "fs/tiffinfs/volume/extents.h"
+#include "fs/tiffinfs/volume/superblock.h"
 #include "fuse/check/context.h"
 #include "fuse/check/data_check.h"
 #include "fuse/check/journal_replay.h"
@@ -341,6 +343,16 @@ class Checker {
     Context& context_;
 };
 
+// Whether a mount would start from the newest generation, and take it for whole.
+bool mounts_as_left(vfs::BlockDevice& device) {
+    const auto set = std::make_unique<tiffinfs::SuperblockSet>();
+    if (!tiffinfs::read_superblocks(device, *set).ok() || set->count == 0) {
+        return false;
+    }
+    auto choice = tiffinfs::choose_generation(device, *set, true);
+    return choice.ok() && choice->index == 0 && !choice->damaged;
+}
+
 }  // namespace
 
 bool is_marked_clean(vfs::BlockDevice& device, Superblock& superblock) {
@@ -353,7 +365,7 @@ bool is_marked_clean(vfs::BlockDevice& device, Superblock& superblock) {
         return false;
     }
     superblock = copies.generations.front();
-    return superblock.state == tiffinfs::superblock_state::clean;
+    return superblock.state == tiffinfs::superblock_state::clean && mounts_as_left(device);
 }
 
 Report check_file_system(vfs::BlockDevice& device, const CheckOptions& options) {

@@ -54,9 +54,10 @@ struct CheckOptions {
 // is in the report. One thread; the callbacks are called from it.
 Report check_file_system(vfs::BlockDevice& device, const CheckOptions& options);
 
-// True when the volume was unmounted cleanly, met no errors, and all copies of its superblock are sound:
-// then a check would find nothing, unless the device has changed what was written. `superblock` becomes
-// the newest one. Reads four blocks.
+// True when the volume was unmounted cleanly, met no errors, all copies of its superblock are sound, and what a mount
+// verifies of the tree is whole: then a check would find nothing, unless the device has changed something else that was
+// written. `superblock` becomes the newest one. Reads what the last checkpoint has written of the tree; if that is damaged,
+// also the tree before.
 bool is_marked_clean(vfs::BlockDevice& device, tiffinfs::Superblock& superblock);
 
 }  // namespace tiffin::check

@@ -141,8 +141,8 @@ class Fsck {
         return device.ok() ? std::nullopt : std::optional<Problem>(device.problem());
     }
 
-    // Only the check at boot (-p) believes the mark of a clean volume: the device may have changed what
-    // was written since, so a check, or repairs, that the user asks for are done.
+    // Only the check at boot (-p) believes the mark of a clean volume, if a mount would not find damage either: the
+    // device may have changed what was written since, so a check, or repairs, that the user asks for are done.
     bool must_look(vfs::BlockDevice& device) {
         if (options_.force || options_.verify_data || options_.mode != RepairMode::safe) {
             return true;

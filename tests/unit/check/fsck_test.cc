@@ -2,12 +2,18 @@
 // fsck.tiffin as a program: what it prints, what it returns, what it refuses.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "fs/tiffinfs/format.h"
 #include "fuse/check/check.h"
+#include "fuse/check/superblocks.h"
+#include "fuse/check/tree_reader.h"
 #include "tests/unit/check/tools_support.h"
 
 namespace tiffin::check {
@@ -160,10 +166,66 @@ TEST_F(Tools, FsckRepairsDamageThoughTheVolumeIsMarkedClean) {
     }
     damage(superblock.root_block * tiffinfs::kBlockBytes + 100);
     EXPECT_EQ(run("fsck.tiffin", "-n " + image_).status, 4);
+    const Outcome at_boot = run("fsck.tiffin", "-p " + image_);
+    EXPECT_EQ(at_boot.status, 4) << at_boot.output;
+    expect_contains(at_boot, "[node-invalid]");
     const Outcome repaired = run("fsck.tiffin", "-y " + image_);
     EXPECT_EQ(repaired.status, 1) << repaired.output;
     expect_contains(repaired, "[node-invalid] (to be repaired)");
     EXPECT_EQ(run("fsck.tiffin", "-n " + image_).status, 0);
+}
+
+// A leaf is damaged that only the newest generation has, and one that only the generation before has: a mount works, and
+// finds both damaged.
+TEST_F(Tools, FsckAtBootChecksWhatAMountFindsDamaged) {
+    make();
+    with_volume([](test::TestVolume& volume) {
+        ASSERT_TRUE(test::populate(volume, 500).ok());
+        ASSERT_TRUE(volume.write("/last", 0, "content").ok());
+        ASSERT_TRUE(volume.unmount().ok());
+    });
+    // Not the leaf with the root directory, without which nothing mounts.
+    with_volume([](test::TestVolume& volume) {
+        ASSERT_TRUE(volume.write("/last", 0, "CONTENT").ok());
+        ASSERT_TRUE(volume.unmount().ok());
+    });
+    std::vector<std::set<uint64_t>> leaves;
+    {
+        auto device = fuse::open_device(image_, {});
+        ASSERT_TRUE(device.ok()) << device.problem().text;
+        for (const auto& superblock : read_superblock_copies(**device).generations) {
+            std::set<uint64_t>& of_generation = leaves.emplace_back();
+            TreeReader(**device, superblock)
+                .visit_nodes([&](uint64_t block, uint32_t level, const Block&, const std::string&) {
+                    if (level == 0) {
+                        of_generation.insert(block);
+                    }
+                });
+        }
+    }
+    ASSERT_EQ(leaves.size(), 2U);
+    const auto only_in = [&](size_t one, size_t other) {
+        std::vector<uint64_t> blocks;
+        std::set_difference(leaves[one].begin(), leaves[one].end(), leaves[other].begin(),
+                            leaves[other].end(), std::back_inserter(blocks));
+        return blocks;
+    };
+    const auto newest = only_in(0, 1);
+    const auto before = only_in(1, 0);
+    ASSERT_FALSE(newest.empty());
+    ASSERT_FALSE(before.empty());
+    expect_contains(run("fsck.tiffin", "-p " + image_), "; not checked");
+    damage(newest.front() * tiffinfs::kBlockBytes + 1000);
+    damage(before.front() * tiffinfs::kBlockBytes + 1000);
+    with_volume([](test::TestVolume& volume) {
+        EXPECT_EQ(errno_value(volume.create("/new").error()), errno_value(Error::erofs));
+        ASSERT_TRUE(volume.unmount().ok());
+    });
+    const std::string damaged = content();
+    const Outcome at_boot = run("fsck.tiffin", "-p " + image_);
+    EXPECT_EQ(at_boot.status, 4) << at_boot.output;
+    expect_contains(at_boot, "[node-invalid]");
+    EXPECT_TRUE(content() == damaged);
 }
 
 }  // namespace
