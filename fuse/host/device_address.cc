@@ -75,14 +75,15 @@ Problem explain_busy(const std::string& path, const DeviceUser& user, const Prob
 }
 
 OrProblem<std::unique_ptr<FileDevice>> open_file_device(const std::string& path,
-                                                        const FileDevice::Options& options) {
+                                                        const FileDevice::Options& options,
+                                                        const std::string& mount_point) {
     const auto deadline = std::chrono::steady_clock::now() + kReleaseWait;
     while (true) {
         auto device = FileDevice::open(path, options);
         if (device.ok() || device.problem().code != Error::ebusy) {
             return device;
         }
-        const DeviceUser user = find_device_user(path);
+        const DeviceUser user = find_device_user(path, mount_point);
         if (!user.may_be_ending() || std::chrono::steady_clock::now() >= deadline) {
             return explain_busy(path, user, device.problem());
         }
@@ -141,7 +142,7 @@ OrProblem<std::unique_ptr<vfs::BlockDevice>> open_device(const DeviceAddress& ad
     options.read_only = mode.read_only;
     options.may_write_later = mode.may_write_later;
     options.create_size_bytes = mode.create_size_bytes;
-    return as_block_device(open_file_device(address.path, options));
+    return as_block_device(open_file_device(address.path, options, mode.mount_point));
 }
 
 OrProblem<std::unique_ptr<vfs::BlockDevice>> open_device(std::string_view address,

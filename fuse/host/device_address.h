@@ -34,6 +34,8 @@ struct OpenMode {
     // With read_only: start_writing() may be called, if the device can be written at all.
     bool may_write_later = false;
     bool force = false;  // remote only: take it over, fencing the current writer
+    // Where it is about to be mounted: what the mount table shows there has died.
+    std::string mount_point = {};
 };
 
 // Understands an address; opens nothing.

@@ -18,10 +18,10 @@ std::optional<DevicePlace> place_of_source(const MountEntry& entry) {
     return source.starts_with('/') ? find_place(source) : std::nullopt;
 }
 
-std::string find_mount_point(const std::string& path) {
+std::string find_mount_point(const std::string& path, const std::string& dead_mount_point) {
     const std::optional<DevicePlace> wanted = find_place(path);
     for (const MountEntry& entry : read_mounts()) {
-        if (wanted && is_fuse(entry)) {
+        if (wanted && is_fuse(entry) && entry.mount_point != dead_mount_point) {
             const std::optional<DevicePlace> found = place_of_source(entry);
             if (found && found->overlaps(*wanted)) {
                 return entry.mount_point;
@@ -51,9 +51,9 @@ bool has_source(const MountEntry& entry, const std::string& path) {
     return wanted && place_of_source(entry) == wanted;
 }
 
-DeviceUser find_device_user(const std::string& path) {
+DeviceUser find_device_user(const std::string& path, const std::string& dead_mount_point) {
     DeviceUser user;
-    user.mount_point = find_mount_point(path);
+    user.mount_point = find_mount_point(path, dead_mount_point);
     user.process = find_lock_holder(path);
     if (user.process != 0) {
         user.program = first_line("/proc/" + std::to_string(user.process) + "/comm");

@@ -24,7 +24,8 @@ struct DeviceUser {
     }
 };
 
-DeviceUser find_device_user(const std::string& path);
+// `dead_mount_point`: a mount there is not in use any more.
+DeviceUser find_device_user(const std::string& path, const std::string& dead_mount_point = {});
 
 // Whether the mount's source is the place of the file or disk at `path` (device_place.h).
 bool has_source(const MountEntry& entry, const std::string& path);

@@ -45,6 +45,58 @@ int run_fusermount(const std::string& mount_point, UnmountMode mode) {
     return exit_status_of(child) == 0 ? 0 : EBUSY;
 }
 
+// A mount of type fuse.tiffin whose process has died, held while it is looked at and taken away: a mount of another program
+// may come between.
+class DeadMount {
+  public:
+    explicit DeadMount(const std::string& path)
+        : root_(open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)) {
+        struct statfs ignored {};
+        char resolved[PATH_MAX];
+        if (root_ < 0 || fstatfs(root_, &ignored) == 0 || errno != ENOTCONN ||
+            realpath(held().c_str(), resolved) == nullptr) {
+            return;
+        }
+        const std::optional<MountEntry> entry = find_mount(resolved);
+        if (entry.has_value() && is_of_tiffin(*entry)) {
+            mount_point_ = resolved;
+        }
+    }
+    ~DeadMount() {
+        if (root_ >= 0) {
+            close(root_);
+        }
+    }
+    DeadMount(const DeadMount&) = delete;
+    DeadMount& operator=(const DeadMount&) = delete;
+
+    bool is_there() const { return !mount_point_.empty(); }
+    const std::string& mount_point() const { return mount_point_; }
+    // Returns 0 or an errno value.
+    int detach() const {
+        if (geteuid() != 0) {
+            return unmount(mount_point_, UnmountMode::detach);
+        }
+        return umount2(held().c_str(), MNT_DETACH) == 0 ? 0 : errno;
+    }
+
+    static bool is_of_tiffin(const MountEntry& entry) {
+        return entry.type == std::string("fuse.") + kSubtype;
+    }
+
+  private:
+    std::string held() const { return "/proc/self/fd/" + std::to_string(root_); }
+
+    const int root_;
+    std::string mount_point_;  // empty: there is none
+};
+
+Problem in_use(const std::string& path, const MountEntry& entry) {
+    return {"the mount point " + path + " is in use: " + entry.source +
+                " is mounted there; unmount it, or choose another directory",
+            Error::ebusy};
+}
+
 }  // namespace
 
 std::optional<MountEntry> find_mount(const std::string& mount_point) {
@@ -57,38 +109,17 @@ std::optional<MountEntry> find_mount(const std::string& mount_point) {
     return found;
 }
 
-std::optional<Problem> take_dead_mounts_away(const std::string& path) {
-    while (true) {
-        // A mount of another program may come between: what is taken away is what was looked at.
-        const int root = open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
-        if (root < 0) {
-            return std::nullopt;  // and the check of the mount point says why
-        }
-        const std::string held = "/proc/self/fd/" + std::to_string(root);
-        struct statfs ignored {};
-        char resolved[PATH_MAX];
-        std::optional<MountEntry> entry;
-        if (fstatfs(root, &ignored) != 0 && errno == ENOTCONN &&
-            realpath(held.c_str(), resolved) != nullptr) {
-            entry = find_mount(resolved);
-        }
-        if (!entry.has_value() || entry->type != std::string("fuse.") + kSubtype) {
-            close(root);
-            return std::nullopt;
-        }
-        const int error = geteuid() != 0 ? unmount(resolved, UnmountMode::detach)
-                          : umount2(held.c_str(), MNT_DETACH) == 0 ? 0
-                                                                   : errno;
-        close(root);
-        if (error != 0) {
-            return Problem{"the file system that was mounted on " + path +
-                               " has died, and cannot be unmounted: " + system_error_text(error),
-                           Error::ebusy};
-        }
-    }
-}
-
 OrProblem<std::string> check_mount_point(const std::string& path) {
+    if (const DeadMount dead(path); dead.is_there()) {
+        // What lies below it is another dead mount, or will be in use.
+        for (const MountEntry& entry : read_mounts()) {
+            if (entry.mount_point == dead.mount_point() && entry.type != "autofs" &&
+                !DeadMount::is_of_tiffin(entry)) {
+                return in_use(path, entry);
+            }
+        }
+        return dead.mount_point();
+    }
     struct stat status {};
     struct statfs ignored {};
     // The kernel may know the attributes of what has died; statfs always asks.
@@ -119,11 +150,31 @@ OrProblem<std::string> check_mount_point(const std::string& path) {
     std::optional<MountEntry> entry = find_mount(resolved);
     // An automount point waits there for this very mount.
     if (entry.has_value() && entry->type != "autofs") {
-        return Problem{"the mount point " + path + " is in use: " + entry->source +
-                           " is mounted there; unmount it, or choose another directory",
-                       Error::ebusy};
+        return in_use(path, *entry);
     }
     return std::string(resolved);
+}
+
+std::optional<Problem> take_dead_mounts_away(const std::string& path) {
+    bool has_taken = false;
+    while (true) {
+        const DeadMount dead(path);
+        if (!dead.is_there()) {
+            break;
+        }
+        if (const int error = dead.detach(); error != 0) {
+            return Problem{"the file system that was mounted on " + path +
+                               " has died, and cannot be unmounted: " + system_error_text(error),
+                           Error::ebusy};
+        }
+        has_taken = true;
+    }
+    if (has_taken) {
+        if (OrProblem<std::string> below = check_mount_point(path); !below.ok()) {
+            return below.problem();
+        }
+    }
+    return std::nullopt;
 }
 
 bool is_inside(const std::string& path, const std::string& mount_point) {

@@ -14,14 +14,15 @@ namespace tiffin::fuse {
 // The topmost mount at `mount_point` (absolute, without symbolic links).
 std::optional<MountEntry> find_mount(const std::string& mount_point);
 
-// Detaches from `path` the mounts of type fuse.tiffin whose process has died: the kernel answers ENOTCONN for them,
-// for good. Others stay, also dead ones. Returns why one cannot be taken away.
-std::optional<Problem> take_dead_mounts_away(const std::string& path);
-
 // Checks that `path` can become a mount point, and returns it as an absolute path without symbolic
 // links. Refuses what is missing, no directory, already a mount point (other than of an
-// automounter), or left behind by a process that died.
+// automounter), or left behind by a process that died, but for mounts that take_dead_mounts_away() takes away.
 OrProblem<std::string> check_mount_point(const std::string& path);
+
+// Detaches from `path` the mounts of type fuse.tiffin whose process has died: the kernel answers ENOTCONN for them,
+// for good. Others stay, also dead ones. From then on programs see the directory below: so call it right before another
+// mount is made there. Returns why one cannot be taken away, or why what lies below is no mount point.
+std::optional<Problem> take_dead_mounts_away(const std::string& path);
 
 // Whether `path` (that may not exist) lies in the directory `mount_point`.
 bool is_inside(const std::string& path, const std::string& mount_point);

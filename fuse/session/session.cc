@@ -74,6 +74,10 @@ std::optional<Problem> Session::attach() {
     if (session_ == nullptr) {
         return Problem{"libfuse refused the mount: " + messages.text("no reason given")};
     }
+    // Not earlier: where a mount fails before, programs go on to meet errors, and not the directory below.
+    if (std::optional<Problem> problem = take_dead_mounts_away(options_.mount_point)) {
+        return problem;
+    }
     if (fuse_session_mount(session_, options_.mount_point.c_str()) != 0) {
         std::string why = messages.text("is FUSE available? (modprobe fuse)");
         if (access("/dev/fuse", F_OK) == 0 && access("/dev/fuse", R_OK | W_OK) != 0) {

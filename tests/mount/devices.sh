@@ -250,7 +250,12 @@ mount_device
 echo durable >"$mount_point/durable"
 sync "$mount_point/durable"
 kill_server
-take_dead_mount
+is_dead() { ! stat -f "$mount_point" >/dev/null 2>&1 && is_mounted; }
+says "there is no such file or device" 32 "$bin/mount.tiffin" "$work/missing" "$mount_point"
+is_dead || fail "a mount that failed took the dead one away"
+head -c 8M /dev/zero >"$work/nothing"
+says "there is no" 32 "$bin/mount.tiffin" "$work/nothing" "$mount_point"
+is_dead || fail "a mount that failed took the dead one away"
 sum=$(sha256sum <"$image")
 mount_device ro,noload
 ls "$mount_point" >/dev/null

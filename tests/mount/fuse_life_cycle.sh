@@ -156,7 +156,11 @@ process=$(server)
 exec 9<"$mount_point"
 kill -s KILL "$process"
 wait_until has_ended "$process"
-stat -f "$mount_point" >/dev/null 2>&1 && fail "a dead mount answers"
+is_dead() { ! stat -f "$mount_point" >/dev/null 2>&1 && is_mounted; }
+is_dead || fail "a dead mount answers"
+# It stays where another mount fails: programs would write to the directory below.
+expect_failure "cannot write the log" "$mount_program" none "$mount_point" -o log="$work/missing/log"
+is_dead || fail "a mount that failed took the dead one away"
 # It is replaced, also where it is in use.
 mount_it
 exec 9<&-

@@ -194,11 +194,6 @@ OrProblem<MountTask> make_task(CommandLine& line, const std::string& program,
     if (!options.subtype.empty()) {
         task.kernel_options.push_back("subtype=" + options.subtype);
     }
-    if (!is_pretended(line, program)) {
-        if (std::optional<Problem> problem = take_dead_mounts_away(line.mount_point)) {
-            return *problem;
-        }
-    }
     OrProblem<std::string> mount_point = check_mount_point(line.mount_point);
     if (!mount_point.ok()) {
         return mount_point.problem();

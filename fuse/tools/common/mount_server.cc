@@ -38,6 +38,7 @@ OrProblem<std::unique_ptr<vfs::BlockDevice>> open_device_of(const MountTask& tas
     mode.read_only = task.options.file_system.read_only && !task.device.starts_with("mem:");
     mode.force = task.options.force;
     mode.may_write_later = mode.read_only && !task.options.file_system.no_recovery;
+    mode.mount_point = task.mount_point;
     auto device = open_device(task.device, mode);
     if (!device.ok() && !mode.read_only) {
         const Error code = device.problem().code;

@@ -12,6 +12,7 @@
 #include "fuse/host/device_address.h"
 #include "fuse/host/device_users.h"
 #include "fuse/host/mount_table.h"
+#include "fuse/session/mount_point.h"
 #include "fuse/session/own_mounts.h"
 #include "fuse/tools/common/running_options.h"
 
@@ -84,6 +85,9 @@ OrProblem<bool> mount_again(const MountTask& task) {
         const MountedRoot root(entry);
         if (!root.ok() || !is_wanted(root, task, address->path)) {
             continue;
+        }
+        if (std::optional<Problem> problem = take_dead_mounts_away(task.mount_point)) {
+            return *problem;
         }
         if (mount(root.path().c_str(), task.mount_point.c_str(), nullptr, MS_BIND, nullptr) != 0) {
             const int error = errno;
