@@ -41,6 +41,7 @@ struct StreamPath {
     Operation* receiving = nullptr;  // with the lead: whose payload is on its way
     wire::Response response{};       // with the lead: the last answer
     bool is_silent = false;          // is given up because nothing comes
+    bool is_failure_told = false;    // that it cannot be made; until it has worked
     SegmentSize segments;            // by who makes it, or has the lead
     uint64_t made_ns = 0;
     uint64_t probe_id = 0;  // of the last one that was sent

@@ -103,6 +103,7 @@ Result<void> TcpMemory::add_link(const char* host, uint16_t port) {
         links_.push_back({host, port});
     } else {
         paths_[index].segments = SegmentSize();
+        paths_[index].is_failure_told = false;
         links_[index] = {host, port};
     }
     poke();

@@ -310,8 +310,9 @@ class TcpMemory final : public RemoteMemory, private Patience {
     static void run_linker(void* memory);
     void link_paths() EXCLUDES(mutex_);
     void make_path(size_t index) EXCLUDES(mutex_);
-    Result<void> join_stream(size_t index, const SessionFacts& facts, Patience& patience)
-        EXCLUDES(mutex_);
+    Result<void> join_stream(size_t index, const SessionFacts& facts, Patience& patience,
+                             std::string& problem) EXCLUDES(mutex_);
+    void tell_of_failure(size_t index, const std::string& problem) REQUIRES(mutex_);
     bool may_link(uint32_t incarnation) EXCLUDES(mutex_);
     // ---- tcp_links.cc ----
     Result<void> get_several(const char* host, uint16_t port) EXCLUDES(mutex_);

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -27,6 +28,8 @@ constexpr uint64_t kLinkTimeoutNs = 5 * kSecondNs;
 constexpr uint64_t kLongestSleepNs = kMillisecondNs;
 // While the active path has an answer whenever it is looked at, the others are looked at so often.
 constexpr uint64_t kLookAtAllNs = 20 * kMillisecondNs;
+
+std::string error_text(Error error) { return std::strerror(errno_value(error)); }
 
 }  // namespace
 
@@ -494,7 +497,8 @@ void TcpMemory::make_path(size_t index) {
     patience.memory = this;
     patience.incarnation = facts.incarnation;
     const uint64_t began_ns = host::monotonic_ns();
-    const auto joined = join_stream(index, facts, patience);
+    std::string problem;
+    const auto joined = join_stream(index, facts, patience, problem);
     Locked lock(*this);
     StreamPath& path = paths_[index];
     path.is_joining = false;
@@ -504,6 +508,7 @@ void TcpMemory::make_path(size_t index) {
     if (is_present && joined.ok()) {
         path.acknowledged_bytes = 0;
         path.heard_ns = path.made_ns = now;
+        path.is_failure_told = false;
         set_up(path);
         // Six messages, of which the first two are the connection's.
         machine_.joined(index, now, std::max<uint64_t>((now - began_ns) / 4, 1));
@@ -511,23 +516,37 @@ void TcpMemory::make_path(size_t index) {
     } else {
         close_path(path);
         if (machine_.state(index) == SessionMachine::PathState::joining) {
+            if (is_present) {
+                tell_of_failure(index, problem.empty() ? error_text(joined.error()) : problem);
+            }
             machine_.join_failed(index, now);  // in a later incarnation, perhaps
         }
     }
     poke();
 }
 
-Result<void> TcpMemory::join_stream(size_t index, const SessionFacts& facts, Patience& patience) {
+// Once, until the link has worked: it is tried again and again.
+void TcpMemory::tell_of_failure(size_t index, const std::string& problem) {
+    if (!std::exchange(paths_[index].is_failure_told, true)) {
+        const RemoteAddress::Link& link = links_[index];
+        const bool has_colons = link.host.find(':') != std::string::npos;
+        host::log(host::LogLevel::warning,
+                  ("remote memory: link " + std::to_string(index + 1) + " (" +
+                   (has_colons ? "[" + link.host + "]" : link.host) + ":" +
+                   std::to_string(link.port) + ") cannot be made, and is tried again: " + problem)
+                      .c_str());
+    }
+}
+
+Result<void> TcpMemory::join_stream(size_t index, const SessionFacts& facts, Patience& patience,
+                                    std::string& problem) {
     const uint64_t deadline_ns = host::monotonic_ns() + kLinkTimeoutNs;
     ClientConnection& connection = *paths_[index].connection;
-    std::string problem;
     Socket socket = TRY(connect(index, deadline_ns, patience, problem));
     TRY(connection.open(std::move(socket), options_, deadline_ns, patience, problem));
     if (!std::equal(std::begin(geometry_.server_uuid), std::end(geometry_.server_uuid),
                     connection.server_uuid())) {
-        host::log(host::LogLevel::warning, ("remote memory: link " + std::to_string(index + 1) +
-                                            " leads to another server, and is not used")
-                                               .c_str());
+        problem = "it leads to another server";
         return Error::eproto;
     }
     wire::PathJoin join{};
@@ -548,10 +567,7 @@ Result<void> TcpMemory::join_stream(size_t index, const SessionFacts& facts, Pat
     MessageReader& reader = connection.reader();
     const auto joined = TRY(wire::parse_path_joined(reader.header(), reader.fixed_part()));
     if (joined.reason != 0 || joined.path_id != join.path_id || reader.payload_bytes() != 0) {
-        host::log(host::LogLevel::warning,
-                  ("remote memory: link " + std::to_string(index + 1) +
-                   " is refused by the server, reason " + std::to_string(joined.reason))
-                      .c_str());
+        problem = "the server refuses it, reason " + std::to_string(joined.reason);
         return Error::eproto;
     }
     return {};

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // A client with two links to a server, both real: links that fall silent or break take nothing with them.
+#include <algorithm>
 #include <atomic>
 #include <thread>
 
+#include "fuse/host/log_sink.h"
 #include "rdma_blk/sdr/simulated/emulated_path.h"
 #include "rdma_blk/transport/sdr/sdr_path.h"
 #include "rdma_blk/transport/tcp/tcp_memory.h"
@@ -368,6 +370,41 @@ TEST_P(FailoverTest, TheFirstLinkMayBeDownWhenItIsOpened) {
     client_ = std::make_unique<test::ClientFixture>();
     std::memcpy(client_->options.key, key_.bytes, sizeof(client_->options.key));
     open_memory(unused_port);
+    add_up(10);
+    expect_sums();
+}
+
+// Once, however often it is tried; and once more when it has worked meanwhile.
+TEST_P(FailoverOfStreamsTest, ALinkThatCannotBeMadeIsTold) {
+    fuse::CapturedLog log;
+    const std::string told =
+        "link 2 (127.0.0.1:" + std::to_string(links_[1]->port()) + ") cannot be made";
+    const auto times = [&] {
+        const auto lines = log.lines();
+        return static_cast<uint64_t>(
+            std::count_if(lines.begin(), lines.end(), [&](const std::string& line) {
+                return line.starts_with("warning: ") && line.find(told) != std::string::npos &&
+                       line.find("closed before a word was said") != std::string::npos;
+            }));
+    };
+    const auto cut_until = [&](auto is_enough) {
+        while (!is_enough()) {
+            links_[1]->cut_to_server_after(0);
+            usleep(200);
+        }
+        links_[1]->cut_to_server_after(-1);
+    };
+    client_ = std::make_unique<test::ClientFixture>();
+    std::memcpy(client_->options.key, key_.bytes, sizeof(client_->options.key));
+    links_[1]->cut_to_server_after(0);
+    open_memory(links_[0]->port());
+    cut_until([&] { return links_[1]->cuts() >= 4 && times() > 0; });
+    // On a busy machine an attempt may be faster than the cut.
+    EXPECT_LE(times(), 1 + volume().counters().paths_joined.load());
+    const uint64_t before = times();
+    wait_for_path(1, "ready");
+    cut_until([&] { return times() > before; });
+    wait_for_path(1, "ready");
     add_up(10);
     expect_sums();
 }
