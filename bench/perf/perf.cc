@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <string_view>
 
 #include <nlohmann/json.hpp>
 
@@ -295,7 +296,28 @@ nlohmann::ordered_json to_json(const PerfResult& result) {
     return entry;
 }
 
-std::optional<Problem> check_options(const PerfOptions& options) {
+std::optional<Problem> check_link_address(std::string_view text) {
+    const OrProblem<RemoteVolumeAddress> address =
+        parse_remote_address(text.substr(strlen("tiffin:")));
+    if (!address.ok()) {
+        return address.problem();
+    }
+    const rdma_blk::RemoteAddress& server = address->servers[0];
+    if (server.transport != rdma_blk::TransportChoice::automatic &&
+        server.transport != rdma_blk::TransportChoice::sdr) {
+        return Problem{
+            "--loss, --burst, --delay and --rate need transport=sdr: the emulated link passes on "
+            "datagrams, and other transports send none"};
+    }
+    if (server.sdr.carrier != rdma_blk::SdrCarrier::udp) {
+        return Problem{"--loss, --burst, --delay and --rate need sdr_carrier=udp"};
+    }
+    return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Problem> check_perf_options(const PerfOptions& options) {
     if (!options.address.starts_with("tiffin:")) {
         return Problem{"name a remote volume: tiffin://HOST/VOLUME"};
     }
@@ -320,15 +342,10 @@ std::optional<Problem> check_options(const PerfOptions& options) {
         return Problem{
             "--baseline has no meaning over an emulated link: plain sockets do not pass it"};
     }
-    return std::nullopt;
+    return options.link ? check_link_address(options.address) : std::nullopt;
 }
 
-}  // namespace
-
 std::optional<Problem> run_perf(const PerfOptions& wanted) {
-    if (std::optional<Problem> problem = check_options(wanted)) {
-        return problem;
-    }
     PerfOptions options = wanted;
     if (options.operation == "compare_swap" || options.operation == "fetch_add") {
         options.size_bytes = sizeof(uint64_t);

@@ -63,6 +63,9 @@ struct PerfExchange {
     uint64_t reply_bytes = 0;
 };
 
+// What is wrong with what is asked for.
+std::optional<Problem> check_perf_options(const PerfOptions& options);
+// Of options that are right.
 std::optional<Problem> run_perf(const PerfOptions& options);
 // Answers plain TCP and UDP exchanges at HOST:PORT until it is ended.
 std::optional<Problem> run_echo(const std::string& address);

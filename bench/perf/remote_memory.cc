@@ -176,14 +176,6 @@ OrProblem<std::unique_ptr<EmulatedPath>> put_link(const PerfLink& link,
     if (server.transport == TransportChoice::automatic) {
         server.transport = TransportChoice::sdr;
     }
-    if (server.transport != TransportChoice::sdr) {
-        return Problem{
-            "--loss, --burst, --delay and --rate need transport=sdr: the emulated link passes on "
-            "datagrams, and other transports send none"};
-    }
-    if (server.sdr.carrier != rdma_blk::SdrCarrier::udp) {
-        return Problem{"--loss, --burst, --delay and --rate need sdr_carrier=udp"};
-    }
     auto path = EmulatedPath::create(emulator_options(link));
     if (!path.ok()) {
         return Problem{"no emulated link: " + system_error_text(errno_value(path.error())),

@@ -30,7 +30,7 @@ OrProblem<DeviceAddress> parse_memory(std::string_view size_text) {
     if (*size < MemoryDevice::kPageBytes || *size > kMaxMemoryBytes) {
         return Problem{"mem:" + std::string(size_text) + " is too " +
                            (*size > kMaxMemoryBytes ? "large" : "small") +
-                           ": write a size from 4K up, such as mem:1G",
+                           ": write a size from 8M up, such as mem:1G",
                        Error::erange};
     }
     DeviceAddress address;

@@ -77,7 +77,11 @@ Result<std::shared_ptr<FileBacking>> FileBacking::open(const std::string& path, 
     }
     if (flock(backing->file_.get(), LOCK_EX | LOCK_NB) != 0) {
         const bool is_used = errno == EWOULDBLOCK;
-        return is_used ? (problem = path + ": is another volume's backing", Error::ebusy)
+        return is_used ? (problem =
+                              path +
+                              ": is in use: another program has it open (is it mounted?), or it is "
+                              "another volume's backing",
+                          Error::ebusy)
                        : failed("cannot be locked");
     }
     backing->is_disk_ = S_ISBLK(status.st_mode);

@@ -41,8 +41,9 @@ Result<Secret<kVolumeKeyBytes>> Server::create_volume(const NewVolume& wanted,
         return Error::eexist;
     }
     if (memory_bytes() + wanted.size_bytes > memory_limit_bytes()) {
-        problem = "memory_limit (" + std::to_string(memory_limit_bytes()) + " bytes) has " +
-                  std::to_string(memory_bytes()) + " in use already";
+        problem = "volume " + wanted.name + " would have " + std::to_string(wanted.size_bytes) +
+                  " bytes, which memory_limit (" + std::to_string(memory_limit_bytes()) +
+                  " bytes, " + std::to_string(memory_bytes()) + " of them in use) does not allow";
         return Error::enospc;
     }
     if (!wanted.backing.empty() && wanted.backing[0] != '/') {
@@ -141,7 +142,9 @@ Result<void> Server::resize_volume(const std::string& name, uint64_t size_bytes,
         return Error::einval;
     }
     if (memory_bytes() + (size_bytes - present) > memory_limit_bytes()) {
-        problem = "memory_limit does not allow it";
+        problem = "volume " + name + " would have " + std::to_string(size_bytes) +
+                  " bytes, which memory_limit (" + std::to_string(memory_limit_bytes()) +
+                  " bytes, " + std::to_string(memory_bytes()) + " of them in use) does not allow";
         return Error::enospc;
     }
     Result<void> resized = served.backing ? served.backing->provide(size_bytes) : Result<void>();

@@ -126,10 +126,13 @@ grep -q 'emulated link, 1 % of datagrams lost in bursts of 4, 0 ms, 1000 Mbit/s 
 address=$over_tcp
 
 say "what is refused"
-refuses() {
-    local text=$1 output
-    shift
-    ! output=$("$bin/tiffin" perf "$@" 2>&1) || fail "succeeded: $*"
+# refuses TEXT ARGUMENT...: as wrong usage; fails_with STATUS the same.
+refuses() { fails_with 2 "$@"; }
+fails_with() {
+    local expected=$1 text=$2 output status=0
+    shift 2
+    output=$("$bin/tiffin" perf "$@" 2>&1) || status=$?
+    [[ $status -eq $expected ]] || fail "perf $* ended with $status, expected $expected: $output"
     [[ $output == *"$text"* && $(wc -l <<<"$output") -eq 1 ]] || fail "perf $* said '$output', expected '$text'"
 }
 use_device "$address"
@@ -140,7 +143,7 @@ measures "tcp" --no-baseline
 [[ $("$bin/tiffin" info "$address" | sha256sum) == "$sum" ]] || fail "reading has changed the volume"
 refuses "unknown: read, write, compare_swap" "$address" --operation walk
 refuses "out of bounds" "$address" --depth 0
-refuses "too large for this volume" "$address" --no-baseline --size 64M
+fails_with 1 "too large for this volume" "$address" --no-baseline --size 64M
 refuses "name a remote volume" mem:1G
 refuses "need transport=sdr" "$address" --loss 0.1
 refuses "a share of the datagrams" "$address" --loss 1.5
@@ -149,7 +152,7 @@ refuses "such as 10ms" "$address" --delay 10
 refuses "such as 100mbit" "$address" --rate 100
 refuses "do not pass it" "$address" --loss 0.1 --baseline 127.0.0.1:1
 mount_device
-refuses "$(hostname), process $server" "$address" --no-baseline --operation write --overwrite
+fails_with 1 "$(hostname), process $server" "$address" --no-baseline --operation write --overwrite
 unmount_device
 check_device "after measuring"
 echo "passed"

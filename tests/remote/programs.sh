@@ -46,12 +46,16 @@ start_server
 expect_failure 'another tiffind uses this state directory' "$bin/tiffind" --config "$work/tiffind.toml"
 sed 's|/state"|/other"|' "$work/tiffind.toml" >"$work/other.toml"
 expect_failure 'cannot listen on 127.0.0.1' "$bin/tiffind" --config "$work/other.toml"
-make_volume made 16M >/dev/null
+made=$(make_volume made 16M)
 key=$work/made.key
 [[ $(stat -c '%a %s' "$key") == '600 65' ]] || fail "the key's file is $(stat -c '%a %s' "$key")"
 expect_failure 'exists already' "$bin/tiffin" volume create other 1M --key-file "$key" --socket "$admin"
 expect_failure 'there is a volume made already' "$bin/tiffin" volume create made 1M --socket "$admin"
-expect_failure 'memory_limit' "$bin/tiffin" volume create large 12G --socket "$admin"
+expect_failure 'volume large would have 12884901888 bytes, which memory_limit' \
+    "$bin/tiffin" volume create large 12G --socket "$admin"
+touch "$work/held"
+expect_failure 'is in use: another program has it open' \
+    flock "$work/held" "$bin/tiffin" volume create held 1M --backing "$work/held" --socket "$admin"
 expect_failure 'can only grow' "$bin/tiffin" volume resize made 8M --socket "$admin"
 "$bin/tiffin" volume resize made 32M --socket "$admin"
 "$bin/tiffin" volume info made --socket "$admin" --json | grep -q '"data_bytes": 33554432' ||
@@ -87,10 +91,11 @@ grep -q 'a client at ::ffff:127.0.0.1 was refused: it has not the key of volume 
 counted tiffind_memory_limit_bytes -eq $((6 << 30))
 
 # Reading the configuration again: a new volume; and a mistake, which changes nothing.
-printf '[volume.later]\nsize = "4M"\n' >>"$work/tiffind.toml"
+printf '[volume.later]\nsize = "4M"\n[volume.huge]\nsize = "12G"\n' >>"$work/tiffind.toml"
 kill -HUP "$keeper"
 wait_until grep -q 'configuration read again' "$server_log"
 volumes | grep -q '^later' || fail "the new volume was not made"
+grep -q 'volume huge would have 12884901888 bytes, which memory_limit' "$server_log" || fail "the log does not say what is too large"
 echo 'nonsense' >>"$work/tiffind.toml"
 kill -HUP "$keeper"
 wait_until grep -q 'nothing was changed' "$server_log"
@@ -106,6 +111,8 @@ make_volume within 4M >/dev/null
 "$bin/tiffin" volume delete within --socket "$admin"
 counted tiffind_memory_limit_bytes -eq $((64 << 20))
 
+"$bin/mkfs.tiffin" -q "$made" >"$work/out" 2>&1 || fail "mkfs.tiffin -q: $(<"$work/out")"
+[[ ! -s $work/out ]] || fail "mkfs.tiffin -q says '$(<"$work/out")'"
 [[ -S $work/run/volume.made.sock ]] || fail "the volume has no socket for processes of this host"
 kill_worker
 [[ $(volumes | cut -f1 | sort | tr '\n' ' ') == 'configured later made ' ]] || fail "volumes are lost"

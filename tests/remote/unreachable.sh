@@ -57,4 +57,14 @@ ends_with_eio read
 ends_with_eio mkdir
 unmount_device
 [[ $(grep -c "could not be reached" "$log") -eq 1 ]] || fail "not one line in the log: $(<"$log")"
+
+if [[ $transport == tcp ]]; then
+    say "a server that has stopped when it is mounted"
+    stopped=$(worker)
+    kill -STOP "$stopped"
+    status=0
+    "$bin/mount.tiffin" "$device" "$mount_point" -o "log=$log" 2>"$work/said" || status=$?
+    kill -CONT "$stopped"
+    [[ $status -eq 32 ]] && grep -q "nothing has answered in time" "$work/said" || fail "mounting ended with $status: $(<"$work/said")"
+fi
 echo "passed"

@@ -16,6 +16,7 @@
 #include "fuse/check/text.h"
 #include "fuse/host/device_address.h"
 #include "fuse/host/file_device.h"
+#include "fuse/host/log_sink.h"
 #include "fuse/host/memory_device.h"
 #include "fuse/host/size_text.h"
 #include "fuse/tools/common/known_contents.h"
@@ -312,6 +313,9 @@ int run(int argc, char** argv) {
     add_arguments(app, arguments);
     if (std::optional<int> status = parse_arguments(app, argc, argv, kUsageStatus)) {
         return *status;
+    }
+    if (arguments.quiet) {
+        set_log_level(host::LogLevel::warning);
     }
     if (std::optional<Problem> problem = make(arguments)) {
         print_problem(kProgram, *problem);

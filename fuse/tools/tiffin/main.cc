@@ -180,10 +180,8 @@ struct PerfArguments {
     PerfLinkArguments link;
 };
 
-std::optional<Problem> perf(PerfArguments& arguments) {
-    if (!arguments.echo.empty()) {
-        return run_echo(arguments.echo);
-    }
+// What is wrong here is wrong usage.
+std::optional<Problem> understand_perf(PerfArguments& arguments) {
     if (!arguments.size.empty()) {
         OrProblem<uint64_t> size = parse_size(arguments.size);
         if (!size.ok()) {
@@ -196,6 +194,16 @@ std::optional<Problem> perf(PerfArguments& arguments) {
         return link.problem();
     }
     arguments.options.link = *link;
+    return check_perf_options(arguments.options);
+}
+
+std::optional<Problem> perf(PerfArguments& arguments) {
+    if (!arguments.echo.empty()) {
+        return run_echo(arguments.echo);
+    }
+    if (const std::optional<Problem> mistake = understand_perf(arguments)) {
+        throw CLI::ValidationError(mistake->text);
+    }
     return run_perf(arguments.options);
 }
 

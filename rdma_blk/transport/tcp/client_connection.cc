@@ -100,6 +100,7 @@ Result<void> ClientConnection::open(Socket socket, const OpenOptions& options, u
     reader_->set_descriptors(is_unix(socket_.get()) ? &descriptors_ : nullptr);
     auto result = shake_hands(options, deadline_ns, patience, problem);
     if (!result.ok()) {
+        problem = result.error() == Error::etimedout ? kNoAnswerInTime : problem;
         close();
     }
     return result;

@@ -56,7 +56,10 @@ namespace {
 
 Result<void> finish_connect(int socket, uint64_t deadline_ns, Patience& patience,
                             std::string& problem) {
-    TRY(wait_ready(socket, POLLOUT, deadline_ns, patience));
+    if (const auto ready = wait_ready(socket, POLLOUT, deadline_ns, patience); !ready.ok()) {
+        problem = ready.error() == Error::etimedout ? kNoAnswerInTime : problem;
+        return ready.error();
+    }
     int error = 0;
     socklen_t size = sizeof(error);
     if (getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &size) != 0 || error != 0) {

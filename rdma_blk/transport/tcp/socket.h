@@ -41,6 +41,10 @@ class Patience {
     ~Patience() = default;
 };
 
+// What a time-out means to who reads of it.
+inline constexpr const char* kNoAnswerInTime =
+    "nothing has answered in time: the server has stopped, or the network loses what is sent";
+
 // Until one of `events` (POLLIN, POLLOUT) is there. Errors: etimedout, ecanceled, eio.
 Result<void> wait_ready(int socket, short events, uint64_t deadline_ns, Patience& patience);
 

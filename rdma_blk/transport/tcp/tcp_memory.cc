@@ -126,8 +126,12 @@ Result<void> TcpMemory::open_first(Holder& holder, std::string& problem) {
     TRY(connect_first_of_all(deadline, problem));
     SessionFacts facts;
     problem = "the server does not answer as it should";
-    const auto answer =
-        TRY(open_session(stream(), options_, facts, 1, {}, outcomes_.data(), deadline, *this));
+    auto opened = open_session(stream(), options_, facts, 1, {}, outcomes_.data(), deadline, *this);
+    if (!opened.ok()) {
+        problem = opened.error() == Error::etimedout ? kNoAnswerInTime : problem;
+        return opened.error();
+    }
+    const OpeningAnswer& answer = opened.value();
     if (!answer.is_opened) {
         return refusal_error(answer.refused, holder, problem);
     }

@@ -36,7 +36,8 @@ TEST(DeviceAddress, RefusesBadInput) {
     EXPECT_NE(problem_with("mem:x").find("is not a size"), std::string::npos);
     EXPECT_NE(problem_with("mem:-1").find("is not a size"), std::string::npos);
     EXPECT_NE(problem_with("mem:0").find("too small"), std::string::npos);
-    EXPECT_NE(problem_with("mem:4095").find("too small"), std::string::npos);
+    EXPECT_NE(problem_with("mem:4095").find("too small: write a size from 8M up"),
+              std::string::npos);
     EXPECT_NE(problem_with("mem:8000000T").find("too large"), std::string::npos);
     EXPECT_NE(problem_with("mem:99999999999999999999").find("too large"), std::string::npos);
     EXPECT_NE(problem_with("").find("path of the device is missing"), std::string::npos);
