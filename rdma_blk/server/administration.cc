@@ -64,7 +64,8 @@ Json create(Server& server, const Json& request) {
     std::string problem;
     const Server::NewVolume wanted{text_of(request, "name"), number_of(request, "size_bytes", 0),
                                    number_of(request, "words_bytes", 4096),
-                                   text_of(request, "backing")};
+                                   text_of(request, "backing"),
+                                   request.value("force", Json()) == true};
     const auto key = server.create_volume(wanted, problem);
     if (!key.ok()) {
         return failure(problem);

@@ -12,6 +12,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "rdma_blk/server/backing_check.h"
+
 namespace tiffin::rdma_blk {
 namespace {
 
@@ -55,7 +57,9 @@ UniqueDescriptor make_file(const std::string& path) {
 }  // namespace
 
 Result<std::shared_ptr<FileBacking>> FileBacking::open(const std::string& path, uint64_t size_bytes,
-                                                       bool is_new, std::string& problem) {
+                                                       BackingContent content,
+                                                       std::string& problem) {
+    const bool is_new = content != BackingContent::of_this_volume;
     std::shared_ptr<FileBacking> backing(new FileBacking());
     const auto failed = [&](const char* what) {
         const auto error = static_cast<Error>(errno);
@@ -96,6 +100,16 @@ Result<std::shared_ptr<FileBacking>> FileBacking::open(const std::string& path, 
         }
         backing->write_unit_bytes_ = static_cast<uint32_t>(std::clamp(sector_bytes, 512, 4096));
     }
+    backing->buffers_ =
+        static_cast<unsigned char*>(std::aligned_alloc(kPageBytes, kBufferBytes * kBufferCount));
+    if (backing->buffers_ == nullptr) {
+        problem = path + ": there is no memory for its buffers";
+        backing->discard_new_file();
+        return Error::enomem;
+    }
+    if (is_new && backing->new_path_.empty()) {
+        TRY(backing->check_found(path, content, problem));
+    }
     if (is_new) {
         const Result<void> provided = backing->provide(size_bytes);
         if (!provided.ok()) {
@@ -111,10 +125,7 @@ Result<std::shared_ptr<FileBacking>> FileBacking::open(const std::string& path, 
             return present.ok() ? Error::enospc : present.error();
         }
     }
-    backing->buffers_ =
-        static_cast<unsigned char*>(std::aligned_alloc(kPageBytes, kBufferBytes * kBufferCount));
-    const int set_up = io_setup(kBufferCount, &backing->context_);
-    if (backing->buffers_ == nullptr || set_up != 0) {
+    if (io_setup(kBufferCount, &backing->context_) != 0) {
         problem = path + ": asynchronous requests cannot be set up";
         return Error::enomem;
     }
@@ -148,6 +159,37 @@ Result<uint64_t> FileBacking::present_bytes() const {
     return fstat(file_.get(), &status) == 0
                ? Result<uint64_t>(static_cast<uint64_t>(status.st_size))
                : Error::eio;
+}
+
+Result<void> FileBacking::check_found(const std::string& path, BackingContent content,
+                                      std::string& problem) const {
+    struct stat status {};
+    if (fstat(file_.get(), &status) != 0) {
+        return static_cast<Error>(errno);
+    }
+    if (const std::string user = find_user_of_backing(status); !user.empty()) {
+        problem = path + ": is in use (" + user + "): end that first, or choose another path";
+        return Error::ebusy;
+    }
+    if (content == BackingContent::anything) {
+        return {};
+    }
+    Result<uint64_t> size = present_bytes();
+    Result<bool> is_foreign = size.ok()
+                                  ? holds_foreign_data(file_.get(), *size, buffers_, kBufferBytes)
+                                  : Result<bool>(size.error());
+    if (!is_foreign.ok()) {
+        problem = path + ": cannot be read";
+        return is_foreign.error();
+    }
+    if (*is_foreign) {
+        problem = path +
+                  ": holds data that are not a Tiffin file system; nothing was changed. Choose "
+                  "another path. If a volume left these data there, 'tiffin volume create' makes a "
+                  "volume with them when it is told so by --force";
+        return Error::eexist;
+    }
+    return {};
 }
 
 Result<void> FileBacking::provide(uint64_t size_bytes) {

@@ -17,11 +17,12 @@ namespace tiffin::rdma_blk {
 class FileBacking final : public BackingStore, public Flusher {
   public:
     // Opens the file or disk. For a new volume a file is made, except below /dev, or made larger, so that
-    // size_bytes fit. That of an earlier one must be there with at least that size: what is missing is never
-    // replaced by zeros. It is locked: no two volumes share one. `problem` says what was wrong. Errors: those
-    // of the system; ebusy, enoent, enospc.
+    // size_bytes fit; one with other content than `content` says, or another user, is refused unchanged. That of an
+    // earlier volume must be there with at least that size: what is missing is never replaced by zeros. It is
+    // locked: no two volumes share one. `problem` says what was wrong. Errors: those of the system; ebusy,
+    // eexist (other content), enoent, enospc.
     static Result<std::shared_ptr<FileBacking>> open(const std::string& path, uint64_t size_bytes,
-                                                     bool is_new, std::string& problem);
+                                                     BackingContent content, std::string& problem);
     ~FileBacking() override;
 
     // Removes a file that open() has made: there will be no volume after all.
@@ -45,6 +46,9 @@ class FileBacking final : public BackingStore, public Flusher {
 
     FileBacking() = default;
     Result<uint64_t> present_bytes() const;
+    // Of one that was there before its volume.
+    Result<void> check_found(const std::string& path, BackingContent content,
+                             std::string& problem) const;
     void run();
     Result<void> flush(const FlushJob& job);
     Result<void> finish_writing(Result<void> result);

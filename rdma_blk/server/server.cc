@@ -175,7 +175,8 @@ Result<void> Server::load_volumes() {
         const Result<VolumeState> state = directory_.load(name);
         std::string problem;
         const Result<void> started =
-            state.ok() ? start_volume(state.value(), false, problem) : Result<void>(state.error());
+            state.ok() ? start_volume(state.value(), BackingContent::of_this_volume, problem)
+                       : Result<void>(state.error());
         if (!started.ok()) {
             problem = problem.empty() ? load_problem(name, started.error()) : problem;
             log(host::LogLevel::error, problem + "; it is not served, the other volumes are");
@@ -204,10 +205,12 @@ std::string Server::load_problem(const std::string& name, Error error) const {
            std::strerror(errno_value(error));
 }
 
-Result<void> Server::start_volume(const VolumeState& state, bool is_new, std::string& problem) {
+Result<void> Server::start_volume(const VolumeState& state, BackingContent content,
+                                  std::string& problem) {
+    const bool is_new = content != BackingContent::of_this_volume;
     Served served;
     if (!state.backing.empty()) {
-        auto backing = FileBacking::open(state.backing, state.data_bytes, is_new, problem);
+        auto backing = FileBacking::open(state.backing, state.data_bytes, content, problem);
         if (!backing.ok()) {
             problem = "volume " + state.name + ": backing " + problem;
             if (!is_new) {

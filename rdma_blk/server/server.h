@@ -59,8 +59,10 @@ class Server final : public ConnectionHost {
         uint64_t size_bytes = 0;
         uint64_t words_bytes = 4096;
         std::string backing;
+        bool takes_any_content = false;  // of the backing, which becomes the volume's
     };
-    // Errors: eexist, einval, enospc (memory_limit), enomem, those of files. `problem` says more; nothing is left behind.
+    // Errors: ebusy (the backing is in use), eexist (there is such a volume, or the backing has other data), einval, enospc
+    // (memory_limit), enomem, those of files. `problem` says more; nothing is left behind.
     Result<Secret<kVolumeKeyBytes>> create_volume(const NewVolume& wanted, std::string& problem);
     // Errors: enoent; ebusy (`problem` names its user, or says why it is not served), not with `force`, which ends its sessions
     // first; those of files.
@@ -105,7 +107,8 @@ class Server final : public ConnectionHost {
     // Why a volume that has a state file is not served; empty: it is, or there is none.
     std::string failure_of(const std::string& name) const;
     std::string load_problem(const std::string& name, Error error) const;
-    Result<void> start_volume(const VolumeState& state, bool is_new, std::string& problem);
+    Result<void> start_volume(const VolumeState& state, BackingContent content,
+                              std::string& problem);
     Result<void> open_listeners(std::string& problem);
     Result<void> start_threads();
     static bool flush_stopped(const Served& served, bool is_still_changed);

@@ -64,7 +64,10 @@ Result<Secret<kVolumeKeyBytes>> Server::create_volume(const NewVolume& wanted,
     state.backing = wanted.backing;
     host::random_bytes(state.uuid, sizeof(state.uuid));
     host::random_bytes(state.key.bytes, sizeof(state.key.bytes));
-    const Result<void> made = start_volume(state, true, problem);
+    const Result<void> made = start_volume(
+        state,
+        wanted.takes_any_content ? BackingContent::anything : BackingContent::tiffinfs_or_zeros,
+        problem);
     if (!made.ok()) {
         (void)directory_.remove(state.name);  // may not have been saved
         if (problem.empty()) {

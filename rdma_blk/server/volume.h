@@ -38,6 +38,13 @@ struct KeptMemory {
 };
 
 // Where flushed content lives. Calls come from one thread at a time.
+// What a file or disk may have when it is opened as a backing.
+enum class BackingContent : uint8_t {
+    of_this_volume,     // it was made earlier: its content must be there
+    tiffinfs_or_zeros,  // of a new volume
+    anything,           // of a new volume, if somebody has insisted
+};
+
 class BackingStore {
   public:
     virtual ~BackingStore() = default;

@@ -3,14 +3,20 @@
 
 #include <blkid/blkid.h>
 #include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
 #include <string_view>
+#include <vector>
 
 #include "fs/tiffinfs/tiffinfs.h"
 #include "fs/vfs/types.h"
+#include "fuse/host/memory_device.h"
+#include "rdma_blk/server/unique_descriptor.h"
 
 namespace tiffin::fuse {
 namespace {
@@ -46,19 +52,17 @@ Problem unreadable(const std::string& path, int error_number) {
                    static_cast<Error>(error_number)};
 }
 
-OrProblem<Contents> ask_libblkid(const std::string& path) {
-    errno = 0;
-    // It opens the file a second time; our lock (flock) belongs to the first time and stays.
-    const Probe probe(blkid_new_probe_from_filename(path.c_str()));
+// `name`: of what is looked at, for messages. `probe` has it; nullptr: errno says why not.
+OrProblem<Contents> ask_libblkid(const std::string& name, const Probe& probe) {
     if (probe == nullptr) {
-        return unreadable(path, errno != 0 ? errno : EIO);
+        return unreadable(name, errno != 0 ? errno : EIO);
     }
     // Also what has a wrong checksum: people may want to save what is left of it.
     if (blkid_probe_enable_superblocks(probe.get(), 1) != 0 ||
         blkid_probe_set_superblocks_flags(
             probe.get(), BLKID_SUBLKS_TYPE | BLKID_SUBLKS_USAGE | BLKID_SUBLKS_BADCSUM) != 0 ||
         blkid_probe_enable_partitions(probe.get(), 1) != 0) {
-        return unreadable(path, ENOMEM);
+        return unreadable(name, ENOMEM);
     }
     switch (blkid_do_safeprobe(probe.get())) {
         case 0:
@@ -68,8 +72,58 @@ OrProblem<Contents> ask_libblkid(const std::string& path) {
         case -2:
             return Contents("traces of several file systems (wipefs lists them)");
         default:
-            return unreadable(path, errno != 0 ? errno : EIO);
+            return unreadable(name, errno != 0 ? errno : EIO);
     }
+}
+
+OrProblem<Contents> look_at_file(const std::string& path) {
+    errno = 0;
+    // It opens the file a second time; our lock (flock) belongs to the first time and stays.
+    return ask_libblkid(path, Probe(blkid_new_probe_from_filename(path.c_str())));
+}
+
+// Copies [begin, end) of the device to the same place of the file, but for pieces of zeros.
+Result<void> copy_range(vfs::BlockDevice& device, int file, uint64_t begin, uint64_t end) {
+    constexpr uint64_t kPieceBytes = uint64_t{1} << 20;
+    std::vector<char> piece(kPieceBytes);
+    for (uint64_t offset = begin; offset < end; offset += kPieceBytes) {
+        const auto bytes = static_cast<size_t>(std::min(kPieceBytes, end - offset));
+        TRY(device.read(offset, piece.data(), bytes));
+        const bool is_empty = std::all_of(piece.begin(), piece.begin() + static_cast<long>(bytes),
+                                          [](char byte) { return byte == 0; });
+        if (!is_empty && pwrite(file, piece.data(), bytes, static_cast<off_t>(offset)) !=
+                             static_cast<ssize_t>(bytes)) {
+            return Error::eio;
+        }
+    }
+    return {};
+}
+
+// libblkid reads files only: it gets one with both ends of the device, where it looks for signatures. Of those that
+// it knows, that of VMFS lies deepest, at 2 MiB.
+OrProblem<Contents> look_at_ends(vfs::BlockDevice& device) {
+    constexpr uint64_t kEndBytes = uint64_t{4} << 20;
+    const std::string name = "the volume";
+    const uint64_t size_bytes = device.geometry().size_bytes;
+    const uint64_t first_end = std::min(size_bytes, kEndBytes);
+    const uint64_t last_begin = std::max(first_end, size_bytes - first_end);
+    const rdma_blk::UniqueDescriptor file(memfd_create("ends", MFD_CLOEXEC));
+    if (!file.valid() || ftruncate(file.get(), static_cast<off_t>(size_bytes)) != 0) {
+        return unreadable(name, errno);
+    }
+    Result<void> copied = copy_range(device, file.get(), 0, first_end);
+    if (copied.ok()) {
+        copied = copy_range(device, file.get(), last_begin, size_bytes);
+    }
+    if (!copied.ok()) {
+        return unreadable(name, errno_value(copied.error()));
+    }
+    errno = 0;
+    const Probe probe(blkid_new_probe());
+    if (probe == nullptr || blkid_probe_set_device(probe.get(), file.get(), 0, 0) != 0) {
+        return unreadable(name, errno != 0 ? errno : ENOMEM);
+    }
+    return ask_libblkid(name, probe);
 }
 
 // libblkid knows it from 2.39 on, and Debian 12 has 2.38.
@@ -90,10 +144,13 @@ OrProblem<Contents> find_known_contents(vfs::BlockDevice& device, const std::str
     if (ours.ok() && *ours) {
         return Contents("tiffinfs");
     }
-    if (path.empty()) {
+    if (dynamic_cast<const MemoryDevice*>(&device) != nullptr) {
         return Contents();
     }
-    return holds_bcachefs(device) ? Contents("a file system (bcachefs)") : ask_libblkid(path);
+    if (holds_bcachefs(device)) {
+        return Contents("a file system (bcachefs)");
+    }
+    return path.empty() ? look_at_ends(device) : look_at_file(path);
 }
 
 }  // namespace tiffin::fuse

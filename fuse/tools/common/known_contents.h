@@ -10,9 +10,9 @@
 
 namespace tiffin::fuse {
 
-// What is on `device`, which was opened from the file at `path` (empty: from memory): tiffinfs, or a file
+// What is on `device`, which was opened from the file at `path` (empty: it is no file): tiffinfs, or a file
 // system, a part of a volume or a partition table that libblkid knows, in words that go on "it holds".
-// nullopt when nothing is recognised.
+// nullopt when nothing is recognised; for a MemoryDevice nothing is looked for but tiffinfs.
 OrProblem<std::optional<std::string>> find_known_contents(vfs::BlockDevice& device,
                                                           const std::string& path);
 

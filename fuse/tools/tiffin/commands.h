@@ -40,7 +40,7 @@ struct VolumeArguments {
     std::string key_file;         // create, info: where the key goes; empty: create prints it
     std::string reader_key_file;  // info: where the reader key goes
     bool json = false;
-    bool force = false;  // delete: also when it is in use
+    bool force = false;  // create: with what the backing has; delete: also when it is in use
 };
 
 std::optional<Problem> volume_create(const VolumeArguments& arguments);

@@ -149,6 +149,8 @@ void add_volume_commands(CLI::App& app, VolumeArguments& arguments,
     create->add_option("SIZE", arguments.size, "Such as 500M or 10G")->required();
     create->add_option("--backing", arguments.backing,
                        "A file or disk that flushed content goes to");
+    create->add_flag("--force", arguments.force,
+                     "Take a backing whose data are not a Tiffin file system, with these data");
     create
         ->add_option("--key-file", arguments.key_file,
                      "A new file for the key, instead of printing")

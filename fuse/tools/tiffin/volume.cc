@@ -129,7 +129,8 @@ std::optional<Problem> volume_create(const VolumeArguments& arguments) {
     const OrProblem<Json> answer = ask(arguments.socket, {{"command", "create"},
                                                           {"name", arguments.name},
                                                           {"size_bytes", size.value()},
-                                                          {"backing", arguments.backing}});
+                                                          {"backing", arguments.backing},
+                                                          {"force", arguments.force}});
     return answer.ok() ? hand_out_key(arguments, answer.value()) : answer.problem();
 }
 

@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <set>
 #include <thread>
 
@@ -617,6 +619,51 @@ TEST_F(ServerTest, TwoVolumesCannotShareABackingAndLinksAreFollowed) {
     EXPECT_NE(problem.find(link + ": is in use"), std::string::npos) << problem;
     ASSERT_TRUE(server_->delete_volume("volume", true, problem).ok()) << problem;
     EXPECT_TRUE(server_->create_volume({"other", 65536, 4096, link}, problem).ok()) << problem;
+}
+
+TEST_F(ServerTest, ANewVolumeTakesForeignDataOnlyWhenTold) {
+    start();
+    const std::string backing = folder_ + "/found";
+    const auto found = [&](uint64_t offset, const std::string& data, uint64_t size) {
+        std::ofstream(backing).close();
+        std::filesystem::resize_file(backing, size);
+        std::fstream file(backing, std::ios::in | std::ios::out);
+        file.seekp(static_cast<std::streamoff>(offset));
+        file << data;
+    };
+    std::string problem;
+    const uint64_t size = 4 << 20;
+    const auto create = [&](bool takes_any_content) {
+        return server_->create_volume({"other", size, 4096, backing, takes_any_content}, problem);
+    };
+    const auto remove = [&] {
+        ASSERT_TRUE(server_->delete_volume("other", true, problem).ok()) << problem;
+    };
+    for (const uint64_t offset : {uint64_t{0}, uint64_t{600'000}, size - 1}) {
+        found(offset, "x", size);
+        EXPECT_EQ(create(false).error(), Error::eexist) << offset;
+        EXPECT_NE(problem.find("backing " + backing + ": holds data that are not"),
+                  std::string::npos)
+            << problem;
+        EXPECT_EQ(server_->find_volume("other"), nullptr);
+        EXPECT_TRUE(create(true).ok()) << problem;
+        EXPECT_EQ(server_->find_volume("other")->memory().data[offset], 'x');
+        remove();
+    }
+    found(0, "a text\n", 7);
+    EXPECT_EQ(create(false).error(), Error::eexist);
+    EXPECT_EQ(std::filesystem::file_size(backing), 7U);
+    // Where mkfs.tiffin and later mounts write superblocks; zeros; and nothing.
+    for (const uint64_t offset : {0, 4096}) {
+        found(offset, "TIFFINFS", size);
+        EXPECT_TRUE(create(false).ok()) << problem;
+        remove();
+    }
+    for (const uint64_t present : {uint64_t{0}, size / 2, size * 2}) {
+        found(0, "", present);
+        EXPECT_TRUE(create(false).ok()) << problem;
+        remove();
+    }
 }
 
 TEST_F(ServerTest, ABackingOfSeveralLinesIsRefused) {
