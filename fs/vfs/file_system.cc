@@ -18,6 +18,8 @@ uint64_t FileSystem::reclaimable_bytes() { return 0; }
 
 uint64_t FileSystem::shrink(uint64_t /*wanted_bytes*/) { return 0; }
 
+Result<void> FileSystem::list_references(NodeSink& /*sink*/) { return Error::eopnotsupp; }
+
 Result<Attributes> FileSystem::find_node(NodeId /*node*/, uint64_t /*generation*/) {
     return Error::estale;
 }

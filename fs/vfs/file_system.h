@@ -106,6 +106,10 @@ class FileSystem {
     // is left to do is queued.
     virtual void forget(NodeId node, uint64_t count) = 0;
 
+    // Hands over all nodes but the root that the host has references to: for a host whose caches must not be used any
+    // more. What is found or forgotten meanwhile may be missing. Errors: enomem (some are missing), eopnotsupp.
+    virtual Result<void> list_references(NodeSink& sink);
+
     // Finds a node by identity, for exported file handles. Any generation matches when
     // `generation` is 0. Errors: estale (the default: no handles).
     virtual Result<Attributes> find_node(NodeId node, uint64_t generation);

@@ -28,6 +28,7 @@ class ForwardingFileSystem : public FileSystem {
         return below_.lookup(parent, name);
     }
     void forget(NodeId node, uint64_t count) override { return below_.forget(node, count); }
+    Result<void> list_references(NodeSink& sink) override { return below_.list_references(sink); }
     Result<Attributes> find_node(NodeId node, uint64_t generation) override {
         return below_.find_node(node, generation);
     }

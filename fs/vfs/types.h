@@ -245,6 +245,15 @@ class DirectorySink {
     ~DirectorySink() = default;
 };
 
+// Receives nodes. Called without any lock, so it may sleep, and the host may call the file system meanwhile.
+class NodeSink {
+  public:
+    virtual void add(Span<const NodeId> nodes) = 0;
+
+  protected:
+    ~NodeSink() = default;
+};
+
 // Receives bytes of unknown number, such as a list of names. append() returns false when full.
 class ByteSink {
   public:

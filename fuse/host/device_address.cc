@@ -159,6 +159,12 @@ std::string describe_device(vfs::BlockDevice& device) {
     return remote == nullptr ? std::string() : describe_remote_device(*remote);
 }
 
+void on_device_failure(vfs::BlockDevice& device, std::function<void()> tell) {
+    if (auto* const remote = dynamic_cast<rdma_blk::RemoteBlockDevice*>(&device)) {
+        remote->on_failure(std::move(tell));
+    }
+}
+
 Result<void> change_link(vfs::BlockDevice& device, bool adds, const std::string& host,
                          uint16_t port) {
     auto* const remote = dynamic_cast<rdma_blk::RemoteBlockDevice*>(&device);

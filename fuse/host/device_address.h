@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -57,6 +58,9 @@ OrProblem<std::unique_ptr<vfs::BlockDevice>> open_device(std::string_view addres
 
 // Lines "key: value" about what a device does at present; nothing for those of this machine.
 std::string describe_device(vfs::BlockDevice& device);
+
+// RemoteBlockDevice::on_failure(); other devices do not fail for good.
+void on_device_failure(vfs::BlockDevice& device, std::function<void()> tell);
 
 // RemoteBlockDevice::add_link() or remove_link(); eopnotsupp of other devices.
 Result<void> change_link(vfs::BlockDevice& device, bool adds, const std::string& host,

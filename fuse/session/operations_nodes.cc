@@ -26,7 +26,7 @@ void lookup(fuse_req_t handle, fuse_ino_t parent, const char* name) {
     }
     Result<vfs::Attributes> found = file_system.lookup(parent, to_name(name));
     if (!found.ok() && found.error() == Error::enoent) {
-        return request.missing_entry();
+        return request.missing_entry(parent);
     }
     request.entry(found);
 }
@@ -53,14 +53,14 @@ void get_attributes(fuse_req_t handle, fuse_ino_t node, fuse_file_info* file) {
             return request.fail(*refused);
         }
     }
-    request.attributes(request.file_system().get_attributes(node));
+    request.attributes(request.session().get_attributes(node));
 }
 
 #if TIFFIN_FUSE_HAS_STATX
 void get_extended_attributes(fuse_req_t handle, fuse_ino_t node, int /*flags*/, int /*mask*/,
                              fuse_file_info* /*file*/) {
     Request request(handle, Operation::get_extended_attributes);
-    request.extended_attributes(request.file_system().get_attributes(node));
+    request.extended_attributes(request.session().get_attributes(node));
 }
 #endif
 

@@ -49,6 +49,19 @@ void PageFlusher::flush(vfs::NodeId node, uint64_t offset_bytes, uint64_t length
     }
 }
 
+void PageFlusher::run_next(std::function<void()> job) {
+    std::lock_guard lock(mutex_);
+    if (!stopping_) {
+        queue_.push_front({0, 0, 0, std::move(job)});
+        changed_.notify_one();
+    }
+}
+
+bool PageFlusher::sleep(std::chrono::milliseconds time) {
+    std::unique_lock lock(mutex_);
+    return !changed_.wait_for(lock, time, [this] { return stopping_; });
+}
+
 void PageFlusher::run() {
     std::unique_lock lock(mutex_);
     while (true) {
@@ -61,8 +74,11 @@ void PageFlusher::run() {
         lock.unlock();
         // It fails when the kernel does not know the file any more (then it holds nothing of it) or
         // the mount is gone.
-        fuse_lowlevel_notify_inval_inode(session_, job.node, static_cast<off_t>(job.offset_bytes),
-                                         static_cast<off_t>(job.length_bytes));
+        if (job.node != 0) {
+            fuse_lowlevel_notify_inval_inode(session_, job.node,
+                                             static_cast<off_t>(job.offset_bytes),
+                                             static_cast<off_t>(job.length_bytes));
+        }
         if (job.then) {
             job.then();
         }

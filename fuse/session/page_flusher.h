@@ -7,6 +7,7 @@
 // writes.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -37,9 +38,14 @@ class PageFlusher {
     void flush(vfs::NodeId node, uint64_t offset_bytes, uint64_t length_bytes,
                std::function<void()> then);
 
+    // Calls it in the thread, before what is queued; not at all when no job is taken any more.
+    void run_next(std::function<void()> job);
+    // For such a job. False when stop() was called meanwhile.
+    bool sleep(std::chrono::milliseconds time);
+
   private:
     struct Job {
-        vfs::NodeId node;
+        vfs::NodeId node;  // 0: none
         uint64_t offset_bytes;
         uint64_t length_bytes;
         std::function<void()> then;

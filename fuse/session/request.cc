@@ -98,9 +98,9 @@ void Request::entry(const Result<vfs::Attributes>& result) {
     }
 }
 
-void Request::missing_entry() {
+void Request::missing_entry(vfs::NodeId parent) {
     fuse_entry_param entry{};
-    entry.entry_timeout = kCacheSeconds;
+    entry.entry_timeout = session_->missing_name_seconds(parent);
     fuse_reply_entry(answer(0, false), &entry);
 }
 

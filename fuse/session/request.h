@@ -54,8 +54,8 @@ class Request {
 
     // Answers with an entry, or fails. Takes the reference back when the answer was not received.
     void entry(const Result<vfs::Attributes>& result);
-    // The name does not exist, and the kernel may remember that.
-    void missing_entry();
+    // The name does not exist in `parent`, and the kernel may remember that.
+    void missing_entry(vfs::NodeId parent);
     [[nodiscard]] bool created(const vfs::Attributes& attributes, const fuse_file_info& file);
     [[nodiscard]] bool opened(const fuse_file_info& file);
     void attributes(const Result<vfs::Attributes>& result);

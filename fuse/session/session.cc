@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -16,6 +17,9 @@
 
 namespace tiffin::fuse {
 namespace {
+
+// By then the kernel has taken an answer.
+constexpr auto kAnswerTaken = std::chrono::seconds(1);
 
 // Mount options are separated by commas; libfuse takes a backslash before a comma as "part of it".
 std::string escaped(const std::string& text) {
@@ -95,6 +99,9 @@ std::optional<Problem> Session::attach() {
     if (!page_flusher_.start(session_)) {
         return Problem{"cannot start a thread: raise the limit of processes", Error::eagain};
     }
+    if (options_.on_device_failure) {
+        options_.on_device_failure([this] { page_flusher_.run_next([this] { lose_device(); }); });
+    }
     return std::nullopt;
 }
 
@@ -124,6 +131,9 @@ uint64_t Session::request_count(bool by_loop) const {
 }
 
 Session::~Session() {
+    if (options_.on_device_failure) {
+        options_.on_device_failure({});
+    }
     latency_.stop();
     if (attached_) {
         leave();
@@ -176,6 +186,50 @@ void Session::forget_attributes(vfs::NodeId node) {
     // A negative offset leaves the pages alone: so the kernel waits for nothing that a request
     // could hold. It fails when the kernel does not know the node any more, which is as good.
     (void)fuse_lowlevel_notify_inval_inode(session_, node, -1, 0);
+}
+
+Result<vfs::Attributes> Session::get_attributes(vfs::NodeId node) {
+    if (node == vfs::kRootNode && device_is_lost_.load(std::memory_order_acquire)) [[unlikely]] {
+        return root_;
+    }
+    return file_system_.get_attributes(node);
+}
+
+double Session::missing_name_seconds(vfs::NodeId parent) const {
+    return parent == vfs::kRootNode && options_.on_device_failure ? kMissingInRootSeconds
+                                                                  : kCacheSeconds;
+}
+
+// In the page flusher's thread. The kernel asks for attributes before it uses a name in a directory, opens a file, or
+// writes to its cache. So without attributes and pages it does nothing any more that the file system does not refuse.
+void Session::lose_device() {
+    struct Forgetter final : vfs::NodeSink {
+        explicit Forgetter(fuse_session* session) : session_(session) {}
+        void add(Span<const vfs::NodeId> nodes) override {
+            for (const vfs::NodeId node : nodes) {
+                (void)fuse_lowlevel_notify_inval_inode(session_, node, 0, 0);
+            }
+        }
+        fuse_session* session_;
+    };
+
+    const Result<vfs::Attributes> root = file_system_.get_attributes(vfs::kRootNode);
+    if (root.ok()) {
+        root_ = root.value();
+    } else {
+        root_.node = vfs::kRootNode;
+        root_.mode = vfs::mode::directory | 0555;
+        root_.link_count = 2;
+    }
+    device_is_lost_.store(true, std::memory_order_release);
+    // It may have been shut down before.
+    (void)file_system_.shutdown(vfs::ShutdownMode::discard);
+    Forgetter forgetter(session_);
+    // Twice: the kernel may still be taking an answer of before the shutdown.
+    for (int round = 0; round == 0 || (round == 1 && page_flusher_.sleep(kAnswerTaken)); round++) {
+        forgetter.add({&root_.node, 1});
+        (void)file_system_.list_references(forgetter);
+    }
 }
 
 void Session::stop() {

@@ -74,6 +74,9 @@ struct SessionOptions {
     std::function<std::string()> more_facts;
     // Adds or removes a link to the server of the device; from any thread of the session. May be empty.
     std::function<Result<void>(bool adds, const std::string& host, uint16_t port)> change_link;
+    // Of a device that may be lost for good: has a function called when it is, from any thread; an empty one takes that
+    // back, and waits for a call under way.
+    std::function<void(std::function<void()> tell)> on_device_failure;
     // Called once, from a thread of the session, as soon as the kernel talks to it.
     std::function<void()> on_ready;
 };
@@ -142,6 +145,11 @@ class Session {
     // Lets the kernel forget what it knows of a node's attributes (not of its content).
     void forget_attributes(vfs::NodeId node);
 
+    // The file system's, and the root's also when the device is lost: so that the mount point can be opened, for the status.
+    Result<vfs::Attributes> get_attributes(vfs::NodeId node);
+    // How long the kernel may take it that a name is missing there.
+    double missing_name_seconds(vfs::NodeId parent) const;
+
     // The kernel's first message: agrees on capabilities.
     void initialise(fuse_conn_info& connection);
 
@@ -151,6 +159,7 @@ class Session {
     void start_latency();
     uint64_t request_count(bool by_loop) const;
     void leave();
+    void lose_device();
 
     vfs::FileSystem& file_system_;
     vfs::BlockDevice* device_;
@@ -175,6 +184,9 @@ class Session {
     uint32_t protocol_minor_ = 0;
     std::string features_;
     std::atomic<bool> initialised_{false};
+
+    std::atomic<bool> device_is_lost_{false};
+    vfs::Attributes root_;  // since then
 
     std::atomic<bool> stateless_opens_{false};
     // The kernel learns of a node before it writes to it, so none can have been missed.

@@ -15,6 +15,10 @@ inline constexpr uint32_t kMaxRequestBytes = 1U << 20;
 // kernel's own caches, so this is only a bound for what is not asked for again.
 inline constexpr double kCacheSeconds = 3600;
 
+// The same for missing names in the root directory of a device that may be lost: the root's attributes outlive it, and the
+// session does not know which names the kernel would have to forget.
+inline constexpr double kMissingInRootSeconds = 1;
+
 // Requests for readahead, write-back and asynchronous direct I/O that may be under way at once; the
 // kernel's default of 12 starves parallel readers.
 inline constexpr uint32_t kMaxBackgroundRequests = 64;

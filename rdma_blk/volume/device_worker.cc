@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // The device's own thread: it goes on with requests that had to wait, does flushes of submit(), and tells
 // the log what becomes of the connections, since completions can do none of that.
+#include <utility>
+
 #include "fs/base/text.h"
 #include "rdma_blk/volume/remote_block_device.h"
 
@@ -79,6 +81,7 @@ void RemoteBlockDevice::run_worker() {
             return;
         }
         report_connections();
+        tell_of_failure();
         if (continue_transfers()) {
             while (start_requests()) {
             }
@@ -153,6 +156,24 @@ void RemoteBlockDevice::run_flushes() {
         }
         const Result<void> result = flush();
         request->complete(*request, result.ok() ? Result<void>() : Result<void>(result.error()));
+    }
+}
+
+void RemoteBlockDevice::on_failure(std::function<void()> tell) {
+    {
+        MutexLock lock(failure_lock_);
+        on_failure_ = std::move(tell);
+    }
+    wake_worker();  // It may have failed before.
+}
+
+void RemoteBlockDevice::tell_of_failure() {
+    if (!failed()) {
+        return;
+    }
+    MutexLock lock(failure_lock_);
+    if (const auto tell = std::exchange(on_failure_, nullptr)) {
+        tell();
     }
 }
 

@@ -104,6 +104,10 @@ class RemoteBlockDevice final : public vfs::BlockDevice {
     Result<void> add_link(const char* host, uint16_t port);
     Result<void> remove_link(const char* host, uint16_t port);
 
+    // Once everything fails for good, if not already, `tell` is called, once, from the device's thread. It must not use
+    // the device. An empty one takes that back, and waits for a call under way.
+    void on_failure(std::function<void()> tell) EXCLUDES(failure_lock_);
+
     const StripeMap& stripe() const { return stripe_; }
     std::vector<ServerStatus> status() const;
 
@@ -165,6 +169,7 @@ class RemoteBlockDevice final : public vfs::BlockDevice {
     bool start_requests();
     void run_flushes();
     void report_connections();
+    void tell_of_failure() EXCLUDES(failure_lock_);
 
     bool failed() const { return failed_.load(std::memory_order_acquire); }
 
@@ -179,6 +184,9 @@ class RemoteBlockDevice final : public vfs::BlockDevice {
     PieceLimits piece_limits_;
     std::atomic<bool> failed_{false};
     bool needs_flush_ = false;
+
+    host::Mutex failure_lock_{host::LockClass::session};
+    std::function<void()> on_failure_ GUARDED_BY(failure_lock_);
 
     unsigned char* copies_ = nullptr;  // kMaxWriteUnitBytes for each piece of the pool
     size_t copies_bytes_ = 0;

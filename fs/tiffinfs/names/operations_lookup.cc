@@ -235,6 +235,10 @@ void TiffinFileSystem::forget(vfs::NodeId node, uint64_t count) {
     }
 }
 
+Result<void> TiffinFileSystem::list_references(vfs::NodeSink& sink) {
+    return objects_.list_references(sink);
+}
+
 Result<vfs::Attributes> TiffinFileSystem::find_node(vfs::NodeId node, uint64_t generation) {
     TRY(volume_->check_running());
     ObjectPin pin = TRY(objects_.get(node));

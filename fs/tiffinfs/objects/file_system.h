@@ -37,6 +37,7 @@ class TiffinFileSystem final : public vfs::FileSystem, private SpaceReclaimer {
     // operations_lookup.cc
     Result<vfs::Attributes> lookup(vfs::NodeId parent, vfs::Name name) override;
     void forget(vfs::NodeId node, uint64_t count) override;
+    Result<void> list_references(vfs::NodeSink& sink) override;
     Result<vfs::Attributes> find_node(vfs::NodeId node, uint64_t generation) override;
     Result<void> read_directory(vfs::NodeId node, vfs::Handle handle, uint64_t cookie,
                                 bool with_attributes, vfs::DirectorySink& sink) override;

@@ -480,6 +480,41 @@ uint64_t ObjectTable::referenced_nodes() {
     return nodes;
 }
 
+Result<void> ObjectTable::list_references(vfs::NodeSink& sink) {
+    for (Shard& shard : tables_->shards) {
+        TRY(list_references(shard, sink));
+    }
+    return {};
+}
+
+// The sink is called without the lock, and memory allocated, too: so the nodes may have become more meanwhile.
+Result<void> ObjectTable::list_references(Shard& shard, vfs::NodeSink& sink) {
+    uint32_t room = 0;
+    while (true) {
+        uint64_t* const nodes = room == 0 ? nullptr : allocate_array<uint64_t>(room);
+        if (room != 0 && nodes == nullptr) {
+            return Error::enomem;
+        }
+        uint32_t count = 0;
+        {
+            MutexLock lock(shard.lock);
+            count = shard.references.size();
+            if (count <= room) {
+                shard.references.copy_nodes(nodes);
+            }
+        }
+        const bool is_complete = count <= room;
+        if (is_complete && count != 0) {
+            sink.add({nodes, count});
+        }
+        release_array(nodes, room);
+        if (is_complete) {
+            return {};
+        }
+        room = count + count / 8;
+    }
+}
+
 void ObjectTable::queue_for_reclaim(Object& object) {
     Shard& shard = shard_of(object.node);
     MutexLock lock(shard.lock);

@@ -179,6 +179,8 @@ class ObjectTable {
     // Objects in memory, and nodes that hosts have references to.
     uint64_t object_count();
     uint64_t referenced_nodes();
+    // Those nodes. Errors: enomem.
+    Result<void> list_references(vfs::NodeSink& sink);
 
   private:
     static constexpr uint32_t kShards = 64;
@@ -217,6 +219,7 @@ class ObjectTable {
         CountLock count_locks[kCountLocks];
     };
 
+    Result<void> list_references(Shard& shard, vfs::NodeSink& sink);
     Result<ObjectPin> get_counted(uint64_t node);
     PinAtHand& pin_at_hand(uint32_t processor, uint64_t node);
     PinAtHand& my_pin_at_hand(uint64_t node) {

@@ -39,6 +39,14 @@ uint32_t ReferenceTable::find(uint64_t node) const {
     return index;
 }
 
+void ReferenceTable::copy_nodes(uint64_t* nodes) const {
+    for (uint32_t i = 0; i < capacity_; ++i) {
+        if (slots_[i].node != 0) {
+            *nodes++ = slots_[i].node;
+        }
+    }
+}
+
 bool ReferenceTable::resize(uint32_t capacity) {
     Slot* const fresh = allocate_array<Slot>(capacity);
     if (fresh == nullptr) {

@@ -33,6 +33,8 @@ class ReferenceTable {
     // Nodes that have references, and slots in memory.
     uint32_t size() const { return size_; }
     uint32_t capacity() const { return capacity_; }
+    // Writes those nodes, size() of them, to `nodes`.
+    void copy_nodes(uint64_t* nodes) const;
     // Slots that a search for `node` looks at, for tests.
     uint32_t search_length(uint64_t node) const;
 

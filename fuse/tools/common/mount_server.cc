@@ -142,6 +142,7 @@ class Volume {
         return device_ == nullptr ? Result<void>(Error::eopnotsupp)
                                   : fuse::change_link(*device_, adds, host, port);
     }
+    void on_failure(std::function<void()> tell) { on_device_failure(*device_, std::move(tell)); }
     std::string describe() { return device_ == nullptr ? "" : describe_device(*device_); }
 
     std::optional<Problem> unmount() {
@@ -291,6 +292,11 @@ std::optional<Problem> serve_session(const MountTask& task, Volume& volume, Moun
     options.change_link = [&volume](bool adds, const std::string& host, uint16_t port) {
         return volume.change_link(adds, host, port);
     };
+    if (is_remote(task.device)) {
+        options.on_device_failure = [&volume](std::function<void()> tell) {
+            volume.on_failure(std::move(tell));
+        };
+    }
     options.on_ready = [&announcer] { announcer.greeted(); };
     if (std::optional<Problem> problem = reason_to_give_up(readiness)) {
         return problem;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // Objects, references, and nodes without links: how long things live.
+#include <set>
 #include <sstream>
 
 #include "fuse/host/status_text.h"
@@ -125,6 +126,26 @@ TEST(Orphans, AreSoundWhileTheyAreTakenApart) {
     EXPECT_TRUE(check::check_file_system(volume.volume().device(), {}).clean());
     volume.crash();
     EXPECT_EQ(volume.check(), "");
+}
+
+TEST(References, AreListedAsLongAsTheyAre) {
+    struct Listed final : vfs::NodeSink {
+        void add(Span<const vfs::NodeId> some) override { nodes.insert(some.begin(), some.end()); }
+        std::set<uint64_t> nodes;
+    };
+    NamesVolume volume;
+    std::set<uint64_t> expected;
+    for (int i = 0; i < 500; ++i) {
+        expected.insert(volume.create(vfs::kRootNode, "file" + std::to_string(i)));
+    }
+    for (int i = 0; i < 250; ++i) {
+        volume.fs().forget(*expected.begin(), 1);
+        expected.erase(expected.begin());
+    }
+    ASSERT_TRUE(volume.fs().shutdown(vfs::ShutdownMode::discard).ok());
+    Listed listed;
+    ASSERT_TRUE(volume.fs().list_references(listed).ok());
+    EXPECT_EQ(listed.nodes, expected);
 }
 
 TEST(Orphans, LiveAsLongAsTheirReferences) {

@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <random>
+#include <vector>
 
 #include "fuse/host/allocation_hooks.h"
 
@@ -131,8 +133,13 @@ TEST(ReferenceTable, AgreesWithAMap) {
         }
         ASSERT_EQ(table.size(), model.size());
     }
+    std::vector<uint64_t> nodes(table.size());
+    table.copy_nodes(nodes.data());
+    std::sort(nodes.begin(), nodes.end());
+    auto listed = nodes.begin();
     for (const auto& [node, count] : model) {
         EXPECT_EQ(table.count(node), count);
+        EXPECT_EQ(*listed++, node);
     }
 }
 

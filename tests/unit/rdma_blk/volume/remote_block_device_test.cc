@@ -519,6 +519,8 @@ TEST(RemoteBlockDevice, TheEndOfASessionIsTheEndOfAll) {
         TestVolume volume(2, 4 * kMiB, Durability::power);
         auto device = volume.open({.write = true, .stripe_bytes = 65536, .operation_count = 4});
         ASSERT_NE(device, nullptr);
+        std::atomic<int> told{0};
+        device->on_failure([&told] { told++; });
         volume.memories[1]->hold();
         Bytes bytes = pattern(kMiB, 1);
         std::vector<std::unique_ptr<Waited>> requests;
@@ -535,6 +537,16 @@ TEST(RemoteBlockDevice, TheEndOfASessionIsTheEndOfAll) {
         EXPECT_TRUE(read_bytes(*device, 0, 4096).empty()) << "also where the server is well";
         EXPECT_EQ(error_of(device->flush()), EIO);
         EXPECT_EQ(device->direct_address(0, 4096), nullptr);
+        while (told == 0) {
+            std::this_thread::yield();
+        }
+        std::atomic<bool> is_told_late{false};
+        device->on_failure([&is_told_late] { is_told_late = true; });
+        while (!is_told_late) {
+            std::this_thread::yield();
+        }
+        device->on_failure({});
+        EXPECT_EQ(told, 1);
         device.reset();
         EXPECT_EQ(errors.count(), 1U);
     }
