@@ -64,6 +64,7 @@ if [[ $transport == tcp ]]; then
     status=0
     "$bin/mount.tiffin" "$device" "$mount_point" -o "log=$log" 2>"$work/said" || status=$?
     kill -CONT "$stopped"
-    [[ $status -eq 32 ]] && grep -q "nothing has answered in time" "$work/said" || fail "mounting ended with $status: $(<"$work/said")"
+    [[ $status -eq 32 ]] || fail "mounting ended with $status: $(<"$work/said")"
+    grep -q "nothing has answered in time" "$work/said" || fail "mounting says $(<"$work/said")"
 fi
 echo "passed"
