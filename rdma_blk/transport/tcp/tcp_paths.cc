@@ -403,8 +403,10 @@ void TcpMemory::receive_from_paths() {
     // Links that are added meanwhile have nothing in it.
     pollfd ready[kMaxPolled] = {};
     const size_t count = fill_poll(ready, true);
-    const uint64_t due_ns =
-        std::min(machine_.next_time_ns(), next_request_path_ns(host::monotonic_ns()));
+    uint64_t due_ns = machine_.next_time_ns();
+    if (makes_requests()) {
+        due_ns = std::min(due_ns, next_request_path_ns(host::monotonic_ns()));
+    }
     size_t bytes = 0;
     Error error = Error::eagain;
     statistics_.system_calls++;

@@ -41,9 +41,12 @@ class FailoverTest : public ServerFixture, public ::testing::WithParamInterface<
         }
         ServerFixture::TearDown();
     }
-    void open_client(bool encrypts = false) {
+    void make_client(bool encrypts = false) {
         client_ = std::make_unique<test::ClientFixture>(encrypts);
         std::memcpy(client_->options.key, key_.bytes, sizeof(client_->options.key));
+    }
+    void open_client(bool encrypts = false) {
+        make_client(encrypts);
         client_->options.slot_count = 32;
         client_->options.busy_poll_us = busy_poll_us_;
         open_memory(links_[0]->port());
@@ -108,6 +111,29 @@ class FailoverTest : public ServerFixture, public ::testing::WithParamInterface<
             thread.join();
         }
     }
+    // Adds up all the time, until stop().
+    class Load {
+      public:
+        explicit Load(FailoverTest& test)
+            : thread_([this, &test] {
+                  while (!is_done_.load()) {
+                      test.add_up(20);
+                  }
+              }) {}
+        ~Load() { stop(); }
+        Load(const Load&) = delete;
+        Load& operator=(const Load&) = delete;
+        void stop() {
+            is_done_.store(true);
+            if (thread_.joinable()) {
+                thread_.join();
+            }
+        }
+
+      private:
+        std::atomic<bool> is_done_{false};
+        std::thread thread_;
+    };
     void expect_sums() {
         EXPECT_EQ(wrong_.load(), 0U);
         for (uint64_t counter = 0; counter < kCounters; counter++) {
@@ -155,12 +181,7 @@ TEST_P(FailoverTest, AStandbyIsThere) {
 TEST_P(FailoverTest, LinksComeAndGoWhileTheSessionWorks) {
     open_client();
     test::FaultyLink third(server_->port());
-    std::atomic<bool> is_done{false};
-    std::thread load([&] {
-        while (!is_done.load()) {
-            add_up(20);
-        }
-    });
+    Load load(*this);
     RemoteMemory& memory = *client_->memory;
     EXPECT_EQ(memory.add_link("127.0.0.1", links_[1]->port()).error(), Error::eexist);
     EXPECT_EQ(memory.remove_link("127.0.0.1", third.port()).error(), Error::enoent);
@@ -175,8 +196,7 @@ TEST_P(FailoverTest, LinksComeAndGoWhileTheSessionWorks) {
             ASSERT_TRUE(memory.remove_link("127.0.0.1", third.port()).ok());
         }
     }
-    is_done.store(true);
-    load.join();
+    load.stop();
     expect_sums();
     ASSERT_TRUE(memory.remove_link("127.0.0.1", links_[0]->port()).ok());
     EXPECT_EQ(memory.remove_link("127.0.0.1", links_[1]->port()).error(), Error::ebusy);
@@ -189,15 +209,9 @@ TEST_P(FailoverTest, LinksComeAndGoWhileTheSessionWorks) {
 }
 
 TEST_P(FailoverTest, ASessionOfOneLinkGetsMore) {
-    client_ = std::make_unique<test::ClientFixture>();
-    std::memcpy(client_->options.key, key_.bytes, sizeof(client_->options.key));
+    make_client();
     open_memory(links_[0]->port(), false);
-    std::atomic<bool> is_done{false};
-    std::thread load([&] {
-        while (!is_done.load()) {
-            add_up(20);
-        }
-    });
+    Load load(*this);
     RemoteMemory& memory = *client_->memory;
     EXPECT_EQ(memory.add_link("127.0.0.1", links_[0]->port()).error(), Error::eexist);
     EXPECT_EQ(memory.remove_link("127.0.0.1", links_[1]->port()).error(), Error::enoent);
@@ -212,8 +226,7 @@ TEST_P(FailoverTest, ASessionOfOneLinkGetsMore) {
     while (state(1) != "active") {
         usleep(1000);
     }
-    is_done.store(true);
-    load.join();
+    load.stop();
     add_up(20);
     expect_sums();
     EXPECT_EQ(memory.statistics().reconnections, 1U);
@@ -367,8 +380,7 @@ TEST_P(FailoverTest, WithoutALinkTheSessionWaitsAndGoesOn) {
 TEST_P(FailoverTest, TheFirstLinkMayBeDownWhenItIsOpened) {
     const uint16_t unused_port = links_[0]->port();
     links_[0].reset();
-    client_ = std::make_unique<test::ClientFixture>();
-    std::memcpy(client_->options.key, key_.bytes, sizeof(client_->options.key));
+    make_client();
     open_memory(unused_port);
     add_up(10);
     expect_sums();
@@ -394,8 +406,7 @@ TEST_P(FailoverOfStreamsTest, ALinkThatCannotBeMadeIsTold) {
         }
         links_[1]->cut_to_server_after(-1);
     };
-    client_ = std::make_unique<test::ClientFixture>();
-    std::memcpy(client_->options.key, key_.bytes, sizeof(client_->options.key));
+    make_client();
     links_[1]->cut_to_server_after(0);
     open_memory(links_[0]->port());
     cut_until([&] { return links_[1]->cuts() >= 4 && times() > 0; });
@@ -443,8 +454,7 @@ TEST_P(FailoverOfDatagramsTest, LinksThatFallSilentAgainAndAgain) {
 
 // Whatever it has chosen: it stays with its streams.
 TEST_P(FailoverOfDatagramsTest, ASessionThatMeasuresItsWayGetsMoreLinks) {
-    client_ = std::make_unique<test::ClientFixture>();
-    std::memcpy(client_->options.key, key_.bytes, sizeof(client_->options.key));
+    make_client();
     open_memory(links_[0]->port(), false, WayChoice::Options());
     add_up(200);
     ASSERT_TRUE(client_->memory->add_link("127.0.0.1", links_[1]->port()).ok());
