@@ -110,6 +110,10 @@ bool OneSidedQueue::must_wait_for_read(const Operation& operation) const {
 
 uint64_t OneSidedQueue::start_device(bool& is_fenced) {
     Operation& operation = queue_.pop_front();
+    if (operation.transport_data != nullptr) {
+        replayed_++;
+        replayed_bytes_ += is_change(operation) ? transfer_bytes(operation) : 0;
+    }
     started_++;
     posted(started_) = &operation;
     is_fenced = operation.after_earlier && last_late_number_ > finished_;
@@ -147,6 +151,24 @@ void OneSidedQueue::finish_control(Operation& operation, Outcome outcome, Error 
     complete(operation, outcome, error);
 }
 
+// What was posted is in front, and in the order of submission.
+Operation* OneSidedQueue::find_executed(uint64_t executed_through) const {
+    Operation* operation = queue_.front();
+    while (operation != nullptr && operation->submit_number <= executed_through) {
+        if (operation->transport_data != nullptr && operation->kind == OperationKind::write) {
+            return operation;
+        }
+        operation = operation->next;
+    }
+    return nullptr;
+}
+
+void OneSidedQueue::finish_executed(Operation& found) {
+    queue_.take_if([&](const Operation& operation) { return &operation == &found; });
+    recovered_++;
+    complete(found, Outcome::executed, Error::eio);
+}
+
 void OneSidedQueue::broken(uint64_t now_ns) {
     connected_ = false;
     last_late_number_ = 0;
@@ -163,9 +185,8 @@ void OneSidedQueue::broken(uint64_t now_ns) {
                      follows_failure ? Error::ecanceled : Error::etimedout);
             continue;
         }
-        operation.transport_data = this;  // it may have been executed: see complete_queued()
+        operation.transport_data = this;  // it may have been executed
         again.push_back(operation);
-        replayed_++;
     }
     queue_.prepend(again);
 }

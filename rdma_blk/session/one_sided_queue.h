@@ -9,7 +9,8 @@
 //     connected:  while peek() has one: start_device() and post it, start_control() and send it, or refuse() it
 //     completed:  while finished_count() < number: look at oldest(), finish_oldest()
 //     deadline:   expire(): when it says so, destroy the connection and call broken()
-//     broken:     destroy it (nothing may touch a buffer afterwards), broken(); later connected(), or fail_all()
+//     broken:     destroy it (nothing may touch a buffer afterwards), broken(); later, when the server has ended its side and
+//                 the completion log has been read, finish_executed() of each find_executed(), and connected(); or fail_all()
 #pragma once
 
 #include <cstddef>
@@ -66,6 +67,12 @@ class OneSidedQueue {
     void finish_oldest();
     void finish_control(Operation& operation, Outcome outcome, Error error);
 
+    // The first change that was posted before the connection broke, and was submitted as number `executed_through` or
+    // before: by the completion log (wire::CompletionLog) it has been executed. nullptr: none is left. Reads are not in the
+    // log, since it says nothing of their answers.
+    Operation* find_executed(uint64_t executed_through) const;
+    void finish_executed(Operation& found);
+
     // The connection has been destroyed. What was posted is queued again in front of all others, but for
     // what is late at `now_ns`: that may have been executed, and is unknown. So is what was ordered behind them.
     void broken(uint64_t now_ns);
@@ -74,7 +81,10 @@ class OneSidedQueue {
     void fail_all(Error error);
 
     uint64_t completed(Outcome outcome) const { return completed_[static_cast<size_t>(outcome)]; }
+    // What was posted again after a break, and the changes that the log saved from that.
     uint64_t replayed_count() const { return replayed_; }
+    uint64_t replayed_bytes() const { return replayed_bytes_; }  // of changes
+    uint64_t recovered_count() const { return recovered_; }
 
   private:
     explicit OneSidedQueue(std::unique_ptr<Operation*[]> posted, uint16_t depth)
@@ -103,6 +113,8 @@ class OneSidedQueue {
     uint64_t next_submit_number_ = 1;
     uint64_t completed_[4] = {};
     uint64_t replayed_ = 0;
+    uint64_t replayed_bytes_ = 0;
+    uint64_t recovered_ = 0;
 };
 
 }  // namespace tiffin::rdma_blk

@@ -42,7 +42,8 @@ Result<ControlLayout> make_control_layout(uint32_t session_count, uint32_t slot_
         sizeof(SessionRecord) + round_to_pages(uint64_t{slot_count} * sizeof(SlotEntry)));
     layout.session_stride_bytes = static_cast<uint32_t>(
         layout.client_offset +
-        round_to_pages(sizeof(ClientRecord) + uint64_t{log_entry_count} * sizeof(LogEntry)));
+        round_to_pages(sizeof(ClientRecord) + uint64_t{log_entry_count} * kLogEntryBytes));
+    static_assert(sizeof(ClientRecord) + sizeof(CompletionLog) <= kControlPageBytes);
     layout.control_bytes = layout.session_offset(session_count);
     return layout;
 }

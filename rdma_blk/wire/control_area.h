@@ -9,7 +9,7 @@
 //   sessions_offset       session_count times, session_stride_bytes apart:
 //     page 0                SessionRecord
 //     from page 1           slot_count SlotEntry                      written by the server only
-//     client_offset         ClientRecord, then log_entry_count LogEntry   written by the client only
+//     client_offset         ClientRecord, CompletionLog; to whole pages   written by the client only
 //
 // What different parties write lies on different pages, so that each gets rights to its own only.
 #pragma once
@@ -43,9 +43,9 @@ struct ControlHeader {
     uint64_t sessions_offset;
     uint32_t session_count;
     uint32_t session_stride_bytes;
-    uint32_t slot_count;  // of each session
-    uint32_t log_entry_count;
-    uint32_t client_offset;  // of the client's part in a session's
+    uint32_t slot_count;       // of each session
+    uint32_t log_entry_count;  // makes the client's part larger, and is not used
+    uint32_t client_offset;    // of the client's part in a session's
     uint32_t write_unit_bytes;
     uint8_t atomics_executor;  // 0, as in SessionOpened
     uint8_t durability;
@@ -139,18 +139,18 @@ struct ClientRecord {
 };
 static_assert(sizeof(ClientRecord) == 64);
 
-// One entry of a completion log: written on the same queue pair right behind the operation it is about,
-// so that its presence shows that the operation was executed.
-struct LogEntry {
-    uint64_t sequence;
-    uint64_t value;
-    uint32_t incarnation;
-    uint16_t slot;
-    uint8_t operation;  // OperationKind
-    uint8_t reserved[5];
-    uint32_t checksum;  // CRC32C of the bytes before: a torn entry is none
+// The completion log of a client that writes one-sidedly (rc), right behind its ClientRecord. The client writes it on the
+// queue pair that carried the writes, behind them: a queue pair executes writes in order, so all writes up to that number
+// have been executed. A session begins with 0, which the client writes before any other write; the number only grows.
+// After Varuna (arXiv:2603.28001).
+struct CompletionLog {
+    uint64_t number;  // Operation::submit_number
+    uint8_t reserved[56];
 };
-static_assert(sizeof(LogEntry) == 32);
+static_assert(sizeof(CompletionLog) == 64);
+inline constexpr uint32_t kCompletionLogOffset = sizeof(ClientRecord);  // from client_offset on
+// Earlier versions reserved so much for each entry of another log, which was never written.
+inline constexpr uint32_t kLogEntryBytes = 32;
 
 // Where everything lies.
 struct ControlLayout {

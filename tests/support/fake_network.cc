@@ -258,6 +258,10 @@ void FakeNetwork::notify(FakeQueuePair& pair) {
 
 void FakeNetwork::break_pair(FakeQueuePair& pair) {
     pair.is_broken_ = true;
+    while (!pair.unanswered_.empty()) {
+        complete(pair, pair.unanswered_.front(), Status::lost);
+        pair.unanswered_.pop_front();
+    }
     while (!pair.held_.empty()) {
         complete(pair, pair.held_.front().work, Status::lost);
         leave_in_flight(pair, std::move(pair.held_.front()));
@@ -320,11 +324,18 @@ void FakeNetwork::execute(FakeQueuePair& pair, const FakeQueuePair::Held& held) 
         if (breaks_executed_) {
             (void)transfer(pair.address_.queue_pair, pair.peer_, held);
         }
-        complete(pair, work, Status::lost);
         break_pair(pair);
+        complete(pair, work, Status::lost);
         return;
     }
     breaks_after_ -= breaks_ ? 1 : 0;
+    if (loses_answers.load()) {
+        if (work.kind != WorkKind::read) {
+            (void)transfer(pair.address_.queue_pair, pair.peer_, held);
+        }
+        pair.unanswered_.push_back(work);
+        return;
+    }
     const Status status = transfer(pair.address_.queue_pair, pair.peer_, held);
     complete(pair, work, status);
     if (status != Status::success) {

@@ -78,6 +78,7 @@ class FakeQueuePair final : public verbs::QueuePair {
     bool is_held_ = false;               // what it posts stays on its way
     std::atomic<bool> has_data_{false};  // posted: it is a client's
     std::deque<Held> held_;
+    std::deque<verbs::WorkRequest> unanswered_;
     std::deque<std::pair<verbs::Completion, size_t>> completions_;  // with how many it completes
     size_t since_signalled_ = 0;
     std::deque<verbs::Receive> receives_;
@@ -135,6 +136,10 @@ class FakeNetwork final : public verbs::Devices {
     std::atomic<bool> copies_immediates{false};
     // They arrive, each with `content` for all its bytes; how many there were.
     size_t deliver_copies(unsigned char content);
+
+    // What reliable queue pairs send is carried out, and nobody learns it before the connection breaks: then it counts as
+    // lost. Reads get nothing.
+    std::atomic<bool> loses_answers{false};
 
     // Servers' queue pairs neither end nor close a window, and what they let through comes through.
     std::atomic<bool> ends_no_pair{false};

@@ -37,12 +37,12 @@ void RcMemory::release_entry(uint64_t number) {
 // A server that has lost its memory was asked about nothing but what had been counted by the time control_ lost its
 // connection. So what is counted later is not believed, but repeated: one of the two sees the other. It stays counted,
 // which at worst takes a change for two.
-bool RcMemory::count_change() {
-    if (path_.generation != control_generation_.load()) {
+bool RcMemory::count_change(const Path& path) {
+    if (path.generation != control_generation_.load()) {
         return false;
     }
     change_count_.fetch_add(1);
-    return path_.generation == control_generation_.load();
+    return path.generation == control_generation_.load();
 }
 
 // False: it cannot be believed, nor what follows it.
@@ -51,7 +51,7 @@ bool RcMemory::finish_one() {
     Operation& operation = queue_->oldest();
     Entry& place = entry(number);
     const uint64_t bytes = transfer_bytes(operation);
-    if (is_change(operation) && &operation != &heartbeat_ && !count_change()) {
+    if (is_change(operation) && &operation != &heartbeat_ && !count_change(path_)) {
         return false;
     }
     if (operation.kind == OperationKind::read) {

@@ -9,6 +9,8 @@
 #include <new>
 #include <utility>
 
+#include "rdma_blk/wire/control_area.h"
+
 namespace tiffin::rdma_blk {
 namespace {
 
@@ -94,7 +96,8 @@ Result<void> RcMemory::prepare(std::string& problem) {
         MutexLock lock(mutex_);
         queue_ = TRY(OneSidedQueue::create(depth));
         entries_.resize(depth);
-        work_.resize(depth);
+        work_.resize(size_t{2} * depth);
+        log_writes_.resize(depth);
         arenas_.reserve(kMaxArenas);
         problem = "memory cannot be registered with the RDMA device (ulimit -l?)";
         TRY(bounce_.create(*device_, depth));
@@ -105,8 +108,6 @@ Result<void> RcMemory::prepare(std::string& problem) {
         }
     }
     Path path = TRY(ask_for_path(problem));
-    problem = "no answer through the RDMA devices (a firewall that drops UDP port 4791?)";
-    TRY(try_path(path));
     MutexLock lock(mutex_);
     if (!adopt(path)) {
         problem = "the connection broke";
@@ -116,26 +117,43 @@ Result<void> RcMemory::prepare(std::string& problem) {
     return {};
 }
 
-// A queue pair is connected without a packet. Whether any come through shows a read of the control space.
-Result<void> RcMemory::try_path(Path& path) {
-    verbs::Piece piece;
+// Reads the completion log, and begins it if this is the session's first path: another session may have had the place. It
+// also shows whether packets come through, as a queue pair is connected without any.
+Result<void> RcMemory::exchange_log(Path& path, uint64_t session_id) {
+    const wire::RcWindow& control = path.windows[1];
+    const wire::RcWindow& own = path.windows[3];
+    const uint64_t offset = own.offset_bytes + wire::kCompletionLogOffset;
+    if (own.length_bytes < wire::kCompletionLogOffset + sizeof(wire::CompletionLog) ||
+        offset < control.offset_bytes ||
+        offset + sizeof(uint64_t) > control.offset_bytes + control.length_bytes) {
+        return Error::eproto;
+    }
+    verbs::Piece word;
     {
         MutexLock lock(mutex_);
-        piece = {&bounce_.word(0), sizeof(uint64_t), bounce_.local_key()};
+        word = {&bounce_.word(0), sizeof(uint64_t), bounce_.local_key()};
     }
-    verbs::WorkRequest work;
-    work.kind = verbs::WorkKind::read;
-    work.is_signalled = true;
-    work.pieces = &piece;
-    work.piece_count = 1;
-    work.remote_address = path.windows[1].address;
-    work.remote_key = path.windows[1].key;
+    uint64_t nothing = 0;
+    const verbs::Piece begin{&nothing, sizeof(nothing), 0};
+    verbs::WorkRequest work[2];
+    work[0].kind = verbs::WorkKind::write;
+    work[0].is_inline = true;
+    work[0].pieces = &begin;
+    work[0].remote_address = own.address + wire::kCompletionLogOffset;
+    work[0].remote_key = own.key;
+    work[1].kind = verbs::WorkKind::read;
+    work[1].is_signalled = true;
+    work[1].pieces = &word;
+    work[1].remote_address = control.address + (offset - control.offset_bytes);
+    work[1].remote_key = control.key;
+    work[0].piece_count = work[1].piece_count = 1;
+    const size_t count = session_id == log_session_id_ ? 1 : 2;
     verbs::QueuePair& queue_pair = *path.queue_pair;
-    TRY(queue_pair.post(&work, 1));
+    TRY(queue_pair.post(work + 2 - count, count));
     const uint64_t deadline = host::monotonic_ns() + kTryNs;
     verbs::Completion completion;
     while (queue_pair.poll(&completion, 1) == 0) {
-        if (host::monotonic_ns() >= deadline) {
+        if (host::monotonic_ns() >= deadline || !go_on()) {
             return Error::etimedout;
         }
         pollfd ready{queue_pair.event_descriptor(), POLLIN, 0};
@@ -144,7 +162,13 @@ Result<void> RcMemory::try_path(Path& path) {
         poll(&ready, 1, kIntervalMs);
         queue_pair.disarm();
     }
-    return completion.status == verbs::Status::success ? Result<void>() : Error::eio;
+    if (completion.status != verbs::Status::success) {
+        return Error::eio;
+    }
+    MutexLock lock(mutex_);
+    path.executed_through = bounce_.word(0);
+    log_session_id_ = session_id;
+    return {};
 }
 
 // ---- Questions ----------------------------------------------------------------------------------------
@@ -204,6 +228,9 @@ Statistics RcMemory::statistics() const {
         std::min(result.outcomes[static_cast<size_t>(Outcome::executed)],
                  heartbeat_count_ - (is_beating_.load() ? 1 : 0));
     result.replayed_operations = queue_->replayed_count() + control.replayed_operations;
+    result.resent_operations = queue_->replayed_count() + control.resent_operations;
+    result.resent_bytes = queue_->replayed_bytes() + control.resent_bytes;
+    result.recovered_operations = queue_->recovered_count() + control.recovered_operations;
     result.round_trips += control.round_trips;
     result.system_calls += control.system_calls;
     result.aborts += control.aborts;

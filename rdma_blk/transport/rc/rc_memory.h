@@ -10,8 +10,9 @@
 //   - The lead (has_leader_) is the right to poll the completion queue and to destroy the queue pair. One of the
 //     waiting threads has it and polls for all; a little while without sleeping, then with the device's events.
 //   - The path (queue pair and windows) ends with any error, with control_'s connection, and when rights or sizes change.
-//     The thread (rc_thread.cc) gets another one. It also watches deadlines, completes what control_ has done, and polls
-//     when operations have a `complete` function and nobody waits.
+//     The thread (rc_thread.cc) gets another one, and reads the completion log (wire::CompletionLog) over it: the server has
+//     ended the earlier one by then. It also watches deadlines, completes what control_ has done, and polls when operations
+//     have a `complete` function and nobody waits.
 #pragma once
 
 #include <atomic>
@@ -64,6 +65,9 @@ class RcMemory final : public RemoteMemory,
   private:
     static constexpr size_t kMaxArenas = 64;
     static constexpr uint32_t kMaxPieces = 16;
+    // The log is written behind so many changes, or so many bytes of them: what a break may repeat in vain.
+    static constexpr uint32_t kLogChanges = 16;
+    static constexpr uint32_t kLogBytes = 64 * 1024;
 
     // What is kept beside a posted operation.
     struct Entry {
@@ -87,14 +91,19 @@ class RcMemory final : public RemoteMemory,
     struct Path {
         std::unique_ptr<verbs::QueuePair> queue_pair;
         wire::RcWindow windows[wire::kRcWindowCount] = {};
-        uint32_t generation = 0;  // control_generation_ before it was asked for
+        uint32_t generation = 0;        // control_generation_ before it was asked for
+        uint64_t executed_through = 0;  // of the completion log, before anything was posted to it
+    };
+    struct LogWrite {
+        uint64_t number = 0;
+        verbs::Piece piece;
     };
 
     RcMemory(const OpenOptions& options, const char* reason, ConnectionListener* listener);
 
     // ---- rc_memory.cc ----
     Result<void> prepare(std::string& problem) EXCLUDES(mutex_);
-    Result<void> try_path(Path& path) EXCLUDES(mutex_);
+    Result<void> exchange_log(Path& path, uint64_t session_id) EXCLUDES(mutex_);
     ConnectionInfo present_info() const REQUIRES(mutex_);
     void set_state(ConnectionState state) REQUIRES(mutex_);
     uint64_t change_count() const override { return change_count_.load(); }
@@ -113,6 +122,8 @@ class RcMemory final : public RemoteMemory,
                      uint32_t& piece_count) REQUIRES(mutex_);
     Admission fill_work(const Operation& operation, const wire::RcWindow& window,
                         verbs::WorkRequest& work) REQUIRES(mutex_);
+    [[nodiscard]] bool is_log_due(const Operation& posted) REQUIRES(mutex_);
+    void fill_log(uint64_t number, size_t log_index, verbs::WorkRequest& work) REQUIRES(mutex_);
     Proxy* take_proxy(Operation& operation) REQUIRES(mutex_);
     static void control_done(Operation& operation);
     void handle_control_done() REQUIRES(mutex_);
@@ -120,7 +131,7 @@ class RcMemory final : public RemoteMemory,
     void handle_completions(const verbs::Completion* completions, size_t count) REQUIRES(mutex_);
     void finish_up_to(uint64_t number) REQUIRES(mutex_);
     [[nodiscard]] bool finish_one() REQUIRES(mutex_);
-    bool count_change() REQUIRES(mutex_);
+    bool count_change(const Path& path) REQUIRES(mutex_);
     void release_entry(uint64_t number) REQUIRES(mutex_);
     void poll_round(uint64_t sleep_until_ns, bool is_thread) REQUIRES(mutex_);
     void break_path() REQUIRES(mutex_);
@@ -141,6 +152,7 @@ class RcMemory final : public RemoteMemory,
     bool go_on() override EXCLUDES(mutex_);
     bool is_late(uint64_t now_ns) const REQUIRES(mutex_);
     bool adopt(Path& path) REQUIRES(mutex_);
+    [[nodiscard]] bool finish_logged(const Path& path) REQUIRES(mutex_);
     void look_at_control() REQUIRES(mutex_);
     void beat() REQUIRES(mutex_);
     void end_session(ConnectionState state, Error error) REQUIRES(mutex_);
@@ -162,6 +174,10 @@ class RcMemory final : public RemoteMemory,
     std::unique_ptr<OneSidedQueue> queue_ GUARDED_BY(mutex_);
     std::vector<Entry> entries_ GUARDED_BY(mutex_);  // by number
     std::vector<verbs::WorkRequest> work_ GUARDED_BY(mutex_);
+    std::vector<LogWrite> log_writes_ GUARDED_BY(mutex_);  // of what is being posted
+    uint32_t unlogged_changes_ GUARDED_BY(mutex_) = 0;
+    uint64_t unlogged_bytes_ GUARDED_BY(mutex_) = 0;
+    uint64_t log_session_id_ = 0;  // whose log has been begun; the thread's, or of who opens
     std::vector<Arena> arenas_ GUARDED_BY(mutex_);
     BouncePool bounce_ GUARDED_BY(mutex_);
     // Its queue pair: posted to under mutex_; polled with the lead; made and destroyed with both.

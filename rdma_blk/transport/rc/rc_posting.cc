@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "rdma_blk/transport/rc/rc_memory.h"
+#include "rdma_blk/wire/control_area.h"
 
 namespace tiffin::rdma_blk {
 namespace {
@@ -151,10 +152,40 @@ RcMemory::Admission RcMemory::fill_work(const Operation& operation, const wire::
     return Admission::wait;
 }
 
+// After Varuna: behind the operations, so that the log never says too much.
+bool RcMemory::is_log_due(const Operation& posted) {
+    if (posted.kind != OperationKind::write || &posted == &heartbeat_) {
+        return false;
+    }
+    unlogged_changes_++;
+    unlogged_bytes_ += transfer_bytes(posted);
+    if (unlogged_changes_ < kLogChanges && unlogged_bytes_ < kLogBytes) {
+        return false;
+    }
+    unlogged_changes_ = 0;
+    unlogged_bytes_ = 0;
+    return true;
+}
+
+void RcMemory::fill_log(uint64_t number, size_t log_index, verbs::WorkRequest& work) {
+    LogWrite& log = log_writes_[log_index];
+    log.number = number;
+    log.piece = {&log.number, sizeof(log.number), 0};
+    work = verbs::WorkRequest{};
+    work.kind = verbs::WorkKind::write;
+    work.is_inline = true;
+    work.pieces = &log.piece;
+    work.piece_count = 1;
+    work.remote_address = path_.windows[3].address + wire::kCompletionLogOffset;
+    work.remote_key = path_.windows[3].key;
+}
+
 RcMemory::Proxy* RcMemory::pump() {
     Proxy* to_control = nullptr;
     Proxy** control_end = &to_control;
     size_t count = 0;
+    size_t last_operation = 0;
+    size_t log_count = 0;
     bool is_control = false;
     while (path_.queue_pair != nullptr && !is_broken_) {
         Operation* operation = queue_->peek(is_control);
@@ -194,11 +225,16 @@ RcMemory::Proxy* RcMemory::pump() {
             break;
         }
         work.id = queue_->start_device(work.is_fenced);
-        count++;
+        last_operation = count++;
+        if (is_log_due(*operation)) {
+            fill_log(operation->submit_number, log_count++, work_[count]);
+            work_[count].id = work.id;
+            count++;
+        }
     }
     if (count > 0) {
         // The device executes in order: when the last one has ended, all have.
-        work_[count - 1].is_signalled = true;
+        work_[last_operation].is_signalled = true;
         post_round_++;
         statistics_.system_calls++;
         if (is_broken_ || !path_.queue_pair->post(work_.data(), count).ok()) {

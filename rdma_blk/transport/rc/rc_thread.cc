@@ -216,9 +216,10 @@ void RcMemory::rejoin(uint64_t now_ns) {
 Result<RcMemory::Path> RcMemory::ask_for_path(std::string& problem) {
     Path path;
     problem = "the RDMA device gives no queue pair";
-    // Some more than operations, so that there is always room.
-    path.queue_pair = TRY(device_->create_queue_pair(limits_.operations_in_flight + 8, true));
+    // Some more than operations, each with the log behind it, so that there is always room.
+    path.queue_pair = TRY(device_->create_queue_pair(2 * limits_.operations_in_flight + 8, true));
     path.generation = control_generation_.load();
+    const uint64_t session_id = session_id_.load();
     const wire::RcPathOffer offer{path.queue_pair->address()};
     problem = "the server does not answer the question for a queue pair";
     const auto answer = TRY(control_->join_path(
@@ -234,6 +235,8 @@ Result<RcMemory::Path> RcMemory::ask_for_path(std::string& problem) {
     problem = "the queue pair cannot be connected to the server's";
     TRY(path.queue_pair->connect(parameters.server));
     std::copy(std::begin(parameters.windows), std::end(parameters.windows), path.windows);
+    problem = "no answer through the RDMA devices (a firewall that drops UDP port 4791?)";
+    TRY(exchange_log(path, session_id));
     problem.clear();
     return path;
 }
@@ -241,7 +244,7 @@ Result<RcMemory::Path> RcMemory::ask_for_path(std::string& problem) {
 // False: the connection that it was asked for on has ended meanwhile.
 bool RcMemory::adopt(Path& path) {
     if (path.generation != control_generation_.load() ||
-        control_state_.load() != ConnectionState::ready) {
+        control_state_.load() != ConnectionState::ready || !finish_logged(path)) {
         return false;
     }
     path_ = std::move(path);
@@ -262,6 +265,20 @@ bool RcMemory::adopt(Path& path) {
     pump_all();
     waiters_.wake_finished();
     pass_lead();
+    return true;
+}
+
+// What the server's memory had got before the earlier path ended. False: it cannot be believed.
+bool RcMemory::finish_logged(const Path& path) {
+    while (Operation* operation = queue_->find_executed(path.executed_through)) {
+        if (operation != &heartbeat_) {
+            if (!count_change(path)) {
+                return false;
+            }
+            statistics_.bytes_written += transfer_bytes(*operation);
+        }
+        queue_->finish_executed(*operation);
+    }
     return true;
 }
 

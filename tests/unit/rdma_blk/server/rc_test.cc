@@ -196,8 +196,9 @@ TEST_F(RcTest, WhatFindsNoBounceBufferWaitsForOne) {
         ios[i].operation.next = i + 1 < kWrites ? &ios[i + 1].operation : nullptr;
     }
     client->memory->submit(ios[0].operation);
-    EXPECT_GE(network_.held_count(), 64U);
-    EXPECT_LE(network_.held_count(), 65U);  // and a heartbeat perhaps
+    // With the log behind each of them, and a heartbeat perhaps.
+    EXPECT_GE(network_.held_count(), 128U);
+    EXPECT_LE(network_.held_count(), 129U);
     network_.hold(false);
     for (Io& io : ios) {
         client->memory->wait(io.operation);
@@ -323,6 +324,131 @@ TEST_F(RcTest, ABrokenQueuePairIsReplacedAndWritesAreRepeated) {
     EXPECT_EQ(client->recorder.last, ConnectionState::ready);
     // Of each session one, at both ends.
     wait_for([&] { return network_.queue_pair_count() == 2; });
+}
+
+// Every point of a batch as the moment of the cut, with the answer lost or the request.
+TEST_F(RcTest, OnlyWhatWasNotExecutedIsWrittenAgain) {
+    constexpr uint64_t kWrites = 48;
+    constexpr uint64_t kGranule = 16;  // changes between two log writes
+    configuration_.slots = 64;
+    start();
+    auto client = make_client();
+    client->options.slot_count = 64;
+    client->open();
+    uint64_t recovered_before = 0;
+    uint64_t resent_before = 0;
+    for (uint64_t cut = 0; cut < kWrites; cut++) {
+        const bool is_executed = cut % 2 != 0;
+        std::vector<uint64_t> values(kWrites);
+        std::vector<Io> ios(kWrites);
+        for (uint64_t i = 0; i < kWrites; i++) {
+            values[i] = cut << 32 | (i + 1);
+            ios[i].set(OperationKind::write, i * 512, &values[i], sizeof(uint64_t));
+            ios[i].operation.next = i + 1 < kWrites ? &ios[i + 1].operation : nullptr;
+        }
+        network_.loses_answers = true;
+        network_.break_after(cut, is_executed);
+        client->memory->submit(ios[0].operation);
+        network_.loses_answers = false;
+        network_.break_pairs();  // if a log write was to be the last one
+        for (uint64_t i = 0; i < kWrites; i++) {
+            client->memory->wait(ios[i].operation);
+            ASSERT_EQ(ios[i].operation.outcome, Outcome::executed);
+            ASSERT_EQ(std::memcmp(memory() + i * 512, &values[i], sizeof(uint64_t)), 0)
+                << "write " << i << " of the batch that broke after " << cut;
+        }
+        const Statistics statistics = client->memory->statistics();
+        const uint64_t recovered = statistics.recovered_operations - recovered_before;
+        const uint64_t resent = statistics.resent_operations - resent_before;
+        recovered_before = statistics.recovered_operations;
+        resent_before = statistics.resent_operations;
+        EXPECT_LE(resent, kWrites - std::min(cut, kWrites) + kGranule) << "cut after " << cut;
+        EXPECT_LE(recovered, cut + 1);
+    }
+    EXPECT_GT(recovered_before, kWrites);
+}
+
+// What was overwritten since by somebody who may, must not come back.
+TEST_F(RcTest, WhatTheLogCoversIsNotWrittenAgain) {
+    start();
+    auto client = make_client();
+    client->open();
+    std::vector<unsigned char> bytes(65536, 7);
+    Io logged(OperationKind::write, 0, bytes.data(), bytes.size());
+    Io other(OperationKind::write, 65536, bytes.data(), 512);
+    logged.operation.next = &other.operation;
+    network_.loses_answers = true;
+    client->memory->submit(logged.operation);
+    memory()[0] = 99;
+    network_.loses_answers = false;
+    network_.break_pairs();
+    client->memory->wait(logged.operation);
+    client->memory->wait(other.operation);
+    EXPECT_EQ(logged.operation.outcome, Outcome::executed);
+    EXPECT_EQ(other.operation.outcome, Outcome::executed);
+    EXPECT_EQ(memory()[0], 99);
+    EXPECT_EQ(memory()[65536], 7) << "behind the log";
+}
+
+// The place in the control space had another session's log.
+TEST_F(RcTest, AnEarlierSessionsLogSaysNothing) {
+    start();
+    auto first = make_client(1);
+    first->open();
+    std::vector<unsigned char> bytes(65536, 1);
+    for (int i = 0; i < 20; i++) {
+        ASSERT_EQ(first->write(0, bytes.data(), bytes.size()), Outcome::executed);
+    }
+    first->memory->close();
+    first->memory.reset();
+    auto second = make_client(2);
+    second->open();
+    network_.break_after(0, false);
+    EXPECT_EQ(second->write(4096, "new", 3), Outcome::executed);
+    EXPECT_EQ(std::memcmp(memory() + 4096, "new", 3), 0);
+    EXPECT_EQ(second->memory->statistics().recovered_operations, 0U);
+}
+
+// One for each 16 small changes, or 64 KiB of them; none for reads.
+TEST_F(RcTest, HowOftenTheLogIsWritten) {
+    start();
+    auto client = make_client();
+    client->open();
+    std::vector<unsigned char> bytes(65536, 1);
+    const auto writes_of = [&](int count, size_t size, bool reads) {
+        const uint64_t before = network_.counts().writes;
+        for (int i = 0; i < count; i++) {
+            EXPECT_EQ(
+                reads ? client->read(0, bytes.data(), size) : client->write(0, bytes.data(), size),
+                Outcome::executed);
+        }
+        return network_.counts().writes - before;
+    };
+    // Heartbeats come between.
+    EXPECT_NEAR(static_cast<double>(writes_of(160, 64, false)), 170.0, 2.0);
+    EXPECT_NEAR(static_cast<double>(writes_of(160, 8192, false)), 180.0, 2.0);
+    EXPECT_NEAR(static_cast<double>(writes_of(20, 65536, false)), 40.0, 2.0);
+    EXPECT_LE(writes_of(100, 4096, true), 2U);
+}
+
+TEST_F(RcTest, AServerThatStartsAgainSaysWhatItsMemoryHasGot) {
+    start();
+    const uint16_t port = server_->port();
+    auto client = make_client();
+    client->open();
+    std::vector<unsigned char> bytes(65536, 7);
+    Io logged(OperationKind::write, 0, bytes.data(), bytes.size());
+    network_.stalls_polls = true;
+    client->memory->submit(logged.operation);
+    configuration_.listen = {{"127.0.0.1", port}};
+    std::thread waiter([&] { client->memory->wait(logged.operation); });
+    restart();
+    memory()[0] = 99;
+    network_.stalls_polls = false;
+    waiter.join();
+    EXPECT_EQ(logged.operation.outcome, Outcome::executed);
+    EXPECT_EQ(client->memory->statistics().recovered_operations, 1U);
+    EXPECT_EQ(memory()[0], 99);
 }
 
 TEST_F(RcTest, ADeadlineEndsThePathAndNothingLateArrives) {

@@ -158,6 +158,53 @@ TEST_F(OneSidedQueueTest, ABreakRepeatsReadsAndWritesInTheirOrder) {
     EXPECT_EQ(queue_->replayed_count(), 3U);
 }
 
+TEST_F(OneSidedQueueTest, WhatTheLogCoversIsNotPostedAgain) {
+    submit("wwrwww");
+    EXPECT_EQ(start(), "dddd");
+    queue_->broken(0);
+    EXPECT_EQ(queue_->find_executed(0), nullptr);
+    Operation* found = queue_->find_executed(2);
+    ASSERT_EQ(found, &operations_[0]);
+    queue_->finish_executed(*found);
+    found = queue_->find_executed(2);
+    ASSERT_EQ(found, &operations_[1]);
+    queue_->finish_executed(*found);
+    EXPECT_EQ(queue_->find_executed(3), nullptr) << "nothing is known of a read's answer";
+    EXPECT_EQ(queue_->find_executed(3), nullptr);
+    EXPECT_EQ(outcomes(6), "ee....");
+    EXPECT_EQ(queue_->find_executed(6), &operations_[3]);
+    queue_->connected();
+    EXPECT_EQ(start(), "dddd");
+    EXPECT_EQ(&queue_->oldest(), &operations_[2]);
+    EXPECT_EQ(queue_->recovered_count(), 2U);
+    EXPECT_EQ(queue_->replayed_count(), 2U);
+}
+
+// A log cannot know of it, whatever it says.
+TEST_F(OneSidedQueueTest, WhatWasNeverPostedIsNotExecuted) {
+    submit("ww");
+    bool is_fenced = false;
+    queue_->start_device(is_fenced);
+    queue_->broken(0);
+    queue_->finish_executed(*queue_->find_executed(2));
+    EXPECT_EQ(queue_->find_executed(2), nullptr);
+    EXPECT_EQ(outcomes(2), "e.");
+}
+
+// It ends those that are ordered behind it no more than any other that was executed.
+TEST_F(OneSidedQueueTest, AFollowerOfALoggedOneIsPosted) {
+    submit("wWF");
+    EXPECT_EQ(start(), "dd");
+    queue_->broken(0);
+    queue_->finish_executed(*queue_->find_executed(1));
+    queue_->connected();
+    EXPECT_EQ(start(), "d");
+    queue_->finish_oldest();
+    EXPECT_EQ(start(), "c");
+    queue_->finish_control(operations_[2], Outcome::executed, Error::eio);
+    EXPECT_EQ(outcomes(3), "eee");
+}
+
 TEST_F(OneSidedQueueTest, WhatWasPostedOnceIsNeverCalledNotExecuted) {
     submit("ww");
     operations_[0].deadline_ns = 0;

@@ -37,7 +37,7 @@ TEST(ControlLayout, PartsOfDifferentWritersLieOnDifferentPages) {
         EXPECT_EQ(layout->client_offset % kControlPageBytes, 0U);
         EXPECT_GE(layout->client_offset, sizeof(SessionRecord) + slots * sizeof(SlotEntry));
         EXPECT_GE(layout->session_stride_bytes,
-                  layout->client_offset + sizeof(ClientRecord) + slots * sizeof(LogEntry));
+                  layout->client_offset + sizeof(ClientRecord) + slots * kLogEntryBytes);
         EXPECT_EQ(layout->control_bytes, layout->session_offset(256));
     }
 }
