@@ -355,7 +355,7 @@ class RemoteMemory {
     // One more link, which joins soon, or is tried again and again (its state is in statistics()); and one less, which carries
     // no new operations, and ends when those on it have been answered. Nothing is sent again for it. Removing waits for that.
     // A session with one link, over tcp or sdr, resumes once to get a second one; one of transport=auto stays with tcp then.
-    // Errors: eopnotsupp (shm, rc, or the server knows no further links), eagain (there is no connection at present), eexist
+    // Errors: eopnotsupp (shm, rc that began with one link, or the server knows no further links), eagain (there is no connection at present), eexist
     // (add: it is there), enospc (add: there are 8), enoent (remove: it is not there), ebusy (remove: no other link is ready),
     // etimedout (remove: it goes on without the caller), enomem.
     virtual Result<void> add_link(const char* host, uint16_t port) {

@@ -274,13 +274,9 @@ OrProblem<RemoteVolumeAddress> parse_remote_address(std::string_view text) {
         return *problem;
     }
     for (const rdma_blk::RemoteAddress& server : address.servers) {
-        const bool is_possible = server.transport == rdma_blk::TransportChoice::tcp ||
-                                 server.transport == rdma_blk::TransportChoice::automatic ||
-                                 (server.transport == rdma_blk::TransportChoice::sdr &&
-                                  server.sdr.carrier == rdma_blk::SdrCarrier::udp);
-        if (!server.more_links.empty() && !is_possible) {
+        if (!server.more_links.empty() && !rdma_blk::may_have_several_links(server)) {
             return Problem{
-                "several links to a server (HOST+HOST) need transport=tcp, or sdr over UDP"};
+                "several links to a server (HOST+HOST) need transport=tcp, rc, or sdr over UDP"};
         }
     }
     if (address.stripe_bytes != 0 && address.servers.size() == 1) {

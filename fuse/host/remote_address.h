@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // tiffin://SERVER[,SERVER...]/VOLUME[?OPTION=VALUE&...]: a volume in the memory of other machines. SERVER is
-// HOST[:PORT][+HOST[:PORT]...]: several addresses of one server, over links of their own (tcp), of which one is used at a
+// HOST[:PORT][+HOST[:PORT]...]: several addresses of one server, over links of their own (tcp, sdr, rc), of which one is used at a
 // time, and the first one preferably.
 //
 //     transport=auto|tcp|shm|rc|sdr    how to reach the servers (default auto)

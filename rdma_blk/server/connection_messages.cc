@@ -451,8 +451,9 @@ void Connection::answer_rc_join(const wire::PathJoin& join, const wire::RcPathOf
     joined.session_id = join.session_id;
     joined.path_id = join.path_id;
     wire::RcPathAnswer answer{};
-    joined.reason = static_cast<uint8_t>(
-        volume->join_rc(session, join.incarnation, *this, offer, local_address_, answer));
+    joined.reason = static_cast<uint8_t>(volume->join_rc(
+        session, join.incarnation, *this, handshake_->version() < wire::kSeveralQueuePairsVersion,
+        offer, local_address_, answer));
     joined.parameter_bytes = joined.reason == 0 ? sizeof(answer) : 0;
     path_pending_.store(false);
     if (!reply(wire::MessageType::path_joined, joined,

@@ -131,8 +131,9 @@ class Volume {
     // A queue pair for a session of `connection`, whose end here has `address`. May take as long as registering the
     // volume's memory does. Not refused: RefusalReason 0.
     wire::RefusalReason join_rc(const std::shared_ptr<VolumeSession>& session, uint32_t incarnation,
-                                const SessionPath& connection, const wire::RcPathOffer& offer,
-                                const uint8_t address[16], wire::RcPathAnswer& answer);
+                                const SessionPath& connection, bool is_only,
+                                const wire::RcPathOffer& offer, const uint8_t address[16],
+                                wire::RcPathAnswer& answer);
     // The memory itself, for the process of a session on this host (shm): for writing when the session has
     // the lease, which that process then loses with its life only. refused: `reason` says why.
     struct Mapping {

@@ -42,8 +42,8 @@ Result<std::shared_ptr<RcRegion>> Volume::find_rc_region(const uint8_t address[1
 
 wire::RefusalReason Volume::join_rc(const std::shared_ptr<VolumeSession>& session,
                                     uint32_t incarnation, const SessionPath& connection,
-                                    const wire::RcPathOffer& offer, const uint8_t address[16],
-                                    wire::RcPathAnswer& answer) {
+                                    bool is_only, const wire::RcPathOffer& offer,
+                                    const uint8_t address[16], wire::RcPathAnswer& answer) {
     const auto refused = [&](wire::RefusalReason why) {
         count(counters_.sessions_refused[static_cast<size_t>(why)]);
         return why;
@@ -62,7 +62,7 @@ wire::RefusalReason Volume::join_rc(const std::shared_ptr<VolumeSession>& sessio
         return refused(wire::RefusalReason::no_room);
     }
     const Result<void> joined =
-        session->join_rc(incarnation, connection, path.release_value(), answer);
+        session->join_rc(incarnation, connection, is_only, path.release_value(), answer);
     if (!joined.ok()) {
         return refused(joined.error() == Error::estale ? wire::RefusalReason::stale_incarnation
                                                        : wire::RefusalReason::no_room);

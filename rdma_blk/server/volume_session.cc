@@ -268,14 +268,21 @@ bool VolumeSession::is_path(const std::shared_ptr<SessionPath>& path) const {
 }
 
 // One that does not end is kept by the volume, which gives nobody the lease then.
-Result<void> VolumeSession::end_rc_path() {
-    rc_connection_ = nullptr;
-    (void)place_.rc_leftovers->end(id(), std::move(rc_path_));
+Result<void> VolumeSession::end_rc_paths(const SessionPath* connection) {
+    for (size_t index = 0; index < rc_paths_.size();) {
+        JoinedRc& joined = rc_paths_[index];
+        if (connection != nullptr && joined.connection != connection) {
+            index++;
+            continue;
+        }
+        (void)place_.rc_leftovers->end(id(), std::move(joined.path));
+        rc_paths_.erase(rc_paths_.begin() + static_cast<ptrdiff_t>(index));
+    }
     return place_.rc_leftovers->end_of(id());
 }
 
 void VolumeSession::end_paths(const wire::Notice* notice) {
-    (void)end_rc_path();
+    (void)end_rc_paths(nullptr);
     for (const JoinedPath& each : paths_) {
         each.path->end(notice);
     }
@@ -299,7 +306,7 @@ VolumeSession::OpenResult VolumeSession::open_incarnation(const wire::SessionOpe
         return OpenResult::stale;
     }
     end_paths(nullptr);
-    if (!end_rc_path().ok()) {
+    if (!end_rc_paths(nullptr).ok()) {
         return OpenResult::not_ended;
     }
     if (!wait_until_idle(path)) {
@@ -331,7 +338,8 @@ bool VolumeSession::join(uint32_t incarnation, const std::shared_ptr<SessionPath
 }
 
 Result<void> VolumeSession::join_rc(uint32_t incarnation, const SessionPath& connection,
-                                    std::unique_ptr<RcPath> path, wire::RcPathAnswer& answer) {
+                                    bool is_only, std::unique_ptr<RcPath> path,
+                                    wire::RcPathAnswer& answer) {
     MutexLock lock(mutex_);
     const bool is_connected =
         std::any_of(paths_.begin(), paths_.end(),
@@ -339,27 +347,23 @@ Result<void> VolumeSession::join_rc(uint32_t incarnation, const SessionPath& con
     if (closed_ || is_fenced() || incarnation != table_->incarnation() || !is_connected) {
         return Error::estale;
     }
-    TRY(end_rc_path());
+    TRY(end_rc_paths(is_only ? nullptr : &connection));
     const Result<void> opened = path->open_windows(table_->access(), answer);
-    rc_path_ = std::move(path);
+    rc_paths_.push_back({std::move(path), &connection});
     if (!opened.ok()) {
-        (void)end_rc_path();
-        return opened;
+        (void)end_rc_paths(&connection);
     }
-    rc_connection_ = &connection;
-    return {};
+    return opened;
 }
 
 bool VolumeSession::has_rc_path() const {
     MutexLock lock(mutex_);
-    return rc_path_ != nullptr;
+    return !rc_paths_.empty();
 }
 
 void VolumeSession::path_lost(const SessionPath& path) {
     MutexLock lock(mutex_);
-    if (rc_connection_ == &path) {
-        (void)end_rc_path();
-    }
+    (void)end_rc_paths(&path);
     if (waits_for_idle_.get() == &path) {
         waits_for_idle_.reset();
     }

@@ -131,9 +131,10 @@ class VolumeSession : public std::enable_shared_from_this<VolumeSession> {
     Result<wire::RefusalReason> recover(const wire::PathRecover& question, ByteSpan entries,
                                         const std::shared_ptr<SessionPath>& path,
                                         unsigned char* outcomes);
-    // Opens the windows of a path of rc, which takes the place of an earlier one. It ends with the incarnation, the
-    // session, and `connection`, over which it was asked for. Errors: estale (one of them has ended), eio.
-    Result<void> join_rc(uint32_t incarnation, const SessionPath& connection,
+    // Opens the windows of a path of rc, which takes the place of an earlier one: of any where `is_only`, else of one beside
+    // `connection`, over which it was asked for. It ends with that, the incarnation and the session. Errors: estale (one
+    // of them has ended), eio.
+    Result<void> join_rc(uint32_t incarnation, const SessionPath& connection, bool is_only,
                          std::unique_ptr<RcPath> path, wire::RcPathAnswer& answer);
     bool has_rc_path() const;
     // From its return on nothing of this session changes the volume's memory, for good; but for paths among the volume's
@@ -186,7 +187,8 @@ class VolumeSession : public std::enable_shared_from_this<VolumeSession> {
     const std::shared_ptr<SessionPath>& living(const std::shared_ptr<SessionPath>& path) const
         REQUIRES(mutex_);
     void end_paths(const wire::Notice* notice) REQUIRES(mutex_);
-    Result<void> end_rc_path() REQUIRES(mutex_);
+    // nullptr: beside any connection.
+    Result<void> end_rc_paths(const SessionPath* connection) REQUIRES(mutex_);
     bool wait_until_idle(const std::shared_ptr<SessionPath>& path) REQUIRES(mutex_);
     void prefetch(const wire::Request& request) const REQUIRES(mutex_);
     void count_response(const wire::Response& response);
@@ -207,9 +209,12 @@ class VolumeSession : public std::enable_shared_from_this<VolumeSession> {
     uint16_t last_path_id_ GUARDED_BY(mutex_) = 0;  // of this incarnation, that joined or was ended
     Secret<kSealKeyBytes> secret_ GUARDED_BY(mutex_);
     bool has_secret_ GUARDED_BY(mutex_) = false;
-    std::unique_ptr<RcPath> rc_path_ GUARDED_BY(mutex_);
-    const SessionPath* rc_connection_ GUARDED_BY(mutex_) = nullptr;  // only compared
-    std::vector<Waiting> waiting_ GUARDED_BY(mutex_);                // by slot
+    struct JoinedRc {
+        std::unique_ptr<RcPath> path;
+        const SessionPath* connection = nullptr;  // only compared
+    };
+    std::vector<JoinedRc> rc_paths_ GUARDED_BY(mutex_);
+    std::vector<Waiting> waiting_ GUARDED_BY(mutex_);  // by slot
     // By slot, of flushes: the path that asked for it last.
     std::vector<std::shared_ptr<SessionPath>> flush_paths_ GUARDED_BY(mutex_);
     std::shared_ptr<SessionPath> waits_for_idle_ GUARDED_BY(mutex_);

@@ -49,14 +49,13 @@ Result<void> VolumeSession::end_paths_of(uint16_t path_id) {
             continue;
         }
         const std::shared_ptr<SessionPath> path = paths_[index].path;
-        if (rc_connection_ == path.get()) {
-            TRY(end_rc_path());
-        }
+        TRY(end_rc_paths(path.get()));
         remove_path(*path);
         path->end(nullptr);
         count(place_.counters->paths_revoked);
     }
-    return {};
+    // Its connection may have ended before, and a device not its queue pair.
+    return place_.rc_leftovers->end_of(id());
 }
 
 Result<wire::RefusalReason> VolumeSession::recover(const wire::PathRecover& question,

@@ -207,7 +207,7 @@ SessionMachine::Due SessionMachine::due_of_ready(const Path& path, bool is_pendi
 SessionMachine::Due SessionMachine::due_of_suspect(size_t index) const {
     const Path& path = paths_[index];
     const uint64_t silence_ns = active_ != index && is_ready(active_)
-                                    ? std::max(16 * suspicion_ns(index), kLeastCondemnationNs)
+                                    ? std::max(16 * suspicion_ns(index), least_condemnation_ns_)
                                     : (kSilentIntervals + 1) * probe_interval_ns_;
     const uint64_t close_ns = std::max(path.life_ns, path.counts.suspected_ns) + silence_ns;
     const uint64_t probe_ns = path.probed_ns + std::max(suspicion_ns(index), kSuspectProbeNs);

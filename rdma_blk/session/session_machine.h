@@ -84,6 +84,10 @@ class SessionMachine {
     // The server has answered the question about `path`; `is_revoked`: it has ended that path.
     void recovered(size_t path, bool is_revoked);
 
+    // For users whose requests go beside the paths, and may be repeated only when the server has ended a path: so long a
+    // suspect path must be silent, in place of kLeastCondemnationNs.
+    void set_least_condemnation_ns(uint64_t least_ns) { least_condemnation_ns_ = least_ns; }
+
     // ---- Links that come and go: not of sessions that began with one ----
 
     // One more path, the last one in preference, or in the place of one that was removed, whose counts go on. kNoPath: there
@@ -175,6 +179,7 @@ class SessionMachine {
     size_t recovering_ = kNoPath;
     size_t over_ = kNoPath;
     uint64_t probe_interval_ns_ = 1'000'000'000;
+    uint64_t least_condemnation_ns_ = kLeastCondemnationNs;
     bool asks_ = false;
 };
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// What a transport adds to a session on a stream when its reads and writes do not travel on that stream, and its
-// path needs no more than one answer: memory that is mapped (shm). (rc exchanges parameters: OneSidedUser in
-// tcp_memory.h.) The stream opens the session, keeps it, flushes, and takes all that the other path cannot do; it
-// asks for that path with a path_join each time the session becomes ready, and again when a reader has become the
-// writer.
+// What a transport adds to a session on streams when its reads and writes do not travel on these. The streams open the
+// session, keep it, flush, and take all that the other path cannot do.
+//   OneSidedPath  needs no more than one answer: memory that is mapped (shm). The session asks for it with a path_join each
+//                 time it becomes ready, and again when a reader has become the writer.
+//   OneSidedUser  exchanges parameters (rc), and asks for its paths itself: TcpMemory::join_path().
 #pragma once
 
 #include <cstddef>
@@ -61,6 +61,45 @@ class OneSidedPath {
 
   protected:
     ~OneSidedPath() = default;
+};
+
+// All functions: from any thread, with the session's lock held. They neither wait nor lock.
+class OneSidedUser {
+  public:
+    // How many writes and atomics it has executed by itself.
+    virtual uint64_t change_count() const = 0;
+    // Whether it waits for something from the server, or has done so since this was asked last. With several links the active
+    // one is watched then as if a request waited there.
+    virtual bool expects_answers() = 0;
+    // A link has come, failed, or become the active one: see links().
+    virtual void links_changed() = 0;
+
+  protected:
+    ~OneSidedUser() = default;
+};
+
+// What a OneSidedUser wants to know of a session's links.
+struct LinksView {
+    static constexpr size_t kCapacity = 8;
+    struct Link {
+        bool is_ready = false;  // has a connection that shows life
+        // Connections that it has had and that have ended. A queue pair beside one of these is of no use any more.
+        uint32_t ended_count = 0;
+        bool is_ended_at_server = true;  // the server has said so of the last one of these
+        uint8_t address[16] = {};        // this end; if it is ready. IPv4 mapped into IPv6
+    };
+    bool is_ready = false;  // there is a connection
+    // The server keeps a queue pair beside each connection; else one in the session.
+    bool has_queue_pairs = false;
+    size_t active = 0;
+    size_t count = 0;
+    Link links[kCapacity];
+};
+
+// What a server says of a path that was asked for.
+struct PathAnswer {
+    wire::PathJoined joined{};                                     // reason 0: it is there
+    unsigned char parameters[wire::kMaxPathParametersBytes] = {};  // joined.parameter_bytes
 };
 
 }  // namespace tiffin::rdma_blk

@@ -208,23 +208,31 @@ bool parse_sdr_carrier(const char* text, SdrCarrier& carrier) {
     return true;
 }
 
+bool may_have_several_links(const RemoteAddress& address) {
+    return address.transport != TransportChoice::shm &&
+           (address.transport != TransportChoice::sdr || address.sdr.carrier == SdrCarrier::udp);
+}
+
 Result<std::unique_ptr<RemoteMemory>> open_remote_memory(const RemoteAddress& address,
                                                          const OpenOptions& options,
                                                          ConnectionListener* listener,
                                                          Holder& holder, std::string& problem) {
     if (!address.more_links.empty()) {
-        const bool is_sdr =
-            address.transport == TransportChoice::sdr && address.sdr.carrier == SdrCarrier::udp;
-        const bool is_tcp = address.transport == TransportChoice::tcp ||
-                            address.transport == TransportChoice::automatic;
-        if ((!is_tcp && !is_sdr) || address.more_links.size() >= kMaxLinks) {
+        if (!may_have_several_links(address) || address.more_links.size() >= kMaxLinks) {
             problem =
-                "several links to a server need transport=tcp, or sdr over UDP, and there "
+                "several links to a server need transport=tcp, rc, or sdr over UDP, and there "
                 "are at most 8";
             return Error::einval;
         }
-        return is_sdr ? open_sdr(address, options, "several links", listener, holder, problem)
-                      : open_tcp(address, options, "several links", listener, holder, problem);
+        constexpr const char* kReason = "several links";
+        switch (address.transport) {
+            case TransportChoice::rc:
+                return RcMemory::open(address, options, kReason, listener, holder, problem);
+            case TransportChoice::sdr:
+                return open_sdr(address, options, kReason, listener, holder, problem);
+            default:
+                return open_tcp(address, options, kReason, listener, holder, problem);
+        }
     }
     switch (address.transport) {
         case TransportChoice::shm:

@@ -74,6 +74,9 @@ struct RemoteAddress {
     LinkTrial link_trial = LinkTrial::none;
 };
 
+// tcp, auto (which is tcp then), rc, and sdr over UDP.
+bool may_have_several_links(const RemoteAddress& address);
+
 // "auto", "tcp", "shm", "rc", "sdr". False: none of them.
 bool parse_transport_choice(const char* text, TransportChoice& choice);
 // "auto", "sr", "nack", "xor", "mds", and of the last two with k and m, such as "mds:32:8". False: none of them.

@@ -19,8 +19,9 @@ inline constexpr uint32_t kMessageMagic = 0x4d524654;  // "TFRM"
 // Of the header, and of the protocol. 1: a session has one connection. 2: it may have several, see PathJoin and PathRecover.
 inline constexpr uint8_t kHeaderVersion = 1;
 inline constexpr uint8_t kLowestVersion = 1;
-inline constexpr uint8_t kHighestVersion = 2;
+inline constexpr uint8_t kHighestVersion = 3;
 inline constexpr uint8_t kSeveralPathsVersion = 2;
+inline constexpr uint8_t kSeveralQueuePairsVersion = 3;  // of rc: one beside each connection
 inline constexpr uint16_t kDefaultPort = 4847;
 
 // Bounds. A peer that exceeds one is in error, and its connection ends.
@@ -311,7 +312,7 @@ struct QueuePairAddress {
 };
 static_assert(sizeof(QueuePairAddress) == 32);
 
-// In path_join. Takes the place of an earlier queue pair of the session.
+// In path_join. Takes the place of an earlier queue pair beside this connection; before version 3, of the session.
 struct RcPathOffer {
     QueuePairAddress client;
 };

@@ -204,6 +204,15 @@ void FakeNetwork::leave_in_flight(const FakeQueuePair& pair, FakeQueuePair::Held
     in_flight_.push_back({pair.address_.queue_pair, pair.peer_, std::move(held)});
 }
 
+void FakeNetwork::silence_writer(bool loses_answers_only) {
+    DeviceLock lock(mutex_);
+    FakeQueuePair* const pair = find(last_writer_);
+    if (pair != nullptr) {
+        pair->is_deaf_ = loses_answers_only;
+        pair->is_held_ = !loses_answers_only;
+    }
+}
+
 size_t FakeNetwork::held_count() {
     DeviceLock lock(mutex_);
     size_t count = 0;
@@ -329,7 +338,7 @@ void FakeNetwork::execute(FakeQueuePair& pair, const FakeQueuePair::Held& held) 
         return;
     }
     breaks_after_ -= breaks_ ? 1 : 0;
-    if (loses_answers.load()) {
+    if (loses_answers.load() || pair.is_deaf_) {
         if (work.kind != WorkKind::read) {
             (void)transfer(pair.address_.queue_pair, pair.peer_, held);
         }
@@ -527,6 +536,9 @@ Result<void> FakeQueuePair::post(const WorkRequest* work, size_t count) {
         network_.counts_.signalled += is_data && work[i].is_signalled ? 1 : 0;
         if (is_data) {
             has_data_.store(true);
+            if (work[i].kind == WorkKind::write) {
+                network_.last_writer_ = address_.queue_pair;
+            }
         }
         if (is_data && is_held_ && !is_broken_) {
             held_.push_back(std::move(held));

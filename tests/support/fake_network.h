@@ -76,6 +76,7 @@ class FakeQueuePair final : public verbs::QueuePair {
     int event_ = -1;
     size_t unpolled_ = 0;                // posted and not known to be complete
     bool is_held_ = false;               // what it posts stays on its way
+    bool is_deaf_ = false;               // answers to it are lost
     std::atomic<bool> has_data_{false};  // posted: it is a client's
     std::deque<Held> held_;
     std::deque<verbs::WorkRequest> unanswered_;
@@ -140,6 +141,9 @@ class FakeNetwork final : public verbs::Devices {
     // What reliable queue pairs send is carried out, and nobody learns it before the connection breaks: then it counts as
     // lost. Reads get nothing.
     std::atomic<bool> loses_answers{false};
+    // The queue pair that posted a write last falls silent: as loses_answers, or what it sends stays on its way until
+    // hold(false).
+    void silence_writer(bool loses_answers_only);
 
     // Servers' queue pairs neither end nor close a window, and what they let through comes through.
     std::atomic<bool> ends_no_pair{false};
@@ -208,6 +212,7 @@ class FakeNetwork final : public verbs::Devices {
     std::map<uint32_t, Region> regions_ GUARDED_BY(mutex_);
     Counts counts_ GUARDED_BY(mutex_);
     uint32_t next_number_ GUARDED_BY(mutex_) = 100;
+    uint32_t last_writer_ GUARDED_BY(mutex_) = 0;
     bool breaks_ GUARDED_BY(mutex_) = false;
     bool breaks_executed_ GUARDED_BY(mutex_) = false;
     uint64_t breaks_after_ GUARDED_BY(mutex_) = 0;

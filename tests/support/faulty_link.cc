@@ -33,7 +33,11 @@ FaultyLink::~FaultyLink() {
 void FaultyLink::accept_one() {
     const int client = accept(listener_, nullptr, nullptr);
     TIFFIN_ASSERT(client >= 0);
-    const int server = connect_to_loopback(server_port_);
+    const int server = try_to_connect_to_loopback(server_port_);
+    if (server < 0) {  // it is being started again
+        close(client);
+        return;
+    }
     set_no_delay(client);
     pairs_.push_back({client, server});
     connections_++;

@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "fs/vfs/host.h"
 
@@ -31,11 +32,20 @@ int listen_on_loopback(uint16_t& port) {
     return listener;
 }
 
-int connect_to_loopback(uint16_t port) {
+int try_to_connect_to_loopback(uint16_t port) {
     const int made = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address = loopback(port);
-    TIFFIN_ASSERT(connect(made, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
+    if (connect(made, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
+        close(made);
+        return -1;
+    }
     set_no_delay(made);
+    return made;
+}
+
+int connect_to_loopback(uint16_t port) {
+    const int made = try_to_connect_to_loopback(port);
+    TIFFIN_ASSERT(made >= 0);
     return made;
 }
 

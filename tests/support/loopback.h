@@ -6,9 +6,10 @@
 
 namespace tiffin::rdma_blk::test {
 
-// Both return descriptors; failures end the test program.
+// All return descriptors; failures end the test program, but for the last one, which gives -1 if nobody listens.
 int listen_on_loopback(uint16_t& port);
 int connect_to_loopback(uint16_t port);
+int try_to_connect_to_loopback(uint16_t port);
 void set_no_delay(int socket);
 
 }  // namespace tiffin::rdma_blk::test

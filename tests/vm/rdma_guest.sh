@@ -11,15 +11,39 @@ steps=("$@")
 bin=$build/bin
 client=10.9.0.1
 server=10.9.0.2
+# Of a second link.
+other_client=10.9.1.1
+other_server=10.9.1.2
 
 say() { printf '%s: %s\n' "$(cut -d' ' -f1 /proc/uptime)" "$*"; }
 
-# What the kernel forgets when a link goes down.
+# What the kernel forgets when a link goes down. connect_ends [DEVICE CLIENT SERVER TABLE]
 connect_ends() {
-    ip route replace $server dev v0 src $client table 100
-    ip route replace $client dev v1 src $server table 101
-    ip neighbour replace $server lladdr "$(cat /sys/class/net/v1/address)" dev v0 nud permanent
-    ip neighbour replace $client lladdr "$(cat /sys/class/net/v0/address)" dev v1 nud permanent
+    local device=${1:-v} from=${2:-$client} to=${3:-$server} table=${4:-100}
+    ip route replace "$to" dev "${device}0" src "$from" table "$table"
+    ip route replace "$from" dev "${device}1" src "$to" table $((table + 1))
+    ip neighbour replace "$to" lladdr "$(cat "/sys/class/net/${device}1/address")" dev "${device}0" nud permanent
+    ip neighbour replace "$from" lladdr "$(cat "/sys/class/net/${device}0/address")" dev "${device}1" nud permanent
+}
+
+# make_link DEVICE CLIENT SERVER TABLE RDMA_DEVICE RDMA_DEVICE
+make_link() {
+    local device end
+    ip link add "${1}0" type veth peer name "${1}1"
+    ip address add "$2/24" dev "${1}0"
+    ip address add "$3/24" dev "${1}1"
+    for end in 0 1; do
+        device=$1$end
+        echo 0 >"/proc/sys/net/ipv4/conf/$device/rp_filter"
+        echo 1 >"/proc/sys/net/ipv4/conf/$device/accept_local"
+        ip link set "$device" up
+        ip rule add pref $((5 + end)) iif "$device" lookup local
+    done
+    ip rule add pref 10 to "$3" lookup "$4"
+    ip rule add pref 11 to "$2" lookup $(($4 + 1))
+    connect_ends "$1" "$2" "$3" "$4"
+    rdma link add "$5" type rxe netdev "${1}0"
+    rdma link add "$6" type rxe netdev "${1}1"
 }
 
 # Both ends are in one network namespace: rxe does not receive in another one. The kernel would take the short
@@ -30,25 +54,11 @@ make_devices() {
     # RDMA expects a network that does not drop: rxe's answer to one read of 1 MiB is 1024 packets, and with a backlog
     # of 1000 each large read costs time-outs, as many of them in a row as break the connection on a busy machine.
     echo 65536 >/proc/sys/net/core/netdev_max_backlog
-    ip link add v0 type veth peer name v1
-    ip address add $client/24 dev v0
-    ip address add $server/24 dev v1
-    local device
-    for device in all v0 v1; do
-        echo 0 >/proc/sys/net/ipv4/conf/$device/rp_filter
-        echo 1 >/proc/sys/net/ipv4/conf/$device/accept_local
-    done
-    ip link set v0 up
-    ip link set v1 up
-    ip rule add pref 5 iif v0 lookup local
-    ip rule add pref 6 iif v1 lookup local
-    ip rule add pref 10 to $server lookup 100
-    ip rule add pref 11 to $client lookup 101
+    echo 0 >/proc/sys/net/ipv4/conf/all/rp_filter
+    echo 1 >/proc/sys/net/ipv4/conf/all/accept_local
     ip rule add pref 200 lookup local
     ip rule del pref 0
-    connect_ends
-    rdma link add rxe0 type rxe netdev v0
-    rdma link add rxe1 type rxe netdev v1
+    make_link v $client $server 100 rxe0 rxe1
     rdma link
     ibv_devinfo | grep -E 'hca_id|state|active_mtu' || true
 }
@@ -81,7 +91,7 @@ worker() { pgrep --parent "$keeper"; }
 start_server() {
     mkdir -p "$work/run" "$work/state"
     cat >"$work/tiffind.toml" <<END
-listen = "$server:4847"
+listen = "0.0.0.0:4847"
 metrics = "127.0.0.1:9847"
 memory_limit = "2G"
 huge_pages = "no"
@@ -253,6 +263,90 @@ mount_under_faults() {
 }
 step_mount() { mount_under_faults books rc transport=rc; }
 
+# ---- Two links -------------------------------------------------------------------------------------------------
+
+over_links() { echo "${1/$server/$server+$other_server}"; }
+# The state of both links, and of which transport, of the file system or of the bank.
+states_of() {
+    if [[ $1 == files ]]; then
+        of "$work/linked" 'link [12]' | tr '\n' ' '
+    else
+        sed 's/^[0-9]* [0-9]* //; s/ *$/ /' "$work/progress-bank"
+    fi
+}
+are_well() {
+    local states
+    states=$(states_of "$1")
+    [[ $states == "active ready " || $states == "ready active " ]]
+}
+round_of() { sed 's/ .*//' "$work/progress-$1" 2>/dev/null || echo 0; }
+note_rounds() {
+    before=()
+    local load
+    for load in files sqlite bank; do before+=("$(round_of $load)"); done
+}
+have_gone_on() {
+    local load index=0
+    for load in files sqlite bank; do
+        kill -0 "${load_processes[index]}" || fail "$load has ended: $(<"$work/said-$load")"
+        [[ $(round_of $load) -ge $((before[index] + 2)) ]] || return 1
+        index=$((index + 1))
+    done
+}
+# One link after another loses all packets, in both directions or one, while files and SQLite are written and read, and a
+# bank counts.
+cut_links() {
+    local cuts=$1 i device load kind victim kinds=(0 1 '0 1')
+    make_link w $other_client $other_server 110 rxe2 rxe3
+    make_volume bank 16M
+    local bank_address
+    bank_address=$(over_links "$address")
+    make_volume linked 192M
+    address=$(over_links "$address")
+    mkdir "$work/linked"
+    "$bin/mkfs.tiffin" -q -f "$address"
+    "$bin/mount.tiffin" "$address" "$work/linked" -o "log=$work/linked.log"
+    load_processes=()
+    rm -f "$work/stop"
+    for load in files sqlite; do
+        python3 /mnt/tests/remote/lib/failover_load.py $load "$work/linked" "$work/progress-$load" "$work/stop" \
+            >"$work/said-$load" 2>&1 &
+        load_processes+=($!)
+    done
+    "$build/tests/remote/bank" "$bank_address" "$work/progress-bank" "$work/stop" >"$work/said-bank" 2>&1 &
+    load_processes+=($!)
+    before=(0 0 0)
+    wait_until have_gone_on
+    for ((i = 0; i < cuts; i++)); do
+        wait_until are_well files
+        wait_until are_well bank
+        victim=v
+        [[ $(states_of files) == active* ]] || victim=w
+        kind=${kinds[$((i % 3))]}
+        say "cut $i: link $victim, ends $kind"
+        for device in $kind; do tc qdisc add dev "$victim$device" root netem loss 100%; done
+        note_rounds
+        wait_until have_gone_on
+        for device in $kind; do tc qdisc del dev "$victim$device" root; done
+    done
+    touch "$work/stop"
+    for ((i = 0; i < 3; i++)); do
+        wait "${load_processes[i]}" || fail "$(cat "$work"/said-*)"
+    done
+    cat "$work"/said-*
+    "$bin/tiffin" status "$work/linked" | grep -E 'failovers|resent|recovered|reconnections|link' || true
+    [[ $(of "$work/linked" failovers) -ge $((cuts * 8 / 10)) ]] || fail "$(of "$work/linked" failovers) failovers"
+    [[ $(of "$work/linked" reconnections) -le $((cuts / 10)) ]] || fail "$(of "$work/linked" reconnections) reconnections"
+    umount "$work/linked"
+    wait_until no_file_systems
+    "$bin/fsck.tiffin" -n -f --data "$address" >"$work/fsck" 2>&1 || fail "fsck.tiffin: $(<"$work/fsck")"
+    rdma link delete rxe2
+    rdma link delete rxe3
+    ip link del w0
+}
+step_links() { cut_links 24; }
+step_many_links() { cut_links 100; }
+
 # Requests as messages of SDR over UC queue pairs, on links that lose packets.
 step_sdr_uc() {
     lose_packets 1%
@@ -324,8 +418,9 @@ make_devices
 mkdir -p "$work"
 start_server
 if [[ ${#steps[@]} -eq 0 ]]; then
-    # perf by name only: of an emulated machine, beside other work, it says nothing. choice takes the devices away.
-    steps=(verbs uc mount real_input sdr_uc sdr_uc_input choice)
+    # perf by name only: of an emulated machine, beside other work, it says nothing. So is many_links, which takes long.
+    # choice takes the devices away.
+    steps=(verbs uc mount links real_input sdr_uc sdr_uc_input choice)
 fi
 for step in "${steps[@]}"; do
     say "step $step"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// Registered memory for operations whose buffers are not: pieces of kChunkBytes that an operation holds while it is
-// posted. And 8 bytes for each posted operation, where an atomic's old value goes. No lock: its owner's.
+// Memory that is registered with each device, for operations whose buffers are not: pieces of kChunkBytes that an operation
+// holds while it is posted. No lock: its owner's.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include <new>
 
 #include "fs/vfs/result.h"
-#include "rdma_blk/transport/verbs/verbs.h"
+#include "fs/vfs/span.h"
 #include "rdma_blk/wire/format.h"
 
 namespace tiffin::rdma_blk {
@@ -17,25 +17,25 @@ class BouncePool {
   public:
     static constexpr uint32_t kChunkBytes = 64 * 1024;
     static constexpr uint32_t kChunkCount = 256;  // 16 MiB
+    static constexpr size_t kWords = 2;
+    static constexpr size_t kBytes = size_t{kChunkBytes} * kChunkCount + kWords * sizeof(uint64_t);
     static constexpr uint32_t kMaxChunks =
         wire::kMaxTransferBytes / kChunkBytes;  // of one operation
 
-    Result<void> create(verbs::Device& device, uint16_t word_count) {
-        const size_t size = size_t{kChunkBytes} * kChunkCount + sizeof(uint64_t) * word_count;
+    Result<void> create() {
         constexpr std::align_val_t kPage{4096};
-        memory_.reset(static_cast<unsigned char*>(::operator new(size, kPage, std::nothrow)));
+        memory_.reset(static_cast<unsigned char*>(::operator new(kBytes, kPage, std::nothrow)));
         if (!memory_) {
             return Error::enomem;
         }
-        registration_ = TRY(device.register_memory(memory_.get(), size, false));
         for (uint32_t i = 0; i < kChunkCount; i++) {
             free_[i] = static_cast<uint16_t>(i);
         }
         free_count_ = kChunkCount;
         return {};
     }
-    // Before the device goes.
-    void destroy() { registration_.reset(); }
+    // All of it, for a device.
+    MutableByteSpan memory() const { return {memory_.get(), kBytes}; }
 
     uint32_t free_count() const { return free_count_; }
     uint16_t take() { return free_[--free_count_]; }
@@ -43,11 +43,11 @@ class BouncePool {
     unsigned char* chunk(uint16_t chunk) const {
         return memory_.get() + size_t{chunk} * kChunkBytes;
     }
-    uint64_t& word(uint16_t index) const {
+    // Words beside the chunks, for who makes paths: one for each.
+    uint64_t& word(size_t index) const {
         return reinterpret_cast<uint64_t*>(memory_.get() +
                                            size_t{kChunkBytes} * kChunkCount)[index];
     }
-    uint32_t local_key() const { return registration_->local_key(); }
 
   private:
     struct Release {
@@ -57,7 +57,6 @@ class BouncePool {
     };
 
     std::unique_ptr<unsigned char, Release> memory_;
-    std::unique_ptr<verbs::Memory> registration_;
     uint16_t free_[kChunkCount] = {};
     uint32_t free_count_ = 0;
 };

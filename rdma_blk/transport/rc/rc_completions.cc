@@ -114,6 +114,7 @@ void RcMemory::poll_round(uint64_t sleep_until_ns, bool is_thread) {
     verbs::QueuePair& queue_pair = *path_.queue_pair;
     verbs::Completion completions[kCompletionsAtOnce];
     mutex_.unlock();
+    bool has_slept = false;
     size_t count = queue_pair.poll(completions, kCompletionsAtOnce);
     if (count == 0 && sleep_until_ns != 0 && options_.busy_poll_us != 0) {
         // The clock is asked now and then only: it takes as long as some polls.
@@ -138,6 +139,7 @@ void RcMemory::poll_round(uint64_t sleep_until_ns, bool is_thread) {
                                {is_thread ? event_ : -1, POLLIN, 0}};
             poll(ready, 3,
                  static_cast<int>((sleep_until_ns - now + kMillisecondNs - 1) / kMillisecondNs));
+            has_slept = true;
             if (ready[1].revents != 0) {
                 drain(lead_event_);
             }
@@ -150,6 +152,10 @@ void RcMemory::poll_round(uint64_t sleep_until_ns, bool is_thread) {
         mutex_.lock();
     }
     handle_completions(completions, count);
+    is_posted_.store(queue_->posted_count() > 0, std::memory_order_relaxed);
+    if (count == 0 && has_slept && queue_->posted_count() > 0) {
+        control_->watch_links();
+    }
     if (is_broken_) {
         break_path();
     }
@@ -178,6 +184,8 @@ void RcMemory::break_path() {
         handle_completions(completions, count);
     }
     path_.queue_pair.reset();
+    doubt_ = {queue_->posted_count() > 0, path_.link, path_.ended_count, path_.generation};
+    is_draining_ = false;
     for (uint64_t number = queue_->finished_count() + 1;
          number <= queue_->finished_count() + queue_->posted_count(); number++) {
         release_entry(number);
@@ -193,7 +201,9 @@ void RcMemory::break_path() {
         attempts_++;
     }
     queue_->broken(now);
-    if (!is_planned_ && state_ == ConnectionState::ready) {
+    is_posted_.store(false, std::memory_order_relaxed);
+    // With several links another path is there, or will be soon.
+    if (!is_planned_ && !has_several_ && state_ == ConnectionState::ready) {
         set_state(ConnectionState::reconnecting);
     }
     waiters_.wake_finished();

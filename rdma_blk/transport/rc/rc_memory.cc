@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 #include "rdma_blk/transport/rc/rc_memory.h"
 
-#include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -9,26 +8,22 @@
 #include <new>
 #include <utility>
 
-#include "rdma_blk/wire/control_area.h"
-
 namespace tiffin::rdma_blk {
-namespace {
-
-// Longer than a queue pair tries.
-constexpr uint64_t kTryNs = 3'000'000'000;
-
-}  // namespace
+namespace {}  // namespace
 
 // ---- Opening --------------------------------------------------------------------------------------------
 
-RcMemory::RcMemory(const OpenOptions& options, const char* reason, ConnectionListener* listener)
-    : options_(options), reason_(reason), listener_(listener) {}
+RcMemory::RcMemory(const OpenOptions& options, const char* reason, ConnectionListener* listener,
+                   bool has_several)
+    : options_(options), reason_(reason), has_several_(has_several), listener_(listener) {}
 
 RcMemory::~RcMemory() {
     TIFFIN_ASSERT(!thread_.running());
     path_.queue_pair.reset();
-    arenas_.clear();
-    bounce_.destroy();
+    for (Path& standby : standbys_) {
+        standby.queue_pair.reset();
+    }
+    devices_.clear();  // before the memory that is registered with them
     for (const int descriptor : {event_, lead_event_}) {
         if (descriptor >= 0) {
             ::close(descriptor);
@@ -47,7 +42,8 @@ Result<std::unique_ptr<RemoteMemory>> RcMemory::open(const RemoteAddress& addres
     if (!verbs::devices().exist(problem)) {
         return Error::eopnotsupp;
     }
-    std::unique_ptr<RcMemory> memory(new (std::nothrow) RcMemory(options, reason, listener));
+    std::unique_ptr<RcMemory> memory(
+        new (std::nothrow) RcMemory(options, reason, listener, !address.more_links.empty()));
     if (!memory) {
         return Error::enomem;
     }
@@ -61,6 +57,9 @@ Result<std::unique_ptr<RemoteMemory>> RcMemory::open(const RemoteAddress& addres
     Result<void> prepared = memory->prepare(problem);
     if (prepared.ok()) {
         prepared = memory->thread_.start("tiffin-rc", run_thread, memory.get());
+    }
+    if (prepared.ok() && memory->has_several_) {
+        prepared = memory->standby_thread_.start("tiffin-rc-links", run_standby, memory.get());
     }
     if (!prepared.ok()) {
         memory->close();
@@ -76,19 +75,26 @@ Result<void> RcMemory::prepare(std::string& problem) {
         problem = "the server offers no rc: it has no RDMA device";
         return Error::eopnotsupp;
     }
-    uint8_t address[16];
-    TRY(control_->local_address(address));
-    auto device = verbs::devices().open(address, problem);
-    if (!device.ok()) {
-        return device.error();
+    const uint32_t generation = control_generation_.load();
+    const LinksView view = control_->links();
+    if (!view.is_ready || !view.links[view.active].is_ready) {
+        problem = "the connection broke";
+        return Error::eio;
     }
-    device_ = device.release_value();
+    {
+        MutexLock lock(mutex_);
+        devices_.reserve(LinksView::kCapacity);
+        arenas_.reserve(kMaxArenas);
+        TRY(bounce_.create());
+    }
+    Device* const device = TRY(find_device(view.links[view.active].address, problem));
+    const verbs::Capabilities& capabilities = device->device->capabilities();
     limits_ = control_->limits();
-    limits_.inline_bytes = device_->capabilities().inline_bytes;
+    limits_.inline_bytes = capabilities.inline_bytes;
     // Bounce buffers are in pieces, too.
-    const uint32_t piece_count = std::min(device_->capabilities().piece_count, kMaxPieces);
+    piece_count_ = std::min(capabilities.piece_count, kMaxPieces);
     limits_.transfer_bytes =
-        std::min(limits_.transfer_bytes, piece_count * BouncePool::kChunkBytes);
+        std::min(limits_.transfer_bytes, piece_count_ * BouncePool::kChunkBytes);
     limits_.eager_bytes = std::min(limits_.eager_bytes, limits_.transfer_bytes);
     const uint16_t depth = static_cast<uint16_t>(limits_.operations_in_flight);
     beat_interval_ns_ = uint64_t{control_->probe_interval_ms()} * 1'000'000;
@@ -98,76 +104,19 @@ Result<void> RcMemory::prepare(std::string& problem) {
         entries_.resize(depth);
         work_.resize(size_t{2} * depth);
         log_writes_.resize(depth);
-        arenas_.reserve(kMaxArenas);
-        problem = "memory cannot be registered with the RDMA device (ulimit -l?)";
-        TRY(bounce_.create(*device_, depth));
         proxies_ = std::vector<Proxy>(depth);
         for (Proxy& proxy : proxies_) {
             proxy.owner = this;
             proxy.next = std::exchange(free_proxies_, &proxy);
         }
     }
-    Path path = TRY(ask_for_path(problem));
+    Path path = TRY(get_path(view.active, view, generation, Path(), problem));
     MutexLock lock(mutex_);
     if (!adopt(path)) {
         problem = "the connection broke";
         return Error::eio;
     }
     problem.clear();
-    return {};
-}
-
-// Reads the completion log, and begins it if this is the session's first path: another session may have had the place. It
-// also shows whether packets come through, as a queue pair is connected without any.
-Result<void> RcMemory::exchange_log(Path& path, uint64_t session_id) {
-    const wire::RcWindow& control = path.windows[1];
-    const wire::RcWindow& own = path.windows[3];
-    const uint64_t offset = own.offset_bytes + wire::kCompletionLogOffset;
-    if (own.length_bytes < wire::kCompletionLogOffset + sizeof(wire::CompletionLog) ||
-        offset < control.offset_bytes ||
-        offset + sizeof(uint64_t) > control.offset_bytes + control.length_bytes) {
-        return Error::eproto;
-    }
-    verbs::Piece word;
-    {
-        MutexLock lock(mutex_);
-        word = {&bounce_.word(0), sizeof(uint64_t), bounce_.local_key()};
-    }
-    uint64_t nothing = 0;
-    const verbs::Piece begin{&nothing, sizeof(nothing), 0};
-    verbs::WorkRequest work[2];
-    work[0].kind = verbs::WorkKind::write;
-    work[0].is_inline = true;
-    work[0].pieces = &begin;
-    work[0].remote_address = own.address + wire::kCompletionLogOffset;
-    work[0].remote_key = own.key;
-    work[1].kind = verbs::WorkKind::read;
-    work[1].is_signalled = true;
-    work[1].pieces = &word;
-    work[1].remote_address = control.address + (offset - control.offset_bytes);
-    work[1].remote_key = control.key;
-    work[0].piece_count = work[1].piece_count = 1;
-    const size_t count = session_id == log_session_id_ ? 1 : 2;
-    verbs::QueuePair& queue_pair = *path.queue_pair;
-    TRY(queue_pair.post(work + 2 - count, count));
-    const uint64_t deadline = host::monotonic_ns() + kTryNs;
-    verbs::Completion completion;
-    while (queue_pair.poll(&completion, 1) == 0) {
-        if (host::monotonic_ns() >= deadline || !go_on()) {
-            return Error::etimedout;
-        }
-        pollfd ready{queue_pair.event_descriptor(), POLLIN, 0};
-        TRY(queue_pair.arm());
-        // What came before it was armed is found by the next look.
-        poll(&ready, 1, kIntervalMs);
-        queue_pair.disarm();
-    }
-    if (completion.status != verbs::Status::success) {
-        return Error::eio;
-    }
-    MutexLock lock(mutex_);
-    path.executed_through = bounce_.word(0);
-    log_session_id_ = session_id;
     return {};
 }
 
@@ -198,6 +147,11 @@ void RcMemory::set_state(ConnectionState state) {
     if (listener_ != nullptr) {
         listener_->connection_changed(present_info());
     }
+}
+
+void RcMemory::links_changed() {
+    has_news_.store(true);
+    poke();
 }
 
 // By control_'s threads, with its lock held.
@@ -231,24 +185,47 @@ Statistics RcMemory::statistics() const {
     result.resent_operations = queue_->replayed_count() + control.resent_operations;
     result.resent_bytes = queue_->replayed_bytes() + control.resent_bytes;
     result.recovered_operations = queue_->recovered_count() + control.recovered_operations;
+    result.failovers = control.failovers;
+    result.path_count = control.path_count;
+    std::copy(std::begin(control.paths), std::end(control.paths), std::begin(result.paths));
+    for (size_t link = 0; link < result.path_count; link++) {
+        const LinkCounts counts = counts_of(link);
+        result.paths[link].resent_operations += counts.resent;
+        result.paths[link].resent_bytes += counts.resent_bytes;
+        result.paths[link].recovered_operations += counts.recovered;
+        if (path_.queue_pair != nullptr && path_.link == link) {
+            result.paths[link].transport = "rc";
+        }
+    }
     result.round_trips += control.round_trips;
     result.system_calls += control.system_calls;
     result.aborts += control.aborts;
     return result;
 }
 
+// Registered with all devices that there are before anybody may use it; a device that comes later registers it, too.
 Result<void> RcMemory::add_arena(MutableByteSpan memory) {
-    auto registered = TRY(device_->register_memory(memory.data(), memory.size(), false));
-    MutexLock lock(mutex_);
-    if (arenas_.size() == kMaxArenas) {
-        return Error::enospc;
+    std::vector<std::unique_ptr<verbs::Memory>> registered;
+    mutex_.lock();
+    while (registered.size() < devices_.size()) {
+        Device& device = *devices_[registered.size()];
+        mutex_.unlock();
+        auto made = device.device->register_memory(memory.data(), memory.size(), false);
+        if (!made.ok()) {
+            return made.error();
+        }
+        registered.push_back(made.release_value());
+        mutex_.lock();
     }
-    Arena arena;
-    arena.begin = memory.data();
-    arena.end = memory.data() + memory.size();
-    arena.memory = std::move(registered);
-    arenas_.push_back(std::move(arena));
-    return {};
+    const bool has_room = arenas_.size() < kMaxArenas;
+    if (has_room) {
+        arenas_.push_back({memory.data(), memory.data() + memory.size()});
+        for (size_t index = 0; index < registered.size(); index++) {
+            devices_[index]->arenas.push_back(std::move(registered[index]));
+        }
+    }
+    mutex_.unlock();
+    return has_room ? Result<void>() : Error::enospc;
 }
 
 // ---- Submitting -----------------------------------------------------------------------------------------

@@ -10,9 +10,11 @@
 //   - The lead (has_leader_) is the right to poll the completion queue and to destroy the queue pair. One of the
 //     waiting threads has it and polls for all; a little while without sleeping, then with the device's events.
 //   - The path (queue pair and windows) ends with any error, with control_'s connection, and when rights or sizes change.
-//     The thread (rc_thread.cc) gets another one, and reads the completion log (wire::CompletionLog) over it: the server has
-//     ended the earlier one by then. It also watches deadlines, completes what control_ has done, and polls when operations
-//     have a `complete` function and nobody waits.
+//     The thread (rc_thread.cc) gets another one (rc_paths.cc), and reads the completion log (wire::CompletionLog) over it:
+//     the server has ended the earlier one by then. It also watches deadlines, completes what control_ has done, and polls
+//     when operations have a `complete` function and nobody waits.
+//   - With several links there is a path for each, of which one is used. Another thread (rc_standby.cc) makes the others, so
+//     that nothing is built when a link fails.
 #pragma once
 
 #include <atomic>
@@ -57,6 +59,12 @@ class RcMemory final : public RemoteMemory,
     size_t progress() override EXCLUDES(mutex_);
     Result<void> add_arena(MutableByteSpan memory) override EXCLUDES(mutex_);
     Result<void> start_writing(bool force, Holder& holder) override EXCLUDES(mutex_);
+    Result<void> add_link(const char* host, uint16_t port) override {
+        return control_->add_link(host, port);
+    }
+    Result<void> remove_link(const char* host, uint16_t port) override {
+        return control_->remove_link(host, port);
+    }
     // control_ counts what goes over it, and adds what does not.
     uint64_t change_mark() const override { return control_->change_mark(); }
     void changes_flushed(uint64_t mark) override { control_->changes_flushed(mark); }
@@ -86,27 +94,53 @@ class RcMemory final : public RemoteMemory,
     struct Arena {
         unsigned char* begin = nullptr;
         unsigned char* end = nullptr;
-        std::unique_ptr<verbs::Memory> memory;
+    };
+    // Of one network that links are on.
+    struct Device {
+        uint8_t address[16] = {};  // of this host's end
+        std::unique_ptr<verbs::Device> device;
+        std::unique_ptr<verbs::Memory> bounce;
+        std::vector<std::unique_ptr<verbs::Memory>> arenas;  // one for each of arenas_
     };
     struct Path {
         std::unique_ptr<verbs::QueuePair> queue_pair;
         wire::RcWindow windows[wire::kRcWindowCount] = {};
-        uint32_t generation = 0;        // control_generation_ before it was asked for
-        uint64_t executed_through = 0;  // of the completion log, before anything was posted to it
+        const Device* device = nullptr;
+        size_t link = 0;
+        uint32_t ended_count = 0;  // LinksView::Link::ended_count before it was asked for
+        uint32_t generation = 0;   // control_generation_ before that
+        // Of the completion log, before anything was posted to it.
+        uint64_t executed_through = 0;
+    };
+    // A path that broke with something posted. Until the server has ended it, that may still be executed.
+    struct Doubt {
+        bool exists = false;
+        size_t link = 0;
+        uint32_t ended_count = 0;
+        uint32_t generation = 0;
+    };
+    static constexpr size_t kNoLink = LinksView::kCapacity;
+    // Of what was posted to paths that broke.
+    struct LinkCounts {
+        uint64_t resent = 0;
+        uint64_t resent_bytes = 0;
+        uint64_t recovered = 0;
     };
     struct LogWrite {
         uint64_t number = 0;
         verbs::Piece piece;
     };
 
-    RcMemory(const OpenOptions& options, const char* reason, ConnectionListener* listener);
+    RcMemory(const OpenOptions& options, const char* reason, ConnectionListener* listener,
+             bool has_several);
 
     // ---- rc_memory.cc ----
     Result<void> prepare(std::string& problem) EXCLUDES(mutex_);
-    Result<void> exchange_log(Path& path, uint64_t session_id) EXCLUDES(mutex_);
     ConnectionInfo present_info() const REQUIRES(mutex_);
     void set_state(ConnectionState state) REQUIRES(mutex_);
     uint64_t change_count() const override { return change_count_.load(); }
+    bool expects_answers() override { return was_posted_.exchange(false) || is_posted_.load(); }
+    void links_changed() override;
     void connection_changed(const ConnectionInfo& info) override;
 
     // ---- rc_posting.cc: the queue pair ----
@@ -147,13 +181,8 @@ class RcMemory final : public RemoteMemory,
     static void run_thread(void* memory);
     void run() EXCLUDES(mutex_);
     void serve_path(uint64_t now_ns) REQUIRES(mutex_);
-    void rejoin(uint64_t now_ns) REQUIRES(mutex_);
-    Result<Path> ask_for_path(std::string& problem) EXCLUDES(mutex_);
-    bool go_on() override EXCLUDES(mutex_);
-    bool is_late(uint64_t now_ns) const REQUIRES(mutex_);
-    bool adopt(Path& path) REQUIRES(mutex_);
-    [[nodiscard]] bool finish_logged(const Path& path) REQUIRES(mutex_);
     void look_at_control() REQUIRES(mutex_);
+    void look_at_links() REQUIRES(mutex_);
     void beat() REQUIRES(mutex_);
     void end_session(ConnectionState state, Error error) REQUIRES(mutex_);
     void sleep_until(uint64_t time_ns) REQUIRES(mutex_);
@@ -162,12 +191,41 @@ class RcMemory final : public RemoteMemory,
     void poke();
     void wake_leader();
 
+    // ---- rc_paths.cc ----
+    void rejoin(uint64_t now_ns) REQUIRES(mutex_);
+    size_t next_link(const LinksView& view) const REQUIRES(mutex_);
+    bool go_on() override EXCLUDES(mutex_);
+    bool is_late(uint64_t now_ns) const REQUIRES(mutex_);
+    Result<Path> get_path(size_t link, const LinksView& view, uint32_t generation, Path standby,
+                          std::string& problem) EXCLUDES(mutex_);
+    Result<Path> ask_for_path(size_t link, const LinksView& view, uint32_t generation,
+                              std::string& problem) EXCLUDES(mutex_);
+    Result<void> run_work(verbs::QueuePair& queue_pair, const verbs::WorkRequest* work,
+                          size_t count) EXCLUDES(mutex_);
+    Result<void> exchange_log(Path& path, uint64_t session_id) EXCLUDES(mutex_);
+    bool adopt(Path& path) REQUIRES(mutex_);
+    [[nodiscard]] bool finish_logged(const Path& path) REQUIRES(mutex_);
+    LinkCounts counts_of(size_t link) const REQUIRES(mutex_);
+    Result<Device*> find_device(const uint8_t (&address)[16], std::string& problem)
+        EXCLUDES(mutex_);
+    Device* present_device(const uint8_t (&address)[16]) const REQUIRES(mutex_);
+
+    // ---- rc_standby.cc ----
+    static void run_standby(void* memory);
+    void keep_standbys() EXCLUDES(mutex_);
+    void make_standby(size_t link, const LinksView& view, uint32_t generation) EXCLUDES(mutex_);
+    bool is_usable(const Path& path, const LinksView& view) const REQUIRES(mutex_);
+    bool lacks_standby(size_t link, const LinksView& view) const REQUIRES(mutex_);
+    Result<void> try_standby(const Path& path) EXCLUDES(mutex_);
+    void drop_standbys() REQUIRES(mutex_);
+
     OpenOptions options_;
     const char* reason_;
+    const bool has_several_;  // links
     ConnectionListener* listener_;
     std::unique_ptr<TcpMemory> control_;
     Limits limits_;
-    std::unique_ptr<verbs::Device> device_;
+    uint32_t piece_count_ = 0;  // of one request
 
     mutable host::Mutex mutex_{host::LockClass::leaf};
     host::Condition changed_;  // the path, or the state
@@ -180,8 +238,20 @@ class RcMemory final : public RemoteMemory,
     uint64_t log_session_id_ = 0;  // whose log has been begun; the thread's, or of who opens
     std::vector<Arena> arenas_ GUARDED_BY(mutex_);
     BouncePool bounce_ GUARDED_BY(mutex_);
+    std::vector<std::unique_ptr<Device>> devices_ GUARDED_BY(mutex_);  // none goes before the end
     // Its queue pair: posted to under mutex_; polled with the lead; made and destroyed with both.
     Path path_;
+    Path standbys_[LinksView::kCapacity] GUARDED_BY(mutex_);  // by link; without a queue pair: none
+    bool is_asking_[LinksView::kCapacity] GUARDED_BY(mutex_) = {};        // for a path of that link
+    bool is_standby_told_[LinksView::kCapacity] GUARDED_BY(mutex_) = {};  // that it cannot be made
+    Doubt doubt_ GUARDED_BY(mutex_);
+    LinkCounts link_counts_[LinksView::kCapacity] GUARDED_BY(mutex_);
+    // The link whose failure the queue's counts are put down to, from where they were then.
+    size_t failed_link_ GUARDED_BY(mutex_) = 0;
+    LinkCounts counted_ GUARDED_BY(mutex_);
+    bool is_draining_ GUARDED_BY(mutex_) = false;  // nothing is posted until all have answers
+    std::atomic<bool> is_posted_{false};
+    std::atomic<bool> was_posted_{false};
     bool is_broken_ GUARDED_BY(mutex_) = false;  // whoever leads destroys the path
     bool is_planned_ GUARDED_BY(mutex_) =
         false;  // ... for another one with other rights: no failure
@@ -218,6 +288,8 @@ class RcMemory final : public RemoteMemory,
     uint64_t beat_interval_ns_ = 1'000'000'000;
 
     host::Thread thread_;
+    host::Thread standby_thread_;
+    host::Condition standby_wanted_;
     int event_ = -1;       // wakes the thread
     int lead_event_ = -1;  // wakes a leader that sleeps
     bool is_stopping_ GUARDED_BY(mutex_) = false;

@@ -53,7 +53,6 @@ RcMemory::Admission RcMemory::admit(const Operation& operation, const wire::RcWi
 
 // The caller's buffers, when the device may use them as they are.
 bool RcMemory::find_pieces(const Operation& operation, Entry& entry, uint32_t& piece_count) const {
-    const uint32_t most = std::min(device_->capabilities().piece_count, kMaxPieces);
     piece_count = 0;
     for (size_t i = 0; i < operation.buffer_count; i++) {
         auto* begin = static_cast<unsigned char*>(operation.buffers[i].data);
@@ -64,11 +63,11 @@ bool RcMemory::find_pieces(const Operation& operation, Entry& entry, uint32_t& p
         const auto found = std::find_if(arenas_.begin(), arenas_.end(), [&](const Arena& arena) {
             return begin >= arena.begin && begin + size <= arena.end;
         });
-        if (found == arenas_.end() || piece_count == most) {
+        if (found == arenas_.end() || piece_count == piece_count_) {
             return false;
         }
-        entry.pieces[piece_count++] = {begin, static_cast<uint32_t>(size),
-                                       found->memory->local_key()};
+        const auto& registered = path_.device->arenas[static_cast<size_t>(found - arenas_.begin())];
+        entry.pieces[piece_count++] = {begin, static_cast<uint32_t>(size), registered->local_key()};
     }
     return true;
 }
@@ -88,7 +87,7 @@ bool RcMemory::take_bounce(const Operation& operation, uint64_t size_bytes, Entr
         entry.pieces[entry.chunk_count] = {
             bounce_.chunk(chunk),
             static_cast<uint32_t>(std::min<uint64_t>(size_bytes - offset, BouncePool::kChunkBytes)),
-            bounce_.local_key()};
+            path_.device->bounce->local_key()};
     }
     piece_count = count;
     if (operation.kind != OperationKind::write) {
@@ -129,9 +128,7 @@ RcMemory::Admission RcMemory::fill_work(const Operation& operation, const wire::
     switch (operation.kind) {
         case OperationKind::write:
             work.kind = verbs::WorkKind::write;
-            if (bytes <= limits_.inline_bytes &&
-                operation.buffer_count <=
-                    std::min(device_->capabilities().piece_count, kMaxPieces)) {
+            if (bytes <= limits_.inline_bytes && operation.buffer_count <= piece_count_) {
                 for (size_t i = 0; i < operation.buffer_count; i++) {
                     place.pieces[i] = {operation.buffers[i].data,
                                        static_cast<uint32_t>(operation.buffers[i].size_bytes), 0};
@@ -202,6 +199,9 @@ RcMemory::Proxy* RcMemory::pump() {
             control_end = &proxy->next;
             continue;
         }
+        if (is_draining_) {
+            break;
+        }
         const wire::RcWindow* window = nullptr;
         Error error = Error::eio;
         Admission admission = admit(*operation, window, error);
@@ -216,6 +216,7 @@ RcMemory::Proxy* RcMemory::pump() {
         if (admission == Admission::new_path) {
             path_wanted_by_ = operation->submit_number;
             is_planned_ = true;
+            drop_standbys();
             abort_path();
             break;
         }
@@ -236,6 +237,8 @@ RcMemory::Proxy* RcMemory::pump() {
         // The device executes in order: when the last one has ended, all have.
         work_[last_operation].is_signalled = true;
         post_round_++;
+        is_posted_.store(true, std::memory_order_relaxed);
+        was_posted_.store(true, std::memory_order_relaxed);
         statistics_.system_calls++;
         if (is_broken_ || !path_.queue_pair->post(work_.data(), count).ok()) {
             abort_path();

@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// The thread of an RcMemory: paths, deadlines, what control_ has done, and polling when nobody else does.
+// The thread of an RcMemory: deadlines, what control_ has done, links, and polling when nobody else does.
 #include <poll.h>
 #include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
-#include "rdma_blk/transport/back_off.h"
 #include "rdma_blk/transport/rc/rc_memory.h"
 #include "rdma_blk/transport/time_units.h"
 #include "rdma_blk/wire/control_area.h"
-#include "rdma_blk/wire/parse.h"
 
 namespace tiffin::rdma_blk {
 namespace {
@@ -97,14 +94,44 @@ void RcMemory::look_at_control() {
     if (path_.queue_pair != nullptr && path_.generation != control_generation_.load()) {
         abort_path();
     }
+    if (has_several_) {
+        look_at_links();
+    }
     if (state_ == ConnectionState::ready && listener_ != nullptr) {
         listener_->connection_changed(present_info());  // another epoch
+    }
+}
+
+// A link that has failed takes its path with it. Another one that is to be used from now on waits until its own path is
+// ready, and until everything that is posted has its answer, so that nothing is repeated.
+void RcMemory::look_at_links() {
+    mutex_.unlock();
+    const LinksView view = control_->links();
+    mutex_.lock();
+    standby_wanted_.notify_all();
+    if (!view.is_ready || path_.queue_pair == nullptr || is_broken_) {
+        return;
+    }
+    if (view.links[path_.link].ended_count != path_.ended_count) {
+        is_planned_ = true;  // the session goes on
+        abort_path();
+        return;
+    }
+    const bool is_ready = !view.has_queue_pairs || is_usable(standbys_[view.active], view);
+    const bool was_draining = std::exchange(
+        is_draining_, view.active != path_.link && view.links[view.active].is_ready && is_ready);
+    if (was_draining && !is_draining_) {
+        pump_all();
     }
 }
 
 void RcMemory::serve_path(uint64_t now_ns) {
     if (queue_->expire(now_ns) && !is_broken_) {
         statistics_.aborts++;
+        abort_path();
+    }
+    if (is_draining_ && queue_->posted_count() == 0 && !is_broken_) {
+        is_planned_ = true;
         abort_path();
     }
     if (is_broken_ && !has_leader_) {
@@ -159,128 +186,7 @@ void RcMemory::beat() {
     pump_all();
 }
 
-// ---- While there is none --------------------------------------------------------------------------------
-
-bool RcMemory::is_late(uint64_t now_ns) const {
-    const uint64_t patience_ns = uint64_t{options_.reconnect_timeout_ms} * kMillisecondNs;
-    return state_ != ConnectionState::connecting && patience_ns != 0 &&
-           now_ns - lost_ns_ >= patience_ns;
-}
-
-// While the server is asked for a path, which can take it minutes.
-bool RcMemory::go_on() {
-    MutexLock lock(mutex_);
-    handle_control_done();
-    const uint64_t now = host::monotonic_ns();
-    [[maybe_unused]] const bool is_posted_late = queue_->expire(now);  // nothing is posted
-    waiters_.wake_finished();
-    return !is_stopping_ && !is_late(now);
-}
-
-void RcMemory::rejoin(uint64_t now_ns) {
-    [[maybe_unused]] const bool is_posted_late = queue_->expire(now_ns);  // nothing is posted
-    waiters_.wake_finished();
-    if (is_late(now_ns)) {
-        end_session(ConnectionState::closed, Error::enodev);
-        // It may be well, and would keep the lease from others.
-        mutex_.unlock();
-        control_->close();
-        mutex_.lock();
-        return;
-    }
-    const bool has_control = control_state_.load() == ConnectionState::ready;
-    if (!has_control && state_ == ConnectionState::ready) {  // no planned change any more
-        is_planned_ = false;
-        set_state(ConnectionState::reconnecting);
-    }
-    if (!has_control || now_ns < next_attempt_ns_) {
-        const uint64_t deadline = queue_->next_deadline_ns();
-        const uint64_t look = has_control ? next_attempt_ns_ : now_ns + kSecondNs / 2;
-        sleep_until(deadline == 0 ? look : std::min(look, deadline));
-        return;
-    }
-    mutex_.unlock();
-    std::string problem;
-    auto path = ask_for_path(problem);
-    mutex_.lock();
-    if (!path.ok() || !adopt(path.value())) {
-        next_attempt_ns_ = host::monotonic_ns() + back_off_ns(attempts_);
-        attempts_++;
-        if (state_ == ConnectionState::ready) {  // it should have been a short break
-            is_planned_ = false;
-            set_state(ConnectionState::reconnecting);
-        }
-    }
-}
-
-Result<RcMemory::Path> RcMemory::ask_for_path(std::string& problem) {
-    Path path;
-    problem = "the RDMA device gives no queue pair";
-    // Some more than operations, each with the log behind it, so that there is always room.
-    path.queue_pair = TRY(device_->create_queue_pair(2 * limits_.operations_in_flight + 8, true));
-    path.generation = control_generation_.load();
-    const uint64_t session_id = session_id_.load();
-    const wire::RcPathOffer offer{path.queue_pair->address()};
-    problem = "the server does not answer the question for a queue pair";
-    const auto answer = TRY(control_->join_path(
-        wire::PathTransport::rc,
-        ByteSpan(reinterpret_cast<const unsigned char*>(&offer), sizeof(offer)), *this));
-    if (answer.joined.reason != 0) {
-        problem = "the server gives no queue pair (its log says why)";
-        return Error::eopnotsupp;
-    }
-    problem = "the server does not answer as it should";
-    const auto parameters =
-        TRY(wire::parse_rc_path_answer(ByteSpan(answer.parameters, answer.joined.parameter_bytes)));
-    problem = "the queue pair cannot be connected to the server's";
-    TRY(path.queue_pair->connect(parameters.server));
-    std::copy(std::begin(parameters.windows), std::end(parameters.windows), path.windows);
-    problem = "no answer through the RDMA devices (a firewall that drops UDP port 4791?)";
-    TRY(exchange_log(path, session_id));
-    problem.clear();
-    return path;
-}
-
-// False: the connection that it was asked for on has ended meanwhile.
-bool RcMemory::adopt(Path& path) {
-    if (path.generation != control_generation_.load() ||
-        control_state_.load() != ConnectionState::ready || !finish_logged(path)) {
-        return false;
-    }
-    path_ = std::move(path);
-    is_broken_ = false;
-    statistics_.reconnections += state_ == ConnectionState::reconnecting && !is_planned_ ? 1 : 0;
-    is_planned_ = false;
-    adopted_count_ = queue_->finished_count();
-    if (is_beating_
-            .load()) {  // it waits to be posted again, and a new session has another place for it
-        heartbeat_.offset_bytes = path_.windows[3].offset_bytes;
-    }
-    next_beat_ns_ = host::monotonic_ns() + beat_interval_ns_;
-    queue_->connected();
-    if (state_ != ConnectionState::ready) {
-        set_state(ConnectionState::ready);
-    }
-    changed_.notify_all();
-    pump_all();
-    waiters_.wake_finished();
-    pass_lead();
-    return true;
-}
-
-// What the server's memory had got before the earlier path ended. False: it cannot be believed.
-bool RcMemory::finish_logged(const Path& path) {
-    while (Operation* operation = queue_->find_executed(path.executed_through)) {
-        if (operation != &heartbeat_) {
-            if (!count_change(path)) {
-                return false;
-            }
-            statistics_.bytes_written += transfer_bytes(*operation);
-        }
-        queue_->finish_executed(*operation);
-    }
-    return true;
-}
+// ---- The end --------------------------------------------------------------------------------------------
 
 // Without a path, or with the lead, or it will be destroyed by whoever has that.
 void RcMemory::end_session(ConnectionState state, Error error) {

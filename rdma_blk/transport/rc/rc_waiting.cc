@@ -83,6 +83,7 @@ Result<void> RcMemory::start_writing(bool force, Holder& holder) {
     MutexLock lock(mutex_);
     while (path_.queue_pair == nullptr || is_broken_ || path_.windows[0].writes == 0) {
         // One that was asked for just before the lease came has a reader's windows, too.
+        drop_standbys();
         if (path_.queue_pair != nullptr && !is_broken_) {
             is_planned_ = true;
             abort_path();
@@ -105,10 +106,15 @@ void RcMemory::close() {
             is_stopping_ = true;
         }
         poke();
+        standby_wanted_.notify_all();
+        if (standby_thread_.running()) {
+            standby_thread_.join();
+        }
         thread_.join();
     }
     {
         MutexLock lock(mutex_);
+        drop_standbys();
         if (path_.queue_pair != nullptr) {
             is_planned_ = true;
             is_broken_ = true;

@@ -25,6 +25,18 @@ struct PathJoinState {
     unsigned char parameters[wire::kMaxPathParametersBytes] = {};
 };
 
+// A path that a OneSidedUser has asked for.
+struct PathQuestion {
+    bool is_wanted = false;
+    bool is_answered = false;
+    bool is_abandoned = false;  // nobody wants the answer that will come
+    bool is_receiving = false;  // the parameters are on their way
+    bool is_lost = false;       // the connection broke
+    uint16_t path_id = 0;
+    unsigned char parameters[wire::kMaxPathParametersBytes] = {};  // until they have been sent
+    PathAnswer answer;
+};
+
 struct StreamPath {
     // That are no requests: probes, lease, close. There is room for them and one of each slot.
     static constexpr size_t kControlMessages = 16;
@@ -34,6 +46,8 @@ struct StreamPath {
     // Another way for requests, which begins and ends with the connection; or nullptr. See request_path.h for who may call it.
     std::shared_ptr<RequestPath> requests;
     PathJoinState join;              // under the session's lock
+    PathQuestion question;           // likewise
+    uint32_t ended_count = 0;        // connections that have ended
     uint16_t id = 0;                 // of this connection, in its incarnation
     bool is_joining = false;         // another thread makes it
     bool is_broken = false;          // interrupted; whoever leads closes it

@@ -17,6 +17,8 @@ namespace {
 
 constexpr uint32_t kFirstAttempts = 6;  // for a second and a half
 constexpr uint64_t kOpenTimeoutNs = 10'000 * kMillisecondNs;
+// A link that is ended without need costs a queue pair and a connection, not the session.
+constexpr uint64_t kOneSidedCondemnationNs = 50 * kMillisecondNs;
 
 }  // namespace
 
@@ -45,6 +47,9 @@ TcpMemory::TcpMemory(const RemoteAddress& address, const OpenOptions& options,
     links_.insert(links_.end(), address.more_links.begin(), address.more_links.end());
     options_.volume_name = volume_name_.c_str();
     options_.holder_text = holder_text_.c_str();
+    if (user_ != nullptr) {
+        machine_.set_least_condemnation_ns(kOneSidedCondemnationNs);
+    }
 }
 
 TcpMemory::~TcpMemory() {

@@ -44,18 +44,6 @@
 
 namespace tiffin::rdma_blk {
 
-// A transport that reaches the memory by itself (rc) and has a TcpMemory beside it: for the session, flushes, and the
-// parameters of its paths. One whose path needs no more than an answer (shm) is a OneSidedPath.
-class OneSidedUser {
-  public:
-    // How many writes and atomics it has executed by itself. From any thread, with locks held: it neither waits nor
-    // locks.
-    virtual uint64_t change_count() const = 0;
-
-  protected:
-    ~OneSidedUser() = default;
-};
-
 // What makes it the stream of another transport.
 struct StreamExtension {
     std::string socket_path;            // of a Unix socket; empty: TCP
@@ -104,21 +92,16 @@ class TcpMemory final : public RemoteMemory, private Patience {
 
     // ---- For a OneSidedUser ----
 
-    // What a server says of a path that was asked for.
-    struct PathAnswer {
-        wire::PathJoined joined{};  // reason 0: it is there
-        uint32_t incarnation = 0;   // of which it is: the path ends with it
-        unsigned char parameters[wire::kMaxPathParametersBytes] = {};  // joined.parameter_bytes
-    };
-    // Asks for a path of the present incarnation, and waits for the answer; one call at a time. Errors: eagain (the
-    // connection broke, or there is none now), estale (the session has ended), etimedout, ecanceled (by `patience`,
-    // which is asked without a lock).
-    Result<PathAnswer> join_path(wire::PathTransport transport, ByteSpan parameters,
+    // Asks for a path beside the connection of a link, and waits for the answer; one call at a time for each link. Errors:
+    // eagain (the connection broke, or there is none now), estale (the session has ended), etimedout, ecanceled (by
+    // `patience`, which is asked without a lock).
+    Result<PathAnswer> join_path(size_t link, wire::PathTransport transport, ByteSpan parameters,
                                  Patience& patience) EXCLUDES(mutex_);
+    LinksView links() const EXCLUDES(mutex_);
+    // What is expected has not come for some milliseconds.
+    void watch_links() { poke(); }
     // session_flag of the latest session_opened.
     uint16_t session_flags() const EXCLUDES(mutex_);
-    // This end of the connection, IPv4 mapped into IPv6. Errors: eagain (there is none now).
-    Result<void> local_address(uint8_t (&address)[16]) const EXCLUDES(mutex_);
     uint32_t probe_interval_ms() const EXCLUDES(mutex_);
 
   private:
@@ -150,16 +133,6 @@ class TcpMemory final : public RemoteMemory, private Patience {
         bool is_answered = false;
         bool force = false;
         wire::LeaseReply reply{};
-    };
-    struct PathQuestion {
-        bool is_wanted = false;
-        bool is_answered = false;
-        bool is_abandoned = false;  // nobody wants the answer that will come
-        bool is_receiving = false;  // the parameters are on their way
-        bool is_lost = false;       // the connection broke
-        uint16_t path_id = 0;
-        unsigned char parameters[wire::kMaxPathParametersBytes] = {};  // until they have been sent
-        PathAnswer answer;
     };
     // All owners of mutex_ let go of it by leave(), and so do those who only ask something.
     class SCOPED_CAPABILITY Locked {
@@ -208,6 +181,9 @@ class TcpMemory final : public RemoteMemory, private Patience {
     void reset_join(StreamPath& path) REQUIRES(mutex_);
     Result<void> wait_for_join(uint64_t deadline_ns) REQUIRES(mutex_);
     bool is_joining() const REQUIRES(mutex_);
+    // ---- tcp_user.cc ----
+    bool is_asking_for_path() const REQUIRES(mutex_);
+    void tell_user_of_links() const REQUIRES(mutex_);
     void stop_one_sided() REQUIRES(mutex_);
     // ---- tcp_requests.cc: requests on a path of their own beside each stream; those of paths_[at_] need the lead ----
     bool makes_requests() const REQUIRES(mutex_) { return makes_requests_; }
@@ -265,7 +241,7 @@ class TcpMemory final : public RemoteMemory, private Patience {
     Result<void> handle_probe_reply() REQUIRES(mutex_);
     Result<void> handle_notice() REQUIRES(mutex_);
     Result<void> handle_path_joined() REQUIRES(mutex_);
-    void finish_path_question(bool is_lost) REQUIRES(mutex_);
+    void finish_path_question(StreamPath& path, bool is_lost) REQUIRES(mutex_);
     Result<void> handle_one_sided_joined() REQUIRES(mutex_);
     void finish_join() REQUIRES(mutex_);
     uint32_t sum_up(const Operation& operation) REQUIRES(mutex_);
@@ -401,7 +377,6 @@ class TcpMemory final : public RemoteMemory, private Patience {
     ConnectionState state_ GUARDED_BY(mutex_) = ConnectionState::connecting;
     SessionFacts facts_ GUARDED_BY(mutex_);
     Lease lease_ GUARDED_BY(mutex_);
-    PathQuestion path_ GUARDED_BY(mutex_);
     uint16_t session_flags_ GUARDED_BY(mutex_) = 0;
     bool is_broken_ GUARDED_BY(mutex_) = false;  // aborted; whoever leads will destroy it
     bool is_closed_by_server_ GUARDED_BY(mutex_) = false;

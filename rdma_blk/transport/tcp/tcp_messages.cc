@@ -281,8 +281,8 @@ Result<void> TcpMemory::handle_payload() {
         finish_join();
         return {};
     }
-    if (path_.is_receiving) {
-        finish_path_question(false);
+    if (paths_[at_].question.is_receiving) {
+        finish_path_question(paths_[at_], false);
         return {};
     }
     if (stream().reader().type() == wire::MessageType::path_recovered) {
@@ -404,36 +404,6 @@ Result<void> TcpMemory::handle_notice() {
     return {};
 }
 
-Result<void> TcpMemory::handle_path_joined() {
-    if (extension_.one_sided != nullptr || makes_requests()) {
-        return handle_one_sided_joined();
-    }
-    MessageReader& reader = stream().reader();
-    const auto joined = TRY(wire::parse_path_joined(reader.header(), reader.fixed_part()));
-    const bool is_expected = path_.is_wanted || std::exchange(path_.is_abandoned, false);
-    if (!is_expected || joined.path_id != path_.path_id || joined.session_id != facts_.session_id) {
-        return Error::eproto;
-    }
-    path_.answer.joined = joined;
-    path_.answer.incarnation = facts_.incarnation;
-    if (reader.payload_bytes() == 0) {
-        finish_path_question(false);
-        return {};
-    }
-    path_.is_receiving = true;
-    reader.place_payload(MutableByteSpan(path_.answer.parameters, reader.payload_bytes()));
-    return {};
-}
-
-void TcpMemory::finish_path_question(bool is_lost) {
-    path_.is_receiving = false;
-    if (path_.is_wanted) {
-        path_.is_lost = path_.is_lost || is_lost;
-        path_.is_answered = !path_.is_lost;
-        lease_changed_.notify_all();
-    }
-}
-
 // ---- The end of a connection ---------------------------------------------------------------------------
 
 // Without the lead: whoever has it sees the end of the stream.
@@ -469,7 +439,6 @@ void TcpMemory::break_connection() {
     }
     is_broken_ = false;
     lease_.is_sent = false;
-    finish_path_question(true);
     if (!has_got_nowhere(now)) {
         lost_ns_ = now;
     }
@@ -486,7 +455,6 @@ void TcpMemory::end_session(ConnectionState state, Error error) {
     stop_one_sided();
     close_paths();
     is_broken_ = false;
-    finish_path_question(true);
     set_state(state);
     slots_->connection_lost(host::monotonic_ns());
     slots_->fail_all(error);

@@ -54,6 +54,9 @@ void TcpMemory::close_path(StreamPath& path) {
     path.is_output_waiting = false;
     path.is_silent = false;
     path.probe_sent_ns = 0;
+    path.ended_count++;
+    finish_path_question(path, true);
+    tell_user_of_links();
 }
 
 // Before the connection is closed.
@@ -138,7 +141,9 @@ void TcpMemory::serve_paths() {
             send_join(path);
         }
     }
-    machine_.set_asking(lease_.is_wanted, now);
+    machine_.set_asking(
+        lease_.is_wanted || is_asking_for_path() || (user_ != nullptr && user_->expects_answers()),
+        now);
     const size_t before = machine_.active();
     while (true) {
         const SessionMachine::Action action = machine_.next(now);
@@ -156,6 +161,7 @@ void TcpMemory::serve_paths() {
     }
     if (machine_.active() != before) {
         lease_.is_sent = false;  // asked for again, which does no harm
+        tell_user_of_links();
     }
     send_queued();
     waiters_.wake_finished();
@@ -279,6 +285,7 @@ Result<void> TcpMemory::finish_path_recovered() {
         abort_connection();  // nothing is known of what was sent: another incarnation settles it
         return {};
     }
+    tell_user_of_links();
     // A suspect path must not go on reading from, or writing to, what is sent again.
     if (lost != SessionMachine::kNoPath && machine_.is_living(lost) &&
         (paths_[lost].receiving != nullptr || !paths_[lost].connection->writer().empty())) {
@@ -515,6 +522,7 @@ void TcpMemory::make_path(size_t index) {
         // Six messages, of which the first two are the connection's.
         machine_.joined(index, now, std::max<uint64_t>((now - began_ns) / 4, 1));
         want_join(path);
+        tell_user_of_links();
     } else {
         close_path(path);
         if (machine_.state(index) == SessionMachine::PathState::joining) {

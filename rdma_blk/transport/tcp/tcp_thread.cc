@@ -166,7 +166,7 @@ bool TcpMemory::should_receive(uint64_t now_ns) {
     const bool had_callbacks = std::exchange(has_callbacks_, slots_->pending_callbacks() > 0);
     had_helper_ = std::exchange(has_helper_, false);
     expects_callbacks_ = (has_callbacks_ || had_callbacks) && !had_helper_;
-    return !has_leader_ && (expects_callbacks_ || lease_.is_wanted || path_.is_wanted ||
+    return !has_leader_ && (expects_callbacks_ || lease_.is_wanted || is_asking_for_path() ||
                             is_joining() || now_ns - led_ns_ >= kLookNs);
 }
 
@@ -210,7 +210,8 @@ void TcpMemory::watch_silence(uint64_t now_ns) {
         machine_.heard(0, now_ns);
     }
     machine_.set_asking(
-        slots_->pending_count() > 0 || lease_.is_wanted || path_.is_wanted || is_joining(), now_ns);
+        slots_->pending_count() > 0 || lease_.is_wanted || is_asking_for_path() || is_joining(),
+        now_ns);
     if (is_broken_) {
         return;
     }

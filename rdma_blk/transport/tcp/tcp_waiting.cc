@@ -7,7 +7,6 @@
 #include <cstring>
 #include <utility>
 
-#include "rdma_blk/transport/mapped_address.h"
 #include "rdma_blk/transport/tcp/tcp_memory.h"
 
 namespace tiffin::rdma_blk {
@@ -15,8 +14,6 @@ namespace {
 
 constexpr uint64_t kLeaseTimeoutNs = 90'000'000'000;
 constexpr uint64_t kGoodbyeNs = 3'000'000'000;
-// A server may have to register much memory first; that it lives, probes tell.
-constexpr uint64_t kPathTimeoutNs = 120'000'000'000;
 
 }  // namespace
 
@@ -204,79 +201,6 @@ Result<void> TcpMemory::start_writing(bool force, Holder& holder) {
         default:
             return Error::estale;
     }
-}
-
-// ---- Beside another transport ---------------------------------------------------------------------------------
-
-Result<TcpMemory::PathAnswer> TcpMemory::join_path(wire::PathTransport transport,
-                                                   ByteSpan parameters, Patience& patience) {
-    TIFFIN_ASSERT(parameters.size() <= sizeof(path_.parameters));
-    const uint64_t deadline = host::monotonic_ns() + kPathTimeoutNs;
-    Locked lock(*this);
-    if (state_ != ConnectionState::ready || is_broken_) {
-        const bool may_come =
-            state_ == ConnectionState::ready || state_ == ConnectionState::reconnecting;
-        return may_come ? Error::eagain : Error::estale;
-    }
-    const auto path_id = static_cast<uint16_t>(path_.path_id + 1);
-    path_ = PathQuestion{};
-    path_.path_id = path_id;
-    path_.is_wanted = true;
-    std::memcpy(path_.parameters, parameters.data(), parameters.size());
-    wire::PathJoin join{};
-    join.session_id = facts_.session_id;
-    join.incarnation = facts_.incarnation;
-    join.path_id = path_id;
-    join.transport = static_cast<uint8_t>(transport);
-    join.parameter_bytes = static_cast<uint16_t>(parameters.size());
-    path_.is_lost = !send_control(wire::MessageType::path_join, join,
-                                  ByteSpan(path_.parameters, parameters.size()));
-    poke();
-    while (!path_.is_answered && !path_.is_lost) {
-        if (host::monotonic_ns() >= deadline) {
-            // Its answer could be taken for that to a later question.
-            path_.is_wanted = false;
-            abort_connection();
-            return Error::etimedout;
-        }
-        wait_for_change();
-        leave();
-        const bool goes_on = patience.go_on();
-        mutex_.lock();
-        if (!goes_on && !path_.is_answered && !path_.is_lost) {
-            path_.is_wanted = false;
-            path_.is_abandoned = true;
-            return Error::ecanceled;
-        }
-    }
-    path_.is_wanted = false;
-    if (path_.is_lost) {
-        return Error::eagain;
-    }
-    return path_.answer;
-}
-
-uint16_t TcpMemory::session_flags() const {
-    Locked lock(*this);
-    return session_flags_;
-}
-
-uint32_t TcpMemory::probe_interval_ms() const {
-    Locked lock(*this);
-    return static_cast<uint32_t>(probe_interval_ns_ / 1'000'000);
-}
-
-Result<void> TcpMemory::local_address(uint8_t (&address)[16]) const {
-    Locked lock(*this);
-    if (state_ != ConnectionState::ready || !stream().is_open()) {
-        return Error::eagain;
-    }
-    const Result<sockaddr_in6> local = mapped_address(stream().socket(), getsockname);
-    if (!local.ok()) {
-        return Error::eagain;
-    }
-    std::memcpy(address, &local.value().sin6_addr, sizeof(address));
-    return {};
 }
 
 // ---- The end ------------------------------------------------------------------------------------------------

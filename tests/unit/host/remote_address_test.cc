@@ -131,7 +131,7 @@ TEST(RemoteAddress, SaysWhatIsWrong) {
     expect_problem("//a+b,b/volume", "b:4847 is named twice");
     expect_problem("//a+/volume", "name of a host is missing");
     expect_problem("//a+b+c+d+e+f+g+h+i/volume", "at most 8 links");
-    expect_problem("//a+b/volume?transport=rc", "need transport=tcp");
+    expect_problem("//a+b/volume?transport=shm", "need transport=tcp");
     expect_problem("//a+b/volume?transport=sdr&sdr_carrier=uc", "or sdr over UDP");
     expect_problem("//a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q/volume", "at most 16 servers");
     expect_problem("//host/volume?transport=pigeon", "auto, tcp, shm, rc or sdr");

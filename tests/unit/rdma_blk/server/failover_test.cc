@@ -481,9 +481,9 @@ TEST_P(FailoverOfDatagramsTest, ALinkWhoseDatagramsVanishIsLeft) {
     client_->close();
 }
 
-TEST(SeveralLinksTest, AreOfTcpOrDatagrams) {
+TEST(SeveralLinksTest, AreNotOfSharedMemoryOrUc) {
     test::ClientFixture client;
-    RemoteAddress address{"127.0.0.1", 1, TransportChoice::rc};
+    RemoteAddress address{"127.0.0.1", 1, TransportChoice::shm};
     address.more_links = {{"127.0.0.1", 2}};
     const auto error = [&] {
         return open_remote_memory(address, client.options, nullptr, client.holder, client.problem)
