@@ -10,6 +10,7 @@
 
 #include "rdma_blk/remote_memory.h"
 #include "rdma_blk/server/memory_region.h"
+#include "rdma_blk/wire/format.h"
 #include "rdma_blk/wire/listen_address.h"
 
 namespace tiffin::rdma_blk {
@@ -44,6 +45,7 @@ struct Configuration {
     uint16_t sdr_port = 4847;
     uint32_t max_sdr_sessions = 64;
     uint16_t sdr_landing_slots = 16;
+    uint8_t highest_version = wire::kHighestVersion;  // for trials, not in files: of the protocol
     uint32_t sdr_drop_ppm = 0;  // for trials, not in files: as MessagePathOptions::drop_ppm
     std::string metrics = "127.0.0.1:9847";
     std::string state_directory = "/var/lib/tiffind";

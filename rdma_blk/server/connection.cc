@@ -61,7 +61,7 @@ Result<std::shared_ptr<Connection>> Connection::create(ConnectionHost& host,
     find_local_address(connection->socket_.get(), connection->local_address_);
     const VolumeKeys& keys = *connection;  // a private base
     connection->handshake_ = std::make_unique<HandshakeServer>(
-        host.cookies(), keys, host.server_uuid(), wire::hello_flag::all, 0);
+        host.cookies(), keys, host.server_uuid(), wire::hello_flag::all, 0, limits.highest_version);
     return connection;
 }
 

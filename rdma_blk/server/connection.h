@@ -24,7 +24,8 @@ namespace tiffin::rdma_blk {
 class Connection;
 
 struct ConnectionLimits {
-    uint64_t handshake_timeout_ns = 5'000'000'000;  // until a session is there
+    uint8_t highest_version = wire::kHighestVersion;  // of the protocol
+    uint64_t handshake_timeout_ns = 5'000'000'000;    // until a session is there
     uint64_t probe_interval_ns = 1'000'000'000;
     uint64_t stall_timeout_ns = 30'000'000'000;
     size_t staging_bytes = (1 << 20) + (64 << 10);

@@ -414,6 +414,7 @@ ConnectionLimits Server::connection_limits() const {
     limits.datagrams.max_paths = configuration_.max_sdr_sessions;
     limits.datagrams.landing_slots = configuration_.sdr_landing_slots;
     limits.datagrams.drop_ppm = configuration_.sdr_drop_ppm;
+    limits.highest_version = configuration_.highest_version;
     return limits;
 }
 

@@ -194,6 +194,7 @@ class RcMemory final : public RemoteMemory,
     // ---- rc_paths.cc ----
     void rejoin(uint64_t now_ns) REQUIRES(mutex_);
     size_t next_link(const LinksView& view) const REQUIRES(mutex_);
+    void tell_of_break() REQUIRES(mutex_);
     bool go_on() override EXCLUDES(mutex_);
     bool is_late(uint64_t now_ns) const REQUIRES(mutex_);
     Result<Path> get_path(size_t link, const LinksView& view, uint32_t generation, Path standby,

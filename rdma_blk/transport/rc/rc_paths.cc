@@ -69,9 +69,9 @@ void RcMemory::rejoin(uint64_t now_ns) {
         return;
     }
     const bool has_control = control_state_.load() == ConnectionState::ready;
-    if (!has_control && state_ == ConnectionState::ready) {  // no planned change any more
-        is_planned_ = false;
-        set_state(ConnectionState::reconnecting);
+    // No planned change any more, nor one to another link.
+    if (!has_control || (has_several_ && now_ns - lost_ns_ > kLongBreakNs)) {
+        tell_of_break();
     }
     if (!has_control || now_ns < next_attempt_ns_) {
         const uint64_t deadline = queue_->next_deadline_ns();
@@ -85,10 +85,6 @@ void RcMemory::rejoin(uint64_t now_ns) {
     mutex_.lock();
     const size_t link = next_link(view);
     if (link == kNoLink) {
-        if (state_ == ConnectionState::ready && now_ns - lost_ns_ > kLongBreakNs) {
-            is_planned_ = false;
-            set_state(ConnectionState::reconnecting);
-        }
         sleep_until(host::monotonic_ns() + kLookNs);
         return;
     }
@@ -102,13 +98,23 @@ void RcMemory::rejoin(uint64_t now_ns) {
         get_path(link, view, generation, has_standby ? std::move(standby) : Path(), problem);
     mutex_.lock();
     is_asking_[link] = false;
-    if (!path.ok() || !adopt(path.value())) {
-        next_attempt_ns_ = host::monotonic_ns() + back_off_ns(attempts_);
-        attempts_++;
-        if (state_ == ConnectionState::ready) {  // it should have been a short break
-            is_planned_ = false;
-            set_state(ConnectionState::reconnecting);
-        }
+    if (path.ok() && adopt(path.value())) {
+        return;
+    }
+    if (has_several_ && !path.ok() && path.error() == Error::eagain) {
+        return;  // the link has failed meanwhile
+    }
+    next_attempt_ns_ = host::monotonic_ns() + back_off_ns(attempts_);
+    attempts_++;
+    if (!has_several_) {
+        tell_of_break();  // it should have been a short one
+    }
+}
+
+void RcMemory::tell_of_break() {
+    if (state_ == ConnectionState::ready) {
+        is_planned_ = false;
+        set_state(ConnectionState::reconnecting);
     }
 }
 
