@@ -45,9 +45,11 @@ find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
     # Without the sloppiness it passes by what is compiled with a precompiled header. It goes by the
     # compiler's own list of headers: otherwise what it does not know is preprocessed once more. Clones share what was
-    # compiled: paths are taken as relative. (The debug information may then name another clone's folder.)
+    # compiled: paths are taken as relative. (The debug information may then name another clone's folder.) What a file
+    # holds, such as 120 MB of precompiled header, is computed once and not for each that includes it.
+    find_program(ENV_PROGRAM env REQUIRED)  # starts ten times as fast as that of CMake
     set(CMAKE_CXX_COMPILER_LAUNCHER
-        "${CMAKE_COMMAND}" -E env CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_DEPEND=1 CCACHE_NOHASHDIR=1
+        "${ENV_PROGRAM}" CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_DEPEND=1 CCACHE_NOHASHDIR=1 CCACHE_INODECACHE=1
         "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" "${CCACHE_PROGRAM}")
 endif()
 
