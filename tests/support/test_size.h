@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// How much the long tests do: the sanitizers' runs are slower by a factor.
+// How much the long tests do: the sanitizers' runs are slower by a factor, and those of continuous integration short.
 #pragma once
 
 #include <cstdint>
@@ -15,5 +15,12 @@ inline bool is_reduced() {
 }
 
 inline uint64_t test_size(uint64_t full, uint64_t reduced) { return is_reduced() ? reduced : full; }
+
+// `least` where TIFFIN_TEST_LEAST=1 is set as well, as `scripts/check-preset --short` does: for what only repeats.
+inline uint64_t test_size(uint64_t full, uint64_t reduced, uint64_t least) {
+    const char* wanted = std::getenv("TIFFIN_TEST_LEAST");
+    const bool is_least = wanted != nullptr && std::string_view(wanted) == "1";
+    return test_size(full, is_least ? least : reduced);
+}
 
 }  // namespace tiffin::test

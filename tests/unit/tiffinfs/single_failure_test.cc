@@ -269,7 +269,7 @@ class SingleFailure : public testing::TestWithParam<Case> {
 TEST_P(SingleFailure, ChangesNothingAndLosesNothing) {
     // There are many reads and allocations, and most are like others.
     const bool many = GetParam().kind == Kind::read || GetParam().kind == Kind::allocation;
-    const uint64_t stride = test::is_reduced() ? 31 : many ? 3 : 1;
+    const uint64_t stride = test::test_size(many ? 3 : 1, 31, 61);
     uint64_t number = 1;
     for (; number < 5000; number += stride) {
         SCOPED_TRACE("request " + std::to_string(number));

@@ -140,7 +140,7 @@ void exchange(uint64_t seed) {
 TEST(Exchange, NeitherFailsNorStandsStill) {
     const char* only = std::getenv("TIFFIN_SEED");
     const uint64_t first = only == nullptr ? 1 : std::strtoull(only, nullptr, 10);
-    const uint64_t last = only == nullptr ? test::test_size(150, 15) : first;
+    const uint64_t last = only == nullptr ? test::test_size(150, 15, 6) : first;
     for (uint64_t seed = first; seed <= last; seed++) {
         SCOPED_TRACE(testing::Message() << "seed " << seed);
         exchange(seed);

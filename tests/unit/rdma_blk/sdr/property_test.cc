@@ -347,15 +347,16 @@ constexpr bool kIsThreadChecked = false;
 #endif
 
 // Says it, since the sanitizers' runs have fewer than the release's.
-uint64_t seed_count(uint64_t full, uint64_t reduced) {
-    const uint64_t count = test::test_size(full, kIsThreadChecked ? reduced / 10 : reduced);
+uint64_t seed_count(uint64_t full, uint64_t reduced, uint64_t least) {
+    const uint64_t divisor = kIsThreadChecked ? 10 : 1;
+    const uint64_t count = test::test_size(full, reduced / divisor, least / divisor);
     printf("%llu of %llu seeds\n", static_cast<unsigned long long>(count),
            static_cast<unsigned long long>(full));
     return count;
 }
 
 TEST(ReliableProperty, DeliversExactlyOrFails) {
-    const uint64_t seeds = seed_count(2000, 100);
+    const uint64_t seeds = seed_count(2000, 100, 40);
     uint64_t delivered = 0;
     uint64_t packets_at_place = 0;
     // One seed alone: TIFFIN_SEED=94.
@@ -380,7 +381,7 @@ TEST(ReliableProperty, DeliversExactlyOrFails) {
 TEST(ReliableProperty, ADeadNetworkIsReported) {
     // Both ends ask and probe until they give up, a thousand times in each second: most of this test's time.
     constexpr uint64_t kGiveUpNs = 4'000'000'000;
-    const uint64_t seeds = seed_count(50, 50);
+    const uint64_t seeds = seed_count(50, 50, 20);
     uint64_t failed = 0;
     for (uint64_t seed = 1; seed <= seeds; seed++) {
         SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -397,7 +398,7 @@ TEST(ReliableProperty, ADeadNetworkIsReported) {
 }
 
 TEST(ReliableProperty, SurvivesAnInterruption) {
-    const uint64_t seeds = seed_count(50, 50);
+    const uint64_t seeds = seed_count(50, 50, 20);
     for (uint64_t seed = 1; seed <= seeds; seed++) {
         SCOPED_TRACE(testing::Message() << "seed " << seed);
         Transfer transfer(seed);

@@ -60,7 +60,7 @@ class FailoverSimulationTest : public ::testing::Test {
     bool expects_problems_ = false;
 };
 
-uint64_t seed_count() { return test::test_size(80, 3); }
+uint64_t seed_count() { return test::test_size(80, 3, 1); }
 
 TEST_F(FailoverSimulationTest, WithoutACutNothingIsSuspected) {
     for (uint64_t seed = 1; seed <= seed_count(); seed++) {
@@ -214,7 +214,7 @@ TEST_F(FailoverSimulationTest, ThreeLinksOfWhichTwoFail) {
 // have got a question whose answer never came, and answer over the link of that.
 TEST_F(FailoverSimulationTest, LinksThatFailAgainAndAgainDuringLongFlushes) {
     uint64_t recovered = 0;
-    for (uint64_t seed = 1; seed <= test::test_size(30'000, 600) && !HasFailure(); seed++) {
+    for (uint64_t seed = 1; seed <= test::test_size(30'000, 600, 200) && !HasFailure(); seed++) {
         FailoverRules rules;
         rules.seed = seed;
         rules.link_count = 2 + seed % 3;

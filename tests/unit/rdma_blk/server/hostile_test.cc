@@ -9,6 +9,7 @@
 
 #include "fs/vfs/host.h"
 #include "rdma_blk/wire/parse.h"
+#include "tests/support/test_size.h"
 #include "tests/unit/rdma_blk/server/hostile_requests.h"
 #include "tests/unit/rdma_blk/server/server_fixture.h"
 
@@ -17,7 +18,8 @@ namespace {
 
 using wire::SessionMode;
 
-constexpr int kRequests = 10'000;
+// What is counted below is a part of them.
+uint64_t request_count() { return test::test_size(10'000, 10'000, 2'000); }
 
 class HostileTest : public ServerFixture {
   protected:
@@ -73,7 +75,7 @@ class HostileTest : public ServerFixture {
         Outcomes outcomes;
         std::unique_ptr<TestClient>& client = outcomes.client;
         client = reconnect(mode);
-        for (int number = 0; number < kRequests; number++) {
+        for (uint64_t number = 0; number < request_count(); number++) {
             const wire::Request request = random_request(random, *client, kVolumeBytes);
             const bool sent =
                 client->send(wire::MessageType::request, request, payload_for(random, request))
@@ -97,12 +99,13 @@ TEST_F(HostileTest, RandomRequestsOfAReaderChangeNothing) {
     const uint32_t control_before = control_checksum();
     Random random(1);
     const Outcomes outcomes = send_random_requests(random, SessionMode::read);
-    EXPECT_GT(outcomes.answers, 500U);
-    EXPECT_GT(outcomes.closes, 500U);
+    EXPECT_GT(outcomes.answers, request_count() / 20);
+    EXPECT_GT(outcomes.closes, request_count() / 20);
     VolumeCounters& counters = volume().counters();
-    EXPECT_GT(counters.refused_read_only.load(), 100U);
-    EXPECT_GT(counters.refused_range.load(), 10U);
-    EXPECT_GT(counters.malformed.load() + server_->counters().malformed_messages.load(), 500U);
+    EXPECT_GT(counters.refused_read_only.load(), request_count() / 100);
+    EXPECT_GT(counters.refused_range.load(), request_count() / 1000);
+    EXPECT_GT(counters.malformed.load() + server_->counters().malformed_messages.load(),
+              request_count() / 20);
     EXPECT_EQ(host::crc32c(0, memory(), kVolumeBytes), data_before);
     EXPECT_EQ(control_checksum(), control_before);
     EXPECT_EQ(bystander_client_->read(0, 8).size(), 8U);
@@ -114,10 +117,10 @@ TEST_F(HostileTest, RandomRequestsOfAWriterStayWithinItsRights) {
     Random random(2);
     const Outcomes outcomes = send_random_requests(random, SessionMode::write);
     VolumeCounters& counters = volume().counters();
-    EXPECT_GT(counters.executed.load(), 500U);
-    EXPECT_GT(counters.refused_stale.load(), 50U);
-    EXPECT_GT(counters.refused_range.load(), 50U);
-    EXPECT_GT(outcomes.closes, 500U);
+    EXPECT_GT(counters.executed.load(), request_count() / 20);
+    EXPECT_GT(counters.refused_stale.load(), request_count() / 200);
+    EXPECT_GT(counters.refused_range.load(), request_count() / 200);
+    EXPECT_GT(outcomes.closes, request_count() / 20);
     // All but the epoch, which rose with each opening, and the bystander's record.
     EXPECT_EQ(control_checksum(), control_before);
     EXPECT_EQ(bystander_client_->read(0, 8).size(), 8U);
@@ -129,7 +132,7 @@ TEST_F(HostileTest, MutatedMessagesEndTheirConnectionOnly) {
     Random random(3);
     uint64_t closes = 0;
     auto client = reconnect(SessionMode::write);
-    for (int number = 0; number < kRequests; number++) {
+    for (uint64_t number = 0; number < request_count(); number++) {
         wire::Request request = client->make_request(OperationKind::write, 0, 64);
         request.flags = wire::request_flag::has_checksum;
         unsigned char payload[64];
@@ -153,8 +156,8 @@ TEST_F(HostileTest, MutatedMessagesEndTheirConnectionOnly) {
         ASSERT_TRUE(next->resume(*client)) << int{next->refused().reason};
         client = std::move(next);
     }
-    EXPECT_EQ(closes, static_cast<uint64_t>(kRequests));
-    EXPECT_GT(server_->counters().malformed_messages.load(), static_cast<uint64_t>(kRequests) / 2);
+    EXPECT_EQ(closes, request_count());
+    EXPECT_GT(server_->counters().malformed_messages.load(), request_count() / 2);
     EXPECT_EQ(host::crc32c(0, memory(), kVolumeBytes), data_before);
     EXPECT_EQ(bystander_client_->read(0, 8).size(), 8U);
 }
