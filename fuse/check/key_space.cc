@@ -35,7 +35,11 @@ KeySpace::KeySpace(vfs::BlockDevice& device, const tiffinfs::Superblock& superbl
       cache_(kCachedLeaves) {}
 
 Result<const unsigned char*> KeySpace::load(const LeafRef& leaf) {
-    CachedLeaf& cached = cache_[leaf.block % kCachedLeaves];
+    std::unique_ptr<CachedLeaf>& place = cache_[leaf.block % kCachedLeaves];
+    if (place == nullptr) {
+        place = std::make_unique<CachedLeaf>();
+    }
+    CachedLeaf& cached = *place;
     if (cached.block == leaf.block) {
         return static_cast<const unsigned char*>(cached.page.bytes);
     }

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "fs/tiffinfs/format.h"
@@ -109,7 +110,7 @@ class KeySpace {
     // may reach over keys that do not exist.
     Ranges gone_;
     uint64_t steps_ = 0;
-    std::vector<CachedLeaf> cache_;
+    std::vector<std::unique_ptr<CachedLeaf>> cache_;  // null: never used
 };
 
 }  // namespace tiffin::check

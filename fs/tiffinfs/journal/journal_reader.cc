@@ -14,6 +14,8 @@ constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
 
 // Any frame fits, wherever in its first block it starts.
 constexpr uint64_t kWindowBytes = 2U << 20;
+// After an orderly unmount only one header is looked at; where more is read, windows become larger.
+constexpr uint64_t kFirstWindowBytes = 64U << 10;
 static_assert(kBlockBytes + sizeof(FrameHeader) + kMaximumFramePayloadBytes + kBlockBytes <=
               kWindowBytes);
 
@@ -102,9 +104,15 @@ Result<const unsigned char*> JournalReader::bytes_at(uint64_t offset, uint64_t s
     if (offset < window_offset_ || offset + size > window_offset_ + window_size_) {
         const uint64_t start = offset / kBlockBytes * kBlockBytes;
         const uint64_t rest = capacity_ - start;
+        const bool goes_on = start >= window_offset_ && start <= window_offset_ + window_size_;
+        const uint64_t preferred =
+            goes_on && window_size_ != 0 ? 2 * window_size_ : kFirstWindowBytes;
+        const uint64_t needed = round_up(offset - start + size, kBlockBytes);
+        uint64_t window_size = preferred < needed ? needed : preferred;
+        window_size = window_size < window_capacity_ ? window_size : window_capacity_;
+        window_size = window_size < rest ? window_size : rest;
         // Nothing is in the window while it is being filled, nor when that fails.
         window_size_ = 0;
-        const uint64_t window_size = rest < window_capacity_ ? rest : window_capacity_;
         TRY(device_.read(first_byte_ + start, window_, window_size));
         window_offset_ = start;
         window_size_ = window_size;
