@@ -17,11 +17,13 @@ kernel=$(kernel_folder) || { echo "NOT RUN: there is no kernel; 'scripts/deps vm
 # dkms.conf uses the name.
 # shellcheck disable=SC2034
 kernel_source_dir=$kernel/usr/src/linux-headers-$(basename "$kernel")
-work=$(mktemp -d "${TMPDIR:-/tmp}/tiffin-test.XXXXXX")
+# Always the same folder: what ccache knows depends on it.
+work=$(realpath "$1")/package_modules
+rm -rf "$work"
 trap 'rm -rf "$work"' EXIT
 
 cmake --install "$1" --prefix "$work/usr" >/dev/null
-mkdir "$work/tiffin"
+mkdir -p "$work/tiffin"
 cp -r "$work"/usr/src/tiffin-*/. "$work/tiffin"
 cd "$work/tiffin"
 # shellcheck disable=SC1091
