@@ -1,13 +1,18 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT OR GPL-2.0-only
 # Ordinary programs on a mount: what they copy, pack and clone arrives, and the kernel gives back every
-# reference to what is gone.
+# reference to what is gone. With a part of /usr/include, or all of it where TIFFIN_TEST_WHOLE is set.
 set -euo pipefail
 # shellcheck source=tests/mount/lib/fuse.sh
 source "$(dirname "$0")/lib/fuse.sh"
 
 mount_it -o rw
 source_tree=/usr/include
+if [[ -z ${TIFFIN_TEST_WHOLE:-} ]]; then
+    source_tree=$work/source
+    mkdir "$source_tree"
+    cp -a /usr/include/{linux,c++} "$source_tree"
+fi
 tree=$mount_point/tree
 
 cp -a "$source_tree/." "$tree"
