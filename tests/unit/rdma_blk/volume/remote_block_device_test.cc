@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "fuse/host/log_sink.h"
+#include "tests/support/test_size.h"
 #include "tests/unit/rdma_blk/volume/device_fixture.h"
 
 namespace tiffin::rdma_blk {
@@ -73,7 +74,7 @@ class EveryShape : public testing::TestWithParam<Shape> {};
 
 TEST_P(EveryShape, KeepsTheContract) {
     const Shape shape = GetParam();
-    for (uint32_t seed = 1; seed <= 3; ++seed) {
+    for (uint32_t seed = 1; seed <= test::test_size(3, 3, 1); ++seed) {
         TestVolume volume(shape.servers, 6 * kMiB, shape.durability);
         volume.memory_options.delivery = shape.delivery;
         volume.memory_options.seed = seed * 100;
