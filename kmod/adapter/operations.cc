@@ -137,28 +137,53 @@ int set_flags(tiffin_file_system* fs, uint64_t node, uint32_t flags) {
 
 // ---- Names ---------------------------------------------------------------------------------------
 
+// Extended attributes that a node is made with, as the core takes them.
+class InitialXattrs {
+  public:
+    InitialXattrs(const tiffin_xattr* xattrs, size_t count) : count_(count) {
+        TIFFIN_ASSERT(count <= vfs::kInitialXattrsMaximum);
+        for (size_t i = 0; i < count; ++i) {
+            xattrs_[i].name = name_of(xattrs[i].name, xattrs[i].name_bytes);
+            xattrs_[i].value = {static_cast<const unsigned char*>(xattrs[i].value),
+                                xattrs[i].value_bytes};
+        }
+    }
+    Span<const vfs::InitialXattr> span() const { return {xattrs_, count_}; }
+
+  private:
+    vfs::InitialXattr xattrs_[vfs::kInitialXattrsMaximum];
+    size_t count_;
+};
+
 int create(tiffin_file_system* fs, const tiffin_caller* caller, uint64_t parent, const char* name,
-           size_t bytes, uint32_t mode, uint32_t major, uint32_t minor,
-           tiffin_attributes* created) {
-    return hand_over(
-        fs->core->create(to(*caller), parent, name_of(name, bytes), mode, major, minor, {}),
-        created);
+           size_t bytes, uint32_t mode, uint32_t major, uint32_t minor, const tiffin_xattr* xattrs,
+           size_t xattr_count, tiffin_attributes* created) {
+    const InitialXattrs initial(xattrs, xattr_count);
+    return hand_over(fs->core->create(to(*caller), parent, name_of(name, bytes), mode, major, minor,
+                                      initial.span()),
+                     created);
 }
 int make_directory(tiffin_file_system* fs, const tiffin_caller* caller, uint64_t parent,
-                   const char* name, size_t bytes, uint32_t mode, tiffin_attributes* created) {
-    return hand_over(fs->core->make_directory(to(*caller), parent, name_of(name, bytes), mode, {}),
-                     created);
+                   const char* name, size_t bytes, uint32_t mode, const tiffin_xattr* xattrs,
+                   size_t xattr_count, tiffin_attributes* created) {
+    const InitialXattrs initial(xattrs, xattr_count);
+    return hand_over(
+        fs->core->make_directory(to(*caller), parent, name_of(name, bytes), mode, initial.span()),
+        created);
 }
 int make_symlink(tiffin_file_system* fs, const tiffin_caller* caller, uint64_t parent,
                  const char* name, size_t bytes, const char* target, size_t target_bytes,
-                 tiffin_attributes* created) {
+                 const tiffin_xattr* xattrs, size_t xattr_count, tiffin_attributes* created) {
+    const InitialXattrs initial(xattrs, xattr_count);
     return hand_over(fs->core->make_symlink(to(*caller), parent, name_of(name, bytes),
-                                            name_of(target, target_bytes), {}),
+                                            name_of(target, target_bytes), initial.span()),
                      created);
 }
 int make_temporary(tiffin_file_system* fs, const tiffin_caller* caller, uint64_t parent,
-                   uint32_t mode, tiffin_attributes* created) {
-    return hand_over(fs->core->make_temporary(to(*caller), parent, mode, {}), created);
+                   uint32_t mode, const tiffin_xattr* xattrs, size_t xattr_count,
+                   tiffin_attributes* created) {
+    const InitialXattrs initial(xattrs, xattr_count);
+    return hand_over(fs->core->make_temporary(to(*caller), parent, mode, initial.span()), created);
 }
 int link(tiffin_file_system* fs, uint64_t node, uint64_t parent, const char* name, size_t bytes,
          tiffin_attributes* linked) {
@@ -296,6 +321,7 @@ int64_t trim(tiffin_file_system* fs, uint64_t offset_bytes, uint64_t length_byte
 
 static_assert(TIFFIN_TRAIT_ACCESS_ACL == vfs::attribute_trait::access_acl &&
               TIFFIN_TRAIT_DEFAULT_ACL == vfs::attribute_trait::default_acl);
+static_assert(TIFFIN_INITIAL_XATTRS == vfs::kInitialXattrsMaximum);
 static_assert(TIFFIN_WRITE_BACK == vfs::write_flag::write_back &&
               TIFFIN_WRITE_PROMISED == vfs::write_flag::promised &&
               TIFFIN_WRITE_KEEP_TIMES == vfs::write_flag::keep_times &&

@@ -21,7 +21,7 @@
 extern "C" {
 #endif
 
-#define TIFFIN_ABI_VERSION 6
+#define TIFFIN_ABI_VERSION 7
 
 struct tiffin_device;      /* of the framework: an open block device */
 struct tiffin_file_system; /* of the file system's module: one mount */
@@ -58,6 +58,15 @@ struct tiffin_caller {
     uint32_t group_id;
     uint32_t umask;
 };
+
+/* An extended attribute that a node is made with. */
+struct tiffin_xattr {
+    const char* name;
+    size_t name_bytes;
+    const void* value;
+    size_t value_bytes;
+};
+#define TIFFIN_INITIAL_XATTRS 8 /* at most */
 
 /* `valid`: the bits of vfs::AttributeChange. */
 #define TIFFIN_CHANGE_MODE (1U << 0)
@@ -167,15 +176,19 @@ struct tiffin_operations {
 
     int (*create)(struct tiffin_file_system* fs, const struct tiffin_caller* caller,
                   uint64_t parent, const char* name, size_t name_bytes, uint32_t mode,
-                  uint32_t device_major, uint32_t device_minor, struct tiffin_attributes* created);
+                  uint32_t device_major, uint32_t device_minor, const struct tiffin_xattr* xattrs,
+                  size_t xattr_count, struct tiffin_attributes* created);
     int (*make_directory)(struct tiffin_file_system* fs, const struct tiffin_caller* caller,
                           uint64_t parent, const char* name, size_t name_bytes, uint32_t mode,
+                          const struct tiffin_xattr* xattrs, size_t xattr_count,
                           struct tiffin_attributes* created);
     int (*make_symlink)(struct tiffin_file_system* fs, const struct tiffin_caller* caller,
                         uint64_t parent, const char* name, size_t name_bytes, const char* target,
-                        size_t target_bytes, struct tiffin_attributes* created);
+                        size_t target_bytes, const struct tiffin_xattr* xattrs, size_t xattr_count,
+                        struct tiffin_attributes* created);
     int (*make_temporary)(struct tiffin_file_system* fs, const struct tiffin_caller* caller,
-                          uint64_t parent, uint32_t mode, struct tiffin_attributes* created);
+                          uint64_t parent, uint32_t mode, const struct tiffin_xattr* xattrs,
+                          size_t xattr_count, struct tiffin_attributes* created);
     int (*link)(struct tiffin_file_system* fs, uint64_t node, uint64_t parent, const char* name,
                 size_t name_bytes, struct tiffin_attributes* linked);
     /* Returns the length of the target. */

@@ -12,7 +12,10 @@
 #include <linux/namei.h>
 #include <linux/pagemap.h>
 #include <linux/posix_acl.h>
+#include <linux/security.h>
 #include <linux/slab.h>
+#include <linux/string.h>
+#include <linux/xattr.h>
 
 #include "kmod/vfs/internal.h"
 
@@ -146,26 +149,97 @@ static int initialize_inode(struct inode* inode, const struct tiffin_attributes*
     return 0;
 }
 
-struct inode* tiffin_iget(struct super_block* sb, const struct tiffin_attributes* attributes,
-                          unsigned int references) {
-    struct inode* inode = iget_locked(sb, attributes->node);
-    int error;
+/* For an inode that is locked because it is new. */
+static struct inode* finish_new(struct inode* inode, const struct tiffin_attributes* attributes) {
+    const int error = initialize_inode(inode, attributes);
 
-    if (inode == NULL) {
-        tiffin_forget(sb, attributes->node, references);
-        return ERR_PTR(-ENOMEM);
-    }
-    atomic64_add(references, &tiffin_inode_of(inode)->references);
-    if ((inode->i_state & I_NEW) == 0) {
-        return inode;
-    }
-    error = initialize_inode(inode, attributes);
     if (error != 0) {
         iget_failed(inode);
         return ERR_PTR(error);
     }
     unlock_new_inode(inode);
     return inode;
+}
+
+struct inode* tiffin_iget(struct super_block* sb, const struct tiffin_attributes* attributes,
+                          unsigned int references) {
+    struct inode* inode = iget_locked(sb, attributes->node);
+
+    if (inode == NULL) {
+        tiffin_forget(sb, attributes->node, references);
+        return ERR_PTR(-ENOMEM);
+    }
+    atomic64_add(references, &tiffin_inode_of(inode)->references);
+    return (inode->i_state & I_NEW) == 0 ? inode : finish_new(inode, attributes);
+}
+
+/* ---- New nodes: the inode is first, since security modules label inodes, and then the node is made with its labels ---- */
+
+/* Called by the security modules' framework, with what is gone afterwards. */
+static int take_labels(struct inode* inode, const struct xattr* labels, void* data) {
+    struct tiffin_new_node* new_node = data;
+
+    for (; labels->name != NULL; ++labels) {
+        struct tiffin_xattr* xattr = &new_node->xattrs[new_node->xattr_count];
+        const size_t name_bytes = XATTR_SECURITY_PREFIX_LEN + strlen(labels->name);
+        char* memory;
+
+        if (strcmp(labels->name, XATTR_EVM_SUFFIX) == 0) {
+            continue; /* it seals the inode's number too, which it has not got yet */
+        }
+        if (new_node->xattr_count == TIFFIN_INITIAL_XATTRS) {
+            return -E2BIG;
+        }
+        memory = kmalloc(name_bytes + labels->value_len, GFP_KERNEL);
+        if (memory == NULL) {
+            return -ENOMEM;
+        }
+        memcpy(memory, XATTR_SECURITY_PREFIX, XATTR_SECURITY_PREFIX_LEN);
+        memcpy(memory + XATTR_SECURITY_PREFIX_LEN, labels->name,
+               name_bytes - XATTR_SECURITY_PREFIX_LEN);
+        memcpy(memory + name_bytes, labels->value, labels->value_len);
+        *xattr = (struct tiffin_xattr){.name = memory,
+                                       .name_bytes = name_bytes,
+                                       .value = memory + name_bytes,
+                                       .value_bytes = labels->value_len};
+        ++new_node->xattr_count;
+    }
+    return 0;
+}
+
+int tiffin_new_node_begin(struct tiffin_new_node* new_node, struct inode* dir,
+                          const struct qstr* name, umode_t mode) {
+    new_node->xattr_count = 0;
+    new_node->inode = new_inode(dir->i_sb);
+    if (new_node->inode == NULL) {
+        return -ENOMEM;
+    }
+    new_node->inode->i_mode = mode;
+    return security_inode_init_security(new_node->inode, dir, name, take_labels, new_node);
+}
+
+struct inode* tiffin_new_node_end(struct tiffin_new_node* new_node, int error,
+                                  const struct tiffin_attributes* created) {
+    struct inode* inode = new_node->inode;
+    size_t i;
+
+    for (i = 0; i < new_node->xattr_count; ++i) {
+        kfree(new_node->xattrs[i].name); /* the value with it */
+    }
+    if (error != 0) {
+        iput(inode);
+        return ERR_PTR(error);
+    }
+    inode->i_ino = created->node;
+    if (insert_inode_locked(inode) != 0) {
+        /* There is one already: somebody has guessed the new node's handle. */
+        struct super_block* sb = inode->i_sb;
+
+        iput(inode);
+        return tiffin_iget(sb, created, 1);
+    }
+    atomic64_set(&tiffin_inode_of(inode)->references, 1);
+    return finish_new(inode, created);
 }
 
 /* ---- Times ---- */

@@ -166,6 +166,18 @@ extern const struct inode_operations tiffin_symlink_inode_operations;
 /* Takes over the references that came with `attributes` (1, or 0 for the root), also when it fails. */
 struct inode* tiffin_iget(struct super_block* sb, const struct tiffin_attributes* attributes,
                           unsigned int references);
+/* Around an operation that makes a node. With the labels of security modules in `xattrs` after the first function. The second
+ * one is called in any case, with the first one's error or the operation's; it takes over the node's reference, and returns
+ * its inode. `name` is NULL for a file without one. */
+struct tiffin_new_node {
+    struct inode* inode;
+    size_t xattr_count;
+    struct tiffin_xattr xattrs[TIFFIN_INITIAL_XATTRS];
+};
+int tiffin_new_node_begin(struct tiffin_new_node* new_node, struct inode* dir,
+                          const struct qstr* name, umode_t mode);
+struct inode* tiffin_new_node_end(struct tiffin_new_node* new_node, int error,
+                                  const struct tiffin_attributes* created);
 /* The inode's attributes, but the size of a regular file, become those that the file system has. */
 void tiffin_fill(struct inode* inode, const struct tiffin_attributes* attributes);
 /* The same, asking for them: after an operation that changed the inode in passing. Both with the inode locked, since who

@@ -30,19 +30,19 @@ static struct dentry* lookup(struct inode* dir, struct dentry* dentry, unsigned 
     return error != 0 ? ERR_PTR(error) : d_splice_alias(tiffin_iget(dir->i_sb, &found, 1), dentry);
 }
 
-/* The end of each operation that makes something. */
-static int instantiate(struct inode* dir, struct dentry* dentry, int error,
-                       const struct tiffin_attributes* created) {
-    struct inode* inode;
+/* The end of each operation that makes something with a name. */
+static int instantiate(struct inode* dir, struct dentry* dentry, struct tiffin_new_node* new_node,
+                       int error, const struct tiffin_attributes* created) {
+    struct inode* inode = tiffin_new_node_end(new_node, error, created);
 
-    if (error != 0) {
-        return error;
+    if (error == 0) {
+        tiffin_refresh(dir);
+        if (IS_ERR(inode)) {
+            /* It exists. Without an inode the name cannot be shown now; the next lookup will find it. */
+            d_drop(dentry);
+        }
     }
-    tiffin_refresh(dir);
-    inode = tiffin_iget(dir->i_sb, created, 1);
     if (IS_ERR(inode)) {
-        /* It exists. Without an inode the name cannot be shown now; the next lookup will find it. */
-        d_drop(dentry);
         return PTR_ERR(inode);
     }
     d_instantiate(dentry, inode);
@@ -52,12 +52,16 @@ static int instantiate(struct inode* dir, struct dentry* dentry, int error,
 static int mknod(struct mnt_idmap* idmap, struct inode* dir, struct dentry* dentry, umode_t mode,
                  dev_t device) {
     const struct tiffin_caller caller = caller_for(idmap, dir);
+    struct tiffin_new_node new_node;
     struct tiffin_attributes created;
-    const int error =
-        TIFFIN_CALL(tiffin_mount_of(dir->i_sb), create, &caller, dir->i_ino, dentry->d_name.name,
-                    dentry->d_name.len, mode, MAJOR(device), MINOR(device), &created);
+    int error = tiffin_new_node_begin(&new_node, dir, &dentry->d_name, mode);
 
-    return instantiate(dir, dentry, error, &created);
+    if (error == 0) {
+        error = TIFFIN_CALL(tiffin_mount_of(dir->i_sb), create, &caller, dir->i_ino,
+                            dentry->d_name.name, dentry->d_name.len, mode, MAJOR(device),
+                            MINOR(device), new_node.xattrs, new_node.xattr_count, &created);
+    }
+    return instantiate(dir, dentry, &new_node, error, &created);
 }
 
 static int create(struct mnt_idmap* idmap, struct inode* dir, struct dentry* dentry, umode_t mode,
@@ -67,36 +71,45 @@ static int create(struct mnt_idmap* idmap, struct inode* dir, struct dentry* den
 
 static int mkdir(struct mnt_idmap* idmap, struct inode* dir, struct dentry* dentry, umode_t mode) {
     const struct tiffin_caller caller = caller_for(idmap, dir);
+    struct tiffin_new_node new_node;
     struct tiffin_attributes created;
-    const int error =
-        TIFFIN_CALL(tiffin_mount_of(dir->i_sb), make_directory, &caller, dir->i_ino,
-                    dentry->d_name.name, dentry->d_name.len, mode & ~S_IFMT, &created);
+    int error = tiffin_new_node_begin(&new_node, dir, &dentry->d_name, (mode & ~S_IFMT) | S_IFDIR);
 
-    return instantiate(dir, dentry, error, &created);
+    if (error == 0) {
+        error = TIFFIN_CALL(tiffin_mount_of(dir->i_sb), make_directory, &caller, dir->i_ino,
+                            dentry->d_name.name, dentry->d_name.len, mode & ~S_IFMT,
+                            new_node.xattrs, new_node.xattr_count, &created);
+    }
+    return instantiate(dir, dentry, &new_node, error, &created);
 }
 
 static int symlink(struct mnt_idmap* idmap, struct inode* dir, struct dentry* dentry,
                    const char* target) {
     const struct tiffin_caller caller = caller_for(idmap, dir);
+    struct tiffin_new_node new_node;
     struct tiffin_attributes created;
-    const int error =
-        TIFFIN_CALL(tiffin_mount_of(dir->i_sb), make_symlink, &caller, dir->i_ino,
-                    dentry->d_name.name, dentry->d_name.len, target, strlen(target), &created);
+    int error = tiffin_new_node_begin(&new_node, dir, &dentry->d_name, S_IFLNK | 0777);
 
-    return instantiate(dir, dentry, error, &created);
+    if (error == 0) {
+        error = TIFFIN_CALL(tiffin_mount_of(dir->i_sb), make_symlink, &caller, dir->i_ino,
+                            dentry->d_name.name, dentry->d_name.len, target, strlen(target),
+                            new_node.xattrs, new_node.xattr_count, &created);
+    }
+    return instantiate(dir, dentry, &new_node, error, &created);
 }
 
 static int tmpfile(struct mnt_idmap* idmap, struct inode* dir, struct file* file, umode_t mode) {
     const struct tiffin_caller caller = caller_for(idmap, dir);
+    struct tiffin_new_node new_node;
     struct tiffin_attributes created;
     struct inode* inode;
-    int error = TIFFIN_CALL(tiffin_mount_of(dir->i_sb), make_temporary, &caller, dir->i_ino,
-                            mode & ~S_IFMT, &created);
+    int error = tiffin_new_node_begin(&new_node, dir, NULL, (mode & ~S_IFMT) | S_IFREG);
 
-    if (error != 0) {
-        return error;
+    if (error == 0) {
+        error = TIFFIN_CALL(tiffin_mount_of(dir->i_sb), make_temporary, &caller, dir->i_ino,
+                            mode & ~S_IFMT, new_node.xattrs, new_node.xattr_count, &created);
     }
-    inode = tiffin_iget(dir->i_sb, &created, 1);
+    inode = tiffin_new_node_end(&new_node, error, &created);
     if (IS_ERR(inode)) {
         return PTR_ERR(inode);
     }
