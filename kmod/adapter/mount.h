@@ -17,7 +17,8 @@ namespace tiffin::kmod {
 struct FileSystemType {
     // Whether it lies on a block device; otherwise `device` is nullptr.
     bool needs_device;
-    uint32_t inline_bytes;  // see tiffin_operations
+    uint32_t inline_bytes;        // see tiffin_operations
+    uint64_t maximum_file_bytes;  // the same
     Result<vfs::FileSystem*> (*mount)(vfs::BlockDevice* device,
                                       const tiffin_mount_options& options);
     void (*destroy)(vfs::FileSystem* file_system);

@@ -333,6 +333,7 @@ tiffin_operations operations = {
     .needs_device = false,
     .writer_bytes = 0,
     .inline_bytes = 0,
+    .maximum_file_bytes = 0,
     .has_blocks = false,
     .mount = mount,
     .unmount = unmount,
@@ -391,6 +392,7 @@ const tiffin_operations* tiffin_module_operations(const tiffin_services* service
     operations.needs_device = kFileSystemType.needs_device;
     operations.has_blocks = kFileSystemType.needs_device;
     operations.inline_bytes = kFileSystemType.inline_bytes;
+    operations.maximum_file_bytes = kFileSystemType.maximum_file_bytes;
     operations.writer_bytes = writer_bytes();
     return &operations;
 }

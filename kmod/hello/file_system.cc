@@ -16,6 +16,7 @@ Result<vfs::FileSystem*> mount(vfs::BlockDevice* /*device*/,
 const FileSystemType kFileSystemType = {
     .needs_device = false,
     .inline_bytes = 0,
+    .maximum_file_bytes = 0,
     .mount = mount,
     .destroy = hello::destroy,
 };

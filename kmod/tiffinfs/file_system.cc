@@ -34,6 +34,7 @@ Result<vfs::FileSystem*> mount(vfs::BlockDevice* device, const tiffin_mount_opti
 const FileSystemType kFileSystemType = {
     .needs_device = true,
     .inline_bytes = vfs::WriteGrant::kMaxContentBytes,
+    .maximum_file_bytes = tiffinfs::kMaximumFileBytes,
     .mount = mount,
     .destroy = tiffinfs::destroy,
 };

@@ -146,6 +146,8 @@ struct tiffin_operations {
     uint32_t writer_bytes;
     /* The longest content that a file has without blocks, for which reserve() is not asked; 0: none. */
     uint32_t inline_bytes;
+    /* Which no file is longer than; 0: whatever the VFS permits. */
+    uint64_t maximum_file_bytes;
     /* Whether data goes through blocks of the device, written back from the page cache. Without: read() and write(). */
     bool has_blocks;
 

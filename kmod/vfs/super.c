@@ -237,7 +237,10 @@ static int fill_super(struct super_block* sb, struct fs_context* context) {
     int error;
 
     sb->s_magic = TIFFIN_MAGIC;
-    sb->s_maxbytes = MAX_LFS_FILESIZE;
+    /* What is written behind it would be refused only by write-back. */
+    sb->s_maxbytes = ops->maximum_file_bytes == 0
+                         ? MAX_LFS_FILESIZE
+                         : min_t(u64, MAX_LFS_FILESIZE, ops->maximum_file_bytes);
     sb->s_time_gran = 1;
     sb->s_op = &super_operations;
     sb->s_xattr = (const struct xattr_handler**)tiffin_xattr_handlers;

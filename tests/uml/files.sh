@@ -41,6 +41,32 @@ for seed in 1 2 3; do
     python3 "$repository/tests/uml/random_file.py" "$mount_point/random-$seed" "$seed" 500 || fail "seed $seed"
 done
 
+say "the longest file"
+python3 - "$mount_point/longest" <<'END' || fail "see above"
+import errno, os, sys
+LONGEST = 1 << 62
+def refused(call, *arguments):
+    try:
+        call(*arguments)
+        sys.exit(f"{call.__name__}{arguments[1:]} has succeeded")
+    except OSError as error:
+        assert error.errno == errno.EFBIG, error
+for flags in (0, os.O_DIRECT):
+    file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT | os.O_TRUNC | flags)
+    refused(os.pwrite, file, b"xy", LONGEST)
+    refused(os.pwrite, file, b"xy", (1 << 63) - 10)
+    os.fsync(file)
+    refused(os.ftruncate, file, LONGEST + 1)
+    refused(os.posix_fallocate, file, LONGEST, 1)
+    assert os.fstat(file).st_size == 0
+    assert os.pwrite(file, b"xy", LONGEST - 1) == 1
+    os.fsync(file)
+    assert os.fstat(file).st_size == LONGEST
+    assert os.pread(file, 2, LONGEST - 1) == b"x"
+    os.close(file)
+os.unlink(sys.argv[1])
+END
+
 say "the change attribute of NFS"
 cookies=$(python3 "$repository/tests/uml/change_cookie.py" "$mount_point") || fail "$cookies"
 
