@@ -409,9 +409,12 @@ static int set_size(struct inode* inode, const struct tiffin_change* change) {
         tiffin_zero_tail(inode);
         truncate_setsize(inode, new_size);
     } else if (error != 0 && new_size < old_size) {
-        /* The file is as long as before, but what was cached there and not written back is lost. */
+        /* The file is as long as before, but what was cached there and not written back is lost. The page of the end that was
+         * not to be has zeros behind it: it is read again, unless it is dirty. */
         i_size_write(inode, old_size);
         mapping_set_error(inode->i_mapping, error);
+        invalidate_inode_pages2_range(inode->i_mapping, new_size >> PAGE_SHIFT,
+                                      new_size >> PAGE_SHIFT);
     }
     filemap_invalidate_unlock(inode->i_mapping);
     return error;

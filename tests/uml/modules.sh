@@ -51,11 +51,27 @@ import errno, fcntl, os, struct, sys
 folder = os.open(sys.argv[1], os.O_RDONLY)
 file = os.open(sys.argv[1] + "/late", os.O_RDWR | os.O_CREAT)
 os.write(file, b"not durable")
+# What cannot be made shorter must not look as if the part that was to be cut off were zeros.
+content = os.urandom(5000)
+kept = os.open(sys.argv[1] + "/kept", os.O_RDWR | os.O_CREAT)
+os.write(kept, content)
+os.fsync(kept)
 fcntl.ioctl(folder, 0x8004587d, struct.pack("I", 2))
 for call in (lambda: os.fsync(file), lambda: os.mkdir(sys.argv[1] + "/new"), lambda: os.stat(sys.argv[1] + "/count")):
     try:
         call()
         sys.exit("a call has succeeded after the shutdown")
+    except OSError as error:
+        assert error.errno == errno.EIO, error
+for length in (4990, 2000, 0):
+    try:
+        os.ftruncate(kept, length)
+        sys.exit("a file was made shorter after the shutdown")
+    except OSError as error:
+        assert error.errno == errno.EIO, error
+    try:
+        found = os.pread(kept, 5000, 0)
+        assert found == content[:len(found)], length
     except OSError as error:
         assert error.errno == errno.EIO, error
 END
