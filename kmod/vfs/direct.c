@@ -396,7 +396,7 @@ ssize_t tiffin_direct_write(struct kiocb* iocb, struct iov_iter* from) {
     ssize_t written = leave_page_cache(inode->i_mapping, iocb->ki_pos, end - 1);
 
     if (written != 0) {
-        return written;
+        return written == -EBUSY ? -ENOTBLK : written;
     }
     /* The end of the file moves while the inode is locked. */
     direct = new_direct(iocb, iov_iter_count(from), true, is_sync_kiocb(iocb) || extends);

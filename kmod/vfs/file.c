@@ -117,6 +117,7 @@ static ssize_t write_locked(struct kiocb* iocb, struct iov_iter* from) {
     struct inode* inode = file_inode(file);
     ssize_t written = generic_write_checks(iocb, from);
     ssize_t total = 0;
+    loff_t begin;
     int error;
 
     if (written <= 0) {
@@ -135,14 +136,26 @@ static ssize_t write_locked(struct kiocb* iocb, struct iov_iter* from) {
         filemap_invalidate_unlock(inode->i_mapping);
     }
     if (iocb->ki_flags & IOCB_DIRECT) {
-        return tiffin_direct_write(iocb, from);
+        written = tiffin_direct_write(iocb, from);
+        if (written != -ENOTBLK) {
+            return written;
+        }
     }
+    begin = iocb->ki_pos;
     tiffin_set_backing_device(inode);
     do {
         written = write_part(iocb, from);
         total += max_t(ssize_t, written, 0);
     } while (written > 0 && iov_iter_count(from) > 0);
     tiffin_set_backing_device(NULL);
+    if (total > 0 && (iocb->ki_flags & IOCB_DIRECT)) {
+        error = filemap_write_and_wait_range(inode->i_mapping, begin, begin + total - 1);
+        if (error != 0) {
+            return error;
+        }
+        invalidate_mapping_pages(inode->i_mapping, begin >> PAGE_SHIFT,
+                                 (begin + total - 1) >> PAGE_SHIFT);
+    }
     return total > 0 ? total : written;
 }
 

@@ -235,6 +235,8 @@ struct tiffin_vector tiffin_allocate_piece(size_t wanted_bytes, size_t most_byte
 
 /* direct.c */
 ssize_t tiffin_direct_read(struct kiocb* iocb, struct iov_iter* to);
+/* ENOTBLK: a page of the range stays in the page cache, because other I/O fills it (a read into a mapping); then the write goes
+ * through that, too. */
 ssize_t tiffin_direct_write(struct kiocb* iocb, struct iov_iter* from);
 
 /* pagecache.c, writeback.c */

@@ -10,6 +10,8 @@ import os
 import struct
 import subprocess
 import sys
+import threading
+import time
 
 DEPTH = 32
 BLOCK = 64 << 10
@@ -124,6 +126,47 @@ def check_readahead(path, device):
     os.close(file)
 
 
+def check_write_to_mapping_that_is_read_into(path, device):
+    """A direct write to pages that are being filled by a direct read: these cannot leave the page cache, but no program has to know."""
+    name = path + "-mapped"
+    source = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    target = os.open(name, os.O_RDWR | os.O_CREAT | os.O_DIRECT)
+    new = mmap.mmap(-1, BLOCK)
+    new[:] = pattern(7)
+    os.pwrite(target, new, 0)
+    mapped = mmap.mmap(target, BLOCK)
+    assert mapped[:] == pattern(7)
+    queue = Queue()
+    written = []
+
+    def write():
+        try:
+            written.append(os.pwrite(target, new, 0))
+        except OSError as error:
+            written.append(error)
+
+    writer = threading.Thread(target=write)
+
+    def submit():
+        queue.submit(source, READ, mapped, [0])
+        writer.start()
+
+    def check_in_flight():
+        time.sleep(0.3)
+        assert queue.events(0) == [] and written == [], "a stopped device has done something"
+
+    stopped(device, submit, check_in_flight)
+    writer.join()
+    assert written == [BLOCK], written
+    assert queue.events(1) == [BLOCK]
+    assert mapped[:] in (pattern(7), pattern(0)) or set(mapped[:]) == {7, 0}
+    assert os.pwrite(target, new, 0) == BLOCK
+    assert mapped[:] == pattern(7)
+    queue.close()
+    os.close(source)
+    os.close(target)
+
+
 def main():
     path, device = sys.argv[1:]
     with open(path, "wb") as file:
@@ -134,6 +177,9 @@ def main():
     print(f"{DEPTH} ranges ahead of a reader", flush=True)
     check_direct(path, device, READ)
     print(f"{DEPTH} direct reads", flush=True)
+    for _ in range(5):
+        check_write_to_mapping_that_is_read_into(path, device)
+    print("direct writes to a mapping that direct reads fill", flush=True)
     check_direct(path, device, WRITE)
     print(f"{DEPTH} direct writes", flush=True)
     with open(path, "rb") as file:
