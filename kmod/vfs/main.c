@@ -14,6 +14,9 @@ int tiffin_register(struct file_system_type* type, const struct tiffin_operation
                operations->version, TIFFIN_ABI_VERSION);
         return -EINVAL;
     }
+    if (WARN_ON(((type->fs_flags & FS_REQUIRES_DEV) != 0) != operations->needs_device)) {
+        return -EINVAL;
+    }
     return register_filesystem(type);
 }
 EXPORT_SYMBOL_GPL(tiffin_register);

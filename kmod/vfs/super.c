@@ -307,7 +307,8 @@ int tiffin_init_fs_context(struct fs_context* context, const struct tiffin_opera
 EXPORT_SYMBOL_GPL(tiffin_init_fs_context);
 
 void tiffin_kill_sb(struct super_block* sb) {
-    if (sb->s_bdev != NULL) {
+    /* By its type: it has no device yet when that could not be opened. */
+    if (sb->s_type->fs_flags & FS_REQUIRES_DEV) {
         kill_block_super(sb);
     } else {
         kill_anon_super(sb);

@@ -81,6 +81,17 @@ mount_device rw
 unmount_device
 check_device "a shutdown"
 
+say "a device that is taken"
+mkfs.ext4 -q -F "$device"
+mount -t ext4 "$device" "$mount_point"
+for options in rw ro; do
+    ! mount -t tiffin -o "$options" "$device" /tmp/hello 2>/dev/null || fail "a device was mounted that ext4 has"
+done
+umount "$mount_point"
+blockdev --setro "$device"
+! mount -i -t tiffin -o rw "$device" /tmp/hello 2>/dev/null || fail "a device that is read-only was mounted to be written"
+blockdev --setrw "$device"
+
 say "what is no tiffinfs"
 dd if=/dev/zero of="$device" bs=1M count=64 2>/dev/null
 ! mount -t tiffin "$device" "$mount_point" 2>/dev/null || fail "zeros were mounted"
