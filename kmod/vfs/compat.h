@@ -32,6 +32,7 @@
 
 #define mnt_idmap user_namespace
 #define filemap_splice_read generic_file_splice_read
+#define copy_splice_read generic_file_splice_read
 #define vmf_fs_error block_page_mkwrite_return
 #define generic_fillattr(idmap, mask, inode, stat) generic_fillattr(idmap, inode, stat)
 #define get_inode_acl get_acl

@@ -73,6 +73,8 @@ const struct file_operations tiffin_simple_file_operations = {
     .write_iter = write_iter,
     .open = generic_file_open,
     .fsync = tiffin_fsync,
+    .splice_read = copy_splice_read,
+    .splice_write = iter_file_splice_write,
     .unlocked_ioctl = tiffin_ioctl,
     .compat_ioctl = compat_ptr_ioctl,
 };

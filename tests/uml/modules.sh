@@ -15,6 +15,15 @@ mount -t tiffin_hello none /tmp/hello
 echo "something else" >/tmp/hello/hello
 [[ $(</tmp/hello/hello) == "something else" ]] || fail "hello does not keep what is written"
 [[ $(stat -c %s /tmp/hello/hello) -eq 15 ]] || fail "the size of hello"
+python3 - /tmp/hello/hello <<'END' || fail "see above"
+import os, sys
+file = os.open(sys.argv[1], os.O_RDWR)
+out = os.open("/tmp/sent", os.O_RDWR | os.O_CREAT)
+assert os.sendfile(out, file, 0, 1000) == 15
+assert os.sendfile(file, out, 0, 4) == 4
+assert os.pread(file, 100, 0) == b"something else\n"
+os.posix_fadvise(file, 0, 1000, os.POSIX_FADV_WILLNEED)
+END
 ! touch /tmp/hello/new 2>/dev/null || fail "hello made a file"
 ! rm /tmp/hello/hello 2>/dev/null || fail "hello removed its file"
 ! rmmod tiffin_hello 2>/dev/null || fail "a module that is mounted was unloaded"
