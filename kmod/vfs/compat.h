@@ -23,6 +23,11 @@
     "Tiffin's module is written for Linux 6.1 and 6.12; other kernels have other interfaces of the VFS"
 #endif
 
+/* Nodes are numbered with 64 bits, and inodes with those of a word. A page is promised the room of one block. */
+#if BITS_PER_LONG != 64 || PAGE_SHIFT != 12
+#error "Tiffin's module needs a processor of 64 bits, and pages of 4 KiB"
+#endif
+
 /* Pages are named by their addresses, which those of high memory have not. */
 #ifdef CONFIG_HIGHMEM
 #error "Tiffin's module needs a kernel without high memory"
