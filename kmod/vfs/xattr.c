@@ -101,25 +101,26 @@ struct posix_acl* tiffin_get_acl(struct inode* inode, int type, bool rcu) {
     struct tiffin_mount* mount = tiffin_mount_of(inode->i_sb);
     const char* name = acl_name(type);
     struct posix_acl* acl;
-    void* value;
+    void* value = NULL;
     long size;
 
     if (rcu) {
         return ERR_PTR(-ECHILD);
     }
-    size = TIFFIN_CALL(mount, get_xattr, inode->i_ino, name, strlen(name), NULL, 0);
+    do {
+        kvfree(value);
+        value = NULL;
+        size = TIFFIN_CALL(mount, get_xattr, inode->i_ino, name, strlen(name), NULL, 0);
+        if (size < 0) {
+            break;
+        }
+        value = kvmalloc(size, GFP_KERNEL);
+        if (value == NULL) {
+            return ERR_PTR(-ENOMEM);
+        }
+        size = TIFFIN_CALL(mount, get_xattr, inode->i_ino, name, strlen(name), value, size);
+    } while (size == -ERANGE); /* it has become longer in between */
     if (size == -ENODATA || size == -EOPNOTSUPP) {
-        return NULL;
-    }
-    if (size < 0) {
-        return ERR_PTR(size);
-    }
-    value = kvmalloc(size, GFP_KERNEL);
-    if (value == NULL) {
-        return ERR_PTR(-ENOMEM);
-    }
-    size = TIFFIN_CALL(mount, get_xattr, inode->i_ino, name, strlen(name), value, size);
-    if (size == -ENODATA) {
         acl = NULL;
     } else {
         acl = size < 0 ? ERR_PTR(size) : posix_acl_from_xattr(inode->i_sb->s_user_ns, value, size);
