@@ -9,9 +9,11 @@
 #include <linux/backing-dev.h>
 #include <linux/buffer_head.h>
 #include <linux/fs.h>
+#include <linux/mm.h>
 #include <linux/pagemap.h>
 #include <linux/posix_acl_xattr.h>
 #include <linux/sched.h>
+#include <linux/uio.h>
 #include <linux/version.h>
 
 #define TIFFIN_LINUX_IS(major, minor)                             \
@@ -41,6 +43,12 @@
 #define vmf_fs_error block_page_mkwrite_return
 #define generic_fillattr(idmap, mask, inode, stat) generic_fillattr(idmap, inode, stat)
 #define get_inode_acl get_acl
+
+/* References to a program's pages, which a fork of the program may take away from it. */
+#define iov_iter_extract_pages(iter, pages, bytes, most_pages, flags, offset) \
+    iov_iter_get_pages2(iter, *(pages), bytes, most_pages, offset)
+#define iov_iter_extract_will_pin(iter) true
+#define unpin_user_page put_page
 
 /* Macros: later releases of it have some of these functions. */
 #define inode_get_atime(inode) ((inode)->i_atime)

@@ -28,6 +28,7 @@ struct direct {
     bool waits;
     bool is_write;
     bool fills_user_memory;
+    bool holds_pages; /* those of a kernel's caller are held by that */
     atomic_t pending; /* pieces, and one for the submission itself */
     struct completion completed;
     spinlock_t lock;
@@ -150,7 +151,9 @@ static void read_done(struct tiffin_read* read, int error) {
         if (direct->fills_user_memory) {
             set_page_dirty_lock(piece->pages[i]);
         }
-        put_page(piece->pages[i]);
+        if (direct->holds_pages) {
+            unpin_user_page(piece->pages[i]);
+        }
     }
     if (error != 0) {
         failed_at(direct, read->offset, error);
@@ -164,9 +167,10 @@ static ssize_t collect(struct read_piece* piece, struct iov_iter* to) {
     size_t bytes = 0;
 
     while (bytes < PIECE_BYTES && piece->read.count < piece->most_pages && iov_iter_count(to) > 0) {
+        struct page** pages = piece->pages + piece->read.count;
         size_t offset;
-        ssize_t got = iov_iter_get_pages2(to, piece->pages + piece->read.count, PIECE_BYTES - bytes,
-                                          piece->most_pages - piece->read.count, &offset);
+        ssize_t got = iov_iter_extract_pages(to, &pages, PIECE_BYTES - bytes,
+                                             piece->most_pages - piece->read.count, 0, &offset);
 
         if (got <= 0) {
             return bytes > 0 ? bytes : got == 0 ? -EFAULT : got;
@@ -194,6 +198,7 @@ static ssize_t read_to_program(struct kiocb* iocb, struct iov_iter* to) {
         return -ENOMEM;
     }
     direct->fills_user_memory = user_backed_iter(to);
+    direct->holds_pages = iov_iter_extract_will_pin(to);
     while (iov_iter_count(to) > 0) {
         struct read_piece* piece = new_read(direct, position, to);
         ssize_t length = -ENOMEM;
