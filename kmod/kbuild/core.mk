@@ -52,8 +52,13 @@ tiffin-cxxflags = $(filter-out $(tiffin-c-only) $(tiffin-tracing),$(KBUILD_CFLAG
 	$(KBUILD_CFLAGS_MODULE) -std=gnu++20 -ffreestanding -fno-exceptions -fno-rtti \
 	-fno-threadsafe-statics -fcheck-new -Wall -Wextra -Wshadow $(ccflags-y) -O2
 
+# A kernel that counts calls (CONFIG_CALL_PADDING: Debian's Linux 6.12) has room before each function, which has to stay. The
+# compiler lists these functions, too, also those that the linker then drops. Only function tracing would read that list.
+tiffin-drop-list = $(if $(filter -fpatchable-function-entry=%,$(tiffin-cxxflags)),&& $(OBJCOPY) \
+	--remove-section=__patchable_function_entries $@)
+
 quiet_cmd_cxx_o_cc = CXX [M] $@
-      cmd_cxx_o_cc = $(TIFFIN_CXX) -Wp,-MMD,$(depfile) $(tiffin-cxxflags) -c -o $@ $<
+      cmd_cxx_o_cc = $(TIFFIN_CXX) -Wp,-MMD,$(depfile) $(tiffin-cxxflags) -c -o $@ $< $(tiffin-drop-list)
 
 $(obj)/%.o: $(src)/%.cc FORCE
 	$(call if_changed_dep,cxx_o_cc)
