@@ -15,7 +15,7 @@ from pathlib import Path
 from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from harness import file_systems, machine, main, published, report, runner  # noqa: E402
+from harness import file_systems, kernel, machine, main, published, report, runner  # noqa: E402
 from harness.results import Results, Summary, compare, speed_ratio  # noqa: E402
 from harness.workloads import Figure, Settings, Workload, catalogue, filebench, operations, programs  # noqa: E402
 
@@ -265,6 +265,63 @@ class TestReport(WithFolder):
         page.write_text("no place")
         with self.assertRaisesRegex(ValueError, "no place for tables"):
             report.document(results, page)
+
+
+def kernel_sample(part: str, operation: str, name: str, us: float, number: int = 0, **more) -> dict:
+    return {"round": number, "file_system": name, "part": part, "operation": operation, "us": us, **more}
+
+
+class TestKernel(WithFolder):
+    """Tables and pictures of bench/kernel."""
+
+    def cells(self, text: str, row: str) -> list[str]:
+        line = next(line for line in text.splitlines() if line.startswith(f"| {row} |"))
+        return [cell.strip() for cell in line.split("|")[2:-1]]
+
+    def test_ratios_are_of_medians_and_net_of_system_calls(self) -> None:
+        samples = [kernel_sample("operations", operation, name, us, number)
+                   for number, error in enumerate((0, 1, -1))
+                   for operation, name, us in (("system_call", "tiffin", 10), ("system_call", "ext4-j", 10),
+                                               ("create", "tiffin", 30 + error), ("create", "ext4-j", 60 + error),
+                                               ("read_4k_cached", "tiffin", 10.1), ("read_4k_cached", "ext4-j", 12))]
+        text = kernel.markdown(samples)
+        self.assertIn("Medians of 3 rounds", text)
+        self.assertIn("A system call: 10.0 µs", text)
+        # Two calls: 40 to 10.
+        self.assertEqual(self.cells(text, "create"), ["30.0", "60.0", "2.00", "", "4.00", "", "1.26"])
+        # What remains without the call is less than what the call is known to.
+        self.assertEqual(self.cells(text, "read_4k_cached"), ["10.1", "12.0", "1.19", "", "", "", ""])
+
+    def test_the_frameworks_cost_is_a_difference(self) -> None:
+        samples = [kernel_sample("framework", "existing_stat", name, us)
+                   for name, us in (("tiffin_hello", 75.5), ("tmpfs", 78))]
+        self.assertEqual(self.cells(kernel.markdown(samples), "existing_stat"), ["75.50", "78.00", "-2.50"])
+
+    def test_every_published_row_is_one(self) -> None:
+        for row in kernel.PUBLISHED_ROWS:
+            self.assertIsNotNone(kernel.published_ratio(row), row)
+
+    @unittest.skipUnless(importlib.util.find_spec("matplotlib"), "python3-matplotlib is missing")
+    def test_the_page_needs_nothing_else_and_has_each_picture_once(self) -> None:
+        samples = [kernel_sample(part, operation, name, us, **more)
+                   for part, operation, more in (("operations", "create", {}), ("latency", "512 B read, p50", {
+                       "bins": {"60000": 5, "90000": 1}}))
+                   for name, us in (("tiffin", 60), ("ext4-j", 66))]
+        samples += [kernel_sample("framework", "existing_stat", name, 75.5) for name in kernel.FRAMEWORK]
+        kernel.write(samples, self.folder)
+        page = (self.folder / "report.html").read_text()
+        self.assertEqual(re.findall(r"<(?:img|script|link)\b", page), [])
+        # Ratios and times of operations and latency, the distribution, times of the framework.
+        self.assertEqual(page.count("<svg"), 6)
+        self.assertIn("Bento-fs to ext4-j, published", page)
+
+    def test_distributions_are_of_all_rounds(self) -> None:
+        samples = [kernel_sample("latency", "512 B random read, p50", "tiffin", 1, number, bins=bins)
+                   for number, bins in enumerate(({"60000": 5}, {"60000": 2, "70000": 1}))]
+        self.assertEqual(kernel.bins_of(samples), {"random read": {"tiffin": {60000: 7, 70000: 1}}})
+
+    def test_nothing_is_drawn_of_samples_without_distributions(self) -> None:
+        self.assertEqual(kernel.bins_of([kernel_sample("latency", "512 B read, p50", "tiffin", 1)]), {})
 
 
 class TestWorkloads(WithFolder):

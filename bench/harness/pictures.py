@@ -3,6 +3,8 @@
 
 import io
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import matplotlib
 
@@ -23,7 +25,11 @@ STYLES = {
     "tiffin-loop": ("#ff7f0e", "o"), "tiffin-asleep": ("#e377c2", "o"), "ext4-ordered-zram": ("#6baed6", "s"),
     "ext4-journal-zram": ("#4a6fa5", "D"), "tiffin-zram": ("#bcbd22", "o"), "tiffin-shm": ("#2ca02c", ">"),
     "tiffin-sdr": ("#8c564b", "h"), "tiffin-tcp": ("#e7a100", "d"), "tiffin-remote": ("#000000", "*"),
+    # As bench/kernel calls them.
+    "ext4-o": ("#1f77b4", "s"), "ext4-j": ("#0b3c6f", "D"), "ramfs": ("#9aa0a6", "^"), "tiffin_hello": ("#d62728", "o"),
+    "tiffin_empty": ("#d62728", "o"), "tiffin-fuse": ("#ff7f0e", "o"),
 }
+PUBLISHED_COLOUR = "#555555"
 MOST_RATIO = 16  # of the heat map's colours
 
 
@@ -38,6 +44,46 @@ def plain_ticks(axes) -> None:
     axes.xaxis.set_major_locator(LogLocator(subs=(1,) if is_wide else (1, 2, 5)))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+@dataclass(frozen=True)
+class Mark:
+    """In a row of a picture: a figure, and how far the rounds reach to both sides of it."""
+    name: str
+    value: float
+    reach: tuple[float, float] | None = None
+    style: tuple[str, str] | None = None  # that of `name` in STYLES
+    is_hollow: bool = False
+
+
+def rows_figure(rows: dict[str, Sequence[Mark]], axis: str, side_by_side: bool, line_at: float | None = 1,
+                row_inches: float = 0.36, width_inches: float = 11):
+    """A row for each, with marks on one line, or `side_by_side` on a line for each name."""
+    figure, axes = pyplot.subplots(figsize=(width_inches, 1.2 + row_inches * len(rows)))
+    names = list(dict.fromkeys(mark.name for marks in rows.values() for mark in marks))
+    drawn: set[str] = set()
+    for height, marks in enumerate(rows.values()):
+        axes.axhspan(height - 0.5, height + 0.5, color="#f3f4f7" if height % 2 else "white", zorder=0)
+        for one in marks:
+            colour, mark = one.style or style(one.name)
+            at = height + (0.7 * ((names.index(one.name) + 0.5) / len(names) - 0.5) if side_by_side else 0)
+            if one.reach is not None:
+                axes.plot(one.reach, [at, at], color=colour, linewidth=1.2)
+            is_line = mark in ("|", "x")
+            axes.plot(one.value, at, mark, color=colour, markersize=5 if side_by_side and not is_line else 7,
+                      markeredgewidth=1.6 if is_line else 1.0, label=None if one.name in drawn else one.name,
+                      markerfacecolor="white" if one.is_hollow else colour)
+            drawn.add(one.name)
+    if line_at is not None:
+        axes.axvline(line_at, color="#444", linewidth=0.8)
+    axes.set(xscale="log", yticks=range(len(rows)), yticklabels=list(rows), ylim=(len(rows) - 0.5, -0.5), xlabel=axis)
+    plain_ticks(axes)
+    axes.grid(True, axis="x", alpha=0.3)
+    if drawn:
+        handles = dict(zip(*reversed(axes.get_legend_handles_labels())))
+        axes.legend([handles[name] for name in names], names, loc="upper left", bbox_to_anchor=(1.01, 1), fontsize=9,
+                    frameon=False)
+    return figure
 
 
 def svg(figure) -> str:
@@ -59,35 +105,26 @@ def reference_for(suite: str, rows: dict[str, dict[str, Summary]], name: str) ->
     return reference_of(name)
 
 
+def reach_of(summary: Summary, reference: Summary) -> tuple[float, float]:
+    """The least and the most speed of the rounds in relation to the reference's median."""
+    each = [value / reference.median for value in summary.values if value > 0]
+    each = [1 / value for value in each] if summary.less_is_better else each
+    return min(each), max(each)
+
+
 def ratios(results: Results, suite: str):
     """Speed in relation to the reference, with the spread of the rounds."""
     rows = rows_of(results, suite)
-    names = [name for name in results.file_systems(suite)]
-    figure, axes = pyplot.subplots(figsize=(11, 1.2 + 0.36 * len(rows)))
-    drawn: set[str] = set()
-    places = [name for name in names if name != reference_for(suite, rows, name)]
-    for height, by_name in enumerate(rows.values()):
-        axes.axhspan(height - 0.5, height + 0.5, color="#f3f4f7" if height % 2 else "white", zorder=0)
-        for index, name in enumerate(places):
+    drawn: dict[str, list[Mark]] = {}
+    for row, by_name in rows.items():
+        drawn[row] = []
+        for name in results.file_systems(suite):
             reference = by_name.get(reference_for(suite, rows, name))
-            if name not in by_name or reference is None or not (middle := speed_ratio(by_name[name], reference)):
+            if (name == reference_for(suite, rows, name) or name not in by_name or reference is None
+                    or not (middle := speed_ratio(by_name[name], reference))):
                 continue
-            each = [value / reference.median for value in by_name[name].values if value > 0]
-            each = [1 / value for value in each] if by_name[name].less_is_better else each
-            colour, mark = style(name)
-            at = height + 0.7 * ((index + 0.5) / len(places) - 0.5)
-            axes.plot([min(each), max(each)], [at, at], color=colour, linewidth=1.2)
-            axes.plot(middle, at, mark, color=colour, markersize=5, label=None if name in drawn else name,
-                      markerfacecolor="white" if by_name[name].only_disturbed else colour)
-            drawn.add(name)
-    axes.axvline(1, color="#444", linewidth=0.8)
-    axes.set(xscale="log", yticks=range(len(rows)), yticklabels=list(rows), ylim=(len(rows) - 0.5, -0.5),
-             xlabel=f"speed in relation to {reference_for(suite, rows, OURS)}: right of 1 is faster")
-    plain_ticks(axes)
-    axes.grid(True, axis="x", alpha=0.3)
-    if drawn:
-        axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), fontsize=9, frameon=False)
-    return figure
+            drawn[row].append(Mark(name, middle, reach_of(by_name[name], reference), is_hollow=by_name[name].only_disturbed))
+    return rows_figure(drawn, f"speed in relation to {reference_for(suite, rows, OURS)}: right of 1 is faster", True)
 
 
 def heat_map(results: Results):
@@ -131,32 +168,34 @@ def beside_published(results: Results):
             rows[row] = (ours, theirs)
     if not rows:
         return None
-    figure, axes = pyplot.subplots(figsize=(10, 1.2 + 0.3 * len(rows)))
-    drawn: set[str] = set()
-    for height, (ours, (kernel, user)) in enumerate(rows.values()):
-        axes.axhspan(height - 0.5, height + 0.5, color="#f3f4f7" if height % 2 else "white", zorder=0)
-        marks = [(name, ratio, *style(name)) for name, ratio in ours.items()]
-        marks += [(name, ratio, "#555555", mark)
-                  for name, ratio, mark in (("Bento-fs, published", kernel, "|"), ("Bento-user, published", user, "x"))
-                  if ratio is not None]
-        for name, ratio, colour, mark in marks:
-            axes.plot(ratio, height, mark, color=colour, markersize=7, markeredgewidth=1.6,
-                      label=None if name in drawn else name)
-            drawn.add(name)
-    axes.axvline(1, color="#444", linewidth=0.8)
-    axes.set(xscale="log", yticks=range(len(rows)), yticklabels=list(rows), ylim=(len(rows) - 0.5, -0.5),
-             xlabel="speed in relation to ext4 data=journal of the same run: right of 1 is faster")
-    plain_ticks(axes)
-    axes.grid(True, axis="x", alpha=0.3)
-    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), fontsize=9, frameon=False)
-    return figure
+    drawn = {}
+    for row, (ours, (kernel, user)) in rows.items():
+        drawn[row] = [Mark(name, ratio) for name, ratio in ours.items()]
+        drawn[row] += [Mark(name, ratio, style=(PUBLISHED_COLOUR, mark))
+                       for name, ratio, mark in (("Bento-fs, published", kernel, "|"), ("Bento-user, published", user, "x"))
+                       if ratio is not None]
+    return rows_figure(drawn, "speed in relation to ext4 data=journal of the same run: right of 1 is faster", False,
+                       row_inches=0.3, width_inches=10)
 
 
-def latencies(results: Results):
-    """Cumulative distributions, one panel for each pattern."""
-    found = {pattern: bins for pattern in LATENCY if (bins := results.bins(f"latency {pattern} p50"))}
+def time_within(bins: dict[int, int], share: float) -> int:
+    """In which time so large a share was answered."""
+    left = share * sum(bins.values())
+    for ns in sorted(bins):
+        left -= bins[ns]
+        if left <= 0:
+            return ns
+    return max(bins)
+
+
+def latencies(found: dict[str, dict[str, dict[int, int]]]):
+    """Cumulative distributions: a panel for each pattern, in it for each file system times in ns and how often they were
+    seen."""
     if not found:
         return None
+    of_all = [bins for by_name in found.values() for bins in by_name.values()]
+    limits_us = (min(time_within(bins, 0.001) for bins in of_all) / 1500,
+                 max(time_within(bins, 0.995) for bins in of_all) / 700)
     figure, panels = pyplot.subplots(2, 2, figsize=(12, 8), sharey=True)
     for axes, (pattern, by_name) in zip(panels.flat, found.items()):
         for name, bins in by_name.items():
@@ -167,7 +206,7 @@ def latencies(results: Results):
                 shares.append(100 * seen / total)
             axes.step(times, shares, where="post", label=name, color=style(name)[0],
                       linestyle="--" if name.startswith(("ext4", "xfs", "btrfs", "tmpfs")) else "-")
-        axes.set(xscale="log", xlabel="microseconds", title=pattern.replace("_", " "), xlim=(0.1, 2000))
+        axes.set(xscale="log", xlabel="microseconds", title=pattern.replace("_", " "), xlim=limits_us)
         plain_ticks(axes)
         axes.grid(True, alpha=0.3)
     figure.subplots_adjust(hspace=0.35)
@@ -211,7 +250,8 @@ def draw(results: Results) -> list[tuple[str, str]]:
         if len(results.file_systems(suite)) > 1:
             made.append((f"{TITLES.get(suite, suite)}: medians of speed, with the least and the most of the rounds. "
                          "Hollow: other work disturbed all rounds.", svg(ratios(results, suite))))
-    for caption, figure in (("Latency: share of requests that were answered within a time.", latencies(results)),
+    bins = {pattern: by_name for pattern in LATENCY if (by_name := results.bins(f"latency {pattern} p50"))}
+    for caption, figure in (("Latency: share of requests that were answered within a time.", latencies(bins)),
                             ("Throughput over time, a line for each round.", over_time(results))):
         if figure is not None:
             made.append((caption, svg(figure)))

@@ -189,18 +189,26 @@ def html_table(table: Table) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table>"
 
 
+def whole_page(title: str, lines: list[str], parts: list[str]) -> str:
+    """`lines`: what there is to say of all; `parts`: of HTML."""
+    head = (f"<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{html.escape(title)}</title>"
+            f"<style>{STYLE}</style></head><body>\n<h1>{html.escape(title)}</h1>\n<ul>")
+    return "\n".join([head, *(f"<li>{html.escape(line)}</li>" for line in lines), "</ul>", *parts, "</body></html>\n"])
+
+
+def figures_html(pictures: list[tuple[str, str]], without: str) -> list[str]:
+    """`pictures`: caption and SVG of each; `without`: why there are none."""
+    told = [f"<p>{html.escape(without)}</p>"] if without else []
+    return told + [f"<figure>{svg}<figcaption>{html.escape(caption)}</figcaption></figure>" for caption, svg in pictures]
+
+
 def page(results: Results, changes: list[Change] | None, pictures: list[tuple[str, str]], without: str) -> str:
     """`pictures`: caption and SVG of each; `without`: why there are none."""
-    parts = [f"<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Results of bench/run</title>"
-             f"<style>{STYLE}</style></head><body>\n<h1>Results of bench/run</h1>\n<ul>"]
-    parts += [f"<li>{html.escape(line)}</li>" for line in environment_lines(results)]
-    parts.append("</ul>")
+    parts = []
     names = results.file_systems()
     parts.append("<h2>File systems</h2><ul>" + "".join(
         f"<li><b>{html.escape(name)}</b>: {html.escape(ALL[name].what)}</li>" for name in names if name in ALL) + "</ul>")
-    if without:
-        parts.append(f"<p>{html.escape(without)}</p>")
-    parts += [f"<figure>{svg}<figcaption>{html.escape(caption)}</figcaption></figure>" for caption, svg in pictures]
+    parts += figures_html(pictures, without)
     for title, remark, table in sections(results, changes):
         if table[1] or title == "Changes":
             parts.append(f"<h2>{html.escape(title)}</h2><p>{html.escape(remark)}</p>{html_table(table)}")
@@ -210,7 +218,7 @@ def page(results: Results, changes: list[Change] | None, pictures: list[tuple[st
     for one in results.content["programs"]:
         parts.append(f"<h2>{html.escape(one['name'])} ({one['suite']})</h2><p><code>{html.escape(one['command'])}</code> "
                      f"{html.escape(one['error'])}</p><pre>{html.escape(one['output'].rstrip())}</pre>")
-    return "\n".join([*parts, "</body></html>\n"])
+    return whole_page("Results of bench/run", environment_lines(results), parts)
 
 
 def write(results: Results, changes: list[Change] | None) -> list[Path]:

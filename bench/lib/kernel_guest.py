@@ -35,7 +35,7 @@ WORD = "no_such_word" + "_anywhere"
 FIO_MIB = 64
 LATENCY = {"read": "read", "write": "write", "randread": "random read", "randwrite": "random write"}
 
-Report = Callable[[str, str, float], None]
+Report = Callable[..., None]  # part, operation, microseconds; bins: how often each number of ns was seen
 
 
 def run(*command: object) -> None:
@@ -114,14 +114,16 @@ def fio(report: Report, seconds: str) -> None:
         # The processor's counter as the clock: each reading of the kernel's would be one more system call.
         done = subprocess.run(
             ["fio", "--name=x", f"--filename={name}", f"--size={FIO_MIB}M", "--direct=1", "--clocksource=cpu",
-             "--thread", "--time_based", f"--runtime={seconds}", "--output-format=json", *options],
+             "--thread", "--time_based", f"--runtime={seconds}", "--output-format=json+", *options],
             capture_output=True, text=True, cwd="/dev/shm")
         if done.returncode != 0:
             sys.exit(f"kernel_guest: fio {options}: {done.stdout}{done.stderr}")
         job = json.loads(done.stdout[done.stdout.index("{"):])["jobs"][0]
         side = job["read"] if job["read"]["total_ios"] > 0 else job["write"]
         for percent in (50, 90, 99):
-            report(part, f"{operation}, p{percent}", side["clat_ns"]["percentile"][f"{percent}.000000"] / 1000)
+            # For a picture of the distribution, once.
+            bins = {"bins": side["clat_ns"]["bins"]} if part == "latency" and percent == 50 else {}
+            report(part, f"{operation}, p{percent}", side["clat_ns"]["percentile"][f"{percent}.000000"] / 1000, **bins)
 
     for pattern, operation in LATENCY.items():
         measure("latency", f"512 B {operation}", f"--rw={pattern}", "--bs=512", "--ioengine=psync")
@@ -140,8 +142,8 @@ def main() -> None:
         run("tar", "-C", REPOSITORY, "-cf", ARCHIVE, *TREE)
     for turn in range(int(rounds)):
         def reporter(name: str, turn: int = turn) -> Report:
-            return lambda part, operation, us: print("sample", json.dumps(
-                {"round": turn, "file_system": name, "part": part, "operation": operation, "us": us}), flush=True)
+            return lambda part, operation, us, **more: print("sample", json.dumps(
+                {"round": turn, "file_system": name, "part": part, "operation": operation, "us": us, **more}), flush=True)
 
         if "framework" in parts:
             framework(benchmark, min_time_s, reporter)

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: MIT OR GPL-2.0-only
+"""What bench/kernel makes of its samples: tables in Markdown, and with pictures in one page of HTML."""
+
+import html
+import statistics
+from pathlib import Path
+
+from . import published
+from .report import Table, figures_html, html_table, markdown_table, spread, whole_page
+from .results import Summary, speed_ratio
+
+Sample = dict  # round, file_system, part, operation, us; bins: latencies in ns, and how often each was seen
+Rows = dict[str, dict[str, Summary]]  # by operation and file system
+
+PEERS = ["tiffin", "ext4-j", "ext4-o", "xfs", "btrfs"]
+OURS = "tiffin"
+REFERENCES = ["ext4-j", "ext4-o"]
+TITLES = {"framework": "The framework", "inside": "Inside the kernel: without system calls", "operations": "Operations",
+          "trees": "Trees", "latency": "Latency of calls (fio, O_DIRECT, depth 1)", "depth": "Depth (fio, O_DIRECT, libaio)"}
+FRAMEWORK = ("tiffin_hello", "tmpfs")
+NO_OPERATIONS = ("nothing", "system_call")  # what calling costs
+PATTERNS = ["read", "write", "random read", "random write"]  # of the latency experiment
+
+# The names here of published rows (published.py).
+PUBLISHED_ROWS = {
+    "create": "createfiles T1",
+    "unlink": "deletefiles T1",
+    "content_read_sequential_4k": "seq_read 4k T1",
+    "content_read_sequential_128k": "seq_read 128k T1",
+    "content_read_random_4k": "rand_read 4k T1",
+    "content_write_sequential_4k": "seq_write 4k T1",
+    "content_write_sequential_128k": "seq_write 128k T1",
+    "content_write_random_4k": "rand_write 4k T1",
+    "content_write_random_128k": "rand_write 128k T1",
+    "untar": "untar",
+    "tar": "tar",
+    "grep -r, uncached": "grep -r",
+    **{f"512 B {pattern}, {quantile}": f"latency {row} {quantile}"
+       for pattern, row in (("read", "seq_read"), ("write", "seq_write"), ("random write", "rand_write"))
+       for quantile in ("p50", "p90", "p99")},
+}
+
+
+def published_ratio(operation: str) -> float | None:
+    """Speed of Bento-fs in relation to ext4-j."""
+    row = PUBLISHED_ROWS.get(operation)
+    return published.ratios(row)[0] if row else None
+
+
+def system_calls(part: str, operation: str) -> int | None:
+    """How many system calls an operation is; None where that depends on the file system or is not known."""
+    if part == "latency":
+        return 1
+    if part != "operations" or operation in ("read_directory_of_1000", "system_call"):
+        return None
+    if "_mapped_" in operation:
+        return 0
+    return {"create": 2, "overwrite_4k_and_fsync": 2, "create_4k_and_fsync": 4}.get(operation, 1)
+
+
+def names_in(samples: list[Sample]) -> list[str]:
+    found = {sample["file_system"] for sample in samples}
+    return [name for name in PEERS if name in found]
+
+
+def rows_of(samples: list[Sample], part: str) -> Rows:
+    """In the order in which they were measured first."""
+    values: dict[str, dict[str, list[float]]] = {}
+    for sample in samples:
+        if sample["part"] == part:
+            values.setdefault(sample["operation"], {}).setdefault(sample["file_system"], []).append(sample["us"])
+    return {operation: {name: Summary(tuple(times), "us", True, False) for name, times in by_name.items()}
+            for operation, by_name in values.items()}
+
+
+def call_us_of(samples: list[Sample]) -> float:
+    calls = [sample["us"] for sample in samples if sample["operation"] == "system_call"]
+    return statistics.median(calls) if calls else 0.0
+
+
+def ratio(row: dict[str, Summary], other: str, less_us: float = 0) -> str:
+    """How many times faster Tiffin is; nothing where what remains is not more than what was taken away is uncertain by."""
+    if OURS not in row or other not in row:
+        return ""
+    own, others = (row[name].median - less_us for name in (OURS, other))
+    return f"{others / own:.2f}" if own > 0.05 * less_us and others > 0.05 * less_us else ""
+
+
+def median_text(row: dict[str, Summary], name: str) -> str:
+    return f"{row[name].median:,.1f}" if name in row else ""
+
+
+def part_table(samples: list[Sample], part: str) -> Table:
+    names = names_in(samples)
+    call_us = call_us_of(samples)
+    heads = ["", *names, *(f"to {other}" for other in REFERENCES), *(f"net, to {other}" for other in REFERENCES),
+             "Bento-fs to ext4-j"]
+    rows = []
+    for operation, row in rows_of(samples, part).items():
+        calls = system_calls(part, operation)
+        theirs = published_ratio(operation)
+        rows.append([operation, *(median_text(row, name) for name in names), *(ratio(row, other) for other in REFERENCES),
+                     *("" if calls is None or not call_us else ratio(row, other, calls * call_us) for other in REFERENCES),
+                     f"{theirs:.2f}" if theirs is not None else ""])
+    return heads, rows
+
+
+def framework_table(samples: list[Sample]) -> Table:
+    ours, plain = FRAMEWORK
+    rows = []
+    for operation, row in rows_of(samples, "framework").items():
+        if operation != "system_call" and ours in row and plain in row:
+            cost_us = row[ours].median - row[plain].median
+            rows.append([operation, f"{row[ours].median:.2f}", f"{row[plain].median:.2f}", f"{cost_us:.2f}"])
+    return ["", ours, plain, "the framework's cost"], rows
+
+
+def spread_table(samples: list[Sample], part: str) -> Table:
+    rows = rows_of(samples, part)
+    names = [name for name in [*PEERS, *FRAMEWORK] if any(name in row for row in rows.values())]
+    return ["", *names], [[operation, *(spread(row[name]) if name in row else "" for name in names)]
+                          for operation, row in rows.items()]
+
+
+def tables(samples: list[Sample]) -> list[tuple[str, str, Table]]:
+    """Part, title, table."""
+    made = [(part, title, framework_table(samples) if part == "framework" else part_table(samples, part))
+            for part, title in TITLES.items()]
+    return [(part, title, table) for part, title, table in made if table[1]]
+
+
+def remark(samples: list[Sample]) -> str:
+    rounds = 1 + max(sample["round"] for sample in samples)
+    return (f"Medians of {rounds} round{'' if rounds == 1 else 's'}, in µs; ratios above 1: Tiffin is faster. "
+            f"A system call: {call_us_of(samples):.1f} µs.")
+
+
+def markdown(samples: list[Sample]) -> str:
+    return remark(samples) + "\n" + "".join(f"\n### {title}\n\n{markdown_table(table)}"
+                                            for _, title, table in tables(samples))
+
+
+def bins_of(samples: list[Sample]) -> dict[str, dict[str, dict[int, int]]]:
+    """Of the latency experiment: by pattern and file system."""
+    found: dict[str, dict[str, dict[int, int]]] = {}
+    for pattern in PATTERNS:
+        for name in names_in(samples):
+            for sample in samples:
+                if (sample["operation"], sample["file_system"]) == (f"512 B {pattern}, p50", name) and "bins" in sample:
+                    counts = found.setdefault(pattern, {}).setdefault(name, {})
+                    for ns, count in sample["bins"].items():
+                        counts[int(ns)] = counts.get(int(ns), 0) + count
+    return found
+
+
+def ratio_marks(pictures, operation: str, row: dict[str, Summary]) -> list:
+    """Of Tiffin to each reference, and the published one."""
+    marks = []
+    for other, colour in (("ext4-j", "#d62728"), ("ext4-o", "#ff7f0e")):
+        if OURS in row and other in row and (middle := speed_ratio(row[OURS], row[other])):
+            marks.append(pictures.Mark(f"Tiffin to {other}", middle, pictures.reach_of(row[OURS], row[other]),
+                                       style=(colour, pictures.style(other)[1])))
+    theirs = published_ratio(operation)
+    if marks and theirs is not None:
+        marks.append(pictures.Mark("Bento-fs to ext4-j, published", theirs, style=(pictures.PUBLISHED_COLOUR, "|")))
+    return marks
+
+
+def time_marks(pictures, row: dict[str, Summary]) -> list:
+    return [pictures.Mark(name, row[name].median, (min(row[name].values), max(row[name].values)))
+            for name in [*PEERS, *FRAMEWORK] if name in row and min(row[name].values) > 0]
+
+
+def draw(samples: list[Sample]) -> list[tuple[str, str]]:
+    """Caption and SVG of each. Raises ImportError where nothing draws."""
+    from . import pictures
+    made = []
+    for part, title in TITLES.items():
+        rows = {operation: row for operation, row in rows_of(samples, part).items() if operation not in NO_OPERATIONS}
+        ratios = {operation: marks for operation, row in rows.items() if (marks := ratio_marks(pictures, operation, row))}
+        times = {operation: marks for operation, row in rows.items() if (marks := time_marks(pictures, row))}
+        if ratios:
+            made.append((f"{title}: Tiffin's speed in relation to ext4, with the least and the most of the rounds.",
+                         pictures.rows_figure(ratios, "times as fast: right of 1, Tiffin is faster", True, row_inches=0.3)))
+        if part == "latency" and (bins := bins_of(samples)):
+            made.append(("Latency: share of requests of 512 B with O_DIRECT that were answered within a time.",
+                         pictures.latencies(bins)))
+        if times:
+            made.append((f"{title}: medians, with the least and the most of the rounds.",
+                         pictures.rows_figure(times, "microseconds: left is faster", True, line_at=None)))
+    return [(caption, pictures.svg(figure)) for caption, figure in made]
+
+
+def page(samples: list[Sample], drawn: list[tuple[str, str]], without: str) -> str:
+    """`drawn`: caption and SVG of each; `without`: why there are none."""
+    parts = figures_html(drawn, without)
+    for part, title, table in tables(samples):
+        parts.append(f"<h2>{html.escape(title)}</h2>{html_table(table)}"
+                     f"<p>Medians; in brackets how far samples reach.</p>{html_table(spread_table(samples, part))}")
+    return whole_page("Results of bench/kernel", [remark(samples)], parts)
+
+
+def write(samples: list[Sample], folder: Path) -> str:
+    """Writes results.md and report.html; returns the former."""
+    try:
+        drawn, without = draw(samples), ""
+    except ImportError:
+        drawn, without = [], "No pictures: python3-matplotlib is missing (scripts/deps bench)."
+    text = markdown(samples)
+    (folder / "results.md").write_text(text)
+    (folder / "report.html").write_text(page(samples, drawn, without))
+    return text
