@@ -297,6 +297,27 @@ class TestKernel(WithFolder):
                    for name, us in (("tiffin_hello", 75.5), ("tmpfs", 78))]
         self.assertEqual(self.cells(kernel.markdown(samples), "existing_stat"), ["75.50", "78.00", "-2.50"])
 
+    def test_checksums_of_data_are_taken_away_from_tiffin_alone(self) -> None:
+        samples = [kernel_sample("checksums", operation, "tiffin", us)
+                   for operation, us in (("checksum_4k", 0.5), ("checksum_128k", 16), ("kernel_checksum_128k", 80))]
+        samples += [kernel_sample(part, operation, name, us) for part, operation, name, us in (
+            ("inside", "read_4k_uncached", "tiffin", 2.5), ("inside", "read_4k_uncached", "ext4-o", 2),
+            ("operations", "system_call", "tiffin", 10), ("operations", "content_read_cold_random_128k", "tiffin", 46),
+            ("operations", "content_read_cold_random_128k", "ext4-o", 30),
+            ("operations", "content_read_random_128k", "tiffin", 20))]
+        text = kernel.markdown(samples)
+        self.assertEqual(self.cells(text, "128 KiB"), ["16.00", "80.00"])
+        self.assertEqual(self.cells(text, "read_4k_uncached (inside)"), ["2.5", "0.5", "", "", "", "0.80", "1.00", ""])
+        self.assertEqual(self.cells(text, "content_read_cold_random_128k (operations)"),
+                         ["46.0", "16.0", "", "", "", "0.65", "1.00", "1.00"])
+        self.assertNotIn("content_read_random_128k (operations)", text)  # from the page cache
+
+    def test_how_many_checksums_an_operation_takes(self) -> None:
+        for operation, blocks in (("read_4k_uncached", 1), ("write_1m_and_fsync_at_the_end", 256), ("create_4k_and_fsync", 1),
+                                  ("content_write_direct_random_128k", 32), ("content_write_random_128k", 0),
+                                  ("content_read_mapped_random_128k", 0), ("stat_of_an_uncached_file", 0)):
+            self.assertEqual(kernel.summed_blocks("operations", operation), blocks, operation)
+
     def test_every_published_row_is_one(self) -> None:
         for row in kernel.PUBLISHED_ROWS:
             self.assertIsNotNone(kernel.published_ratio(row), row)

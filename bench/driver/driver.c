@@ -5,8 +5,10 @@
  *     insmod tiffin_bench.ko folder=/mnt run=7 count=2000
  *
  * logs a line "tiffin_bench: 7 OPERATION NANOSECONDS" for each, the mean of `count` calls, and can be unloaded. What it makes in
- * the folder it removes but for a file "content"; a call that fails is logged, and loading fails.
+ * the folder it removes but for a file "content"; a call that fails is logged, and loading fails. What CRC32C takes is among
+ * them, as the file system's module takes it and by the kernel's function.
  */
+#include <linux/crc32c.h>
 #include <linux/fs.h>
 #include <linux/ktime.h>
 #include <linux/mm.h>
@@ -14,6 +16,7 @@
 #include <linux/mount.h>
 #include <linux/namei.h>
 #include <linux/pagemap.h>
+#include <linux/random.h>
 #include <linux/slab.h>
 #include <linux/stat.h>
 
@@ -28,7 +31,8 @@ module_param(count, uint, 0400);
 
 static struct path place; /* the folder */
 static struct file* file;
-static char* page;
+static char* page; /* the first of MEMORY_BYTES */
+#define MEMORY_BYTES (128U << 10)
 
 struct name {
     char text[32];
@@ -159,6 +163,27 @@ static int overwrite_4k_and_fsync(unsigned int i) {
 }
 static int nothing(unsigned int i) { return 0; }
 
+/* checksum.cc */
+u32 tiffin_bench_checksum(const void* data, size_t size_bytes);
+static u32 kernel_checksum(const void* data, size_t size_bytes) {
+    return ~crc32c(~0U, data, size_bytes);
+}
+
+/* Of each block, as in the file system; their sum is kept, so that none is left out. */
+static u32 sum;
+static int checksums(u32 (*of)(const void* data, size_t size_bytes), size_t size_bytes) {
+    size_t offset;
+
+    for (offset = 0; offset < size_bytes; offset += PAGE_SIZE) {
+        sum += of(page + offset, PAGE_SIZE);
+    }
+    return 0;
+}
+static int checksum_4k(unsigned int i) { return checksums(tiffin_bench_checksum, PAGE_SIZE); }
+static int checksum_128k(unsigned int i) { return checksums(tiffin_bench_checksum, MEMORY_BYTES); }
+static int kernel_checksum_4k(unsigned int i) { return checksums(kernel_checksum, PAGE_SIZE); }
+static int kernel_checksum_128k(unsigned int i) { return checksums(kernel_checksum, MEMORY_BYTES); }
+
 static int measure(const char* name, unsigned int calls, int (*call)(unsigned int i)) {
     const u64 begin = ktime_get_ns();
     unsigned int i;
@@ -200,16 +225,28 @@ static int content(void) {
     return error;
 }
 
+/* Both are the same sum, or the figures are of something else. */
+static int sums(void) {
+    get_random_bytes(page, MEMORY_BYTES);
+    if (tiffin_bench_checksum(page, PAGE_SIZE) != kernel_checksum(page, PAGE_SIZE)) {
+        pr_err("tiffin_bench: two sums of the same page\n");
+        return -EINVAL;
+    }
+    return measure("checksum_4k", count, checksum_4k) ?: measure("checksum_128k", count / 8, checksum_128k)
+           ?: measure("kernel_checksum_4k", count, kernel_checksum_4k)
+           ?: measure("kernel_checksum_128k", count / 8, kernel_checksum_128k);
+}
+
 static int __init load(void) {
     int error = folder == NULL ? -EINVAL : kern_path(folder, LOOKUP_DIRECTORY, &place);
 
     if (error != 0) {
         return error;
     }
-    page = (char*)__get_free_page(GFP_KERNEL | __GFP_ZERO);
+    page = (char*)__get_free_pages(GFP_KERNEL | __GFP_ZERO, get_order(MEMORY_BYTES));
     error = page == NULL ? -ENOMEM : 0;
-    error = error ?: measure("nothing", count, nothing) ?: names() ?: content();
-    free_page((unsigned long)page);
+    error = error ?: measure("nothing", count, nothing) ?: names() ?: content() ?: sums();
+    free_pages((unsigned long)page, get_order(MEMORY_BYTES));
     path_put(&place);
     return error;
 }

@@ -2,6 +2,7 @@
 """What bench/kernel makes of its samples: tables in Markdown, and with pictures in one page of HTML."""
 
 import html
+import re
 import statistics
 from pathlib import Path
 
@@ -58,6 +59,15 @@ def system_calls(part: str, operation: str) -> int | None:
     return {"create": 2, "overwrite_4k_and_fsync": 2, "create_4k_and_fsync": 4}.get(operation, 1)
 
 
+def summed_blocks(part: str, operation: str) -> int:
+    """How many blocks of data Tiffin computes checksums of, in the time that is measured."""
+    size = re.search(r"_(\d+)(k|m)(_|$)", operation)
+    at_device = re.search(r"_direct|_cold_|_uncached|_and_fsync", operation)
+    if part not in ("inside", "operations") or size is None or at_device is None:
+        return 0
+    return int(size[1]) * (256 if size[2] == "m" else 1) // (1 if size[2] == "m" else 4)
+
+
 def names_in(samples: list[Sample]) -> list[str]:
     found = {sample["file_system"] for sample in samples}
     return [name for name in PEERS if name in found]
@@ -78,12 +88,14 @@ def call_us_of(samples: list[Sample]) -> float:
     return statistics.median(calls) if calls else 0.0
 
 
-def ratio(row: dict[str, Summary], other: str, less_us: float = 0) -> str:
-    """How many times faster Tiffin is; nothing where what remains is not more than what was taken away is uncertain by."""
+def ratio(row: dict[str, Summary], other: str, less_us: float = 0, own_less_us: float = 0) -> str:
+    """How many times faster Tiffin is, when `less_us` is taken from both and `own_less_us` from Tiffin; nothing where what
+    remains is not more than what was taken away is uncertain by."""
     if OURS not in row or other not in row:
         return ""
-    own, others = (row[name].median - less_us for name in (OURS, other))
-    return f"{others / own:.2f}" if own > 0.05 * less_us and others > 0.05 * less_us else ""
+    own = row[OURS].median - less_us - own_less_us
+    others = row[other].median - less_us
+    return f"{others / own:.2f}" if own > 0.05 * (less_us + own_less_us) and others > 0.05 * less_us else ""
 
 
 def median_text(row: dict[str, Summary], name: str) -> str:
@@ -115,6 +127,41 @@ def framework_table(samples: list[Sample]) -> Table:
     return ["", ours, plain, "the framework's cost"], rows
 
 
+def checksum_us(samples: list[Sample], blocks: int, whose: str = "") -> float | None:
+    """What the CRC32C of so many blocks of 4 KiB takes; `whose`: "kernel_" for the kernel's own function."""
+    rows = rows_of(samples, "checksums")
+    size, parts = ("4k", blocks) if blocks < 32 else ("128k", blocks / 32)
+    row = rows.get(f"{whose}checksum_{size}")
+    # What was mounted meanwhile does not matter.
+    return parts * statistics.median(value for one in row.values() for value in one.values) if row else None
+
+
+def checksums_table(samples: list[Sample]) -> Table:
+    times = {size: [checksum_us(samples, blocks, whose) for whose in ("", "kernel_")]
+             for size, blocks in (("4 KiB", 1), ("128 KiB", 32))}
+    return ["CRC32C of", "as Tiffin computes it", "the kernel's function"], [
+        [size, *(f"{us:.2f}" if us is not None else "" for us in both)] for size, both in times.items() if any(both)]
+
+
+def net_of_checksums_table(samples: list[Sample]) -> Table:
+    """What would be left without checksums of data, which ext4 has not."""
+    heads = ["", OURS, "its checksums", *(f"{name}, {which}" for name in (f"to {other}" for other in REFERENCES)
+                                        for which in ("with them", "without", "and without system calls"))]
+    rows = []
+    for part in ("inside", "operations"):
+        for operation, row in rows_of(samples, part).items():
+            blocks = summed_blocks(part, operation)
+            sums_us = checksum_us(samples, blocks)
+            if not blocks or sums_us is None or OURS not in row:
+                continue
+            call_us = (system_calls(part, operation) or 0) * call_us_of(samples)
+            rows.append([f"{operation} ({part})", median_text(row, OURS), f"{sums_us:.1f}",
+                         *(text for other in REFERENCES for text in (
+                             ratio(row, other), ratio(row, other, own_less_us=sums_us),
+                             ratio(row, other, call_us, sums_us) if call_us else ""))])
+    return heads, rows
+
+
 def spread_table(samples: list[Sample], part: str) -> Table:
     rows = rows_of(samples, part)
     names = [name for name in [*PEERS, *FRAMEWORK] if any(name in row for row in rows.values())]
@@ -123,16 +170,18 @@ def spread_table(samples: list[Sample], part: str) -> Table:
 
 
 def tables(samples: list[Sample]) -> list[tuple[str, str, Table]]:
-    """Part, title, table."""
+    """Part (or nothing where it is of several), title, table."""
     made = [(part, title, framework_table(samples) if part == "framework" else part_table(samples, part))
             for part, title in TITLES.items()]
+    made += [("", "Checksums", checksums_table(samples)), ("", "Net of checksums", net_of_checksums_table(samples))]
     return [(part, title, table) for part, title, table in made if table[1]]
 
 
 def remark(samples: list[Sample]) -> str:
     rounds = 1 + max(sample["round"] for sample in samples)
-    return (f"Medians of {rounds} round{'' if rounds == 1 else 's'}, in µs; ratios above 1: Tiffin is faster. "
-            f"A system call: {call_us_of(samples):.1f} µs.")
+    call_us = call_us_of(samples)
+    return (f"Medians of {rounds} round{'' if rounds == 1 else 's'}, in µs; ratios above 1: Tiffin is faster."
+            + (f" A system call: {call_us:.1f} µs." if call_us else ""))
 
 
 def markdown(samples: list[Sample]) -> str:
@@ -195,8 +244,9 @@ def page(samples: list[Sample], drawn: list[tuple[str, str]], without: str) -> s
     """`drawn`: caption and SVG of each; `without`: why there are none."""
     parts = figures_html(drawn, without)
     for part, title, table in tables(samples):
-        parts.append(f"<h2>{html.escape(title)}</h2>{html_table(table)}"
-                     f"<p>Medians; in brackets how far samples reach.</p>{html_table(spread_table(samples, part))}")
+        parts.append(f"<h2>{html.escape(title)}</h2>{html_table(table)}")
+        if part:
+            parts.append(f"<p>Medians; in brackets how far samples reach.</p>{html_table(spread_table(samples, part))}")
     return whole_page("Results of bench/kernel", [remark(samples)], parts)
 
 

@@ -38,6 +38,9 @@ def main() -> None:
     inside = Counter((sample["operation"], sample["file_system"]) for sample in samples if sample["part"] == "inside")
     check(len(inside) == 12 * len(PEERS) and set(inside.values()) == {ROUNDS}, f"inside the kernel: {dict(inside)}")
 
+    checksums = Counter(sample["operation"] for sample in samples if sample["part"] == "checksums")
+    check(len(checksums) == 4 and set(checksums.values()) == {len(PEERS) * ROUNDS}, f"of checksums: {dict(checksums)}")
+
     report = (folder / "results.md").read_text()
     for operation in OPERATIONS:
         row = next((line for line in report.splitlines() if line.startswith(f"| {operation} |")), "")
