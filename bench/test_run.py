@@ -295,7 +295,12 @@ class TestKernel(WithFolder):
     def test_the_frameworks_cost_is_a_difference(self) -> None:
         samples = [kernel_sample("framework", "existing_stat", name, us)
                    for name, us in (("tiffin_hello", 75.5), ("tmpfs", 78))]
-        self.assertEqual(self.cells(kernel.markdown(samples), "existing_stat"), ["75.50", "78.00", "-2.50"])
+        samples += [kernel_sample("framework inside", operation, name, us) for operation in ("create", "read_4k_uncached")
+                    for name, us in (("tiffin_empty", 3), ("ramfs", 2))]
+        text = kernel.markdown(samples)
+        self.assertEqual(self.cells(text, "existing_stat"), ["75.50", "78.00", "-2.50"])
+        self.assertEqual(self.cells(text, "create"), ["3.00", "2.00", "1.00"])
+        self.assertNotIn("read_4k_uncached", text)  # ramfs cannot drop a page
 
     def test_checksums_of_data_are_taken_away_from_tiffin_alone(self) -> None:
         samples = [kernel_sample("checksums", operation, "tiffin", us)
@@ -328,7 +333,7 @@ class TestKernel(WithFolder):
                    for part, operation, more in (("operations", "create", {}), ("latency", "512 B read, p50", {
                        "bins": {"60000": 5, "90000": 1}}))
                    for name, us in (("tiffin", 60), ("ext4-j", 66))]
-        samples += [kernel_sample("framework", "existing_stat", name, 75.5) for name in kernel.FRAMEWORK]
+        samples += [kernel_sample("framework", "existing_stat", name, 75.5) for name in kernel.FRAMEWORKS["framework"]]
         kernel.write(samples, self.folder)
         page = (self.folder / "report.html").read_text()
         self.assertEqual(re.findall(r"<(?:img|script|link)\b", page), [])

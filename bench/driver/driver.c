@@ -4,9 +4,9 @@
  *
  *     insmod tiffin_bench.ko folder=/mnt run=7 count=2000
  *
- * logs a line "tiffin_bench: 7 OPERATION NANOSECONDS" for each, the mean of `count` calls, and can be unloaded. What it makes in
- * the folder it removes but for a file "content"; a call that fails is logged, and loading fails. What CRC32C takes is among
- * them, as the file system's module takes it and by the kernel's function.
+ * logs a line "tiffin_bench: 7 OPERATION NANOSECONDS" for each, the mean of `count` calls, and can be unloaded; read_directory
+ * reads `count` names each time. What it makes in the folder it removes but for a file "content"; a call that fails is logged,
+ * and loading fails. What CRC32C takes is among them, as the file system's module takes it and by the kernel's function.
  */
 #include <linux/crc32c.h>
 #include <linux/fs.h>
@@ -137,6 +137,46 @@ static int stat_known(unsigned int i) {
     return error;
 }
 
+/* Another name each time: the cache of names does not know that it is missing. */
+static int lookup_of_a_missing_name(unsigned int i) {
+    char name[128];
+    struct path found;
+    int error;
+
+    snprintf(name, sizeof(name), "%s/missing-%u", folder, i);
+    error = kern_path(name, 0, &found);
+    if (error == 0) {
+        path_put(&found);
+    }
+    return error == -ENOENT ? 0 : error ?: -EEXIST;
+}
+
+struct entries {
+    struct dir_context context;
+    unsigned int count;
+};
+static bool take_entry(struct dir_context* context, const char* name, int length, loff_t offset,
+                       u64 number, unsigned int type) {
+    ++container_of(context, struct entries, context)->count;
+    return true;
+}
+static int read_directory(unsigned int i) {
+    struct entries entries = {.context = {.actor = take_entry}};
+    struct file* opened = file_open_root(&place, ".", O_RDONLY | O_DIRECTORY, 0);
+    int error = PTR_ERR_OR_ZERO(opened);
+    unsigned int before;
+
+    if (error != 0) {
+        return error;
+    }
+    do {
+        before = entries.count;
+        error = iterate_dir(opened, &entries.context);
+    } while (error == 0 && entries.count > before);
+    filp_close(opened, NULL);
+    return error ?: entries.count < count ? -EIO : 0;
+}
+
 static int transfer(bool is_write, loff_t position) {
     const ssize_t length = is_write ? kernel_write(file, page, PAGE_SIZE, &position)
                                     : kernel_read(file, page, PAGE_SIZE, &position);
@@ -203,7 +243,8 @@ static int measure(const char* name, unsigned int calls, int (*call)(unsigned in
 
 static int names(void) {
     return measure("create", count, create) ?: measure("stat_of_a_known_file", count, stat_known)
-           ?: measure("unlink", count, unlink) ?: measure("make_directory", count, make_directory)
+           ?: measure("lookup_of_a_missing_name", count, lookup_of_a_missing_name)
+           ?: measure("read_directory", 20, read_directory) ?: measure("unlink", count, unlink) ?: measure("make_directory", count, make_directory)
            ?: measure("remove_directory", count, remove_directory)
            ?: change(CREATE, "moved", 0) ?: measure("rename", count, rename)
            ?: change(UNLINK, "moved", count);

@@ -16,10 +16,14 @@ Rows = dict[str, dict[str, Summary]]  # by operation and file system
 PEERS = ["tiffin", "ext4-j", "ext4-o", "xfs", "btrfs"]
 OURS = "tiffin"
 REFERENCES = ["ext4-j", "ext4-o"]
-TITLES = {"framework": "The framework", "inside": "Inside the kernel: without system calls", "operations": "Operations",
+TITLES = {"framework": "The framework, with system calls", "framework inside": "The framework, without system calls",
+          "inside": "Inside the kernel: without system calls", "operations": "Operations",
           "trees": "Trees", "latency": "Latency of calls (fio, O_DIRECT, depth 1)", "depth": "Depth (fio, O_DIRECT, libaio)"}
-FRAMEWORK = ("tiffin_hello", "tmpfs")
 NO_OPERATIONS = ("nothing", "system_call")  # what calling costs
+# What does next to nothing on the framework, and what is compared with it.
+FRAMEWORKS = {"framework": ("tiffin_hello", "tmpfs"), "framework inside": ("tiffin_empty", "ramfs")}
+# Those of ramfs are never without the page in the cache.
+NOT_COMPARED = (*NO_OPERATIONS, "read_4k_uncached")
 PATTERNS = ["read", "write", "random read", "random write"]  # of the latency experiment
 
 # The names here of published rows (published.py).
@@ -117,11 +121,11 @@ def part_table(samples: list[Sample], part: str) -> Table:
     return heads, rows
 
 
-def framework_table(samples: list[Sample]) -> Table:
-    ours, plain = FRAMEWORK
+def framework_table(samples: list[Sample], part: str) -> Table:
+    ours, plain = FRAMEWORKS[part]
     rows = []
-    for operation, row in rows_of(samples, "framework").items():
-        if operation != "system_call" and ours in row and plain in row:
+    for operation, row in rows_of(samples, part).items():
+        if operation not in NOT_COMPARED and ours in row and plain in row:
             cost_us = row[ours].median - row[plain].median
             rows.append([operation, f"{row[ours].median:.2f}", f"{row[plain].median:.2f}", f"{cost_us:.2f}"])
     return ["", ours, plain, "the framework's cost"], rows
@@ -164,14 +168,14 @@ def net_of_checksums_table(samples: list[Sample]) -> Table:
 
 def spread_table(samples: list[Sample], part: str) -> Table:
     rows = rows_of(samples, part)
-    names = [name for name in [*PEERS, *FRAMEWORK] if any(name in row for row in rows.values())]
+    names = [name for name in FRAMEWORKS.get(part, PEERS) if any(name in row for row in rows.values())]
     return ["", *names], [[operation, *(spread(row[name]) if name in row else "" for name in names)]
                           for operation, row in rows.items()]
 
 
 def tables(samples: list[Sample]) -> list[tuple[str, str, Table]]:
     """Part (or nothing where it is of several), title, table."""
-    made = [(part, title, framework_table(samples) if part == "framework" else part_table(samples, part))
+    made = [(part, title, (framework_table if part in FRAMEWORKS else part_table)(samples, part))
             for part, title in TITLES.items()]
     made += [("", "Checksums", checksums_table(samples)), ("", "Net of checksums", net_of_checksums_table(samples))]
     return [(part, title, table) for part, title, table in made if table[1]]
@@ -215,9 +219,9 @@ def ratio_marks(pictures, operation: str, row: dict[str, Summary]) -> list:
     return marks
 
 
-def time_marks(pictures, row: dict[str, Summary]) -> list:
+def time_marks(pictures, part: str, row: dict[str, Summary]) -> list:
     return [pictures.Mark(name, row[name].median, (min(row[name].values), max(row[name].values)))
-            for name in [*PEERS, *FRAMEWORK] if name in row and min(row[name].values) > 0]
+            for name in FRAMEWORKS.get(part, PEERS) if name in row and min(row[name].values) > 0]
 
 
 def draw(samples: list[Sample]) -> list[tuple[str, str]]:
@@ -227,7 +231,7 @@ def draw(samples: list[Sample]) -> list[tuple[str, str]]:
     for part, title in TITLES.items():
         rows = {operation: row for operation, row in rows_of(samples, part).items() if operation not in NO_OPERATIONS}
         ratios = {operation: marks for operation, row in rows.items() if (marks := ratio_marks(pictures, operation, row))}
-        times = {operation: marks for operation, row in rows.items() if (marks := time_marks(pictures, row))}
+        times = {operation: marks for operation, row in rows.items() if (marks := time_marks(pictures, part, row))}
         if ratios:
             made.append((f"{title}: Tiffin's speed in relation to ext4, with the least and the most of the rounds.",
                          pictures.rows_figure(ratios, "times as fast: right of 1, Tiffin is faster", True, row_inches=0.3)))

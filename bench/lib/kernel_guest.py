@@ -68,24 +68,29 @@ def operations(benchmark: str, regex: str, min_time_s: str, report: Report, part
             report(part, entry["name"].split("/")[0], entry["real_time"] / 1000)
 
 
-# The smallest file system on the framework, and one of the kernel's that has as little to do.
-def framework(benchmark: str, min_time_s: str, reporter: Callable[[str], Report]) -> None:
-    for kind in ("tiffin_hello", "tmpfs"):
-        run("mount", "-t", kind, "none", FOLDER)
-        (FOLDER / "hello").touch()
-        operations(benchmark, "^(existing|system_call)", min_time_s, reporter(kind), "framework")
-        run("umount", FOLDER)
-
-
-# The same without system calls, by a module that calls the VFS. Checksums it computes without one.
-def inside(run_number: int, report: Report) -> None:
+# Without system calls, by a module that calls the VFS. Checksums it computes without one.
+def inside(run_number: int, report: Report, part: str = "inside") -> None:
     run("insmod", f"{MODULES}/tiffin_bench.ko", f"folder={FOLDER}", f"run={run_number}")
     run("rmmod", "tiffin_bench")
     log = subprocess.run(["dmesg", "--notime"], check=True, capture_output=True, text=True).stdout
     for line in log.splitlines():
         match line.split():
             case ["tiffin_bench:", number, operation, ns] if number == str(run_number):
-                report("checksums" if "checksum" in operation else "inside", operation, int(ns) / 1000)
+                report("checksums" if "checksum" in operation else part, operation, int(ns) / 1000)
+
+
+# File systems on the framework that do next to nothing, and those of the kernel that have as little to do: with system
+# calls, then without.
+def framework(benchmark: str, min_time_s: str, run_number: int, reporter: Callable[[str], Report]) -> None:
+    for kind in ("tiffin_hello", "tmpfs"):
+        run("mount", "-t", kind, "none", FOLDER)
+        (FOLDER / "hello").touch()
+        operations(benchmark, "^(existing|system_call)", min_time_s, reporter(kind), "framework")
+        run("umount", FOLDER)
+    for i, (kind, source) in enumerate((("tiffin_empty", DEVICE), ("ramfs", "none"))):
+        run("mount", "-t", kind, source, FOLDER)
+        inside(run_number + i, reporter(kind), "framework inside")
+        run("umount", FOLDER)
 
 
 def trees(report: Report) -> None:
@@ -140,13 +145,14 @@ def main() -> None:
     use_memory(int(device_mib))
     if "trees" in parts:
         run("tar", "-C", REPOSITORY, "-cf", ARCHIVE, *TREE)
+    runs_of_a_turn = len(names) + 2
     for turn in range(int(rounds)):
         def reporter(name: str, turn: int = turn) -> Report:
             return lambda part, operation, us, **more: print("sample", json.dumps(
                 {"round": turn, "file_system": name, "part": part, "operation": operation, "us": us, **more}), flush=True)
 
         if "framework" in parts:
-            framework(benchmark, min_time_s, reporter)
+            framework(benchmark, min_time_s, turn * runs_of_a_turn + len(names), reporter)
         # Another one begins in each round.
         for name in names[turn % len(names):] + names[:turn % len(names)]:
             make, mount = PEERS[name]
@@ -155,7 +161,7 @@ def main() -> None:
             if "operations" in parts:
                 operations(benchmark, regex, min_time_s, reporter(name))
             if "inside" in parts:
-                inside(turn * len(names) + names.index(name), reporter(name))
+                inside(turn * runs_of_a_turn + names.index(name), reporter(name))
             if "trees" in parts:
                 trees(reporter(name))
             if "fio" in parts:

@@ -9,7 +9,8 @@ source "$repository/tests/uml/lib/guest.sh"
 make_device "$1"
 load_modules
 insmod "$modules/tiffin_hello.ko"
+insmod "$modules/tiffin_empty.ko"
 export device mount_point
 python3 "$repository/bench/lib/kernel_guest.py" "$@"
-rmmod tiffin_hello
+rmmod tiffin_hello tiffin_empty
 unload_modules

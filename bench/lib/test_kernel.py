@@ -35,15 +35,21 @@ def main() -> None:
     framework = Counter(sample["operation"] for sample in samples if sample["part"] == "framework")
     check(len(framework) == 5 and set(framework.values()) == {2 * ROUNDS}, f"of the framework: {dict(framework)}")
 
+    empty = Counter((sample["operation"], sample["file_system"]) for sample in samples
+                    if sample["part"] == "framework inside")
+    check(len(empty) == 14 * 2 and set(empty.values()) == {ROUNDS}, f"of an empty file system: {dict(empty)}")
+
     inside = Counter((sample["operation"], sample["file_system"]) for sample in samples if sample["part"] == "inside")
-    check(len(inside) == 12 * len(PEERS) and set(inside.values()) == {ROUNDS}, f"inside the kernel: {dict(inside)}")
+    check(len(inside) == 14 * len(PEERS) and set(inside.values()) == {ROUNDS}, f"inside the kernel: {dict(inside)}")
 
     checksums = Counter(sample["operation"] for sample in samples if sample["part"] == "checksums")
-    check(len(checksums) == 4 and set(checksums.values()) == {len(PEERS) * ROUNDS}, f"of checksums: {dict(checksums)}")
+    check(len(checksums) == 4 and set(checksums.values()) == {(len(PEERS) + 2) * ROUNDS},
+          f"of checksums: {dict(checksums)}")
 
     report = (folder / "results.md").read_text()
+    table = report.partition("### Operations\n")[2].partition("###")[0]
     for operation in OPERATIONS:
-        row = next((line for line in report.splitlines() if line.startswith(f"| {operation} |")), "")
+        row = next((line for line in table.splitlines() if line.startswith(f"| {operation} |")), "")
         check(len(row.split("|")) == len(PEERS) + 8, f"no whole row of {operation} in the table: {row}")
     again = folder / "again"
     subprocess.run([BENCH / "kernel", "--from", folder / "samples.json", "--output", again], check=True)
