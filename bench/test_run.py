@@ -292,6 +292,10 @@ class TestKernel(WithFolder):
         # What remains without the call is less than what the call is known to.
         self.assertEqual(self.cells(text, "read_4k_cached"), ["10.1", "12.0", "1.19", "", "", "", ""])
 
+    def test_a_daemon_under_fuse_has_a_ratio_where_it_was_measured(self) -> None:
+        samples = [kernel_sample("inside", "rename", name, us) for name, us in (("tiffin", 3), ("tiffin-fuse", 60))]
+        self.assertEqual(self.cells(kernel.markdown(samples), "rename"), ["3.0", "60.0", "", "", "20.00", "", "", ""])
+
     def test_the_frameworks_cost_is_a_difference(self) -> None:
         samples = [kernel_sample("framework", "existing_stat", name, us)
                    for name, us in (("tiffin_hello", 75.5), ("tmpfs", 78))]

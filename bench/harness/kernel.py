@@ -13,8 +13,9 @@ from .results import Summary, speed_ratio
 Sample = dict  # round, file_system, part, operation, us; bins: latencies in ns, and how often each was seen
 Rows = dict[str, dict[str, Summary]]  # by operation and file system
 
-PEERS = ["tiffin", "ext4-j", "ext4-o", "xfs", "btrfs"]
+PEERS = ["tiffin", "tiffin-fuse", "ext4-j", "ext4-o", "xfs", "btrfs"]
 OURS = "tiffin"
+UNDER_FUSE = "tiffin-fuse"
 REFERENCES = ["ext4-j", "ext4-o"]
 TITLES = {"framework": "The framework, with system calls", "framework inside": "The framework, without system calls",
           "inside": "Inside the kernel: without system calls", "operations": "Operations",
@@ -109,13 +110,14 @@ def median_text(row: dict[str, Summary], name: str) -> str:
 def part_table(samples: list[Sample], part: str) -> Table:
     names = names_in(samples)
     call_us = call_us_of(samples)
-    heads = ["", *names, *(f"to {other}" for other in REFERENCES), *(f"net, to {other}" for other in REFERENCES),
+    others = [*REFERENCES, *([UNDER_FUSE] if UNDER_FUSE in names else [])]
+    heads = ["", *names, *(f"to {other}" for other in others), *(f"net, to {other}" for other in REFERENCES),
              "Bento-fs to ext4-j"]
     rows = []
     for operation, row in rows_of(samples, part).items():
         calls = system_calls(part, operation)
         theirs = published_ratio(operation)
-        rows.append([operation, *(median_text(row, name) for name in names), *(ratio(row, other) for other in REFERENCES),
+        rows.append([operation, *(median_text(row, name) for name in names), *(ratio(row, other) for other in others),
                      *("" if calls is None or not call_us else ratio(row, other, calls * call_us) for other in REFERENCES),
                      f"{theirs:.2f}" if theirs is not None else ""])
     return heads, rows
@@ -229,7 +231,8 @@ def draw(samples: list[Sample]) -> list[tuple[str, str]]:
     from . import pictures
     made = []
     for part, title in TITLES.items():
-        rows = {operation: row for operation, row in rows_of(samples, part).items() if operation not in NO_OPERATIONS}
+        left_out = NOT_COMPARED if part in FRAMEWORKS else NO_OPERATIONS
+        rows = {operation: row for operation, row in rows_of(samples, part).items() if operation not in left_out}
         ratios = {operation: marks for operation, row in rows.items() if (marks := ratio_marks(pictures, operation, row))}
         times = {operation: marks for operation, row in rows.items() if (marks := time_marks(pictures, part, row))}
         if ratios:

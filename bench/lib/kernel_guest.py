@@ -19,13 +19,15 @@ FOLDER = Path(os.environ["mount_point"])
 BIN = Path(os.environ["bin"])
 MODULES = os.environ["modules"]
 REPOSITORY = Path(os.environ["repository"])
-# By file system: how it is made, and how it is mounted.
+# By file system: how it is made, and how it is mounted. tiffin-fuse is the same file system in a daemon, under this kernel's
+# FUSE.
 PEERS = {
-    "tiffin": ([BIN / "mkfs.tiffin", "-f", "-K"], ["-t", "tiffin"]),
-    "ext4-j": (["mkfs.ext4", "-q", "-F", "-E", "nodiscard"], ["-t", "ext4", "-o", "data=journal"]),
-    "ext4-o": (["mkfs.ext4", "-q", "-F", "-E", "nodiscard"], ["-t", "ext4", "-o", "data=ordered"]),
-    "xfs": (["mkfs.xfs", "-q", "-f", "-K"], ["-t", "xfs"]),
-    "btrfs": (["mkfs.btrfs", "-q", "-f", "-K"], ["-t", "btrfs"]),
+    "tiffin": ([BIN / "mkfs.tiffin", "-f", "-K"], ["mount", "-t", "tiffin"]),
+    "tiffin-fuse": ([BIN / "mkfs.tiffin", "-f", "-K"], [BIN / "mount.tiffin"]),
+    "ext4-j": (["mkfs.ext4", "-q", "-F", "-E", "nodiscard"], ["mount", "-t", "ext4", "-o", "data=journal"]),
+    "ext4-o": (["mkfs.ext4", "-q", "-F", "-E", "nodiscard"], ["mount", "-t", "ext4", "-o", "data=ordered"]),
+    "xfs": (["mkfs.xfs", "-q", "-f", "-K"], ["mount", "-t", "xfs"]),
+    "btrfs": (["mkfs.btrfs", "-q", "-f", "-K"], ["mount", "-t", "btrfs"]),
 }
 # Folders of the repository that are unpacked, read and copied.
 TREE = ["fs", "fuse", "kmod", "rdma_blk", "tests", "docs", "bench", "scripts"]
@@ -42,6 +44,18 @@ def run(*command: object) -> None:
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(f"kernel_guest: {command}: {done.stdout}{done.stderr}")
+
+
+# A daemon still has the device for a moment.
+def unmount() -> None:
+    run("umount", FOLDER)
+    for _ in range(1000):
+        try:
+            os.close(os.open(DEVICE, os.O_RDONLY | os.O_EXCL))
+            return
+        except OSError:
+            time.sleep(0.01)
+    sys.exit(f"kernel_guest: {DEVICE} is in use")
 
 
 def drop_caches() -> None:
@@ -157,7 +171,7 @@ def main() -> None:
         for name in names[turn % len(names):] + names[:turn % len(names)]:
             make, mount = PEERS[name]
             run(*make, DEVICE)
-            run("mount", *mount, DEVICE, FOLDER)
+            run(*mount, DEVICE, FOLDER)
             if "operations" in parts:
                 operations(benchmark, regex, min_time_s, reporter(name))
             if "inside" in parts:
@@ -166,7 +180,7 @@ def main() -> None:
                 trees(reporter(name))
             if "fio" in parts:
                 fio(reporter(name), fio_s)
-            run("umount", FOLDER)
+            unmount()
 
 
 main()

@@ -8,6 +8,7 @@ set -euo pipefail
 source "$repository/tests/uml/lib/guest.sh"
 make_device "$1"
 load_modules
+[[ -e /dev/fuse ]] || insmod "$kernel_modules/fs/fuse/fuse.ko"
 insmod "$modules/tiffin_hello.ko"
 insmod "$modules/tiffin_empty.ko"
 export device mount_point
