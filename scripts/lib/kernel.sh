@@ -8,15 +8,16 @@
 # One folder for each release, such as 6.1.0-42-amd64. Delete it, and scripts/deps fetches the newest.
 kernel_cache="${XDG_CACHE_HOME:-$HOME/.cache}/tiffin/kernel"
 
-# What tests load, below a release's folder of modules.
+# What tests load, and file systems to compare with, below a release's folder of modules.
 kernel_modules_needed=('arch/*' 'crypto/*' 'lib/*' 'drivers/block/brd.ko' 'drivers/infiniband/*' 'drivers/virtio/*' 'drivers/net/veth.ko'
     'fs/9p/*' 'fs/configfs/*' 'fs/fscache/*' 'fs/fuse/*' 'fs/netfs/*' 'net/9p/*' 'net/ipv4/udp_tunnel.ko'
-    'net/ipv6/*' 'net/sched/sch_netem.ko')
+    'net/ipv6/*' 'net/sched/sch_netem.ko' 'fs/ext4/*' 'fs/jbd2/*' 'fs/mbcache.ko' 'fs/xfs/*' 'fs/btrfs/*')
 
-# Whether a kernel's folder has what tests/vm loads: those of earlier versions have not.
+# Whether a kernel's folder has what tests/vm and bench/kernel load: those of earlier versions have not.
 has_all_modules() {
     [[ -n $(find "$1/lib/modules" -name rdma_rxe.ko -print -quit) &&
-        -n $(find "$1/lib/modules" -name brd.ko -print -quit) ]]
+        -n $(find "$1/lib/modules" -name brd.ko -print -quit) &&
+        -n $(find "$1/lib/modules" -name ext4.ko -print -quit) ]]
 }
 
 # Prints the folder of the newest release that is there; fails when there is none.
