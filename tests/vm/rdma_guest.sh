@@ -336,7 +336,8 @@ cut_links() {
     cat "$work"/said-*
     "$bin/tiffin" status "$work/linked" | grep -E 'failovers|resent|recovered|reconnections|link' || true
     [[ $(of "$work/linked" failovers) -ge $((cuts * 8 / 10)) ]] || fail "$(of "$work/linked" failovers) failovers"
-    [[ $(of "$work/linked" reconnections) -le $((cuts / 10)) ]] || fail "$(of "$work/linked" reconnections) reconnections"
+    # A machine that is emulated by a busy one may get nowhere for five seconds.
+    [[ $(of "$work/linked" reconnections) -le $((cuts / 3)) ]] || fail "$(of "$work/linked" reconnections) reconnections"
     umount "$work/linked"
     wait_until no_file_systems
     "$bin/fsck.tiffin" -n -f --data "$address" >"$work/fsck" 2>&1 || fail "fsck.tiffin: $(<"$work/fsck")"

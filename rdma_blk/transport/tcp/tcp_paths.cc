@@ -64,7 +64,9 @@ void TcpMemory::note_segments(size_t index, bool was_silent, bool is_sure) {
     StreamPath& path = paths_[index];
     tcp_info info{};
     socklen_t size = sizeof(info);
-    if (!extension_.socket_path.empty() || !path.connection->is_open() ||
+    // The stream of a link of rc carries too little to tell.
+    const bool carries_little = user_ != nullptr && has_several();
+    if (!extension_.socket_path.empty() || carries_little || !path.connection->is_open() ||
         getsockopt(path.connection->socket(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
         return;
     }
