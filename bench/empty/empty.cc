@@ -414,6 +414,7 @@ void destroy(vfs::FileSystem* file_system) {
 const tiffin::kmod::FileSystemType tiffin::kmod::kFileSystemType = {
     .needs_device = true,
     .inline_bytes = 0,
+    .maximum_file_bytes = 0,
     .mount = tiffin::empty::mount,
     .destroy = tiffin::empty::destroy,
 };

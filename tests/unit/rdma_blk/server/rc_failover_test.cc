@@ -86,11 +86,6 @@ class RcFailoverTest : public ServerFixture {
     void wait_until_both_are_ready() {
         wait_for(
             [&] { return are_links_up() && network_.queue_pair_count() == queue_pair_count(); });
-        const Statistics now = statistics();
-        EXPECT_TRUE(are_links_up() && network_.queue_pair_count() == queue_pair_count())
-            << now.paths[0].state << " " << now.paths[0].transport << ", " << now.paths[1].state
-            << " " << now.paths[1].transport << ", " << network_.queue_pair_count()
-            << " queue pairs";
     }
     // Both ways of a link: its stream, and the queue pair beside it.
     void silence(size_t link, bool loses_answers_only) {
