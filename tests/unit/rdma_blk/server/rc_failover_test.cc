@@ -60,10 +60,12 @@ class RcFailoverTest : public ServerFixture {
     }
     template <typename Condition>
     static void wait_for(Condition condition) {
-        for (int i = 0; i < 30'000 && !condition(); i++) {
+        bool is_met = condition();  // once: it need not stay so
+        for (int i = 0; i < 30'000 && !is_met; i++) {
             usleep(1000);
+            is_met = condition();
         }
-        ASSERT_TRUE(condition());
+        ASSERT_TRUE(is_met);
     }
     Statistics statistics() const { return client_->memory->statistics(); }
     // The link of the queue pair that is used; 2: there is none just now.
