@@ -173,6 +173,7 @@ void FakeNetwork::hold(bool holds) {
     DeviceLock lock(mutex_);
     for (auto& [number, pair] : pairs_) {
         pair->is_held_ = holds;
+        pair->gives_up_ns_ = holds ? pair->gives_up_ns_ : 0;
         while (!holds && !pair->held_.empty()) {
             const FakeQueuePair::Held held = std::move(pair->held_.front());
             pair->held_.pop_front();
@@ -210,6 +211,7 @@ void FakeNetwork::silence_writer(bool loses_answers_only) {
     if (pair != nullptr) {
         pair->is_deaf_ = loses_answers_only;
         pair->is_held_ = !loses_answers_only;
+        pair->gives_up_ns_ = host::monotonic_ns() + 1'000'000'000;
     }
 }
 
@@ -560,6 +562,10 @@ size_t FakeQueuePair::poll(Completion* completions, size_t capacity) {
         wait_while(network_.stalls_polls);
     }
     DeviceLock lock(network_.mutex_);
+    if (gives_up_ns_ != 0 && !(held_.empty() && unanswered_.empty()) &&
+        host::monotonic_ns() >= gives_up_ns_) {
+        network_.break_pair(*this);
+    }
     size_t count = 0;
     while (count < capacity && !completions_.empty()) {
         completions[count++] = completions_.front().first;

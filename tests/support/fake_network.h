@@ -77,6 +77,7 @@ class FakeQueuePair final : public verbs::QueuePair {
     size_t unpolled_ = 0;                // posted and not known to be complete
     bool is_held_ = false;               // what it posts stays on its way
     bool is_deaf_ = false;               // answers to it are lost
+    uint64_t gives_up_ns_ = 0;           // 0: it never does
     std::atomic<bool> has_data_{false};  // posted: it is a client's
     std::deque<Held> held_;
     std::deque<verbs::WorkRequest> unanswered_;
@@ -142,7 +143,7 @@ class FakeNetwork final : public verbs::Devices {
     // lost. Reads get nothing.
     std::atomic<bool> loses_answers{false};
     // The queue pair that posted a write last falls silent: as loses_answers, or what it sends stays on its way until
-    // hold(false).
+    // hold(false). As a device does, it gives up after a second without an answer.
     void silence_writer(bool loses_answers_only);
 
     // Servers' queue pairs neither end nor close a window, and what they let through comes through.

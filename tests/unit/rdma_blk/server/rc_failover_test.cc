@@ -89,6 +89,10 @@ class RcFailoverTest : public ServerFixture {
         wait_for(
             [&] { return are_links_up() && network_.queue_pair_count() == queue_pair_count(); });
     }
+    // On a machine that is busy the first link may look silent for a moment.
+    void wait_for_first_link() {
+        wait_for([&] { return used_link() == 0 && are_links_up(); });
+    }
     // Both ways of a link: its stream, and the queue pair beside it.
     void silence(size_t link, bool loses_answers_only) {
         links_[link]->stall(true);
@@ -184,6 +188,7 @@ TEST_F(RcFailoverTest, AQueuePairIsReadyBesideEachLink) {
 }
 
 TEST_F(RcFailoverTest, NothingIsBuiltWhenALinkFails) {
+    wait_for_first_link();
     uint64_t value = 7;
     ASSERT_EQ(client_->write(0, &value, sizeof(value)), Outcome::executed);
     const uint64_t bindings = network_.counts().bindings;
@@ -266,7 +271,7 @@ TEST_F(RcFailoverTest, GoingBackToTheFirstLinkRepeatsNothing) {
     Statistics moved;
     Statistics back;
     do {  // again if a link has looked silent meanwhile, as on a machine that is busy
-        wait_for([&] { return used_link() == 0 && are_links_up(); });
+        wait_for_first_link();
         work_on();
         silence(0, false);
         wait_for([&] { return used_link() == 1; });
@@ -285,6 +290,7 @@ TEST_F(RcFailoverTest, GoingBackToTheFirstLinkRepeatsNothing) {
 
 // A write that is on its way when its link fails must not land once its place holds something newer.
 TEST_F(RcFailoverTest, ALatePacketChangesNothing) {
+    wait_for_first_link();
     uint64_t old_value = 1;
     ASSERT_EQ(client_->write(0, &old_value, sizeof(old_value)), Outcome::executed);
     silence(0, false);
@@ -300,6 +306,7 @@ TEST_F(RcFailoverTest, ALatePacketChangesNothing) {
 
 // Until the server has ended it, what was posted there may still be executed.
 TEST_F(RcFailoverTest, NothingIsRepeatedWhileTheServerCannotEndTheFailedPath) {
+    wait_for_first_link();
     uint64_t value = 1;
     ASSERT_EQ(client_->write(0, &value, sizeof(value)), Outcome::executed);
     silence(0, false);
