@@ -341,6 +341,7 @@ cut_links() {
     umount "$work/linked"
     wait_until no_file_systems
     "$bin/fsck.tiffin" -n -f --data "$address" >"$work/fsck" 2>&1 || fail "fsck.tiffin: $(<"$work/fsck")"
+    delete_volumes  # the server has their memory registered with the device, which could not go
     rdma link delete rxe2
     rdma link delete rxe3
     ip link del w0
