@@ -245,6 +245,7 @@ class RcMemory final : public RemoteMemory,
     Path standbys_[LinksView::kCapacity] GUARDED_BY(mutex_);  // by link; without a queue pair: none
     bool is_asking_[LinksView::kCapacity] GUARDED_BY(mutex_) = {};        // for a path of that link
     bool is_standby_told_[LinksView::kCapacity] GUARDED_BY(mutex_) = {};  // that it cannot be made
+    uint32_t rights_count_ GUARDED_BY(mutex_) = 0;  // how often rights or sizes have changed
     Doubt doubt_ GUARDED_BY(mutex_);
     LinkCounts link_counts_[LinksView::kCapacity] GUARDED_BY(mutex_);
     // The link whose failure the queue's counts are put down to, from where they were then.

@@ -46,6 +46,7 @@ bool RcMemory::lacks_standby(size_t link, const LinksView& view) const {
 }
 
 void RcMemory::make_standby(size_t link, const LinksView& view, uint32_t generation) {
+    uint32_t rights = 0;
     {
         MutexLock lock(mutex_);
         if (!lacks_standby(link, view)) {
@@ -53,13 +54,16 @@ void RcMemory::make_standby(size_t link, const LinksView& view, uint32_t generat
         }
         standbys_[link] = Path();
         is_asking_[link] = true;
+        rights = rights_count_;
     }
     std::string problem;
     auto path = ask_for_path(link, view, generation, problem);
     const bool is_made = path.ok() && try_standby(path.value()).ok();
     MutexLock lock(mutex_);
     is_asking_[link] = false;
-    if (is_made) {
+    if (is_made && rights != rights_count_) {
+        standby_wanted_.notify_all();  // it may have those of before
+    } else if (is_made) {
         standbys_[link] = path.release_value();
         is_standby_told_[link] = false;
         links_changed();
@@ -90,8 +94,9 @@ Result<void> RcMemory::try_standby(const Path& path) {
     return run_work(*path.queue_pair, &work, 1);
 }
 
-// Rights or sizes have changed.
+// Rights or sizes have changed. What is being made is not kept either.
 void RcMemory::drop_standbys() {
+    rights_count_++;
     for (Path& standby : standbys_) {
         standby = Path();
     }

@@ -81,9 +81,9 @@ Result<void> RcMemory::start_writing(bool force, Holder& holder) {
     TRY(control_->start_writing(force, holder));
     const uint64_t deadline = host::monotonic_ns() + kPathTimeoutNs;
     MutexLock lock(mutex_);
+    drop_standbys();
     while (path_.queue_pair == nullptr || is_broken_ || path_.windows[0].writes == 0) {
         // One that was asked for just before the lease came has a reader's windows, too.
-        drop_standbys();
         if (path_.queue_pair != nullptr && !is_broken_) {
             is_planned_ = true;
             abort_path();
