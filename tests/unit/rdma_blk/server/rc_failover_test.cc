@@ -124,6 +124,10 @@ class RcFailoverTest : public ServerFixture {
             threads_.clear();
         }
         uint64_t rounds() const { return rounds_.load(); }
+        void work_on() const {
+            const uint64_t before = rounds();
+            wait_for([&] { return rounds() > before + 20; });
+        }
         uint64_t wrong() const { return wrong_.load(); }
 
       private:
@@ -212,12 +216,10 @@ TEST_F(RcFailoverTest, SilentLinksTakeNothingWithThem) {
     const uint64_t cuts = tiffin::test::test_size(10, 4);
     Load load(*this);
     for (uint64_t cut = 0; cut < cuts; cut++) {
-        const uint64_t rounds = load.rounds();
-        wait_for([&] { return load.rounds() > rounds + 20; });
+        load.work_on();
         const size_t link = used_link();
         silence(link % 2, cut % 2 != 0);
-        const uint64_t silent_rounds = load.rounds();
-        wait_for([&] { return load.rounds() > silent_rounds + 20; });
+        load.work_on();
         mend();
         wait_until_both_are_ready();
     }
@@ -249,8 +251,7 @@ TEST_F(RcFailoverTest, ConnectionsThatBreakTakeNothingWithThem) {
         const uint64_t cuts = links_[link]->cuts();
         links_[link]->cut_to_client_after(1);
         wait_for([&] { return links_[link]->cuts() > cuts; });
-        const uint64_t rounds = load.rounds();
-        wait_for([&] { return load.rounds() > rounds + 20; });
+        load.work_on();
         wait_until_both_are_ready();
     }
     load.stop();
@@ -260,10 +261,6 @@ TEST_F(RcFailoverTest, ConnectionsThatBreakTakeNothingWithThem) {
 
 TEST_F(RcFailoverTest, GoingBackToTheFirstLinkRepeatsNothing) {
     Load load(*this);
-    const auto work_on = [&] {
-        const uint64_t rounds = load.rounds();
-        wait_for([&] { return load.rounds() > rounds + 20; });
-    };
     const auto doubts = [](const Statistics& now) {
         return now.paths[0].suspicions + now.paths[1].suspicions + now.paths[0].failures +
                now.paths[1].failures;
@@ -272,14 +269,14 @@ TEST_F(RcFailoverTest, GoingBackToTheFirstLinkRepeatsNothing) {
     Statistics back;
     do {  // again if a link has looked silent meanwhile, as on a machine that is busy
         wait_for_first_link();
-        work_on();
+        load.work_on();
         silence(0, false);
         wait_for([&] { return used_link() == 1; });
-        work_on();
+        load.work_on();
         moved = statistics();
         mend();
         wait_for([&] { return used_link() == 0; });
-        work_on();
+        load.work_on();
         back = statistics();
     } while (doubts(back) != doubts(moved));
     load.stop();
@@ -329,8 +326,7 @@ TEST_F(RcFailoverTest, ALinkIsTakenAwayAndAdded) {
     for (uint64_t round = 0; round < tiffin::test::test_size(6, 2); round++) {
         for (const uint16_t port : {links_[0]->port(), links_[1]->port()}) {
             ASSERT_TRUE(memory.remove_link("127.0.0.1", port).ok());
-            const uint64_t rounds = load.rounds();
-            wait_for([&] { return load.rounds() > rounds + 20; });
+            load.work_on();
             ASSERT_TRUE(memory.add_link("127.0.0.1", port).ok());
             wait_until_both_are_ready();
         }
@@ -349,11 +345,9 @@ class RcFailoverOfEarlierServersTest : public RcFailoverTest {
 TEST_F(RcFailoverOfEarlierServersTest, SilentLinksTakeNothingWithThem) {
     Load load(*this);
     for (uint64_t cut = 0; cut < tiffin::test::test_size(4, 2); cut++) {
-        const uint64_t rounds = load.rounds();
-        wait_for([&] { return load.rounds() > rounds + 20; });
+        load.work_on();
         silence(used_link() % 2, cut % 2 != 0);
-        const uint64_t silent_rounds = load.rounds();
-        wait_for([&] { return load.rounds() > silent_rounds + 20; });
+        load.work_on();
         mend();
         wait_until_both_are_ready();
     }
@@ -367,8 +361,7 @@ TEST_F(RcFailoverTest, TheLeaseTheEndAndAServerThatStartsAgain) {
     Load load(*this);
     configuration_.listen = {{"127.0.0.1", port}};
     restart();
-    const uint64_t rounds = load.rounds();
-    wait_for([&] { return load.rounds() > rounds + 20; });
+    load.work_on();
     wait_until_both_are_ready();
     load.stop();
     EXPECT_EQ(load.wrong(), 0U);
