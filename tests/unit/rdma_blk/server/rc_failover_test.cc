@@ -40,6 +40,9 @@ class RcFailoverTest : public ServerFixture {
         for (auto& link : links_) {
             link = std::make_unique<test::FaultyLink>(server_->port());
         }
+        open_client();
+    }
+    void open_client() {
         client_ = std::make_unique<test::ClientFixture>();
         std::memcpy(client_->options.key, key_.bytes, sizeof(client_->options.key));
         client_->options.slot_count = 64;
@@ -50,6 +53,14 @@ class RcFailoverTest : public ServerFixture {
         ASSERT_TRUE(opened.ok()) << client_->problem;
         client_->memory = opened.release_value();
         wait_until_both_are_ready();
+    }
+    // Nothing is remembered of how links behaved, and the memory is empty again, as a Load expects it.
+    void open_another_client() {
+        client_->close();
+        client_.reset();
+        wait_for([&] { return network_.queue_pair_count() == 0; });
+        std::memset(memory(), 0, kCounters + kThreads * 64);
+        open_client();
     }
     void TearDown() override {
         client_.reset();
@@ -260,29 +271,36 @@ TEST_F(RcFailoverTest, ConnectionsThatBreakTakeNothingWithThem) {
 }
 
 TEST_F(RcFailoverTest, GoingBackToTheFirstLinkRepeatsNothing) {
-    Load load(*this);
     const auto doubts = [](const Statistics& now) {
         return now.paths[0].suspicions + now.paths[1].suspicions + now.paths[0].failures +
                now.paths[1].failures;
     };
-    Statistics moved;
-    Statistics back;
-    do {  // again if a link has looked silent meanwhile, as on a machine that is busy
+    bool has_gone_back =
+        false;  // and no link looked silent meanwhile, as on a machine that is busy
+    for (int attempt = 0; attempt < 20 && !has_gone_back && !HasFailure(); attempt++) {
+        if (attempt > 0) {
+            open_another_client();  // a link that often looks silent is not gone back to for long
+        }
         wait_for_first_link();
+        Load load(*this);
         load.work_on();
         silence(0, false);
         wait_for([&] { return used_link() == 1; });
         load.work_on();
-        moved = statistics();
+        const Statistics moved = statistics();
         mend();
         wait_for([&] { return used_link() == 0; });
         load.work_on();
-        back = statistics();
-    } while (doubts(back) != doubts(moved));
-    load.stop();
-    EXPECT_EQ(load.wrong(), 0U);
-    EXPECT_EQ(back.resent_operations, moved.resent_operations);
-    EXPECT_EQ(back.recovered_operations, moved.recovered_operations);
+        const Statistics back = statistics();
+        load.stop();
+        EXPECT_EQ(load.wrong(), 0U);
+        has_gone_back = doubts(back) == doubts(moved);
+        if (has_gone_back) {
+            EXPECT_EQ(back.resent_operations, moved.resent_operations);
+            EXPECT_EQ(back.recovered_operations, moved.recovered_operations);
+        }
+    }
+    EXPECT_TRUE(has_gone_back);
 }
 
 // A write that is on its way when its link fails must not land once its place holds something newer.
