@@ -302,9 +302,15 @@ class TestKernel(WithFolder):
         samples += [kernel_sample("framework inside", operation, name, us) for operation in ("create", "read_4k_uncached")
                     for name, us in (("tiffin_empty", 3), ("ramfs", 2))]
         text = kernel.markdown(samples)
-        self.assertEqual(self.cells(text, "existing_stat"), ["75.50", "78.00", "-2.50"])
-        self.assertEqual(self.cells(text, "create"), ["3.00", "2.00", "1.00"])
+        self.assertEqual(self.cells(text, "existing_stat"), ["75.50", "78.00", "-2.50", "-2.50 to -2.50"])
+        self.assertEqual(self.cells(text, "create"), ["3.00", "2.00", "1.00", "1.00 to 1.00"])
         self.assertNotIn("read_4k_uncached", text)  # ramfs cannot drop a page
+
+    def test_the_frameworks_cost_is_compared_round_by_round(self) -> None:
+        samples = [kernel_sample("framework inside", "create", name, us, round_)
+                   for round_, (empty, ramfs) in enumerate(((2, 1), (4, 3), (3.5, 1)))  # the second was slower for both
+                   for name, us in (("tiffin_empty", empty), ("ramfs", ramfs))]
+        self.assertEqual(self.cells(kernel.markdown(samples), "create"), ["3.50", "1.00", "1.00", "1.00 to 2.50"])
 
     def test_checksums_of_data_are_taken_away_from_tiffin_alone(self) -> None:
         samples = [kernel_sample("checksums", operation, "tiffin", us)

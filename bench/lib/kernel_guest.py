@@ -95,13 +95,14 @@ def inside(run_number: int, report: Report, part: str = "inside") -> None:
 
 # File systems on the framework that do next to nothing, and those of the kernel that have as little to do: with system
 # calls, then without.
-def framework(benchmark: str, min_time_s: str, run_number: int, reporter: Callable[[str], Report]) -> None:
+def framework(benchmark: str, min_time_s: str, turn: int, run_number: int, reporter: Callable[[str], Report]) -> None:
     for kind in ("tiffin_hello", "tmpfs"):
         run("mount", "-t", kind, "none", FOLDER)
         (FOLDER / "hello").touch()
         operations(benchmark, "^(existing|system_call)", min_time_s, reporter(kind), "framework")
         run("umount", FOLDER)
-    for i, (kind, source) in enumerate((("tiffin_empty", DEVICE), ("ramfs", "none"))):
+    kinds = [("tiffin_empty", DEVICE), ("ramfs", "none")]
+    for i, (kind, source) in enumerate(kinds if turn % 2 == 0 else kinds[::-1]):
         run("mount", "-t", kind, source, FOLDER)
         inside(run_number + i, reporter(kind), "framework inside")
         run("umount", FOLDER)
@@ -168,7 +169,7 @@ def main() -> None:
                 {"round": turn, "file_system": name, "part": part, "operation": operation, "us": us, **more}), flush=True)
 
         if "framework" in parts:
-            framework(benchmark, min_time_s, turn * runs_of_a_turn + len(names), reporter)
+            framework(benchmark, min_time_s, turn, turn * runs_of_a_turn + len(names), reporter)
         # Another one begins in each round.
         for name in names[turn % len(names):] + names[:turn % len(names)]:
             make, mount = PEERS[name]
