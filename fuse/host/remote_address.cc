@@ -146,6 +146,14 @@ std::optional<Problem> set_option(std::string_view name, std::string_view value,
         for (rdma_blk::RemoteAddress& server : address.servers) {
             server.sdr.drop_ppm = static_cast<uint32_t>(drop_ppm);
         }
+    } else if (name == "links") {
+        if (value != "standby" && value != "spread") {
+            return Problem{"links=" + text + " is unknown: standby or spread"};
+        }
+        for (rdma_blk::RemoteAddress& server : address.servers) {
+            server.link_policy =
+                value == "spread" ? rdma_blk::LinkPolicy::spread : rdma_blk::LinkPolicy::standby;
+        }
     } else if (name == "runtime_directory") {
         if (!value.starts_with('/')) {
             return Problem{"runtime_directory= wants an absolute path, such as /run/tiffind"};
@@ -186,7 +194,7 @@ std::optional<Problem> set_option(std::string_view name, std::string_view value,
         return Problem{
             "\"" + std::string(name) +
             "\" is not an option of a remote volume: transport, sdr_scheme, sdr_carrier, "
-            "sdr_drop_ppm, runtime_directory, stripe, key_file, timeout_s, busy_poll_us or "
+            "sdr_drop_ppm, links, runtime_directory, stripe, key_file, timeout_s, busy_poll_us or "
             "encrypt"};
     }
     return std::nullopt;
@@ -278,6 +286,10 @@ OrProblem<RemoteVolumeAddress> parse_remote_address(std::string_view text) {
             return Problem{
                 "several links to a server (HOST+HOST) need transport=tcp, rc, or sdr over UDP"};
         }
+        if (server.link_policy == rdma_blk::LinkPolicy::spread &&
+            server.transport == rdma_blk::TransportChoice::rc) {
+            return Problem{"links=spread needs transport=tcp or sdr: rc uses one link at a time"};
+        }
     }
     if (address.stripe_bytes != 0 && address.servers.size() == 1) {
         return Problem{"stripe= is for several servers: tiffin://HOST,HOST/VOLUME"};
@@ -286,8 +298,7 @@ OrProblem<RemoteVolumeAddress> parse_remote_address(std::string_view text) {
 }
 
 std::string server_name(const rdma_blk::RemoteAddress& server) {
-    const bool has_colons = server.host.find(':') != std::string::npos;
-    return (has_colons ? "[" + server.host + "]" : server.host) + ":" + std::to_string(server.port);
+    return rdma_blk::RemoteAddress::Link{server.host, server.port}.text();
 }
 
 OrProblem<rdma_blk::RemoteAddress::Link> parse_link_address(std::string_view text) {

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // tiffin://SERVER[,SERVER...]/VOLUME[?OPTION=VALUE&...]: a volume in the memory of other machines. SERVER is
-// HOST[:PORT][+HOST[:PORT]...]: several addresses of one server, over links of their own (tcp, sdr, rc), of which one is used at a
-// time, and the first one preferably.
+// HOST[:PORT][+HOST[:PORT]...]: several addresses of one server, over links of their own (tcp, sdr, rc).
 //
 //     transport=auto|tcp|shm|rc|sdr    how to reach the servers (default auto)
 //     sdr_scheme=auto|sr|nack|xor[:K:M]|mds[:K:M]  sdr: how losses are repaired (default auto)
 //     sdr_carrier=udp|uc    sdr: what carries packets: datagrams, or queue pairs of RDMA devices (default udp)
 //     sdr_drop_ppm=N           sdr, for trials: of a million datagrams sent, so many are lost
 //     runtime_directory=PATH   shm: where a server of this host has its sockets (default /run/tiffind)
+//     links=standby|spread     several links: the first one that works takes all requests (default standby), or all of
+//                              them share the requests (tcp, sdr)
 //     stripe=SIZE              several servers, first opening: how much lies on one before the next
 //     key_file=PATH            the volume's key, instead of the usual place
 //     timeout_s=N              how long to try to reach a server again before all fails; 0: for ever

@@ -251,6 +251,9 @@ std::string describe_links(const std::string& prefix, const rdma_blk::Statistics
             continue;
         }
         add(link, path.state);
+        if (path.problem[0] != '\0') {
+            add(link + " problem", path.problem);
+        }
         add(link + " address", path.address);
         add(link + " transport", path.transport);
         add(link + " delay us", std::to_string(path.delay_us));

@@ -99,6 +99,16 @@ bool RequestSlots::expire(uint64_t now_ns) {
 
 // ---- The connection's side ----------------------------------------------------------------------
 
+const Operation* RequestSlots::peek(uint64_t& sequence) const {
+    if (again_count_ > 0) {
+        const Slot& slot = slots_[first_to_take_again()];
+        sequence = slot.sequence;
+        return slot.operation;
+    }
+    sequence = next_sequence_;
+    return queue_.front();
+}
+
 Operation* RequestSlots::take_next(wire::Request& request) {
     if (!connected_) {
         return nullptr;

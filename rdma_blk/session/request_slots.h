@@ -78,6 +78,12 @@ class RequestSlots {
     // request.flags has reply_only. nullptr: nothing to send, no free slot, not connected, or what comes next has to wait for
     // the answer to an earlier read.
     Operation* take_next(wire::Request& request);
+    // What take_next() looks at first, and the sequence that it has, or gets; nullptr: there is nothing to send.
+    const Operation* peek(uint64_t& sequence) const;
+    // Of a request that has been sent and not been answered; else 0.
+    uint64_t sequence_of(uint16_t slot) const {
+        return slots_[slot].state == SlotState::sent ? slots_[slot].sequence : 0;
+    }
 
     // The operation that a response is for; nullptr: for none (an answer that came twice): skip its
     // payload. Errors: eproto (no such slot or sequence, another operation, a read's payload that is not

@@ -2,6 +2,7 @@
 #include "rdma_blk/session/sent_requests.h"
 
 #include <algorithm>
+#include <bit>
 #include <new>
 #include <utility>
 
@@ -19,8 +20,10 @@ Result<std::unique_ptr<SentRequests>> SentRequests::create(RequestSlots& slots,
     if (!paths || !may_answer_over || !entries) {
         return Error::enomem;
     }
+    PathLoads loads = TRY(PathLoads::create(count));
     std::unique_ptr<SentRequests> made(new (std::nothrow) SentRequests(
-        slots, machine, std::move(paths), std::move(may_answer_over), std::move(entries)));
+        slots, machine, std::move(paths), std::move(may_answer_over), std::move(entries),
+        std::move(loads)));
     if (!made) {
         return Error::enomem;
     }
@@ -28,28 +31,77 @@ Result<std::unique_ptr<SentRequests>> SentRequests::create(RequestSlots& slots,
     return made;
 }
 
-void SentRequests::sent(uint16_t slot, size_t path, uint64_t now_ns) {
+void SentRequests::sent(uint16_t slot, size_t path, uint64_t bytes, uint64_t now_ns) {
     leave_path(slot);
+    put_on(slot, path, bytes, now_ns);
+    last_path_ = path;
+}
+
+void SentRequests::put_on(uint16_t slot, size_t path, uint64_t bytes, uint64_t now_ns) {
     paths_[slot] = static_cast<uint8_t>(path);
     may_answer_over_[slot] |= bit(path);
     machine_.sent(path, now_ns);
+    loads_.sent(slot, path, bytes, now_ns);
 }
 
-void SentRequests::answered(uint16_t slot) {
+void SentRequests::answered(uint16_t slot, size_t over, uint64_t now_ns) {
+    if (path_of(slot) == over && over != SessionMachine::kNoPath && !is_delivered(slot)) {
+        loads_.answered(slot, over, now_ns);
+        machine_.answered(over);
+        paths_[slot] = uint8_t{SessionMachine::kNoPath};
+    }
     leave_path(slot);
     may_answer_over_[slot] = 0;
 }
 
 void SentRequests::leave_path(uint16_t slot) {
-    if (path_of(slot) != SessionMachine::kNoPath) {
-        machine_.answered(path_of(slot));
+    const size_t path = path_of(slot);
+    if (path != SessionMachine::kNoPath) {
+        loads_.left(slot, path);
+        machine_.answered(path);
         paths_[slot] = uint8_t{SessionMachine::kNoPath};
     }
+}
+
+// kNoPath: whichever is best.
+size_t SentRequests::path_of_follower(uint32_t candidates) const {
+    if (last_path_ != SessionMachine::kNoPath && (candidates & bit(last_path_)) != 0) {
+        return last_path_;
+    }
+    return std::has_single_bit(candidates) ? static_cast<size_t>(std::countr_zero(candidates))
+                                           : SessionMachine::kNoPath;
+}
+
+bool SentRequests::may_send_next(uint32_t candidates) const {
+    uint64_t next_sequence = 0;
+    const Operation* const next = slots_.peek(next_sequence);
+    if (next == nullptr || !next->after_earlier || next->kind != OperationKind::write) {
+        return true;
+    }
+    const size_t path = path_of_follower(candidates);
+    for (uint16_t slot = 0; slot < slots_.slot_count(); slot++) {
+        const uint64_t sequence = slots_.sequence_of(slot);
+        if (sequence != 0 && sequence < next_sequence && path_of(slot) != path &&
+            !is_delivered(slot)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+size_t SentRequests::choose(uint32_t candidates, const wire::Request& request, uint64_t bytes,
+                            uint64_t now_ns) const {
+    const bool is_bound = request.after != 0 || std::has_single_bit(candidates);
+    const size_t path = is_bound ? path_of_follower(candidates) : SessionMachine::kNoPath;
+    return path != SessionMachine::kNoPath ? path
+                                           : loads_.best(candidates, bytes, machine_, now_ns);
 }
 
 void SentRequests::forget() {
     std::fill_n(paths_.get(), slots_.slot_count(), uint8_t{SessionMachine::kNoPath});
     std::fill_n(may_answer_over_.get(), slots_.slot_count(), uint8_t{0});
+    loads_.forget();
+    last_path_ = SessionMachine::kNoPath;
     entry_count_ = asked_count_ = 0;
 }
 
@@ -102,7 +154,8 @@ Result<void> SentRequests::take_answer(const wire::PathRecovered& answer, ByteSp
             case RequestSlots::Recovery::settled:
                 break;
             case RequestSlots::Recovery::answer_comes:
-                sent(entry.slot, over, now_ns);
+                leave_path(entry.slot);
+                put_on(entry.slot, over, loads_.bytes(entry.slot), now_ns);
                 paths_[entry.slot] |= kDelivered;
                 break;
             case RequestSlots::Recovery::again:

@@ -8,6 +8,7 @@
 
 #include "fs/vfs/result.h"
 #include "fs/vfs/span.h"
+#include "rdma_blk/session/path_loads.h"
 #include "rdma_blk/session/request_slots.h"
 #include "rdma_blk/session/session_machine.h"
 #include "rdma_blk/wire/format.h"
@@ -20,11 +21,20 @@ class SentRequests {
     static Result<std::unique_ptr<SentRequests>> create(RequestSlots& slots,
                                                         SessionMachine& machine);
 
-    // The request of this slot goes out on a path, perhaps once more. / It has been answered, on any.
-    void sent(uint16_t slot, size_t path, uint64_t now_ns);
-    void answered(uint16_t slot);
+    // The request of this slot goes out on a path, perhaps once more; with its answer it is so many bytes. / It has been
+    // answered, on the path `over`.
+    void sent(uint16_t slot, size_t path, uint64_t bytes, uint64_t now_ns);
+    void answered(uint16_t slot, size_t over, uint64_t now_ns);
     // The incarnation is over.
     void forget();
+    // Which of the `candidates`, a bit for each path and at least one, the next request takes: one that follows another goes
+    // where that went, if it may.
+    size_t choose(uint32_t candidates, const wire::Request& request, uint64_t bytes,
+                  uint64_t now_ns) const;
+    // Whether the next request may go out now. One with data that follows others waits here until they have arrived, or are on
+    // the path that it takes: a server that holds much of what waits for another path does not read on, not even what
+    // it is asked about that one.
+    bool may_send_next(uint32_t candidates) const;
     // Of the requests that were on their way when a path was lost.
     struct Counts {
         uint64_t again = 0;       // had to be sent again
@@ -55,18 +65,21 @@ class SentRequests {
   private:
     SentRequests(RequestSlots& slots, SessionMachine& machine, std::unique_ptr<uint8_t[]> paths,
                  std::unique_ptr<uint8_t[]> may_answer_over,
-                 std::unique_ptr<wire::OutstandingEntry[]> entries)
+                 std::unique_ptr<wire::OutstandingEntry[]> entries, PathLoads loads)
         : slots_(slots),
           machine_(machine),
           paths_(std::move(paths)),
           may_answer_over_(std::move(may_answer_over)),
-          entries_(std::move(entries)) {}
+          entries_(std::move(entries)),
+          loads_(std::move(loads)) {}
 
     static constexpr uint8_t kDelivered = 0x80;
     static_assert(SessionMachine::kMaxPaths <= 8, "a bit for each");
     static uint8_t bit(size_t path) { return static_cast<uint8_t>(1U << path); }
     bool concerns(uint16_t slot, size_t lost) const;
     void leave_path(uint16_t slot);
+    void put_on(uint16_t slot, size_t path, uint64_t bytes, uint64_t now_ns);
+    size_t path_of_follower(uint32_t candidates) const;
 
     RequestSlots& slots_;
     SessionMachine& machine_;
@@ -75,6 +88,8 @@ class SentRequests {
     // Whatever of that reaches the server last decides where it answers, even if nobody waits for that any more.
     std::unique_ptr<uint8_t[]> may_answer_over_;
     std::unique_ptr<wire::OutstandingEntry[]> entries_;  // of the last question
+    PathLoads loads_;
+    size_t last_path_ = SessionMachine::kNoPath;  // on which a request went out
     Counts counts_[SessionMachine::kMaxPaths];
     uint16_t entry_count_ = 0;
     uint16_t asked_count_ = 0;  // of them: all, or none

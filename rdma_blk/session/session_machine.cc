@@ -98,16 +98,18 @@ void SessionMachine::measured(size_t path, uint64_t delay_ns) {
     }
     one.was_late = is_late;
     delay_ns = std::min(delay_ns, suspicion_ns(path));
+    one.least_delay_ns = std::min(one.least_delay_ns, delay_ns);
+    if (++one.sample_count % kSamplesOfLeast == 0) {
+        one.earlier_least_delay_ns = std::exchange(one.least_delay_ns, kNever);
+    }
     if (one.delay_ns == 0) {
         one.delay_ns = delay_ns;
         one.deviation_ns = delay_ns / 2;
         return;
     }
     const uint64_t difference = std::max(one.delay_ns, delay_ns) - std::min(one.delay_ns, delay_ns);
-    one.deviation_ns += difference / 4;
-    one.deviation_ns -= one.deviation_ns / 4;
-    one.delay_ns += delay_ns / 8;
-    one.delay_ns -= one.delay_ns / 8;
+    one.deviation_ns = one.deviation_ns - one.deviation_ns / 4 + difference / 4;
+    one.delay_ns = one.delay_ns - one.delay_ns / 8 + delay_ns / 8;
 }
 
 void SessionMachine::broken(size_t path, uint64_t now_ns) {
@@ -120,6 +122,7 @@ void SessionMachine::joined(size_t path, uint64_t now_ns, uint64_t delay_ns) {
     Path& one = paths_[path];
     one.state = PathState::ready;
     one.life_ns = one.ready_ns = one.sampled_ns = now_ns;
+    one.taking_ns = now_ns + one.hold_ns;
     one.probed_ns = 0;
     one.patience = 0;
     one.attempts = 0;
@@ -127,6 +130,8 @@ void SessionMachine::joined(size_t path, uint64_t now_ns, uint64_t delay_ns) {
     if (delay_ns != 0) {
         measured(path, delay_ns);
     }
+    // That was more than a probe's, and what is known of an earlier connection need not be so any more.
+    one.least_delay_ns = one.earlier_least_delay_ns = kNever;
 }
 
 void SessionMachine::join_failed(size_t path, uint64_t now_ns) {
@@ -176,6 +181,12 @@ bool SessionMachine::retire(size_t path) {
 
 bool SessionMachine::is_pending(size_t path) const {
     return paths_[path].pending > 0 || (asks_ && path == active_);
+}
+
+uint64_t SessionMachine::least_delay_ns(size_t path) const {
+    const uint64_t least_ns =
+        std::min(paths_[path].least_delay_ns, paths_[path].earlier_least_delay_ns);
+    return least_ns == kNever ? 0 : least_ns;
 }
 
 uint64_t SessionMachine::suspicion_ns(size_t path) const {
@@ -244,6 +255,12 @@ SessionMachine::Due SessionMachine::due(size_t index) const {
 bool SessionMachine::may_fail_back(size_t path) const {
     return path < active_ && is_ready(path) && !paths_[path].is_retiring &&
            paths_[path].probed_ns == 0;
+}
+
+bool SessionMachine::may_take(size_t index, uint64_t now_ns) const {
+    const Path& path = paths_[index];
+    return is_ready(index) &&
+           (index == active_ || (spreads_ && !path.is_retiring && now_ns >= path.taking_ns));
 }
 
 uint64_t SessionMachine::next_time_ns() const {
@@ -326,8 +343,15 @@ void SessionMachine::hold(Path& path, uint64_t now_ns) {
     path.hold_ns = flaps ? std::min(2 * path.hold_ns, kMostHoldNs) : kLeastHoldNs;
 }
 
+// That of the active path is counted when another one has taken over.
+void SessionMachine::note_failover(size_t index) {
+    Path& path = paths_[index];
+    path.counts.failovers += spreads_ && index != active_ && path.pending > 0 ? 1 : 0;
+}
+
 void SessionMachine::suspect(size_t index, uint64_t now_ns) {
     Path& path = paths_[index];
+    note_failover(index);
     path.state = PathState::suspect;
     path.counts.suspected_ns = now_ns;
     path.is_to_recover = true;
@@ -339,6 +363,7 @@ void SessionMachine::suspect(size_t index, uint64_t now_ns) {
 void SessionMachine::fail(size_t index, uint64_t now_ns) {
     Path& path = paths_[index];
     if (path.state == PathState::ready) {
+        note_failover(index);
         hold(path, now_ns);
     }
     path.state = PathState::down;

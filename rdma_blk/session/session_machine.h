@@ -15,7 +15,8 @@
 //         close     the path has been given up: its connection is closed, nothing of it touches a buffer afterwards
 //         recover   asks over `over` what became of the requests that were sent on `path` (wire::PathRecover), and has the
 //                   server end that path first if must_revoke() says so: recovered()
-//     sends requests on active() while is_ready() of it; when has_living() is false the incarnation is over
+//     sends requests on active() while is_ready() of it, or with set_spreads() on all paths that may_take(); when
+//         has_living() is false the incarnation is over
 //
 // With one path nothing is ever suspected: silence ends it after some probe intervals.
 #pragma once
@@ -39,6 +40,7 @@ class SessionMachine {
     static constexpr uint64_t kLeastHoldNs = 1'000'000'000;
     static constexpr uint64_t kMostHoldNs = 64'000'000'000;
     static constexpr uint64_t kSteadyNs = 60'000'000'000;
+    static constexpr uint32_t kSamplesOfLeast = 4;
 
     enum class PathState : uint8_t {
         down,     // no connection
@@ -88,6 +90,9 @@ class SessionMachine {
     // suspect path must be silent, in place of kLeastCondemnationNs.
     void set_least_condemnation_ns(uint64_t least_ns) { least_condemnation_ns_ = least_ns; }
 
+    // Requests go on all paths, not only on the active one.
+    void set_spreads() { spreads_ = true; }
+
     // ---- Links that come and go: not of sessions that began with one ----
 
     // One more path, the last one in preference, or in the place of one that was removed, whose counts go on. kNoPath: there
@@ -108,6 +113,9 @@ class SessionMachine {
     size_t active() const { return active_; }
     PathState state(size_t path) const { return paths_[path].state; }
     bool is_ready(size_t path) const { return state(path) == PathState::ready; }
+    // Whether it takes requests: the active one; if they are spread, others that are not to be taken away, too. One that had
+    // failed must have been well for as long as a path that is preferred; one that was only suspected need not.
+    bool may_take(size_t path, uint64_t now_ns) const;
     bool is_living(size_t path) const {
         return is_ready(path) || state(path) == PathState::suspect;
     }
@@ -117,6 +125,8 @@ class SessionMachine {
     size_t recovering() const { return recovering_; }
     size_t recovering_over() const { return over_; }
     uint64_t delay_ns(size_t path) const { return paths_[path].delay_ns; }
+    // Of the last probes, so nearly without what other requests add; 0: none has been answered.
+    uint64_t least_delay_ns(size_t path) const;
     uint64_t suspicion_ns(size_t path) const;
     uint64_t hold_ns(size_t path) const { return paths_[path].hold_ns; }
     const PathCounts& counts(size_t path) const { return paths_[path].counts; }
@@ -137,10 +147,14 @@ class SessionMachine {
         uint32_t patience = 0;
         uint64_t delay_ns = 0;
         uint64_t deviation_ns = 0;
+        uint64_t least_delay_ns = kNever;          // of the present samples
+        uint64_t earlier_least_delay_ns = kNever;  // of so many before them
+        uint32_t sample_count = 0;
         bool was_late = false;      // the last answer to a probe took longer than makes it suspect
         bool wants_sample = false;  // another one says whether it is the link
         uint64_t ready_ns = 0;
         uint64_t hold_ns = 0;
+        uint64_t taking_ns = 0;  // when it may take requests beside the active one
         uint64_t attempt_ns = 0;
         uint32_t attempts = 0;  // that failed, in a row
         bool is_to_recover = false;
@@ -169,6 +183,7 @@ class SessionMachine {
     void suspect(size_t index, uint64_t now_ns);
     void fail(size_t index, uint64_t now_ns);
     void hold(Path& path, uint64_t now_ns);
+    void note_failover(size_t index);
     void ask_again_elsewhere(size_t lost);
     void choose_active(uint64_t now_ns);
     size_t first_ready() const;
@@ -181,6 +196,7 @@ class SessionMachine {
     uint64_t probe_interval_ns_ = 1'000'000'000;
     uint64_t least_condemnation_ns_ = kLeastCondemnationNs;
     bool asks_ = false;
+    bool spreads_ = false;
 };
 
 }  // namespace tiffin::rdma_blk

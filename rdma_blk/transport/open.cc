@@ -156,6 +156,11 @@ Opened open_automatically(const RemoteAddress& address, const OpenOptions& optio
 
 }  // namespace
 
+std::string RemoteAddress::Link::text() const {
+    const bool has_colons = host.find(':') != std::string::npos;
+    return (has_colons ? "[" + host + "]" : host) + ":" + std::to_string(port);
+}
+
 bool parse_transport_choice(const char* text, TransportChoice& choice) {
     if (std::strcmp(text, "auto") == 0) {
         choice = TransportChoice::automatic;

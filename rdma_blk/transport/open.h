@@ -50,6 +50,12 @@ struct SdrOptions {
 
 inline constexpr size_t kMaxLinks = 8;
 
+// Which of several links requests take.
+enum class LinkPolicy : uint8_t {
+    standby,  // the first one that works
+    spread,  // the one that answers first, by what is on its way on each, its rate and its delay. Not over rc
+};
+
 // For trials (bench/failover): what a session with several links does when requests leave one of them.
 enum class LinkTrial : uint8_t {
     none,
@@ -69,8 +75,11 @@ struct RemoteAddress {
     struct Link {
         std::string host;
         uint16_t port = wire::kDefaultPort;
+        // "HOST:PORT", with brackets where the host has colons.
+        std::string text() const;
     };
     std::vector<Link> more_links = {};
+    LinkPolicy link_policy = LinkPolicy::standby;
     LinkTrial link_trial = LinkTrial::none;
 };
 

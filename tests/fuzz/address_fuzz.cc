@@ -10,7 +10,8 @@ namespace tiffin::fuzz {
 std::vector<Input> seeds() {
     return {to_input("//host/volume"), to_input("//127.0.0.1:4847,[::1]:1,other/a.b-c_d"),
             to_input("//host/volume?transport=tcp&stripe=64K&timeout_s=0&encrypt=yes"),
-            to_input("//a,b,c/v?key_file=/etc/keys/v.key&transport=auto")};
+            to_input("//a,b,c/v?key_file=/etc/keys/v.key&transport=auto"),
+            to_input("//a+b:1+[::1]/v?links=spread&transport=sdr")};
 }
 
 void repair(Input&) {}

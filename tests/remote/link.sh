@@ -79,6 +79,12 @@ wait_until is_well 1
 go_on
 is_refused add 0 'in use already'
 is_refused remove 2 'no such link'
+# One that leads nowhere is tried again and again, and tiffin status says why.
+nowhere=$(server_address 2):1
+"$bin/tiffin" link add "$mount_point" "$nowhere"
+is_known_why() { [[ $(status_of 'link 3 problem') == *refused* ]]; }
+wait_until is_known_why
+"$bin/tiffin" link remove "$mount_point" "$nowhere"
 for round in 1 2 3 4 5; do
     say "round $round"
     link add 2

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "rdma_blk/remote_memory.h"
 #include "rdma_blk/transport/request_path.h"
@@ -56,6 +57,7 @@ struct StreamPath {
     wire::Response response{};       // with the lead: the last answer
     bool is_silent = false;          // is given up because nothing comes
     bool is_failure_told = false;    // that it cannot be made; until it has worked
+    std::string problem;             // why; likewise
     SegmentSize segments;            // by who makes it, or has the lead
     uint64_t made_ns = 0;
     uint64_t probe_id = 0;  // of the last one that was sent

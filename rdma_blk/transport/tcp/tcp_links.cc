@@ -104,6 +104,7 @@ Result<void> TcpMemory::add_link(const char* host, uint16_t port) {
     } else {
         paths_[index].segments = SegmentSize();
         paths_[index].is_failure_told = false;
+        paths_[index].problem.clear();
         links_[index] = {host, port};
     }
     poke();

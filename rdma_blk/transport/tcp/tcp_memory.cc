@@ -49,6 +49,8 @@ TcpMemory::TcpMemory(const RemoteAddress& address, const OpenOptions& options,
     options_.holder_text = holder_text_.c_str();
     if (user_ != nullptr) {
         machine_.set_least_condemnation_ns(kOneSidedCondemnationNs);
+    } else if (address_.link_policy == LinkPolicy::spread) {
+        machine_.set_spreads();
     }
 }
 
@@ -243,11 +245,11 @@ PathStatus TcpMemory::path_status(size_t index) const {
                   kMaxLinks == std::size(Statistics{}.paths));
     constexpr const char* kStates[] = {"down", "joining", "ready", "suspect", "removed"};
     PathStatus status;
-    status.state = index == machine_.active() && machine_.is_ready(index)
+    status.state = machine_.may_take(index, host::monotonic_ns())
                        ? "active"
                        : kStates[static_cast<size_t>(machine_.state(index))];
-    const std::string link = links_[index].host + ":" + std::to_string(links_[index].port);
-    std::strncpy(status.address, link.c_str(), sizeof(status.address) - 1);
+    std::strncpy(status.address, links_[index].text().c_str(), sizeof(status.address) - 1);
+    std::strncpy(status.problem, paths_[index].problem.c_str(), sizeof(status.problem) - 1);
     const RequestPath* const requests = paths_[index].requests.get();
     status.transport = requests != nullptr && requests->is_up() ? requests->name() : "tcp";
     status.delay_us = static_cast<uint32_t>(machine_.delay_ns(index) / 1000);

@@ -187,8 +187,8 @@ class TcpMemory final : public RemoteMemory, private Patience {
     void stop_one_sided() REQUIRES(mutex_);
     // ---- tcp_requests.cc: requests on a path of their own beside each stream; those of paths_[at_] need the lead ----
     bool makes_requests() const REQUIRES(mutex_) { return makes_requests_; }
-    // Whether the next request goes there.
-    bool takes_request_path() const REQUIRES(mutex_);
+    // Whether the next request that takes this link goes there.
+    bool takes_request_path(const StreamPath& path) const REQUIRES(mutex_);
     static Result<size_t> offer_request_path(StreamPath& path, MutableByteSpan parameters);
     void finish_request_join(StreamPath& path) REQUIRES(mutex_);
     void leave_request_path(StreamPath& path) REQUIRES(mutex_);
@@ -219,7 +219,7 @@ class TcpMemory final : public RemoteMemory, private Patience {
 
     // ---- tcp_messages.cc: the connection's side ----
     void send_queued() REQUIRES(mutex_);
-    void send_request(wire::Request& request, Operation& operation) REQUIRES(mutex_);
+    void send_request(wire::Request& request, Operation& operation, size_t index) REQUIRES(mutex_);
     void flush_output(StreamPath& path) REQUIRES(mutex_);
     template <typename T>
     bool send_control(wire::MessageType type, const T& message, ByteSpan payload = ByteSpan())
@@ -276,12 +276,18 @@ class TcpMemory final : public RemoteMemory, private Patience {
     void end_other_receiving(const Operation& operation) REQUIRES(mutex_);
     void end_other_sending(uint16_t slot) REQUIRES(mutex_);
     static void set_up(const StreamPath& path);
+    bool spreads() const REQUIRES(mutex_) {
+        return has_several_ && user_ == nullptr && address_.link_policy == LinkPolicy::spread;
+    }
+    uint32_t links_with_room(uint64_t now_ns) const REQUIRES(mutex_);
     bool must_watch_all() const REQUIRES(mutex_);
+    bool has_request_path_in_use() const REQUIRES(mutex_);
     // Of fill_poll(): for each link its stream and, where there are such, its path of requests.
     static constexpr size_t kMaxPolled = 2 * SessionMachine::kMaxPaths;
     size_t polled_per_path() const REQUIRES(mutex_) { return makes_requests() ? 2 : 1; }
     void receive_from_paths() REQUIRES(mutex_);
     void look_at_paths(const pollfd* ready) REQUIRES(mutex_);
+    void flush_waiting(const pollfd* ready) REQUIRES(mutex_);
     size_t fill_poll(pollfd* ready, bool receives) REQUIRES(mutex_);
     static void run_linker(void* memory);
     void link_paths() EXCLUDES(mutex_);

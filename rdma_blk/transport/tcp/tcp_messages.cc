@@ -23,37 +23,58 @@ constexpr uint32_t kSummedUpWithLockBytes = 32 << 10;
 
 // There is room for every slot's request in the writer: a slot has one request on its way.
 void TcpMemory::send_queued() {
-    if (state_ != ConnectionState::ready || is_broken_ || active().is_broken ||
-        (has_several() && !machine_.is_ready(machine_.active()))) {
+    if (state_ != ConnectionState::ready || is_broken_) {
         return;
     }
     wire::Request request;
-    bool has_added = false;
-    MessageWriter& writer = active().connection->writer();
-    while (takes_request_path() ? active().requests->has_room() : !writer.full()) {
-        Operation* operation = slots_->take_next(request);
+    uint32_t used = 0;
+    const uint64_t now_ns = spreads() ? host::monotonic_ns() : 0;
+    while (const uint32_t links = links_with_room(now_ns)) {
+        const bool may_send = !has_several() || sent_->may_send_next(links);
+        Operation* const operation = may_send ? slots_->take_next(request) : nullptr;
         if (operation == nullptr) {
             break;
         }
-        send_request(request, *operation);
-        has_added = true;
+        const size_t index = sent_->choose(links, request, request.length_bytes, now_ns);
+        send_request(request, *operation, index);
+        used |= 1U << index;
     }
-    send_round_ += has_added ? 1 : 0;
-    if (has_added && !writer.empty()) {
-        flush_output(active());
+    send_round_ += used != 0 ? 1 : 0;
+    for (size_t index = 0; used >> index != 0; index++) {
+        if ((used >> index & 1) != 0 && !paths_[index].connection->writer().empty()) {
+            flush_output(paths_[index]);
+        }
     }
 }
 
-void TcpMemory::send_request(wire::Request& request, Operation& operation) {
+// Those that the next request may take, a bit for each.
+uint32_t TcpMemory::links_with_room(uint64_t now_ns) const {
+    const auto has_room = [&](const StreamPath& path) REQUIRES(mutex_) {
+        return !path.is_broken && (takes_request_path(path) ? path.requests->has_room()
+                                                            : !path.connection->writer().full());
+    };
+    if (!spreads()) {
+        const size_t active = machine_.active();
+        const bool is_ready = !has_several() || machine_.is_ready(active);
+        return is_ready && has_room(paths_[active]) ? 1U << active : 0;
+    }
+    uint32_t links = 0;
+    for (size_t index = 0; index < paths_.size(); index++) {
+        links |= machine_.may_take(index, now_ns) && has_room(paths_[index]) ? 1U << index : 0;
+    }
+    return links;
+}
+
+void TcpMemory::send_request(wire::Request& request, Operation& operation, size_t index) {
     request.session_id = facts_.session_id;
     request.epoch = facts_.epoch;
     request.incarnation = facts_.incarnation;
-    const auto stream_number = static_cast<uint8_t>(machine_.active());
-    MessageWriter& writer = active().connection->writer();
+    StreamPath& path = paths_[index];
+    MessageWriter& writer = path.connection->writer();
     if (has_several()) {
-        sent_->sent(request.slot, stream_number, host::monotonic_ns());
+        sent_->sent(request.slot, index, request.length_bytes, host::monotonic_ns());
     }
-    const bool takes_path = takes_request_path();
+    const bool takes_path = takes_request_path(path);
     const bool carries = (request.flags & wire::request_flag::reply_only) == 0;
     ByteSpan ranges;
     size_t buffer_count = 0;
@@ -74,7 +95,7 @@ void TcpMemory::send_request(wire::Request& request, Operation& operation) {
         request.flags |= wire::request_flag::has_checksum;
     }
     if (takes_path) {
-        active().requests->send(request, ranges, operation.buffers, buffer_count);
+        path.requests->send(request, ranges, operation.buffers, buffer_count);
     } else if (buffer_count > 0) {
         writer.add(wire::MessageType::request, request, operation.buffers, buffer_count);
     } else {
@@ -82,12 +103,12 @@ void TcpMemory::send_request(wire::Request& request, Operation& operation) {
     }
     const uint64_t bytes = sizeof(wire::MessageHeader) + sizeof(request) +
                            (buffer_count > 0 ? request.length_bytes : ranges.size());
-    active().sent_bytes += bytes;
+    path.sent_bytes += bytes;
     const SlotNote& before = notes_[request.slot];
     paths_[before.stream].resent_bytes += before.sequence == request.sequence ? bytes : 0;
     notes_[request.slot] =
         SlotNote{takes_path ? writer.sent_count() : writer.added_count(), send_round_ + 1};
-    notes_[request.slot].stream = stream_number;
+    notes_[request.slot].stream = static_cast<uint8_t>(index);
     notes_[request.slot].sequence = request.sequence;
     note_way(request, operation, takes_path);
 }
@@ -347,7 +368,7 @@ void TcpMemory::finish_operation(Operation& operation, const wire::Response& res
         statistics_.round_trips++;
         counted_round_ = send_round_;
     }
-    sent_->answered(response.slot);
+    sent_->answered(response.slot, at_, paths_[at_].heard_ns);
     slots_->finish(response);
 }
 

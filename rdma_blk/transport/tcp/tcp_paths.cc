@@ -375,6 +375,25 @@ void TcpMemory::look_at_paths(const pollfd* ready) {
     serve_paths();
 }
 
+bool TcpMemory::has_request_path_in_use() const {
+    for (size_t index = 0; makes_requests() && index < paths_.size(); index++) {
+        if ((spreads() || index == machine_.active()) && paths_[index].has_request_path()) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// Without the lead: who has it sleeps, and was asleep before the sockets were full.
+void TcpMemory::flush_waiting(const pollfd* ready) {
+    for (size_t index = 0; index < paths_.size(); index++) {
+        if ((ready[index * polled_per_path()].revents & POLLOUT) != 0 &&
+            machine_.is_living(index)) {
+            flush_output(paths_[index]);
+        }
+    }
+}
+
 // Whether something may come elsewhere, or is to be looked at in time.
 bool TcpMemory::must_watch_all() const {
     for (size_t index = 0; index < paths_.size(); index++) {
@@ -390,7 +409,8 @@ bool TcpMemory::must_watch_all() const {
 
 // Looks at the active path for a while, and sleeps then: in recvmsg() on that one, if nothing is expected of others. To sleep on
 // several with a time-out sets a high-resolution timer, which costs a virtual machine more than the system call: 10 us and more.
-// When nothing has come for so long, it is set after all, as probes and suspicion want to be in time.
+// When nothing has come for so long, it is set after all, as probes and suspicion want to be in time. Where requests take all
+// links, all are looked at.
 void TcpMemory::receive_from_paths() {
     serve_paths();
     if (state_ != ConnectionState::ready) {
@@ -408,7 +428,8 @@ void TcpMemory::receive_from_paths() {
     MessageReader& reader = stream().reader();
     const bool has_output = !stream().writer().empty();
     const bool watches_all = must_watch_all();
-    const bool sleeps_on_one = !has_output && !watches_all && !was_silent_;
+    const bool uses_all = spreads();
+    const bool sleeps_on_one = !has_output && !watches_all && !was_silent_ && !uses_all;
     // Links that are added meanwhile have nothing in it.
     pollfd ready[kMaxPolled] = {};
     const size_t count = fill_poll(ready, true);
@@ -426,9 +447,14 @@ void TcpMemory::receive_from_paths() {
         error = received.ok() ? Error::eagain : received.error();
         return bytes > 0 || error != Error::eagain;
     };
-    bool has_met = !has_output && busy_poll_.meets([&] { return receive(MSG_DONTWAIT); });
+    bool has_met = false;
     bool has_polled = false;
-    if (!has_met) {
+    if (uses_all) {
+        has_polled = busy_poll_.meets([&] { return poll(ready, count, 0) > 0; });
+    } else {
+        has_met = !has_output && busy_poll_.meets([&] { return receive(MSG_DONTWAIT); });
+    }
+    if (!has_met && !has_polled) {
         const uint64_t now = host::monotonic_ns();
         if (sleeps_on_one) {
             has_met = receive(0);
@@ -520,6 +546,7 @@ void TcpMemory::make_path(size_t index) {
         path.acknowledged_bytes = 0;
         path.heard_ns = path.made_ns = now;
         path.is_failure_told = false;
+        path.problem.clear();
         set_up(path);
         // Six messages, of which the first two are the connection's.
         machine_.joined(index, now, std::max<uint64_t>((now - began_ns) / 4, 1));
@@ -537,15 +564,13 @@ void TcpMemory::make_path(size_t index) {
     poke();
 }
 
-// Once, until the link has worked: it is tried again and again.
+// In the log once, until the link has worked: it is tried again and again.
 void TcpMemory::tell_of_failure(size_t index, const std::string& problem) {
+    paths_[index].problem = problem;
     if (!std::exchange(paths_[index].is_failure_told, true)) {
-        const RemoteAddress::Link& link = links_[index];
-        const bool has_colons = link.host.find(':') != std::string::npos;
         host::log(host::LogLevel::warning,
                   ("remote memory: link " + std::to_string(index + 1) + " (" +
-                   (has_colons ? "[" + link.host + "]" : link.host) + ":" +
-                   std::to_string(link.port) + ") cannot be made, and is tried again: " + problem)
+                   links_[index].text() + ") cannot be made, and is tried again: " + problem)
                       .c_str());
     }
 }

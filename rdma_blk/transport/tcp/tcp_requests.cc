@@ -11,6 +11,7 @@
 
 #include "rdma_blk/transport/mapped_address.h"
 #include "rdma_blk/transport/tcp/tcp_memory.h"
+#include "rdma_blk/transport/time_units.h"
 
 namespace tiffin::rdma_blk {
 namespace {
@@ -27,8 +28,7 @@ Result<size_t> TcpMemory::offer_request_path(StreamPath& path, MutableByteSpan p
     return path.requests->offer(local, peer, connection.keys(), parameters);
 }
 
-bool TcpMemory::takes_request_path() const {
-    const StreamPath& path = paths_[machine_.active()];
+bool TcpMemory::takes_request_path(const StreamPath& path) const {
     return path.requests != nullptr && path.requests->is_up() &&
            (!choice_ || choice_->way() == WayChoice::Way::datagrams);
 }
@@ -107,7 +107,7 @@ uint64_t TcpMemory::next_request_path_ns(uint64_t now_ns) const {
 // Sleeps until something came, on a stream or a path of requests, and looks at it.
 void TcpMemory::receive_from_all() {
     const bool has_output = !stream().writer().empty();
-    const bool watches_all = has_output || (has_several() && must_watch_all());
+    const bool watches_all = has_output || spreads() || (has_several() && must_watch_all());
     if (!watches_all && looks_ % kLooksForStream != 0 && meets_answer()) {
         looks_++;
         look_at_answers();
@@ -117,15 +117,21 @@ void TcpMemory::receive_from_all() {
     const uint64_t now = host::monotonic_ns();
     uint64_t next = std::min(next_request_path_ns(now), now + kLongestPathSleepNs);
     next = has_several() ? std::min(next, machine_.next_time_ns()) : next;
+    next =
+        spreads() ? std::min(next, now + kMillisecondNs) : next;  // a link may have come meanwhile
     pollfd ready[kMaxPolled] = {};
     const size_t count = fill_poll(ready, true);
     pollfd& stream_ready = ready[at_ * polled_per_path()];
     stream_ready.events = static_cast<short>(POLLIN | (has_output ? POLLOUT : 0));
-    const timespec sleep{0, static_cast<long>(next > now ? next - now : 0)};
+    const bool uses_all = spreads();
     statistics_.system_calls++;
     leave();
-    (void)ppoll(ready, count, &sleep, nullptr);
-    busy_poll_.slept();
+    if (!uses_all || !busy_poll_.meets([&] { return poll(ready, count, 0) > 0; })) {
+        const uint64_t begin = uses_all ? host::monotonic_ns() : now;
+        const timespec sleep{0, static_cast<long>(next > begin ? next - begin : 0)};
+        (void)ppoll(ready, count, &sleep, nullptr);
+        busy_poll_.slept();
+    }
     mutex_.lock();
     if (has_several()) {
         if (state_ == ConnectionState::ready) {

@@ -145,7 +145,7 @@ void TcpMemory::note_flush(const OperationQueue& batch) {
 void TcpMemory::poke_after_submit(uint64_t earliest_deadline_ns) {
     const bool nobody_receives = !has_leader_ && !is_thread_receiving_;
     // The path repeats what is lost after milliseconds; the thread may have thought it idle.
-    const bool sleeps_too_long = is_thread_receiving_ && active().has_request_path() &&
+    const bool sleeps_too_long = is_thread_receiving_ && has_request_path_in_use() &&
                                  slots_->pending_count() > 0 &&
                                  next_look_ns_ > host::monotonic_ns() + 2 * kLongestPathSleepNs;
     // When it fell asleep, nothing could make a path suspect.

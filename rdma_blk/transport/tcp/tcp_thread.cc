@@ -96,7 +96,9 @@ TcpMemory::Events TcpMemory::sleep_until(uint64_t time_ns, Events wanted) {
         take_inbox();
     }
     if (has_several()) {
-        if (state_ == ConnectionState::ready && !has_leader_ && looks_at_all) {
+        if (state_ == ConnectionState::ready && has_leader_ && looks_at_all) {
+            flush_waiting(ready + 1);
+        } else if (state_ == ConnectionState::ready && looks_at_all) {
             has_leader_ = true;
             look_at_paths(ready + 1);
             has_leader_ = false;
@@ -178,7 +180,7 @@ uint64_t TcpMemory::next_look_after(uint64_t now_ns, bool receives) const {
     if (receives) {
         look = std::min(look, next_request_path_ns(now_ns));
     }
-    if (receives && paths_[machine_.active()].has_request_path() && !is_path_idle(now_ns)) {
+    if (receives && has_request_path_in_use() && !is_path_idle(now_ns)) {
         look = std::min(look, now_ns + kLongestPathSleepNs);
     }
     if (has_several() && !has_leader_) {  // who leads watches the paths
@@ -191,7 +193,11 @@ uint64_t TcpMemory::next_look_after(uint64_t now_ns, bool receives) const {
 // Who submits after a second without anything wakes the thread, see poke_after_submit(); one wake-up for each operation
 // would be dear.
 bool TcpMemory::is_path_idle(uint64_t now_ns) const {
-    return slots_->pending_count() == 0 && now_ns - paths_[machine_.active()].heard_ns >= kSecondNs;
+    uint64_t heard_ns = 0;
+    for (const StreamPath& path : paths_) {
+        heard_ns = std::max(heard_ns, path.heard_ns);
+    }
+    return slots_->pending_count() == 0 && now_ns - heard_ns >= kSecondNs;
 }
 
 void TcpMemory::watch_deadlines(uint64_t now_ns) {
@@ -402,6 +408,8 @@ Result<void> TcpMemory::adopt(const wire::SessionOpened& opened) {
     heard_calls_ = receive_calls_;
     paths_[at_].heard_ns = host::monotonic_ns();
     paths_[at_].made_ns = paths_[at_].heard_ns;
+    paths_[at_].is_failure_told = false;
+    paths_[at_].problem.clear();
     machine_.opened(at_, paths_[at_].heard_ns, probe_interval_ns_);
     if (has_several()) {
         set_up(paths_[at_]);

@@ -74,7 +74,8 @@ void TcpMemory::note_answer(SlotNote& note, const Operation& operation) {
 
 // Nothing is on its way there, and nothing will be: who receives sleeps on the stream alone.
 bool TcpMemory::is_request_path_resting() const {
-    return choice_ && path_pending_ == 0 && paths_[at_].requests->is_up() && !takes_request_path();
+    return choice_ && path_pending_ == 0 && paths_[at_].requests->is_up() &&
+           !takes_request_path(paths_[at_]);
 }
 
 // Its timers, and what came late, so that the other end does not take it for dead.

@@ -47,7 +47,12 @@ TEST(RemoteAddress, UnderstandsSeveralLinksToAServer) {
     ASSERT_EQ(address->servers[1].more_links.size(), 2U);
     EXPECT_EQ(address->servers[1].more_links[0].host, "::2");
     EXPECT_EQ(address->servers[1].more_links[1].port, rdma_blk::wire::kDefaultPort);
+    EXPECT_EQ(address->servers[0].link_policy, rdma_blk::LinkPolicy::standby);
     EXPECT_TRUE(parse_remote_address("//a+b/v").ok());
+    auto spread = parse_remote_address("//a+b,c+d/v?links=spread");
+    ASSERT_TRUE(spread.ok()) << spread.problem().text;
+    EXPECT_EQ(spread->servers[0].link_policy, rdma_blk::LinkPolicy::spread);
+    EXPECT_EQ(spread->servers[1].link_policy, rdma_blk::LinkPolicy::spread);
 }
 
 TEST(RemoteAddress, SaysWhatCarriesSdr) {
@@ -143,6 +148,8 @@ TEST(RemoteAddress, SaysWhatIsWrong) {
     expect_problem("//host/volume?key_file=k", "wants an absolute path");
     expect_problem("//host/volume?timeout_s=-1", "is not a number of seconds");
     expect_problem("//host/volume?timeout_s=1000001", "is not a number of seconds");
+    expect_problem("//host/volume?links=both", "standby or spread");
+    expect_problem("//a+b/volume?links=spread&transport=rc", "one link at a time");
     expect_problem("//host/volume?encrypt=maybe", "yes or no");
     expect_problem("//host/volume?encrypt=yes&encrypt=no", "contradict each other");
     expect_problem("//host/volume?encrypt=no&transport=tcp&encrypt=yes", "contradict each other");

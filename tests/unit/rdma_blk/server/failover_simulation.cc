@@ -23,6 +23,9 @@ FailoverSimulation::FailoverSimulation(const FailoverRules& rules)
       machine_(rules.link_count),
       sent_(MUST(SentRequests::create(*slots_, machine_))),
       links_(rules.link_count) {
+    if (rules.spreads) {
+        machine_.set_spreads();
+    }
     VolumeSession::Place place;
     place.session_id = 7;
     place.memory.data = reinterpret_cast<unsigned char*>(data_.data());
@@ -125,7 +128,7 @@ void FailoverSimulation::cut() {
     for (const auto& tracked : operations_) {
         tracked->was_pending_at_cut = tracked->completions == 0;
     }
-    const size_t link = machine_.active();
+    const size_t link = (machine_.active() + (rules_.cuts_beside ? 1 : 0)) % links_.size();
     cut_link(link, rules_.cuts_to_server, rules_.cuts_to_client);
     lose_connection(link, rules_.tells_client, rules_.tells_server);
     if (rules_.repaired_ns != 0) {
@@ -262,6 +265,24 @@ void FailoverSimulation::server_receives(const std::shared_ptr<Connection>& conn
     if (!connection->server) {
         return;
     }
+    const auto server = connection->server;
+    if (message.kind != Message::Kind::end && !(server->reads() && connection->unread.empty())) {
+        connection->unread.push_back(message);
+        return;
+    }
+    server_reads(connection, message);
+}
+
+void FailoverSimulation::read_on(const std::shared_ptr<Connection>& connection) {
+    while (connection->server && connection->server->reads() && !connection->unread.empty()) {
+        const Message message = std::move(connection->unread.front());
+        connection->unread.pop_front();
+        server_reads(connection, message);
+    }
+}
+
+void FailoverSimulation::server_reads(const std::shared_ptr<Connection>& connection,
+                                      const Message& message) {
     const auto server = connection->server;
     switch (message.kind) {
         case Message::Kind::request: {

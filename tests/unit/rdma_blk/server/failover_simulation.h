@@ -43,13 +43,16 @@ struct FailoverRules {
     // So often is a link cut, at random, one way or both, and repaired some time later.
     uint32_t cuts = 0;
     uint64_t flush_ns = 200'000;
+    bool spreads = false;      // requests take all links
+    bool cuts_beside = false;  // a link that is not the active one
     // At this message the active link is taken away, and added again a millisecond after it was removed.
     uint64_t remove_at = 0;
     // ---- Faults that must be found ----
     bool resends_all = false;  // without asking what was executed
     bool revokes_after_replay = false;
-    bool removes_at_once = false;  // a link that is taken away, with what is on its way on it
-    bool executes_late = false;    // whatever comes late is executed, on whichever path
+    bool removes_at_once = false;        // a link that is taken away, with what is on its way on it
+    bool executes_late = false;          // whatever comes late is executed, on whichever path
+    bool sends_followers_early = false;  // before what they follow has arrived over another link
 };
 
 struct FailoverCounts {
@@ -69,6 +72,7 @@ struct FailoverCounts {
     uint64_t first_completion_ns = 0;  // after the cut, of what was pending then; 0: nothing was
     uint64_t hold_ns = 0;              // of the first path, at the end
     size_t active = 0;                 // at the end
+    uint64_t sent_beside = 0;          // requests, on another link than the active one
 };
 
 class FailoverSimulation {
@@ -121,6 +125,7 @@ class FailoverSimulation {
         bool is_client_open = true;
         std::shared_ptr<ServerPath> server;  // nullptr: it has ended there
         std::deque<Message> held[2];         // what a cut direction has not let through
+        std::deque<Message> unread;          // the server holds too much to read on
         std::deque<std::pair<uint64_t, Message>> under_way[2];
         uint64_t delivered = 0;  // to the server, as the client's kernel learns it
         uint64_t acknowledged = 0;
@@ -166,6 +171,8 @@ class FailoverSimulation {
     void check_completed(Tracked& done);
     // ---- The server ----
     void server_receives(const std::shared_ptr<Connection>& connection, const Message& message);
+    void server_reads(const std::shared_ptr<Connection>& connection, const Message& message);
+    void read_on(const std::shared_ptr<Connection>& connection);
     void schedule_flushes();
     void check_memory();
     void check_end();
@@ -236,8 +243,20 @@ class FailoverSimulation::ServerPath final : public SessionPath {
         is_ended_ = true;
     }
     void send_notice(const wire::Notice& /*notice*/) override {}
-    void hold(size_t /*payload_bytes*/, size_t /*answer_bytes*/) override {}
-    void release_held(size_t /*payload_bytes*/, size_t /*answer_bytes*/) override {}
+    // Nothing more is read while any of what came waits.
+    void hold(size_t payload_bytes, size_t /*answer_bytes*/) override {
+        held_bytes_ += payload_bytes;
+    }
+    void release_held(size_t payload_bytes, size_t /*answer_bytes*/) override {
+        held_bytes_ -= payload_bytes;
+        const auto connection = connection_.lock();
+        if (connection && reads()) {
+            simulation_.at(simulation_.now_ns_, [&simulation = simulation_, connection] {
+                simulation.read_on(connection);
+            });
+        }
+    }
+    bool reads() const { return held_bytes_ == 0; }
     void wake() override {}
 
     bool is_ended() const { return is_ended_; }
@@ -253,6 +272,7 @@ class FailoverSimulation::ServerPath final : public SessionPath {
     FailoverSimulation& simulation_;
     std::weak_ptr<Connection> connection_;
     bool is_ended_ = false;
+    size_t held_bytes_ = 0;
 };
 
 }  // namespace tiffin::rdma_blk

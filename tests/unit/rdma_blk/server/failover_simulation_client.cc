@@ -316,7 +316,14 @@ void FailoverSimulation::open_incarnation() {
 }
 
 void FailoverSimulation::send_requests() {
-    while (is_open_ && machine_.is_ready(machine_.active())) {
+    while (is_open_) {
+        uint32_t links = 0;
+        for (size_t link = 0; link < machine_.path_count(); link++) {
+            links |= machine_.may_take(link, now_ns_) ? 1U << link : 0;
+        }
+        if (links == 0 || (!rules_.sends_followers_early && !sent_->may_send_next(links))) {
+            return;
+        }
         Message message;
         message.kind = Message::Kind::request;
         Operation* const operation = slots_->take_next(message.request);
@@ -331,8 +338,10 @@ void FailoverSimulation::send_requests() {
             const auto* bytes = static_cast<const unsigned char*>(operation->buffers[0].data);
             message.payload.assign(bytes, bytes + operation->buffers[0].size_bytes);
         }
-        const size_t path = machine_.active();
-        sent_->sent(message.request.slot, path, now_ns_);
+        const uint64_t bytes = message.request.length_bytes;
+        const size_t path = sent_->choose(links, message.request, bytes, now_ns_);
+        counts_.sent_beside += path != machine_.active() ? 1 : 0;
+        sent_->sent(message.request.slot, path, bytes, now_ns_);
         send(links_[path].connection, kToServer, std::move(message));
     }
 }
@@ -366,7 +375,7 @@ void FailoverSimulation::client_receives(const std::shared_ptr<Connection>& conn
                 std::memcpy(operation.buffers[0].data, message.payload.data(),
                             message.payload.size());
             }
-            sent_->answered(message.response.slot);
+            sent_->answered(message.response.slot, path, now_ns_);
             slots_->finish(message.response);
         }
     }

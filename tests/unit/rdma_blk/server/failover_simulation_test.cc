@@ -32,7 +32,9 @@ class FailoverSimulationTest : public ::testing::Test {
                (rules.cuts_to_client ? ", to the client" : "") +
                (rules.tells_client ? ", the client is told" : "") +
                (rules.tells_server ? ", the server is told" : "") +
-               (rules.keeps_late ? ", late ones arrive" : "") + ", repaired after " +
+               (rules.keeps_late ? ", late ones arrive" : "") +
+               (rules.spreads ? ", on all links" : "") +
+               (rules.cuts_beside ? ", not the active one" : "") + ", repaired after " +
                std::to_string(rules.repaired_ns) + " ns, the other one cut after " +
                std::to_string(rules.cut_other_at) + " ns, " + std::to_string(rules.cuts) + " cuts";
     }
@@ -227,6 +229,60 @@ TEST_F(FailoverSimulationTest, LinksThatFailAgainAndAgainDuringLongFlushes) {
     EXPECT_GT(recovered, 0U);
 }
 
+// Requests take all links: what is true of one is true of each.
+TEST_F(FailoverSimulationTest, RequestsOnAllLinks) {
+    uint64_t beside = 0;
+    uint64_t recovered = 0;
+    uint64_t resent = 0;
+    for (uint64_t seed = 1; seed <= seed_count() && !HasFailure(); seed++) {
+        FailoverRules rules;
+        rules.spreads = true;
+        rules.seed = seed;
+        rules.link_count = 2 + seed % 2;
+        const FailoverCounts undisturbed = run(rules);
+        EXPECT_EQ(undisturbed.suspicions + undisturbed.resent + undisturbed.repeated, 0U);
+        beside += undisturbed.sent_beside;
+        for (const auto& [is_told, is_beside] : {std::pair(false, false), std::pair(false, true),
+                                                 std::pair(true, false), std::pair(true, true)}) {
+            rules.tells_client = is_told;
+            rules.cuts_beside = is_beside;
+            rules.keeps_late = is_told || seed % 2 == 0;
+            cut_each_way(rules, [&](const FailoverRules& cut, const FailoverCounts& counts) {
+                // The standby may not have joined yet.
+                ASSERT_LE(counts.incarnations, cut.tells_client ? 2U : 1U) << describe(cut);
+                ASSERT_TRUE(counts.repeated == 0 || counts.incarnations > 1) << describe(cut);
+                recovered += counts.recovered;
+                resent += counts.resent;
+            });
+        }
+        for (const uint64_t repaired_ns :
+             {uint64_t{400'000}, uint64_t{1'500'000}, uint64_t{1'200'000'000}}) {
+            rules.repaired_ns = repaired_ns;
+            cut_everywhere(rules, [](const FailoverRules&, const FailoverCounts&) {});
+        }
+    }
+    EXPECT_GT(beside, 0U);
+    EXPECT_GT(recovered, 0U);
+    EXPECT_GT(resent, 0U);
+}
+
+TEST_F(FailoverSimulationTest, RequestsOnAllLinksWhichFailAgainAndAgainOrAreTakenAway) {
+    uint64_t removed = 0;
+    for (uint64_t seed = 1; seed <= test::test_size(30'000, 250, 100) && !HasFailure(); seed++) {
+        FailoverRules rules;
+        rules.spreads = true;
+        rules.seed = seed;
+        rules.link_count = 2 + seed % 3;
+        rules.keeps_late = seed % 4 < 2;
+        rules.operation_count = 60;
+        rules.cuts = seed % 5 == 0 ? 0 : 40;
+        rules.remove_at = seed % 5 == 0 ? 5 + seed / 5 % 100 : 0;
+        rules.flush_ns = 1'000'000 << seed % 6;
+        removed += run(rules).removed;
+    }
+    EXPECT_GT(removed, 0U);
+}
+
 TEST_F(FailoverSimulationTest, ALinkThatFlapsIsHeldDownLongerAndLonger) {
     FailoverRules rules;
     rules.flaps = static_cast<uint32_t>(test::test_size(10'000, 1'000));
@@ -249,6 +305,22 @@ TEST_F(FailoverSimulationTest, ResendingEverythingIsFound) {
         repeated += counts.repeated;
     });
     EXPECT_GT(repeated, 0U);
+}
+
+TEST_F(FailoverSimulationTest, SendingFollowersEarlyIsFound) {
+    expects_problems_ = true;
+    uint64_t reopened = 0;
+    for (uint64_t seed = 1; seed <= 3; seed++) {
+        FailoverRules rules;
+        rules.seed = seed;
+        rules.spreads = true;
+        rules.operation_count = 100;
+        rules.sends_followers_early = true;
+        cut_each_way(rules, [&](const FailoverRules&, const FailoverCounts& counts) {
+            reopened += counts.incarnations > 1 ? 1 : 0;
+        });
+    }
+    EXPECT_GT(reopened + problems_, 0U);
 }
 
 TEST_F(FailoverSimulationTest, RevokingAfterTheReplayIsFound) {

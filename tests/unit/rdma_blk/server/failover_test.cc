@@ -59,6 +59,7 @@ class FailoverTest : public ServerFixture, public ::testing::WithParamInterface<
     void open_memory(uint16_t first_port, bool has_several = true,
                      std::optional<WayChoice::Options> measured = std::nullopt) {
         RemoteAddress address{"127.0.0.1", first_port, GetParam()};
+        address.link_policy = link_policy_;
         if (has_several) {
             address.more_links = {{"127.0.0.1", links_[1]->port()}};
         }
@@ -146,6 +147,7 @@ class FailoverTest : public ServerFixture, public ::testing::WithParamInterface<
     size_t made_ = 0;
     std::unique_ptr<test::ClientFixture> client_;
     uint32_t busy_poll_us_ = kDefaultBusyPollUs;
+    LinkPolicy link_policy_ = LinkPolicy::standby;
     uint64_t expected_[kCounters] = {};
     std::atomic<uint64_t> wrong_{0};
 };
@@ -478,6 +480,131 @@ TEST_P(FailoverOfDatagramsTest, ALinkWhoseDatagramsVanishIsLeft) {
     add_up(10);
     expect_sums();
     EXPECT_EQ(client_->memory->statistics().reconnections, 0U);
+    client_->close();
+}
+
+class SpreadTest : public FailoverTest {
+  protected:
+    void SetUp() override {
+        FailoverTest::SetUp();
+        link_policy_ = LinkPolicy::spread;
+        for (auto& link : links_) {
+            link->delay_us(200);  // more than what else takes time, and the same for both
+        }
+    }
+    // Pieces of a large area, 16 at a time, in one batch or several; read back and compared.
+    void write_and_read(unsigned char value) {
+        constexpr size_t kPieceBytes = 64 << 10;
+        constexpr size_t kPieces = 16;
+        std::vector<unsigned char> data(kPieces * kPieceBytes, value);
+        std::vector<unsigned char> back(data.size());
+        for (const OperationKind kind : {OperationKind::write, OperationKind::read}) {
+            test::Io ios[kPieces];
+            unsigned char* const bytes = kind == OperationKind::write ? data.data() : back.data();
+            for (size_t i = 0; i < kPieces; i++) {
+                ios[i].set(kind, (1 << 20) + i * kPieceBytes, bytes + i * kPieceBytes, kPieceBytes);
+                client_->memory->submit(ios[i].operation);
+            }
+            for (test::Io& io : ios) {
+                client_->memory->wait(io.operation);
+                EXPECT_EQ(io.operation.outcome, Outcome::executed);
+            }
+        }
+        EXPECT_EQ(data, back);
+    }
+    // Links that look silent, as on a machine that is busy, take nothing for a while: the measurement is made again.
+    template <typename Work>
+    void measure(Work work, uint64_t (&sent)[2]) {
+        uint64_t suspicions = 1;
+        for (int attempt = 0; attempt < 20 && suspicions != 0; attempt++) {
+            open_client();
+            work();
+            const Statistics statistics = client_->memory->statistics();
+            suspicions = statistics.paths[0].suspicions + statistics.paths[1].suspicions;
+            EXPECT_EQ(statistics.reconnections, 0U);
+            for (size_t path = 0; path < 2; path++) {
+                sent[path] = statistics.paths[path].bytes_sent;
+            }
+            client_->close();
+        }
+        EXPECT_EQ(suspicions, 0U);
+    }
+};
+INSTANTIATE_TEST_SUITE_P(Over, SpreadTest,
+                         ::testing::Values(TransportChoice::tcp, TransportChoice::sdr),
+                         transport_of);
+
+TEST_P(SpreadTest, AllLinksCarryRequests) {
+    uint64_t sent[2] = {};
+    measure(
+        [this] {
+            for (int round = 0; round < 10; round++) {
+                write_and_read(static_cast<unsigned char>(round));
+            }
+        },
+        sent);
+    EXPECT_GT(std::min(sent[0], sent[1]), (sent[0] + sent[1]) / 8) << sent[0] << " " << sent[1];
+}
+
+TEST_P(SpreadTest, ALinkThatIsFarAwayCarriesLittle) {
+    links_[1]->delay_us(20'000);
+    uint64_t sent[2] = {};
+    measure(
+        [this] {
+            uint64_t value = 0;
+            for (int round = 0; round < 100; round++) {
+                EXPECT_EQ(client_->read(0, &value, sizeof(value)), Outcome::executed);
+            }
+        },
+        sent);
+    EXPECT_GT(sent[0], 4 * sent[1]);
+}
+
+// Whichever it is, the other one goes on with what was on its way there.
+TEST_P(SpreadTest, SilentLinksTakeNothingWithThem) {
+    open_client();
+    Load load(*this);
+    const uint64_t rounds = tiffin::test::test_size(20, 4);
+    for (uint64_t round = 0; round < rounds; round++) {
+        const size_t path = round % 2;
+        stall(path, true);
+        write_and_read(static_cast<unsigned char>(round));
+        stall(path, false);
+        for (size_t each = 0; each < 2; each++) {
+            wait_for_path(each, "ready");
+            wait_for_transport(each);
+        }
+    }
+    load.stop();
+    expect_sums();
+    const Statistics statistics = client_->memory->statistics();
+    EXPECT_GE(statistics.failovers, 1U);
+    EXPECT_EQ(statistics.reconnections, 0U);
+    EXPECT_EQ(statistics.outcomes[static_cast<size_t>(Outcome::unknown)], 0U);
+    client_->close();
+}
+
+TEST_P(SpreadTest, LinksComeAndGo) {
+    open_client();
+    Load load(*this);
+    RemoteMemory& memory = *client_->memory;
+    const uint64_t rounds = tiffin::test::test_size(10, 2);
+    for (uint64_t round = 0; round < rounds; round++) {
+        for (const size_t path : {0, 1}) {
+            // Not while the other one looks silent.
+            while (memory.remove_link("127.0.0.1", links_[path]->port()).error() == Error::ebusy) {
+                usleep(1000);
+            }
+            write_and_read(static_cast<unsigned char>(round));
+            ASSERT_TRUE(memory.add_link("127.0.0.1", links_[path]->port()).ok());
+            wait_for_path(path, "ready");
+            wait_for_transport(path);
+            write_and_read(static_cast<unsigned char>(~round));
+        }
+    }
+    load.stop();
+    expect_sums();
+    EXPECT_EQ(memory.statistics().reconnections, 0U);
     client_->close();
 }
 
