@@ -437,18 +437,23 @@ TEST_F(RcTest, AServerThatStartsAgainSaysWhatItsMemoryHasGot) {
     auto client = make_client();
     client->open();
     std::vector<unsigned char> bytes(65536, 7);
-    Io logged(OperationKind::write, 0, bytes.data(), bytes.size());
-    network_.stalls_polls = true;
-    client->memory->submit(logged.operation);
     configuration_.listen = {{"127.0.0.1", port}};
-    std::thread waiter([&] { client->memory->wait(logged.operation); });
-    restart();
-    memory()[0] = 99;
-    network_.stalls_polls = false;
-    waiter.join();
-    EXPECT_EQ(logged.operation.outcome, Outcome::executed);
-    EXPECT_EQ(client->memory->statistics().recovered_operations, 1U);
-    EXPECT_EQ(memory()[0], 99);
+    // A client that sees the answer before the end of the connection, as on a machine that is busy, asks nothing.
+    uint64_t recovered = 0;
+    for (int attempt = 0; attempt < 20 && recovered == 0; attempt++) {
+        Io logged(OperationKind::write, 0, bytes.data(), bytes.size());
+        network_.stalls_polls = true;
+        client->memory->submit(logged.operation);
+        std::thread waiter([&] { client->memory->wait(logged.operation); });
+        restart();
+        memory()[0] = 99;
+        network_.stalls_polls = false;
+        waiter.join();
+        EXPECT_EQ(logged.operation.outcome, Outcome::executed);
+        EXPECT_EQ(memory()[0], 99);
+        recovered = client->memory->statistics().recovered_operations;
+    }
+    EXPECT_EQ(recovered, 1U);
 }
 
 TEST_F(RcTest, ADeadlineEndsThePathAndNothingLateArrives) {
