@@ -193,8 +193,8 @@ struct PathStatus {
     char address[80] = {};  // HOST:PORT; a longer one is cut
     // "active" (it takes requests), "ready", "suspect", "joining", "down", "removed"; static
     const char* state = "";
-    char problem[120] =
-        {};  // why the last attempt to make it failed; empty: it did not. A longer one is cut
+    // Why the last attempt to make it failed; empty: it did not. A longer one is cut.
+    char problem[120] = {};
     const char* transport = "";  // that requests take on it, "tcp" or "sdr"; static
     uint32_t delay_us = 0;       // of probes, smoothed
     uint64_t bytes_sent = 0;

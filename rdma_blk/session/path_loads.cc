@@ -28,13 +28,7 @@ void PathLoads::sent(uint16_t slot, size_t path, uint64_t bytes, uint64_t now_ns
     one.pending_bytes += bytes;
 }
 
-void PathLoads::left(uint16_t slot, size_t path) {
-    TIFFIN_ASSERT(paths_[path].pending_bytes >= slots_[slot].bytes);
-    paths_[path].pending_bytes -= slots_[slot].bytes;
-}
-
 void PathLoads::answered(uint16_t slot, size_t path, uint64_t now_ns) {
-    left(slot, path);
     const OfSlot& request = slots_[slot];
     OfPath& one = paths_[path];
     one.answered_bytes += request.bytes;
@@ -50,6 +44,11 @@ void PathLoads::answered(uint16_t slot, size_t path, uint64_t now_ns) {
     }
     const uint64_t rate = answered_bytes * kNsPerMs / (now_ns - request.sent_ns);
     one.rate_bytes_per_ms = std::max({one.rate_bytes_per_ms, rate, uint64_t{1}});
+}
+
+void PathLoads::left(uint16_t slot, size_t path) {
+    TIFFIN_ASSERT(paths_[path].pending_bytes >= slots_[slot].bytes);
+    paths_[path].pending_bytes -= slots_[slot].bytes;
 }
 
 void PathLoads::forget() {

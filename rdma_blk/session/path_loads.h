@@ -21,11 +21,11 @@ class PathLoads {
     // Errors: enomem.
     static Result<PathLoads> create(uint16_t slot_count);
 
-    // A request, with its answer so many bytes, goes out on a path. / It has left that path: its answer came on another one, or
-    // it goes out again. / It has been answered on it.
+    // A request, with its answer so many bytes, goes out on a path. / Its answer has come on that path, which it leaves now. / It
+    // has left the path, answered on this one or another, or to go out again.
     void sent(uint16_t slot, size_t path, uint64_t bytes, uint64_t now_ns);
-    void left(uint16_t slot, size_t path);
     void answered(uint16_t slot, size_t path, uint64_t now_ns);
+    void left(uint16_t slot, size_t path);
     // Of what was sent last in this slot.
     uint64_t bytes(uint16_t slot) const { return slots_[slot].bytes; }
     // Nothing is on its way any more.

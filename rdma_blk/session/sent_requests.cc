@@ -45,10 +45,8 @@ void SentRequests::put_on(uint16_t slot, size_t path, uint64_t bytes, uint64_t n
 }
 
 void SentRequests::answered(uint16_t slot, size_t over, uint64_t now_ns) {
-    if (path_of(slot) == over && over != SessionMachine::kNoPath && !is_delivered(slot)) {
+    if (path_of(slot) == over && !is_delivered(slot)) {
         loads_.answered(slot, over, now_ns);
-        machine_.answered(over);
-        paths_[slot] = uint8_t{SessionMachine::kNoPath};
     }
     leave_path(slot);
     may_answer_over_[slot] = 0;

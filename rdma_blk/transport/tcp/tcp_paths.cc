@@ -354,13 +354,11 @@ size_t TcpMemory::fill_poll(pollfd* ready, bool receives) {
 
 void TcpMemory::look_at_paths(const pollfd* ready) {
     looked_at_all_ns_ = host::monotonic_ns();
+    flush_waiting(ready);
     for (size_t index = 0; index < paths_.size() && state_ == ConnectionState::ready; index++) {
         const pollfd* const of_path = ready + index * polled_per_path();
         if (of_path[0].fd < 0 || !machine_.is_living(index)) {
             continue;
-        }
-        if ((of_path[0].revents & POLLOUT) != 0) {
-            flush_output(paths_[index]);
         }
         if ((of_path[0].revents & ~POLLOUT) != 0) {
             at_ = index;
@@ -384,7 +382,7 @@ bool TcpMemory::has_request_path_in_use() const {
     return false;
 }
 
-// Without the lead: who has it sleeps, and was asleep before the sockets were full.
+// Needs no lead: who has it may sleep, and have been asleep before the sockets were full.
 void TcpMemory::flush_waiting(const pollfd* ready) {
     for (size_t index = 0; index < paths_.size(); index++) {
         if ((ready[index * polled_per_path()].revents & POLLOUT) != 0 &&

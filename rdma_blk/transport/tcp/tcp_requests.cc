@@ -117,8 +117,8 @@ void TcpMemory::receive_from_all() {
     const uint64_t now = host::monotonic_ns();
     uint64_t next = std::min(next_request_path_ns(now), now + kLongestPathSleepNs);
     next = has_several() ? std::min(next, machine_.next_time_ns()) : next;
-    next =
-        spreads() ? std::min(next, now + kMillisecondNs) : next;  // a link may have come meanwhile
+    // A link may come meanwhile.
+    next = spreads() ? std::min(next, now + kMillisecondNs) : next;
     pollfd ready[kMaxPolled] = {};
     const size_t count = fill_poll(ready, true);
     pollfd& stream_ready = ready[at_ * polled_per_path()];

@@ -275,8 +275,8 @@ TEST_F(RcFailoverTest, GoingBackToTheFirstLinkRepeatsNothing) {
         return now.paths[0].suspicions + now.paths[1].suspicions + now.paths[0].failures +
                now.paths[1].failures;
     };
-    bool has_gone_back =
-        false;  // and no link looked silent meanwhile, as on a machine that is busy
+    // And no link has looked silent meanwhile, as on a machine that is busy.
+    bool has_gone_back = false;
     for (int attempt = 0; attempt < 20 && !has_gone_back && !HasFailure(); attempt++) {
         if (attempt > 0) {
             open_another_client();  // a link that often looks silent is not gone back to for long

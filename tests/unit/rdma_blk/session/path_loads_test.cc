@@ -61,6 +61,7 @@ class PathLoadsTest : public ::testing::Test {
             links_[path].under_way.pop_front();
             now_ns_ = time_ns;
             loads_.answered(slot, path, now_ns_);
+            loads_.left(slot, path);
             if (left > 0) {
                 send(slot, bytes);
                 left--;
@@ -129,6 +130,7 @@ TEST_F(PathLoadsTest, FewBytesSayNothing) {
     set_links({100'000, 50'000}, {100'000, 50'000});
     loads_.sent(0, 1, 16, now_ns_);
     loads_.answered(0, 1, now_ns_ + 500 * kMsNs);
+    loads_.left(0, 1);
     EXPECT_EQ(loads_.rate_bytes_per_ms(1, now_ns_ + 500 * kMsNs), 0U);
 }
 
@@ -138,6 +140,7 @@ TEST_F(PathLoadsTest, ARateIsForgottenWhenThePathIsNotUsed) {
     loads_.sent(0, 1, 65536, now_ns_);
     now_ns_ += 500 * kMsNs;
     loads_.answered(0, 1, now_ns_);
+    loads_.left(0, 1);
     EXPECT_EQ(loads_.rate_bytes_per_ms(1, now_ns_), 131U);
     EXPECT_EQ(loads_.best(kBoth, 65536, machine_, now_ns_), 0U);
     now_ns_ += 2000 * kMsNs;
