@@ -5,9 +5,10 @@
  *     insmod tiffin_bench.ko folder=/mnt run=7 count=2000
  *
  * logs a line "tiffin_bench: 7 OPERATION NANOSECONDS" for each, the mean of `count` calls, and can be unloaded; read_directory
- * reads `count` names each time. What it makes in the folder it removes but for a file "content"; a call that fails is logged,
+ * reads `count` names each time. profiled=OPERATION calls that one of content for 5 s, for a profiler. What it makes in the folder it removes but for a file "content"; a call that fails is logged,
  * and loading fails. What CRC32C takes is among them, as the file system's module takes it and by the kernel's function.
  */
+#include <linux/bvec.h>
 #include <linux/crc32c.h>
 #include <linux/fs.h>
 #include <linux/ktime.h>
@@ -19,6 +20,7 @@
 #include <linux/random.h>
 #include <linux/slab.h>
 #include <linux/stat.h>
+#include <linux/uio.h>
 
 static char* folder;
 module_param(folder, charp, 0400);
@@ -26,7 +28,10 @@ static unsigned int run;
 module_param(run, uint, 0400);
 static unsigned int count = 2000;
 module_param(count, uint, 0400);
+static char* profiled;
+module_param(profiled, charp, 0400);
 
+#define PROFILED_NS (5 * NSEC_PER_SEC)
 #define FILE_BYTES (8U << 20)
 
 static struct path place; /* the folder */
@@ -203,6 +208,45 @@ static int overwrite_4k_and_fsync(unsigned int i) {
 }
 static int nothing(unsigned int i) { return 0; }
 
+/* O_DIRECT, of pages one by one as a program's memory is. */
+static struct file* direct_file;
+static int transfer_direct(bool is_write, size_t size_bytes, loff_t position) {
+    struct bio_vec pages[MEMORY_BYTES / PAGE_SIZE];
+    const unsigned int page_count = size_bytes / PAGE_SIZE;
+    struct iov_iter iter;
+    unsigned int i;
+    ssize_t length;
+
+    for (i = 0; i < page_count; ++i) {
+        pages[i] =
+            (struct bio_vec){.bv_page = virt_to_page(page + i * PAGE_SIZE), .bv_len = PAGE_SIZE};
+    }
+    iov_iter_bvec(&iter, is_write ? ITER_SOURCE : ITER_DEST, pages, page_count, size_bytes);
+    if (is_write) {
+        file_start_write(direct_file);
+        length = vfs_iter_write(direct_file, &iter, &position, 0);
+        file_end_write(direct_file);
+    } else {
+        length = vfs_iter_read(direct_file, &iter, &position, 0);
+    }
+    return length == size_bytes ? 0 : length < 0 ? length : -EIO;
+}
+static loff_t large_at_random(unsigned int i) {
+    return (loff_t)(i * 37U % (FILE_BYTES / MEMORY_BYTES)) * MEMORY_BYTES;
+}
+static int read_4k_direct(unsigned int i) {
+    return transfer_direct(false, PAGE_SIZE, at_random(i));
+}
+static int overwrite_4k_direct(unsigned int i) {
+    return transfer_direct(true, PAGE_SIZE, at_random(i));
+}
+static int read_128k_direct(unsigned int i) {
+    return transfer_direct(false, MEMORY_BYTES, large_at_random(i));
+}
+static int overwrite_128k_direct(unsigned int i) {
+    return transfer_direct(true, MEMORY_BYTES, large_at_random(i));
+}
+
 /* checksum.cc */
 u32 tiffin_bench_checksum(const void* data, size_t size_bytes);
 static u32 kernel_checksum(const void* data, size_t size_bytes) {
@@ -224,8 +268,7 @@ static int checksum_128k(unsigned int i) { return checksums(tiffin_bench_checksu
 static int kernel_checksum_4k(unsigned int i) { return checksums(kernel_checksum, PAGE_SIZE); }
 static int kernel_checksum_128k(unsigned int i) { return checksums(kernel_checksum, MEMORY_BYTES); }
 
-static int measure(const char* name, unsigned int calls, int (*call)(unsigned int i)) {
-    const u64 begin = ktime_get_ns();
+static int call_each(const char* name, unsigned int calls, int (*call)(unsigned int i)) {
     unsigned int i;
 
     for (i = 0; i < calls; ++i) {
@@ -237,8 +280,23 @@ static int measure(const char* name, unsigned int calls, int (*call)(unsigned in
         }
         cond_resched();
     }
-    pr_info("tiffin_bench: %u %s %llu\n", run, name, (ktime_get_ns() - begin) / calls);
     return 0;
+}
+
+static int measure(const char* name, unsigned int calls, int (*call)(unsigned int i)) {
+    const bool is_profiled = profiled != NULL && strcmp(name, profiled) == 0;
+    const u64 begin = ktime_get_ns();
+    unsigned int times = 0;
+    int error;
+
+    do {
+        error = call_each(name, calls, call);
+        ++times;
+    } while (error == 0 && is_profiled && ktime_get_ns() - begin < PROFILED_NS);
+    if (error == 0) {
+        pr_info("tiffin_bench: %u %s %llu\n", run, name, (ktime_get_ns() - begin) / calls / times);
+    }
+    return error;
 }
 
 static int names(void) {
@@ -266,6 +324,29 @@ static int content(void) {
     return error;
 }
 
+static int direct_content(void) {
+    const unsigned int pages = FILE_BYTES / PAGE_SIZE;
+    const unsigned int larges = 4 * FILE_BYTES / MEMORY_BYTES;
+    int error;
+
+    direct_file = file_open_root(&place, "content", O_RDWR | O_LARGEFILE | O_DIRECT, 0);
+    if (PTR_ERR(direct_file) == -EINVAL) {
+        return 0; /* ramfs has none */
+    }
+    if (IS_ERR(direct_file)) {
+        return PTR_ERR(direct_file);
+    }
+    /* Behind overwrite_4k_and_fsync, which leaves many extents where blocks are not written in place. */
+    error = vfs_fsync(direct_file, 0)
+            ?: measure("read_128k_direct_after_random_overwrites", larges, read_128k_direct)
+            ?: measure("overwrite_128k_direct", larges, overwrite_128k_direct)
+            ?: measure("read_128k_direct", larges, read_128k_direct)
+            ?: measure("read_4k_direct", pages, read_4k_direct)
+            ?: measure("overwrite_4k_direct", pages, overwrite_4k_direct);
+    filp_close(direct_file, NULL);
+    return error;
+}
+
 /* Both are the same sum, or the figures are of something else. */
 static int sums(void) {
     get_random_bytes(page, MEMORY_BYTES);
@@ -284,9 +365,9 @@ static int __init load(void) {
     if (error != 0) {
         return error;
     }
-    page = (char*)__get_free_pages(GFP_KERNEL | __GFP_ZERO, get_order(MEMORY_BYTES));
+    page = (char*)__get_free_pages(GFP_KERNEL | __GFP_ZERO | __GFP_COMP, get_order(MEMORY_BYTES));
     error = page == NULL ? -ENOMEM : 0;
-    error = error ?: measure("nothing", count, nothing) ?: names() ?: content() ?: sums();
+    error = error ?: measure("nothing", count, nothing) ?: names() ?: content() ?: direct_content() ?: sums();
     free_pages((unsigned long)page, get_order(MEMORY_BYTES));
     path_put(&place);
     return error;

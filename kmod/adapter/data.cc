@@ -167,21 +167,19 @@ uint32_t writer_bytes() {
     return sizeof(vfs::ContentWriter);
 }
 
+void writer_make(void* memory) { new (memory) vfs::ContentWriter; }
+
 void write_begin(tiffin_file_system* fs, void* writer, uint64_t node, uint64_t offset_bytes,
                  const tiffin_vector* buffers, size_t buffer_count, uint32_t flags,
                  void (*transferred)(void* owner), void* owner) {
-    auto* begun = new (writer) vfs::ContentWriter;
-    begun->begin(*fs->core, node, offset_bytes, list_of(buffers, buffer_count), flags, transferred,
-                 owner);
+    static_cast<vfs::ContentWriter*>(writer)->begin(
+        *fs->core, node, offset_bytes, list_of(buffers, buffer_count), flags, transferred, owner);
 }
 
 bool write_advance(void* writer) { return static_cast<vfs::ContentWriter*>(writer)->advance(); }
 
 long write_result(void* writer) {
-    auto* done = static_cast<vfs::ContentWriter*>(writer);
-    const Result<size_t> result = done->result();
-    done->~ContentWriter();
-    return number_of(result);
+    return number_of(static_cast<vfs::ContentWriter*>(writer)->result());
 }
 
 }  // namespace tiffin::kmod

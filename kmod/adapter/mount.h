@@ -106,6 +106,7 @@ bool read_advance(void* reader);
 long read_result(tiffin_file_system* fs, void* reader);
 long write_data(tiffin_file_system* fs, uint64_t node, uint64_t offset_bytes,
                 const tiffin_vector* buffers, size_t buffer_count, uint32_t flags);
+void writer_make(void* memory);
 void write_begin(tiffin_file_system* fs, void* writer, uint64_t node, uint64_t offset_bytes,
                  const tiffin_vector* buffers, size_t buffer_count, uint32_t flags,
                  void (*transferred)(void* owner), void* owner);

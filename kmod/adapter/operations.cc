@@ -366,6 +366,7 @@ tiffin_operations operations = {
     .read_advance = read_advance,
     .read_result = read_result,
     .write = write_data,
+    .writer_make = writer_make,
     .write_begin = write_begin,
     .write_advance = write_advance,
     .write_result = write_result,

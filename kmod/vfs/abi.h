@@ -21,7 +21,7 @@
 extern "C" {
 #endif
 
-#define TIFFIN_ABI_VERSION 7
+#define TIFFIN_ABI_VERSION 8
 
 struct tiffin_device;      /* of the framework: an open block device */
 struct tiffin_file_system; /* of the file system's module: one mount */
@@ -142,7 +142,7 @@ struct tiffin_operations {
     uint32_t version;
     uint32_t size;
     bool needs_device;
-    /* Memory that a write needs from write_begin() until it is done; see there. */
+    /* Memory that a write needs from write_begin() until it is done; see there and writer_make(). */
     uint32_t writer_bytes;
     /* The longest content that a file has without blocks, for which reserve() is not asked; 0: none. */
     uint32_t inline_bytes;
@@ -225,9 +225,11 @@ struct tiffin_operations {
     long (*write)(struct tiffin_file_system* fs, uint64_t node, uint64_t offset_bytes,
                   const struct tiffin_vector* buffers, size_t buffer_count, uint32_t flags);
     /*
-     * A write in the same way. write_begin() notes it in `writer`, memory of writer_bytes on a page, which may be used
-     * again after write_result(). That gives what write() does, but an errno if any of a TIFFIN_WRITE_BACK has failed.
+     * A write in the same way. write_begin() notes it in `writer`, memory of writer_bytes on a page, out of which
+     * writer_make() has made one. It may be used again after write_result(), or freed. That gives what write() does, but
+     * an errno if any of a TIFFIN_WRITE_BACK has failed.
      */
+    void (*writer_make)(void* memory);
     void (*write_begin)(struct tiffin_file_system* fs, void* writer, uint64_t node,
                         uint64_t offset_bytes, const struct tiffin_vector* buffers,
                         size_t buffer_count, uint32_t flags, void (*transferred)(void* owner),

@@ -2,25 +2,25 @@
 /* Block I/O for file systems: requests of any length as bios. */
 #include <linux/bio.h>
 #include <linux/blkdev.h>
-#include <linux/mempool.h>
 #include <linux/mm.h>
 #include <linux/vmalloc.h>
 
 #include "kmod/vfs/internal.h"
 
 /*
- * Write-back must not wait for memory: there is always some for a request, and some for its next bio. A request holds none
- * of the second while it waits for it, since its bios are submitted one by one.
+ * Write-back must not wait for memory: there is always some for a request and its first bio, and some for its next one. A
+ * request holds none of the second while it waits for it, since its bios are submitted one by one.
  */
 #define RESERVED_REQUESTS 64
+static struct bio_set firsts; /* each at the end of a request */
 static struct bio_set bios;
-static mempool_t requests;
 
 struct request {
     atomic_t pending; /* bios, and one for submit() itself */
     int error;        /* the last */
     void (*completed)(void* owner, int error);
     void* owner;
+    struct bio first;
 };
 
 static void put_request(struct request* request) {
@@ -32,7 +32,7 @@ static void put_request(struct request* request) {
         return;
     }
     error = READ_ONCE(request->error);
-    mempool_free(request, &requests);
+    bio_put(&request->first);
     completed(owner, error);
 }
 
@@ -42,7 +42,9 @@ static void bio_completed(struct bio* bio) {
     if (bio->bi_status != BLK_STS_OK) {
         WRITE_ONCE(request->error, blk_status_to_errno(bio->bi_status));
     }
-    bio_put(bio);
+    if (bio != &request->first) {
+        bio_put(bio);
+    }
     put_request(request);
 }
 
@@ -55,42 +57,44 @@ static void submit_one(struct request* request, struct bio* bio) {
 
 /* The memory at `address` as a page, and how much of it lies in one piece there. */
 static struct page* page_at(const void* address, size_t* length) {
-    const size_t offset = offset_in_page(address);
-
-    if (*length > PAGE_SIZE - offset) {
-        *length = PAGE_SIZE - offset;
+    if (!is_vmalloc_addr(address)) {
+        return virt_to_page(address);
     }
-    return is_vmalloc_addr(address) ? vmalloc_to_page(address) : virt_to_page(address);
+    *length = min(*length, PAGE_SIZE - offset_in_page(address));
+    return vmalloc_to_page(address);
 }
 
-static struct bio* new_bio(struct tiffin_device* device, blk_opf_t operation, sector_t sector,
-                           size_t bytes_left) {
-    const size_t pages = DIV_ROUND_UP(bytes_left, PAGE_SIZE) + 1;
-    struct bio* bio =
-        bio_alloc_bioset(device->bdev, bio_max_segs(pages), operation, GFP_NOIO, &bios);
+static struct bio* new_bio(struct tiffin_device* device, blk_opf_t operation, size_t bytes,
+                           struct bio_set* set) {
+    const unsigned int pages = bytes == 0 ? 0 : bio_max_segs(DIV_ROUND_UP(bytes, PAGE_SIZE) + 1);
 
-    bio->bi_iter.bi_sector = sector;
-    return bio;
+    return bio_alloc_bioset(device->bdev, pages, operation, GFP_NOIO, set);
 }
 
-static int submit_data(struct tiffin_device* device, struct request* request, blk_opf_t operation,
-                       u64 offset_bytes, const struct tiffin_vector* buffers, size_t buffer_count) {
-    sector_t sector = offset_bytes >> SECTOR_SHIFT;
-    struct bio* bio = NULL;
-    size_t bytes_left = 0;
+static int check_data(u64 offset_bytes, const struct tiffin_vector* buffers, size_t buffer_count,
+                      size_t* bytes) {
     size_t i;
 
+    *bytes = 0;
     for (i = 0; i < buffer_count; ++i) {
-        bytes_left += buffers[i].size_bytes;
+        *bytes += buffers[i].size_bytes;
         /* Those of the core lie on pages, and those of its callers are pages. */
         if (WARN_ON_ONCE(((uintptr_t)buffers[i].data | buffers[i].size_bytes) &
                          (SECTOR_SIZE - 1))) {
             return -EINVAL;
         }
     }
-    if (bytes_left == 0 || (offset_bytes & (SECTOR_SIZE - 1)) != 0) {
-        return -EINVAL;
-    }
+    return *bytes == 0 || (offset_bytes & (SECTOR_SIZE - 1)) != 0 ? -EINVAL : 0;
+}
+
+static void submit_data(struct tiffin_device* device, struct request* request, blk_opf_t operation,
+                        u64 offset_bytes, const struct tiffin_vector* buffers, size_t buffer_count,
+                        size_t bytes_left) {
+    sector_t sector = offset_bytes >> SECTOR_SHIFT;
+    struct bio* bio = &request->first;
+    size_t i;
+
+    bio->bi_iter.bi_sector = sector;
     for (i = 0; i < buffer_count; ++i) {
         const char* address = buffers[i].data;
         size_t left = buffers[i].size_bytes;
@@ -99,13 +103,11 @@ static int submit_data(struct tiffin_device* device, struct request* request, bl
             size_t length = left;
             struct page* page = page_at(address, &length);
 
-            if (bio == NULL) {
-                bio = new_bio(device, operation, sector, bytes_left);
-            }
             if (bio_add_page(bio, page, length, offset_in_page(address)) != length) {
                 /* It is full: the rest goes into another one. */
                 submit_one(request, bio);
-                bio = NULL;
+                bio = new_bio(device, operation, bytes_left, &bios);
+                bio->bi_iter.bi_sector = sector;
                 continue;
             }
             address += length;
@@ -115,7 +117,6 @@ static int submit_data(struct tiffin_device* device, struct request* request, bl
         }
     }
     submit_one(request, bio);
-    return 0;
 }
 
 static int submit_discard(struct tiffin_device* device, struct request* request, u64 offset_bytes,
@@ -134,49 +135,50 @@ static int submit_discard(struct tiffin_device* device, struct request* request,
     return error;
 }
 
-static int submit_by_kind(struct tiffin_device* device, struct request* request, u32 operation,
-                          u64 offset_bytes, u64 length_bytes, const struct tiffin_vector* buffers,
-                          size_t buffer_count) {
-    switch (operation) {
-        case TIFFIN_IO_READ:
-            return submit_data(device, request, REQ_OP_READ, offset_bytes, buffers, buffer_count);
-        case TIFFIN_IO_WRITE:
-            return submit_data(device, request, REQ_OP_WRITE, offset_bytes, buffers, buffer_count);
-        case TIFFIN_IO_WRITE_ORDERED:
-            /* Each of its bios, if there are several, comes behind what was before and is durable by itself. */
-            return submit_data(device, request, REQ_OP_WRITE | REQ_SYNC | REQ_PREFLUSH | REQ_FUA,
-                               offset_bytes, buffers, buffer_count);
-        case TIFFIN_IO_FLUSH:
-            submit_one(request,
-                       bio_alloc_bioset(device->bdev, 0, REQ_OP_WRITE | REQ_SYNC | REQ_PREFLUSH,
-                                        GFP_NOIO, &bios));
-            return 0;
-        case TIFFIN_IO_DISCARD:
-            return submit_discard(device, request, offset_bytes, length_bytes);
-        default:
-            return -EINVAL;
-    }
-}
+/* By TIFFIN_IO_. */
+static const blk_opf_t block_operations[] = {
+    [TIFFIN_IO_READ] = REQ_OP_READ,
+    [TIFFIN_IO_WRITE] = REQ_OP_WRITE,
+    [TIFFIN_IO_FLUSH] = REQ_OP_WRITE | REQ_SYNC | REQ_PREFLUSH,
+    [TIFFIN_IO_DISCARD] = REQ_OP_DISCARD,
+    /* Each of its bios, if there are several, comes behind what was before and is durable by itself. */
+    [TIFFIN_IO_WRITE_ORDERED] = REQ_OP_WRITE | REQ_SYNC | REQ_PREFLUSH | REQ_FUA,
+};
 
 static void submit(struct tiffin_device* device, u32 operation, u64 offset_bytes, u64 length_bytes,
                    const struct tiffin_vector* buffers, size_t buffer_count,
                    void (*completed)(void* owner, int error), void* owner) {
+    const bool moves_data = operation != TIFFIN_IO_FLUSH && operation != TIFFIN_IO_DISCARD;
     struct request* request;
-    int error;
+    size_t bytes = 0;
+    int error = operation < ARRAY_SIZE(block_operations) ? 0 : -EINVAL;
 
     if (READ_ONCE(device->is_closed)) {
-        completed(owner, -EIO);
+        error = -EIO;
+    } else if (error == 0 && moves_data) {
+        error = check_data(offset_bytes, buffers, buffer_count, &bytes);
+    }
+    if (error != 0) {
+        completed(owner, error);
         return;
     }
-    request = mempool_alloc(&requests, GFP_NOIO);
+    request = container_of(new_bio(device, block_operations[operation], bytes, &firsts),
+                           struct request, first);
     atomic_set(&request->pending, 1);
     request->error = 0;
     request->completed = completed;
     request->owner = owner;
-    error = submit_by_kind(device, request, operation, offset_bytes, length_bytes, buffers,
-                           buffer_count);
-    if (error != 0) {
-        WRITE_ONCE(request->error, error);
+    if (moves_data) {
+        submit_data(device, request, block_operations[operation], offset_bytes, buffers,
+                    buffer_count, bytes);
+    } else if (operation == TIFFIN_IO_FLUSH) {
+        submit_one(request, &request->first);
+    } else {
+        /* Its own bio is not used. */
+        error = submit_discard(device, request, offset_bytes, length_bytes);
+        if (error != 0) {
+            WRITE_ONCE(request->error, error);
+        }
     }
     put_request(request);
 }
@@ -212,19 +214,20 @@ const struct tiffin_services tiffin_services = {
 };
 
 int tiffin_device_initialize(void) {
-    int error = mempool_init_kmalloc_pool(&requests, RESERVED_REQUESTS, sizeof(struct request));
+    int error =
+        bioset_init(&firsts, RESERVED_REQUESTS, offsetof(struct request, first), BIOSET_NEED_BVECS);
 
     if (error != 0) {
         return error;
     }
     error = bioset_init(&bios, RESERVED_REQUESTS, 0, BIOSET_NEED_BVECS);
     if (error != 0) {
-        mempool_exit(&requests);
+        bioset_exit(&firsts);
     }
     return error;
 }
 
 void tiffin_device_exit(void) {
     bioset_exit(&bios);
-    mempool_exit(&requests);
+    bioset_exit(&firsts);
 }

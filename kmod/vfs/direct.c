@@ -37,8 +37,10 @@ struct direct {
     int error;  /* of what is behind it */
 };
 
-static struct direct* new_direct(struct kiocb* iocb, size_t length, bool is_write, bool waits) {
-    struct direct* direct = kzalloc(sizeof(*direct), GFP_KERNEL);
+/* One that waits is `own`, which is the caller's. */
+static struct direct* new_direct(struct kiocb* iocb, size_t length, bool is_write, bool waits,
+                                 struct direct* own) {
+    struct direct* direct = waits ? own : kmalloc(sizeof(*direct), GFP_KERNEL);
 
     if (direct == NULL) {
         return NULL;
@@ -52,6 +54,7 @@ static struct direct* new_direct(struct kiocb* iocb, size_t length, bool is_writ
     spin_lock_init(&direct->lock);
     direct->start = iocb->ki_pos;
     direct->end = iocb->ki_pos + (loff_t)length;
+    direct->error = 0;
     inode_dio_begin(direct->inode);
     return direct;
 }
@@ -80,7 +83,9 @@ static ssize_t finish(struct direct* direct) {
         iocb->ki_pos += result;
     }
     inode_dio_end(inode);
-    kfree(direct);
+    if (!direct->waits) {
+        kfree(direct);
+    }
     return result;
 }
 
@@ -105,13 +110,13 @@ static void put_direct(struct direct* direct) {
 
 /* The end of a submission. */
 static ssize_t submitted(struct direct* direct) {
-    const bool waits = direct->waits;
-
-    put_direct(direct);
-    if (!waits) {
+    if (!direct->waits) {
+        put_direct(direct);
         return -EIOCBQUEUED;
     }
-    wait_for_completion(&direct->completed);
+    if (!atomic_dec_and_test(&direct->pending)) {
+        wait_for_completion(&direct->completed);
+    }
     return finish(direct);
 }
 
@@ -191,7 +196,8 @@ static ssize_t collect(struct read_piece* piece, struct iov_iter* to) {
 }
 
 static ssize_t read_to_program(struct kiocb* iocb, struct iov_iter* to) {
-    struct direct* direct = new_direct(iocb, iov_iter_count(to), false, is_sync_kiocb(iocb));
+    struct direct own;
+    struct direct* direct = new_direct(iocb, iov_iter_count(to), false, is_sync_kiocb(iocb), &own);
     loff_t position = iocb->ki_pos;
 
     if (direct == NULL) {
@@ -285,13 +291,12 @@ struct write_piece {
 };
 
 static void free_write(struct write_piece* piece) {
-    kfree(piece->writer);
+    tiffin_give_back_writer(tiffin_mount_of(piece->direct->inode->i_sb), piece->writer);
     kvfree(piece->vector.data);
     kfree(piece);
 }
 
 static struct write_piece* new_write(struct direct* direct, loff_t offset, size_t wanted) {
-    const struct tiffin_operations* ops = tiffin_mount_of(direct->inode->i_sb)->ops;
     struct write_piece* piece = kzalloc(sizeof(*piece), GFP_KERNEL);
 
     if (piece == NULL) {
@@ -300,7 +305,7 @@ static struct write_piece* new_write(struct direct* direct, loff_t offset, size_
     piece->direct = direct;
     piece->offset = offset;
     piece->vector = tiffin_allocate_piece(wanted, PIECE_BYTES);
-    piece->writer = kmalloc(ops->writer_bytes, GFP_KERNEL);
+    piece->writer = tiffin_take_writer(tiffin_mount_of(direct->inode->i_sb), GFP_KERNEL);
     if (piece->vector.data == NULL || piece->writer == NULL) {
         free_write(piece);
         return NULL;
@@ -397,14 +402,19 @@ ssize_t tiffin_direct_write(struct kiocb* iocb, struct iov_iter* from) {
     struct inode* inode = file_inode(iocb->ki_filp);
     const loff_t end = iocb->ki_pos + (loff_t)iov_iter_count(from);
     const bool extends = end > i_size_read(inode);
+    struct direct own;
     struct direct* direct;
-    ssize_t written = leave_page_cache(inode->i_mapping, iocb->ki_pos, end - 1);
+    ssize_t written = 0;
+
+    if (inode->i_mapping->nrpages > 0) {
+        written = leave_page_cache(inode->i_mapping, iocb->ki_pos, end - 1);
+    }
 
     if (written != 0) {
         return written == -EBUSY ? -ENOTBLK : written;
     }
     /* The end of the file moves while the inode is locked. */
-    direct = new_direct(iocb, iov_iter_count(from), true, is_sync_kiocb(iocb) || extends);
+    direct = new_direct(iocb, iov_iter_count(from), true, is_sync_kiocb(iocb) || extends, &own);
     if (direct == NULL) {
         return -ENOMEM;
     }

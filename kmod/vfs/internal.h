@@ -28,6 +28,8 @@ struct tiffin_mount {
     struct tiffin_file_system* fs;
     struct tiffin_device device;
     mempool_t* writebacks; /* see writeback.c; NULL without blocks */
+#define TIFFIN_KEPT_WRITERS 8
+    void* kept_writers[TIFFIN_KEPT_WRITERS]; /* see writer.c; NULL where there is none */
     /* Where reads, write-back and direct writes continue whose I/O has completed. They may wait for each other in this
      * order only. Each mount has its own, since what never ends in one must not keep another from its end. */
     struct workqueue_struct* reads;
@@ -232,6 +234,11 @@ int tiffin_read_vectors(struct inode* inode, loff_t offset, const struct tiffin_
                         size_t count);
 /* Memory for a part of a request, to copy through; data is NULL where there is none. */
 struct tiffin_vector tiffin_allocate_piece(size_t wanted_bytes, size_t most_bytes);
+
+/* writer.c: what a write is begun in; NULL without memory. Freed when the mount's I/O has ended. */
+void* tiffin_take_writer(struct tiffin_mount* mount, gfp_t gfp);
+void tiffin_give_back_writer(struct tiffin_mount* mount, void* writer); /* or NULL */
+void tiffin_free_writers(struct tiffin_mount* mount);
 
 /* direct.c */
 ssize_t tiffin_direct_read(struct kiocb* iocb, struct iov_iter* to);

@@ -45,19 +45,18 @@ struct writeback {
 static void free_writeback(void* element, void* data) {
     struct writeback* writeback = element;
 
-    kfree(writeback->writer);
+    tiffin_give_back_writer(data, writeback->writer);
     kfree(writeback);
 }
 
 static void* allocate_writeback(gfp_t gfp, void* data) {
-    const struct tiffin_mount* mount = data;
     struct writeback* writeback = kmalloc(sizeof(*writeback), gfp | __GFP_NOWARN);
 
     if (writeback == NULL) {
         return NULL;
     }
     writeback->count = 0;
-    writeback->writer = kmalloc(mount->ops->writer_bytes, gfp | __GFP_NOWARN);
+    writeback->writer = tiffin_take_writer(data, gfp | __GFP_NOWARN);
     if (writeback->writer == NULL) {
         kfree(writeback);
         return NULL;
@@ -78,6 +77,7 @@ void tiffin_writeback_unmount(struct tiffin_mount* mount) {
     if (mount->writebacks != NULL) {
         mempool_destroy(mount->writebacks);
     }
+    tiffin_free_writers(mount);
 }
 
 /* ---- A write ---- */

@@ -76,11 +76,10 @@ Result<void> read_block(Volume& volume, uint64_t node, uint64_t file_block, cons
     return {};
 }
 
-Result<OldBlock> find_old_block(Volume& volume, const Object& object, uint64_t file_block,
-                                KeyAndValue& scratch) {
+Result<OldBlock> find_old_block(Volume& volume, const Object& object, uint64_t file_block) {
     OldBlock old;
     OneBlockVisitor visitor(file_block, old);
-    TRY(walk_extents(volume, object.node, file_block, file_block + 1, scratch, visitor));
+    TRY(walk_extents(volume, object.node, file_block, file_block + 1, visitor));
     return old;
 }
 
@@ -96,7 +95,7 @@ Result<OldBlock> write_new_block(Volume& volume, uint64_t goal_block, const unsi
 
 Result<OldBlock> copy_with_zeros(Volume& volume, const Object& object, uint64_t file_block,
                                  uint32_t first_byte, uint32_t end_byte, DataScratch& scratch) {
-    OldBlock old = TRY(find_old_block(volume, object, file_block, scratch.found));
+    OldBlock old = TRY(find_old_block(volume, object, file_block));
     if (!old.written) {
         return OldBlock{};
     }

@@ -13,8 +13,12 @@ constexpr uint32_t kExtentBytes = sizeof(LeafSlot) + sizeof(ExtentValue);
 // Between the tree's keys and the visitor: checks each extent and its place.
 class CheckingVisitor final : public TreeVisitor {
   public:
-    CheckingVisitor(uint64_t total_blocks, uint64_t covered_end, ExtentVisitor& visitor)
-        : total_blocks_(total_blocks), covered_end_(covered_end), visitor_(visitor) {}
+    CheckingVisitor(uint64_t total_blocks, uint64_t first_block, uint64_t end_block,
+                    ExtentVisitor& visitor)
+        : total_blocks_(total_blocks),
+          first_block_(first_block),
+          end_block_(end_block),
+          visitor_(visitor) {}
 
     bool visit(Key key, ByteSpan value) override {
         MappedExtent extent;
@@ -24,16 +28,21 @@ class CheckingVisitor final : public TreeVisitor {
             return false;
         }
         covered_end_ = extent.end_block();
-        return visitor_.visit(extent);
+        if (covered_end_ <= first_block_) {
+            visitor_.visit_before(extent);
+            return true;
+        }
+        return visitor_.visit(extent) && covered_end_ < end_block_;
     }
 
     bool damaged() const { return damaged_; }
     uint64_t damaged_block() const { return damaged_block_; }
-    uint64_t covered_end() const { return covered_end_; }
 
   private:
     uint64_t total_blocks_;
-    uint64_t covered_end_;
+    uint64_t first_block_;
+    uint64_t end_block_;
+    uint64_t covered_end_ = 0;
     ExtentVisitor& visitor_;
     bool damaged_ = false;
     uint64_t damaged_block_ = 0;
@@ -66,31 +75,15 @@ class CountingVisitor final : public ExtentVisitor {
 }  // namespace
 
 Result<void> walk_extents(Volume& volume, uint64_t node, uint64_t first_block, uint64_t end_block,
-                          KeyAndValue& scratch, ExtentVisitor& visitor) {
+                          ExtentVisitor& visitor) {
     if (first_block >= end_block) {
         return {};
     }
-    Tree& tree = volume.tree();
-    CheckingVisitor checking(volume.total_blocks(), 0, visitor);
+    CheckingVisitor checking(volume.total_blocks(), first_block, end_block, visitor);
     // The extent that covers the first block may begin far before it.
-    Result<void> found = tree.find_last(make_key(node, Kind::extent, first_block),
-                                        make_key(node, Kind::extent, 0), scratch);
-    if (found.ok()) {
-        MappedExtent extent;
-        if (!parse_extent(scratch.key, scratch.bytes(), volume.total_blocks(), extent)) {
-            return volume.report_damage("extent", node, scratch.key.offset());
-        }
-        if (extent.end_block() > first_block && !checking.visit(scratch.key, scratch.bytes())) {
-            return {};
-        }
-    } else if (found.error() != Error::enoent) {
-        return found.error();
-    }
-    if (checking.covered_end() < end_block) {
-        // Also over what that extent covers: another one that begins there is damage.
-        TRY(tree.scan(make_key(node, Kind::extent, first_block + 1),
-                      make_key(node, Kind::extent, end_block), checking));
-    }
+    TRY(volume.tree().scan_from_last(make_key(node, Kind::extent, 0),
+                                     make_key(node, Kind::extent, first_block),
+                                     make_key(node, Kind::extent, end_block), checking));
     if (checking.damaged()) {
         return volume.report_damage("extent", node, checking.damaged_block());
     }
@@ -114,12 +107,11 @@ void add_usage(MapUsage& usage, const MappedExtent& extent, uint64_t first_block
 }
 
 Result<CountedRange> count_extents(Volume& volume, uint64_t node, uint64_t first_block,
-                                   uint64_t end_block, uint32_t maximum_extents,
-                                   KeyAndValue& scratch) {
+                                   uint64_t end_block, uint32_t maximum_extents) {
     CountedRange range;
     range.counted_end = end_block;
     CountingVisitor counting(first_block, end_block, maximum_extents, range);
-    TRY(walk_extents(volume, node, first_block, end_block, scratch, counting));
+    TRY(walk_extents(volume, node, first_block, end_block, counting));
     return range;
 }
 

@@ -18,6 +18,8 @@ class Volume;
 class ExtentVisitor {
   public:
     virtual bool visit(const MappedExtent& extent) = 0;
+    // The last extent in front of the range, if none reaches into it from there: before the others.
+    virtual void visit_before(const MappedExtent& extent) { (void)extent; }
 
   protected:
     ~ExtentVisitor() = default;
@@ -25,9 +27,9 @@ class ExtentVisitor {
 
 // Visits every extent of `node` that overlaps [first_block, end_block), whole. The caller holds the
 // object's state lock. Everything is checked; damage is reported to the volume. One descent of the tree
-// when a single extent covers the range. Errors: eio, euclean, enomem.
+// for each leaf that has some. Errors: eio, euclean, enomem.
 Result<void> walk_extents(Volume& volume, uint64_t node, uint64_t first_block, uint64_t end_block,
-                          KeyAndValue& scratch, ExtentVisitor& visitor);
+                          ExtentVisitor& visitor);
 
 // What [first_block, end_block) holds, up to `maximum_extents` extents. `counted_end` is where counting
 // stopped: end_block, or the end of the last extent that was counted.
@@ -36,8 +38,7 @@ struct CountedRange {
     uint64_t counted_end = 0;
 };
 Result<CountedRange> count_extents(Volume& volume, uint64_t node, uint64_t first_block,
-                                   uint64_t end_block, uint32_t maximum_extents,
-                                   KeyAndValue& scratch);
+                                   uint64_t end_block, uint32_t maximum_extents);
 
 // Adds the part of `extent` in [first_block, end_block) to `usage`.
 void add_usage(MapUsage& usage, const MappedExtent& extent, uint64_t first_block,

@@ -103,8 +103,8 @@ OldBlock old_block(const MappedExtent& extent, uint64_t file_block);
 Result<void> read_block(Volume& volume, uint64_t node, uint64_t file_block, const OldBlock& old,
                         unsigned char* page);
 // What block `file_block` of the file holds.
-Result<OldBlock> find_old_block(Volume& volume, const Object& object, uint64_t file_block,
-                                KeyAndValue& scratch) REQUIRES_SHARED(object.state);
+Result<OldBlock> find_old_block(Volume& volume, const Object& object, uint64_t file_block)
+    REQUIRES_SHARED(object.state);
 // Writes `page` to a new block near `goal_block` and returns its place. The caller gives it back, or
 // maps it.
 Result<OldBlock> write_new_block(Volume& volume, uint64_t goal_block, const unsigned char* page,
@@ -137,8 +137,8 @@ enum class ContentTimes : uint8_t { keep, touch };
 // Frees mapped blocks of [first_block, end_block), up to kStepExtents extents, in one transaction with
 // the inode's block count and its times. Returns where it stopped: end_block when nothing is left.
 Result<uint64_t> free_blocks_step(TiffinFileSystem& file_system, Object& object,
-                                  uint64_t first_block, uint64_t end_block, ContentTimes times,
-                                  DataScratch& scratch) REQUIRES(object.state);
+                                  uint64_t first_block, uint64_t end_block, ContentTimes times)
+    REQUIRES(object.state);
 
 // Puts the inode in a transaction of its own.
 Result<void> commit_inode(TiffinFileSystem& file_system, Object& object, const InodeValue& inode)

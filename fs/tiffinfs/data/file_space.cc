@@ -70,18 +70,16 @@ enum class Fill : uint8_t { holes, holes_and_written };
 Result<uint64_t> fill_step(const SpaceRequest& request, Object& object, uint64_t first_block,
                            uint64_t end_block, Fill fill) REQUIRES(object.claims) {
     Volume& volume = request.volume();
-    KeyAndValue& found = request.scratch.found;
     BiasedExclusiveLock lock(object.state, object.node);
     TRY(check_regular(object));
     GapFinder finder(first_block, end_block, fill == Fill::holes_and_written);
-    TRY(walk_extents(volume, object.node, first_block, end_block, found, finder));
+    TRY(walk_extents(volume, object.node, first_block, end_block, finder));
     Gap gap = finder.finish();
     if (gap.block_count == 0) {
         return end_block;
     }
-    CountedRange counted =
-        TRY(count_extents(volume, object.node, gap.first_block, gap.first_block + gap.block_count,
-                          ~uint32_t{0}, found));
+    CountedRange counted = TRY(count_extents(volume, object.node, gap.first_block,
+                                             gap.first_block + gap.block_count, ~uint32_t{0}));
     SpacePriority priority = counted.usage.mapped_blocks == gap.block_count
                                  ? SpacePriority::overwriting
                                  : SpacePriority::normal;
@@ -90,7 +88,7 @@ Result<uint64_t> fill_step(const SpaceRequest& request, Object& object, uint64_t
     AllocatedBlocks allocated(volume.allocator(), range);
     if (range.block_count < gap.block_count) {
         counted = TRY(count_extents(volume, object.node, gap.first_block,
-                                    gap.first_block + range.block_count, ~uint32_t{0}, found));
+                                    gap.first_block + range.block_count, ~uint32_t{0}));
     }
     InodeValue inode = object.inode;
     subtract_blocks(inode, counted.usage.mapped_blocks);
@@ -128,8 +126,7 @@ Result<void> check_space(const SpaceRequest& request, Object& object, uint64_t f
     CountedRange counted;
     {
         BiasedSharedLock lock(object.state, object.node);
-        counted = TRY(count_extents(volume, object.node, first_block, end_block, ~uint32_t{0},
-                                    request.scratch.found));
+        counted = TRY(count_extents(volume, object.node, first_block, end_block, ~uint32_t{0}));
     }
     uint64_t needed = end_block - first_block - counted.usage.mapped_blocks;
     if (needed == 0) {
@@ -324,7 +321,7 @@ Result<void> punch_hole(const SpaceRequest& request, Object& object) {
             BiasedExclusiveLock lock(object.state, object.node);
             TRY(check_regular(object));
             first = TRY(free_blocks_step(request.file_system, object, first, shape.end_whole,
-                                         ContentTimes::touch, request.scratch));
+                                         ContentTimes::touch));
         }
     }
     return finish_request(request, object);

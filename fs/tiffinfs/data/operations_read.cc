@@ -127,8 +127,7 @@ Result<void> map_inline(Volume& volume, const Object& object, vfs::ReadMapping& 
 }
 
 Result<void> fill_mapping(Volume& volume, const Object& object, uint64_t length_bytes,
-                          KeyAndValue& scratch, vfs::ReadMapping& mapping)
-    REQUIRES_SHARED(object.state) {
+                          vfs::ReadMapping& mapping) REQUIRES_SHARED(object.state) {
     uint64_t size_bytes = object.inode.size_bytes;
     mapping.file_size_bytes = size_bytes;
     if (mapping.offset_bytes >= size_bytes) {
@@ -142,7 +141,7 @@ Result<void> fill_mapping(Volume& volume, const Object& object, uint64_t length_
     uint64_t wanted = blocks_for(length_bytes);
     end = wanted < end - first ? first + wanted : end;
     MappingBuilder builder(mapping, first, end);
-    TRY(walk_extents(volume, object.node, first, end, scratch, builder));
+    TRY(walk_extents(volume, object.node, first, end, builder));
     builder.finish();
     if (builder.meets_lost() && builder.covered_end() == first) [[unlikely]] {
         return report_lost_block(object.node, first);
@@ -153,7 +152,7 @@ Result<void> fill_mapping(Volume& volume, const Object& object, uint64_t length_
 
 // Starts a mapping: the epoch before the look at the map, so that no block that is seen is used again.
 Result<void> map_object(TiffinFileSystem& file_system, Object& object, uint64_t offset_bytes,
-                        uint64_t length_bytes, KeyAndValue& scratch, vfs::ReadMapping& mapping) {
+                        uint64_t length_bytes, vfs::ReadMapping& mapping) {
     Volume& volume = file_system.volume();
     mapping.node = object.node;
     mapping.offset_bytes = offset_bytes / kBlockBytes * kBlockBytes;
@@ -176,7 +175,7 @@ Result<void> map_object(TiffinFileSystem& file_system, Object& object, uint64_t 
                 intent = blocked.ok() && blocked.value();
             }
             if (result.ok() && !intent) {
-                result = fill_mapping(volume, object, length_bytes, scratch, mapping);
+                result = fill_mapping(volume, object, length_bytes, mapping);
             }
         }
         if (result.ok() && !intent) {
@@ -204,11 +203,10 @@ Result<void> TiffinFileSystem::map_read(vfs::NodeId node, uint64_t offset_bytes,
     mapping.active = false;
     TRY(volume_->check_running());
     ObjectPin object = TRY(objects_.get(node));
-    DataScratchLease scratch = TRY(data_scratch_.take());
     if (length_bytes > kMaximumFileBytes) {
         length_bytes = kMaximumFileBytes;
     }
-    return map_object(*this, *object, offset_bytes, length_bytes, scratch->found, mapping);
+    return map_object(*this, *object, offset_bytes, length_bytes, mapping);
 }
 
 void TiffinFileSystem::release_read(vfs::ReadMapping& mapping) {
@@ -290,8 +288,7 @@ class SeekVisitor final : public ExtentVisitor {
 };
 
 Result<uint64_t> seek_in(Volume& volume, const Object& object, uint64_t offset_bytes,
-                         vfs::SeekTarget target, KeyAndValue& scratch)
-    REQUIRES_SHARED(object.state) {
+                         vfs::SeekTarget target) REQUIRES_SHARED(object.state) {
     uint64_t size_bytes = object.inode.size_bytes;
     if (offset_bytes >= size_bytes) {
         return Error::enxio;
@@ -300,8 +297,7 @@ Result<uint64_t> seek_in(Volume& volume, const Object& object, uint64_t offset_b
         return target == vfs::SeekTarget::data ? offset_bytes : size_bytes;
     }
     SeekVisitor visitor(block_at(offset_bytes), target);
-    TRY(walk_extents(volume, object.node, block_at(offset_bytes), blocks_for(size_bytes), scratch,
-                     visitor));
+    TRY(walk_extents(volume, object.node, block_at(offset_bytes), blocks_for(size_bytes), visitor));
     if (target == vfs::SeekTarget::data && !visitor.found_data()) {
         return Error::enxio;
     }
@@ -316,7 +312,6 @@ Result<uint64_t> TiffinFileSystem::seek(vfs::NodeId node, uint64_t offset_bytes,
                                         vfs::SeekTarget target) {
     TRY(volume_->check_running());
     ObjectPin object = TRY(objects_.get(node));
-    DataScratchLease scratch = TRY(data_scratch_.take());
     bool finished_intent = false;
     while (true) {
         {
@@ -324,7 +319,7 @@ Result<uint64_t> TiffinFileSystem::seek(vfs::NodeId node, uint64_t offset_bytes,
             TRY(check_regular(*object));
             if ((object->inode.inode_flags & inode_flag::has_intent) == 0 ||
                 !TRY(intent_blocks_reading(*volume_, *object))) {
-                return seek_in(*volume_, *object, offset_bytes, target, scratch->found);
+                return seek_in(*volume_, *object, offset_bytes, target);
             }
         }
         if (finished_intent) {

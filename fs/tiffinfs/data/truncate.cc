@@ -58,11 +58,11 @@ Result<void> change_inline_size(Volume& volume, Object& object, const InodeValue
 // The first transaction of a cut: the new size, the copy of the last block, and as many of the blocks
 // behind as `maximum_extents` allows; the others are left to an intent.
 Result<void> commit_cut(Volume& volume, Object& object, InodeValue inode,
-                        const OldBlock& last_block, uint32_t maximum_extents, KeyAndValue& found)
+                        const OldBlock& last_block, uint32_t maximum_extents)
     REQUIRES(object.state) {
     uint64_t first_freed = blocks_for(inode.size_bytes);
-    CountedRange counted = TRY(count_extents(volume, object.node, first_freed, kMaximumFileBlocks,
-                                             maximum_extents, found));
+    CountedRange counted =
+        TRY(count_extents(volume, object.node, first_freed, kMaximumFileBlocks, maximum_extents));
     bool more = counted.counted_end < kMaximumFileBlocks;
     subtract_blocks(inode, counted.usage.mapped_blocks);
     if (more) {
@@ -109,7 +109,7 @@ Result<void> cut_blocks(TiffinFileSystem& file_system, Object& object, const Ino
     uint32_t maximum_extents = kStepExtents;
     Result<void> cut;
     do {
-        cut = commit_cut(volume, object, inode, last_block, maximum_extents, scratch.found);
+        cut = commit_cut(volume, object, inode, last_block, maximum_extents);
     } while (try_fewer(cut, maximum_extents));
     TRY(cut);
     allocated.keep();
@@ -195,10 +195,10 @@ Result<void> commit_inode(TiffinFileSystem& file_system, Object& object, const I
 namespace {
 
 Result<uint64_t> free_extents(Volume& volume, Object& object, uint64_t first_block,
-                              uint64_t end_block, uint32_t maximum_extents, ContentTimes times,
-                              KeyAndValue& found) REQUIRES(object.state) {
+                              uint64_t end_block, uint32_t maximum_extents, ContentTimes times)
+    REQUIRES(object.state) {
     CountedRange counted =
-        TRY(count_extents(volume, object.node, first_block, end_block, maximum_extents, found));
+        TRY(count_extents(volume, object.node, first_block, end_block, maximum_extents));
     if (counted.usage.extent_count == 0) {
         return end_block;
     }
@@ -220,12 +220,11 @@ Result<uint64_t> free_extents(Volume& volume, Object& object, uint64_t first_blo
 }  // namespace
 
 Result<uint64_t> free_blocks_step(TiffinFileSystem& file_system, Object& object,
-                                  uint64_t first_block, uint64_t end_block, ContentTimes times,
-                                  DataScratch& scratch) {
+                                  uint64_t first_block, uint64_t end_block, ContentTimes times) {
     uint32_t maximum_extents = kStepExtents;
     while (true) {
         Result<uint64_t> freed = free_extents(file_system.volume(), object, first_block, end_block,
-                                              maximum_extents, times, scratch.found);
+                                              maximum_extents, times);
         if (!try_fewer(freed, maximum_extents)) {
             return freed;
         }
@@ -291,8 +290,8 @@ Result<bool> erase_keys(Volume& volume, Object& object, Key first, Key end, uint
 Result<bool> TiffinFileSystem::free_some_data(Object& object) {
     {
         DataScratchLease scratch = TRY(data_scratch_.take());
-        uint64_t stopped_at = TRY(
-            free_blocks_step(*this, object, 0, kMaximumFileBlocks, ContentTimes::keep, *scratch));
+        uint64_t stopped_at =
+            TRY(free_blocks_step(*this, object, 0, kMaximumFileBlocks, ContentTimes::keep));
         if (stopped_at < kMaximumFileBlocks) {
             return false;
         }

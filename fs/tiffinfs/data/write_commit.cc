@@ -58,8 +58,7 @@ Result<bool> plan_still_holds(Volume& volume, const Object& object, DataScratch&
         const WriteRun& run = plan.runs[i];
         if (run.in_place) {
             WritePlan& current = scratch.second_plan;
-            TRY(look_at_range(volume, object, block, block + run.block_count, scratch.found,
-                              current));
+            TRY(look_at_range(volume, object, block, block + run.block_count, current));
             if (current.wanted_count != 1 || !(current.wanted[0] == run)) {
                 return false;
             }
@@ -79,7 +78,7 @@ Result<void> count_again(Volume& volume, Object& object, const WriteState& state
     if (object.inode.link_count == 0 && !TRY(plan_still_holds(volume, object, scratch))) {
         return Error::estale;
     }
-    return recount_usage(volume, object, scratch.found, scratch.plan);
+    return recount_usage(volume, object, scratch.plan);
 }
 
 // Makes the blocks of scratch.plan the file's.

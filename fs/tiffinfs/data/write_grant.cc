@@ -41,8 +41,7 @@ Result<Looked> look_at_part(Volume& volume, Object& object, vfs::WriteGrant& gra
     WritePlan& plan = scratch.plan;
     plan.new_block_priority = new_block_priority(grant.flags);
     plan.claimed_blocks = state.claims(grant.flags);
-    TRY(look_at_range(volume, object, block_at(grant.offset_bytes), blocks_for(end_bytes),
-                      scratch.found, plan));
+    TRY(look_at_range(volume, object, block_at(grant.offset_bytes), blocks_for(end_bytes), plan));
     state.seen_ticket = object.last_ticket.load(std::memory_order_relaxed);
     for (uint32_t i = 0; i < plan.wanted_count; ++i) {
         if (plan.wanted[i].in_place && !state.is_in_epoch) {

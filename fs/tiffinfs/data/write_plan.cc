@@ -14,6 +14,14 @@ class PlanBuilder final : public ExtentVisitor {
     PlanBuilder(WritePlan& plan, uint64_t end_block)
         : plan_(plan), next_(plan.first_block), end_(end_block) {}
 
+    // Where new blocks go when the extent ends where the range begins.
+    void visit_before(const MappedExtent& extent) override {
+        if (extent.end_block() == plan_.first_block && !extent.lost()) {
+            plan_.goal_block = extent.physical_block + extent.block_count;
+            plan_.goal_use = GoalUse::continues;
+        }
+    }
+
     bool visit(const MappedExtent& extent) override {
         if (extent.file_block > next_ && !add_run(extent.file_block, 0, false)) {
             return false;
@@ -60,25 +68,10 @@ class PlanBuilder final : public ExtentVisitor {
     bool full_ = false;
 };
 
-// Behind the extent that ends where the range begins; else where the object wrote last.
-void choose_goal(const Object& object, const KeyAndValue& at_or_before, uint64_t total_blocks,
-                 WritePlan& plan) {
-    MappedExtent extent;
-    if (at_or_before.value_bytes > 0 &&
-        parse_extent(at_or_before.key, at_or_before.bytes(), total_blocks, extent) &&
-        extent.end_block() == plan.first_block && !extent.lost()) {
-        plan.goal_block = extent.physical_block + extent.block_count;
-        plan.goal_use = GoalUse::continues;
-    } else {
-        plan.goal_block = object.goal_block.load(std::memory_order_relaxed);
-        plan.goal_use = GoalUse::anywhere;
-    }
-}
-
 }  // namespace
 
 Result<void> look_at_range(Volume& volume, const Object& object, uint64_t first_block,
-                           uint64_t end_block, KeyAndValue& scratch, WritePlan& plan) {
+                           uint64_t end_block, WritePlan& plan) {
     plan.first_block = first_block;
     plan.wanted_blocks = 0;
     plan.wanted_count = 0;
@@ -86,12 +79,13 @@ Result<void> look_at_range(Volume& volume, const Object& object, uint64_t first_
     plan.mapped_prefix_blocks = 0;
     plan.block_count = 0;
     plan.run_count = 0;
+    // Else where the object wrote last.
+    plan.goal_block = object.goal_block.load(std::memory_order_relaxed);
+    plan.goal_use = GoalUse::anywhere;
     PlanBuilder builder(plan, end_block);
-    scratch.value_bytes = 0;
-    TRY(walk_extents(volume, object.node, first_block, end_block, scratch, builder));
+    TRY(walk_extents(volume, object.node, first_block, end_block, builder));
     builder.finish();
     plan.all_mapped = plan.usage.mapped_blocks == plan.wanted_blocks;
-    choose_goal(object, scratch, volume.total_blocks(), plan);
     return {};
 }
 
@@ -138,11 +132,9 @@ void cancel_runs(Volume& volume, WritePlan& plan) {
     plan.block_count = 0;
 }
 
-Result<void> recount_usage(Volume& volume, const Object& object, KeyAndValue& scratch,
-                           WritePlan& plan) {
-    CountedRange counted =
-        TRY(count_extents(volume, object.node, plan.first_block,
-                          plan.first_block + plan.block_count, ~uint32_t{0}, scratch));
+Result<void> recount_usage(Volume& volume, const Object& object, WritePlan& plan) {
+    CountedRange counted = TRY(count_extents(volume, object.node, plan.first_block,
+                                             plan.first_block + plan.block_count, ~uint32_t{0}));
     plan.usage = counted.usage;
     return {};
 }

@@ -80,8 +80,7 @@ struct WritePlan {
 
 // Looks at [first_block, end_block) of the object's map and fills the first half of `plan`. Errors: eio, euclean, enomem.
 Result<void> look_at_range(Volume& volume, const Object& object, uint64_t first_block,
-                           uint64_t end_block, KeyAndValue& scratch, WritePlan& plan)
-    REQUIRES_SHARED(object.state);
+                           uint64_t end_block, WritePlan& plan) REQUIRES_SHARED(object.state);
 
 // Allocates blocks for the runs that need them and fills the second half. Does not wait for room.
 // Errors: enospc (nothing could be allocated).
@@ -90,8 +89,8 @@ Result<void> allocate_runs(Volume& volume, WritePlan& plan);
 void cancel_runs(Volume& volume, WritePlan& plan);
 
 // Counts again what the map holds where the plan's runs go, when they cover less than was looked at.
-Result<void> recount_usage(Volume& volume, const Object& object, KeyAndValue& scratch,
-                           WritePlan& plan) REQUIRES_SHARED(object.state);
+Result<void> recount_usage(Volume& volume, const Object& object, WritePlan& plan)
+    REQUIRES_SHARED(object.state);
 
 // Stages the mapping of all runs with their checksums.
 Result<void> stage_runs(Transaction& transaction, uint64_t node, const WritePlan& plan,

@@ -24,14 +24,13 @@ Result<IntentValue> load_intent(Volume& volume, uint64_t node) {
 }
 
 Result<void> finish_truncate(TiffinFileSystem& file_system, Object& object,
-                             const IntentValue& intent, DataScratch& scratch)
-    REQUIRES(object.claims, object.state) {
+                             const IntentValue& intent) REQUIRES(object.claims, object.state) {
     // Never blocks that the file's size covers.
     uint64_t first = blocks_for(object.inode.size_bytes);
     first = intent.first_block > first ? intent.first_block : first;
     while (first < kMaximumFileBlocks) {
-        first = TRY(free_blocks_step(file_system, object, first, kMaximumFileBlocks,
-                                     ContentTimes::keep, scratch));
+        first = TRY(
+            free_blocks_step(file_system, object, first, kMaximumFileBlocks, ContentTimes::keep));
     }
     return {};
 }
@@ -54,8 +53,8 @@ Result<void> stage_move(Transaction& transaction, const KeyAndValue& found, uint
 Result<bool> shift_down_step(Volume& volume, Object& object, IntentValue& intent,
                              DataScratch& scratch) REQUIRES(object.claims, object.state) {
     constexpr uint32_t kMoves = kStepExtents / 2;
-    CountedRange counted = TRY(count_extents(volume, object.node, intent.next_block,
-                                             kMaximumFileBlocks, kMoves, scratch.found));
+    CountedRange counted =
+        TRY(count_extents(volume, object.node, intent.next_block, kMaximumFileBlocks, kMoves));
     if (counted.usage.extent_count == 0) {
         return false;
     }
@@ -87,8 +86,7 @@ Result<void> finish_shift_down(TiffinFileSystem& file_system, Object& object, In
         // Nothing has moved yet: what lies in the range is what goes away.
         uint64_t first = intent.first_block;
         while (first < source) {
-            first = TRY(
-                free_blocks_step(file_system, object, first, source, ContentTimes::keep, scratch));
+            first = TRY(free_blocks_step(file_system, object, first, source, ContentTimes::keep));
         }
         intent.next_block = source;
     }
@@ -145,7 +143,7 @@ Result<void> finish_intent(TiffinFileSystem& file_system, Object& object, DataSc
     IntentValue intent = TRY(load_intent(volume, object.node));
     switch (intent.type) {
         case IntentType::truncate:
-            TRY(finish_truncate(file_system, object, intent, scratch));
+            TRY(finish_truncate(file_system, object, intent));
             break;
         case IntentType::shift_down:
         case IntentType::shift_up:

@@ -176,27 +176,60 @@ Result<uint32_t> Tree::get(Key key, MutableByteSpan buffer) NO_THREAD_SAFETY_ANA
     return size;
 }
 
+// Visits the keys of a locked leaf from an index on. False: the visitor has had enough, or all that is before `end`.
+bool Tree::visit_leaf(const Node* leaf, uint32_t first_index, Key end, TreeVisitor& visitor) {
+    const uint32_t count = leaf->header().count;
+    for (uint32_t i = first_index; i < count; ++i) {
+        const Key key = leaf_key(leaf->page, i);
+        if (!(key < end) || !visitor.visit(key, leaf_value(leaf->page, i))) {
+            return false;
+        }
+    }
+    return true;
+}
+
 Result<void> Tree::scan(Key first, Key end, TreeVisitor& visitor) NO_THREAD_SAFETY_ANALYSIS {
     while (first < end) {
         Bounds bounds;
         const ReadLeaf read = TRY(find_leaf_shared(first, bounds));
-        const Node* const leaf = read.node;
-        uint32_t count = leaf->header().count;
-        for (uint32_t i = leaf_lower_bound(leaf->page, first); i < count; ++i) {
-            Key key = leaf_key(leaf->page, i);
-            if (!(key < end) || !visitor.visit(key, leaf_value(leaf->page, i))) {
-                leave_read(read);
-                return {};
-            }
-        }
+        const bool goes_on =
+            visit_leaf(read.node, leaf_lower_bound(read.node->page, first), end, visitor);
         leave_read(read);
         // Bounds of a damaged tree might not move on.
-        if (bounds.upper == kMaximumKey || !(first < bounds.upper)) {
+        if (!goes_on || bounds.upper == kMaximumKey || !(first < bounds.upper)) {
             return {};
         }
         first = bounds.upper;
     }
     return {};
+}
+
+Result<void> Tree::scan_from_last(Key not_before, Key first, Key end,
+                                  TreeVisitor& visitor) NO_THREAD_SAFETY_ANALYSIS {
+    // The greatest key below `key` is looked for, leaf by leaf.
+    Key key = first;
+    while (true) {
+        Bounds bounds;
+        const ReadLeaf read = TRY(find_leaf_shared(key, bounds));
+        const Node* const leaf = read.node;
+        uint32_t index = leaf_lower_bound(leaf->page, first);
+        const bool has_one_before = index > 0;
+        if (has_one_before && not_before <= leaf_key(leaf->page, index - 1)) {
+            --index;
+        }
+        // Where it may be in a leaf before this one, that is where the keys begin.
+        const bool is_here = has_one_before || !(not_before < bounds.lower) ||
+                             bounds.lower == kMinimumKey || !(bounds.lower <= key);
+        const bool goes_on = is_here && visit_leaf(leaf, index, end, visitor);
+        leave_read(read);
+        if (!is_here) {
+            key = previous_key(bounds.lower);
+        } else if (!goes_on || bounds.upper == kMaximumKey || !(key < bounds.upper)) {
+            return {};
+        } else {
+            return scan(first < bounds.upper ? bounds.upper : first, end, visitor);
+        }
+    }
 }
 
 namespace {

@@ -88,6 +88,8 @@ class Tree {
     }
     // Visits all keys in [first, end).
     Result<void> scan(Key first, Key end, TreeVisitor& visitor);
+    // The same, and before them the greatest key in [not_before, first), if there is one.
+    Result<void> scan_from_last(Key not_before, Key first, Key end, TreeVisitor& visitor);
     // The greatest key in [not_before, at_or_before], with its value. Errors also: enoent.
     // With `pins`, looks first among the leaves that are pinned, which needs no way down.
     Result<void> find_last(Key at_or_before, Key not_before, KeyAndValue& found,
@@ -180,6 +182,7 @@ class Tree {
     // The same with locks. With `pins`, all nodes on the way that could leave memory are pinned.
     Result<Node*> descend_shared(Key key, Bounds& bounds, NodePins* pins);
     Result<ReadLeaf> find_leaf_shared(Key key, Bounds& bounds);
+    static bool visit_leaf(const Node* leaf, uint32_t first_index, Key end, TreeVisitor& visitor);
     void leave_read(const ReadLeaf& leaf);
     Result<void> pin_for_change(Node* node, const Bounds& bounds, NodePins& pins);
     enum class Way : uint8_t { any, with_locks };

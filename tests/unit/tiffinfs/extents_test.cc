@@ -92,8 +92,7 @@ class ExtentMap {
     Model look(uint32_t* joinable = nullptr, uint32_t* extents = nullptr) {
         Model model(kFileBlocks + kUnwrittenExtentMaximumBlocks);
         MapCollector collector(model);
-        EXPECT_TRUE(
-            walk_extents(*volume_, kNode, 0, kMaximumFileBlocks, *scratch_, collector).ok());
+        EXPECT_TRUE(walk_extents(*volume_, kNode, 0, kMaximumFileBlocks, collector).ok());
         model.resize(kFileBlocks);
         if (joinable != nullptr) {
             *joinable = collector.joinable_neighbours;
@@ -115,8 +114,7 @@ class ExtentMap {
             ranges.push_back(range);
             done += static_cast<uint32_t>(range.block_count);
         }
-        CountedRange counted =
-            TRY(count_extents(*volume_, kNode, first, first + count, ~0U, *scratch_));
+        CountedRange counted = TRY(count_extents(*volume_, kNode, first, first + count, ~0U));
         Transaction transaction(*volume_);
         TRY(transaction.begin(
             SpacePriority::normal,
@@ -151,8 +149,7 @@ class ExtentMap {
         if (run == 0) {
             return {};
         }
-        CountedRange counted =
-            TRY(count_extents(*volume_, kNode, first, first + run, ~0U, *scratch_));
+        CountedRange counted = TRY(count_extents(*volume_, kNode, first, first + run, ~0U));
         Transaction transaction(*volume_);
         TRY(transaction.begin(SpacePriority::normal, extent_change_size(counted.usage, 1, run, 0)));
         std::vector<uint32_t> checksums;
@@ -169,8 +166,7 @@ class ExtentMap {
     }
 
     Result<void> unmap(uint64_t first, uint64_t count, Model& model) {
-        CountedRange counted =
-            TRY(count_extents(*volume_, kNode, first, first + count, ~0U, *scratch_));
+        CountedRange counted = TRY(count_extents(*volume_, kNode, first, first + count, ~0U));
         Transaction transaction(*volume_);
         TRY(transaction.begin(SpacePriority::privileged,
                               extent_change_size(counted.usage, 0, 0, 0)));
@@ -187,7 +183,6 @@ class ExtentMap {
     std::unique_ptr<vfs::BlockDevice> device_;
     Volume* volume_ = nullptr;
     uint64_t goal_ = 0;
-    std::unique_ptr<KeyAndValue> scratch_ = std::make_unique<KeyAndValue>();
 };
 
 void expect_no_block_twice(const Model& model) {

@@ -273,6 +273,42 @@ TEST(Tree, CommitsReadNothingWhateverOthersErase) {
     }
 }
 
+TEST(Tree, ScansFromTheLastKeyBefore) {
+    auto device = make_device(64U << 20);
+    ASSERT_TRUE(make_file_system(*device, {}).ok());
+    Volume* volume = open_volume(*device);
+    ASSERT_NE(volume, nullptr);
+    std::mt19937_64 random(20261126);
+    const std::string value(500, 'x');
+    Model model;
+    for (uint64_t i = 0; i < 1000; ++i) {
+        const Key key = make_key(1000 + random() % 3, Kind::extent, random() % 2000);
+        model[key] = value;
+        ASSERT_TRUE(apply(*volume, {{key, value}}, {}).ok());
+    }
+    const auto any_key = [&] {
+        return make_key(999 + random() % 5, Kind::extent, random() % 2100);
+    };
+    for (int i = 0; i < 20000; ++i) {
+        const Key not_before = any_key();
+        const Key first = any_key();
+        const Key end = random() % 4 == 0
+                            ? any_key()
+                            : make_key(first.node, Kind::extent, first.offset() + random() % 50);
+        Model expected(model.lower_bound(first), model.end());
+        if (auto before = model.lower_bound(first);
+            before != model.begin() && not_before <= (--before)->first) {
+            expected.insert(*before);
+        }
+        expected.erase(expected.lower_bound(end), expected.end());
+        Collector collector;
+        ASSERT_TRUE(volume->tree().scan_from_last(not_before, first, end, collector).ok());
+        ASSERT_EQ(collector.found, expected) << "query " << i;
+    }
+    ASSERT_TRUE(volume->close().ok());
+    Volume::destroy(volume);
+}
+
 TEST(Tree, FindLastAndFirstCrossLeaves) {
     auto device = make_device(64U << 20);
     ASSERT_TRUE(make_file_system(*device, {}).ok());
