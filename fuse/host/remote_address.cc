@@ -111,17 +111,38 @@ OrProblem<rdma_blk::RemoteAddress> parse_links(std::string_view text,
     return *server;
 }
 
+// TRANSPORT, or one for each link: TRANSPORT+TRANSPORT...
+std::optional<Problem> set_transport(std::string_view value, RemoteVolumeAddress& address) {
+    std::vector<rdma_blk::TransportChoice> choices;
+    for (size_t plus = 0; plus != std::string_view::npos;
+         value.remove_prefix(plus == std::string_view::npos ? 0 : plus + 1)) {
+        plus = value.find('+');
+        const std::string word(value.substr(0, plus));
+        if (!rdma_blk::parse_transport_choice(word.c_str(), choices.emplace_back())) {
+            return Problem{"transport=" + word + " is unknown: auto, tcp, shm, rc or sdr"};
+        }
+    }
+    for (rdma_blk::RemoteAddress& server : address.servers) {
+        const size_t links = 1 + server.more_links.size();
+        if (choices.size() > 1 && choices.size() != links) {
+            return Problem{"transport= names " + std::to_string(choices.size()) +
+                           " transports, and the address of " + server_name(server) + " has " +
+                           std::to_string(links) + (links == 1 ? " link" : " links") +
+                           ": name one for all, or one for each"};
+        }
+        server.transport = choices[0];
+        for (size_t link = 1; link < choices.size(); link++) {
+            server.more_links[link - 1].transport = choices[link];
+        }
+    }
+    return std::nullopt;
+}
+
 std::optional<Problem> set_option(std::string_view name, std::string_view value,
                                   RemoteVolumeAddress& address) {
     const std::string text(value);
     if (name == "transport") {
-        rdma_blk::TransportChoice choice{};
-        if (!rdma_blk::parse_transport_choice(text.c_str(), choice)) {
-            return Problem{"transport=" + text + " is unknown: auto, tcp, shm, rc or sdr"};
-        }
-        for (rdma_blk::RemoteAddress& server : address.servers) {
-            server.transport = choice;
-        }
+        return set_transport(value, address);
     } else if (name == "sdr_scheme") {
         for (rdma_blk::RemoteAddress& server : address.servers) {
             if (!rdma_blk::parse_sdr_scheme(value, server.sdr)) {
@@ -284,7 +305,8 @@ OrProblem<RemoteVolumeAddress> parse_remote_address(std::string_view text) {
     for (const rdma_blk::RemoteAddress& server : address.servers) {
         if (!server.more_links.empty() && !rdma_blk::may_have_several_links(server)) {
             return Problem{
-                "several links to a server (HOST+HOST) need transport=tcp, rc, or sdr over UDP"};
+                "several links to a server (HOST+HOST) need transport=tcp, rc, or sdr over UDP; of "
+                "these, tcp and sdr go together (transport=sdr+tcp)"};
         }
         if (server.link_policy == rdma_blk::LinkPolicy::spread &&
             server.transport == rdma_blk::TransportChoice::rc) {

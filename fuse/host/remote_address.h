@@ -2,7 +2,7 @@
 // tiffin://SERVER[,SERVER...]/VOLUME[?OPTION=VALUE&...]: a volume in the memory of other machines. SERVER is
 // HOST[:PORT][+HOST[:PORT]...]: several addresses of one server, over links of their own (tcp, sdr, rc).
 //
-//     transport=auto|tcp|shm|rc|sdr    how to reach the servers (default auto)
+//     transport=auto|tcp|shm|rc|sdr    how to reach the servers (default auto); or one for each link: sdr+tcp
 //     sdr_scheme=auto|sr|nack|xor[:K:M]|mds[:K:M]  sdr: how losses are repaired (default auto)
 //     sdr_carrier=udp|uc    sdr: what carries packets: datagrams, or queue pairs of RDMA devices (default udp)
 //     sdr_drop_ppm=N           sdr, for trials: of a million datagrams sent, so many are lost
@@ -33,7 +33,7 @@ inline constexpr uint64_t kDefaultRemoteTimeoutSeconds = 60;
 inline constexpr uint64_t kMaxRemoteTimeoutSeconds = 1'000'000;
 
 struct RemoteVolumeAddress {
-    // In the order in which the volume is striped over them; the choice of transport is the same in all.
+    // In the order in which the volume is striped over them; the choice of transports is the same in all.
     std::vector<rdma_blk::RemoteAddress> servers;
     std::string volume;
     uint64_t stripe_bytes = 0;  // 0: as the volume was made

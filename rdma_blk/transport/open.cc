@@ -59,7 +59,9 @@ Opened open_tcp(const RemoteAddress& address, const OpenOptions& options, const 
     StreamExtension extension;
     extension.transport_reason = reason;
     if (address.transport == TransportChoice::automatic && address.more_links.empty()) {
-        extension.make_requests = [sdr = address.sdr] { return std::make_shared<SdrPath>(sdr); };
+        extension.make_requests = [sdr = address.sdr](size_t) {
+            return std::make_shared<SdrPath>(sdr);
+        };
         extension.measured = WayChoice::Options();
     }
     auto opened = TcpMemory::open(address, options, listener, holder, problem, nullptr, extension);
@@ -69,7 +71,16 @@ Opened open_tcp(const RemoteAddress& address, const OpenOptions& options, const 
     return std::unique_ptr<RemoteMemory>(opened.release_value());
 }
 
-// The session is on a stream, as with tcp; its requests go as datagrams.
+bool has_sdr_link(const RemoteAddress& address) {
+    for (size_t link = 0; link <= address.more_links.size(); link++) {
+        if (address.transport_of(link) == TransportChoice::sdr) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// The session is on streams, as with tcp; the requests of links with sdr go as datagrams.
 Opened open_sdr(const RemoteAddress& address, const OpenOptions& options, const char* reason,
                 ConnectionListener* listener, Holder& holder, std::string& problem) {
     constexpr uint64_t kUpTimeoutNs = 10'000'000'000;
@@ -79,7 +90,11 @@ Opened open_sdr(const RemoteAddress& address, const OpenOptions& options, const 
     }
     StreamExtension extension;
     extension.transport_reason = reason;
-    extension.make_requests = [sdr = address.sdr] { return std::make_shared<SdrPath>(sdr); };
+    extension.make_requests = [address](size_t link) -> std::shared_ptr<RequestPath> {
+        return address.transport_of(link) == TransportChoice::sdr
+                   ? std::make_shared<SdrPath>(address.sdr)
+                   : nullptr;
+    };
     auto opened = TcpMemory::open(address, options, listener, holder, problem, nullptr, extension);
     if (!opened.ok()) {
         return opened.error();
@@ -213,9 +228,25 @@ bool parse_sdr_carrier(const char* text, SdrCarrier& carrier) {
     return true;
 }
 
+TransportChoice RemoteAddress::transport_of(size_t link) const {
+    const bool has_own = link > 0 && link <= more_links.size() &&
+                         more_links[link - 1].transport != TransportChoice::automatic;
+    return has_own ? more_links[link - 1].transport : transport;
+}
+
 bool may_have_several_links(const RemoteAddress& address) {
+    const auto goes_with_others = [](TransportChoice transport) {
+        return transport == TransportChoice::tcp || transport == TransportChoice::sdr;
+    };
+    for (size_t link = 1; link <= address.more_links.size(); link++) {
+        const TransportChoice own = address.transport_of(link);
+        if (own != address.transport &&
+            !(goes_with_others(own) && goes_with_others(address.transport))) {
+            return false;
+        }
+    }
     return address.transport != TransportChoice::shm &&
-           (address.transport != TransportChoice::sdr || address.sdr.carrier == SdrCarrier::udp);
+           (!has_sdr_link(address) || address.sdr.carrier == SdrCarrier::udp);
 }
 
 Result<std::unique_ptr<RemoteMemory>> open_remote_memory(const RemoteAddress& address,
@@ -225,19 +256,18 @@ Result<std::unique_ptr<RemoteMemory>> open_remote_memory(const RemoteAddress& ad
     if (!address.more_links.empty()) {
         if (!may_have_several_links(address) || address.more_links.size() >= kMaxLinks) {
             problem =
-                "several links to a server need transport=tcp, rc, or sdr over UDP, and there "
-                "are at most 8";
+                "several links to a server need transport=tcp, rc, or sdr over UDP, of which tcp "
+                "and "
+                "sdr go together, and there are at most 8";
             return Error::einval;
         }
         constexpr const char* kReason = "several links";
-        switch (address.transport) {
-            case TransportChoice::rc:
-                return RcMemory::open(address, options, kReason, listener, holder, problem);
-            case TransportChoice::sdr:
-                return open_sdr(address, options, kReason, listener, holder, problem);
-            default:
-                return open_tcp(address, options, kReason, listener, holder, problem);
+        if (address.transport == TransportChoice::rc) {
+            return RcMemory::open(address, options, kReason, listener, holder, problem);
         }
+        return has_sdr_link(address)
+                   ? open_sdr(address, options, kReason, listener, holder, problem)
+                   : open_tcp(address, options, kReason, listener, holder, problem);
     }
     switch (address.transport) {
         case TransportChoice::shm:

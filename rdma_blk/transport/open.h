@@ -71,19 +71,24 @@ struct RemoteAddress {
     // shm: where a server on this host has its volumes' sockets.
     std::string runtime_directory = wire::kDefaultRuntimeDirectory;
     SdrOptions sdr = {};
-    // Further links to the same server (tcp only), in the order in which they are preferred; at most kMaxLinks with the first.
+    // Further links to the same server, in the order in which they are preferred; at most kMaxLinks with the first.
     struct Link {
         std::string host;
         uint16_t port = wire::kDefaultPort;
+        // automatic: that of the first link. Else tcp or sdr, as that is then.
+        TransportChoice transport = TransportChoice::automatic;
         // "HOST:PORT", with brackets where the host has colons.
         std::string text() const;
     };
     std::vector<Link> more_links = {};
     LinkPolicy link_policy = LinkPolicy::standby;
     LinkTrial link_trial = LinkTrial::none;
+
+    // Of the first link (0), or of one of more_links.
+    TransportChoice transport_of(size_t link) const;
 };
 
-// tcp, auto (which is tcp then), rc, and sdr over UDP.
+// tcp, auto (which is tcp then), rc, and sdr over UDP; tcp and sdr also side by side.
 bool may_have_several_links(const RemoteAddress& address);
 
 // "auto", "tcp", "shm", "rc", "sdr". False: none of them.

@@ -5,7 +5,7 @@
 # files are written and read, SQLite moves money, and the bank does by atomics: all go on over the other link, nothing is lost
 # or done twice, nothing fails, and the sessions stay the same.
 #
-# usage: failover.sh tcp|sdr BANK [CUTS [standby|spread]]
+# usage: failover.sh tcp|sdr|sdr+tcp|tcp+sdr BANK [CUTS [standby|spread]]
 # shellcheck disable=SC2119  # the options of mount_device are not this script's
 set -euo pipefail
 # shellcheck source=tests/mount/lib/device.sh
@@ -14,7 +14,7 @@ source "$(dirname "$0")/../mount/lib/device.sh"
 source "$(dirname "$0")/lib/server.sh"
 # shellcheck source=tests/remote/lib/links.sh
 source "$(dirname "$0")/lib/links.sh"
-bank=${2:?usage: failover.sh tcp|sdr BANK [CUTS [standby|spread]]}
+bank=${2:?usage: failover.sh tcp|sdr|sdr+tcp|tcp+sdr BANK [CUTS [standby|spread]]}
 cuts=${3:-100}
 policy=${4:-standby}
 need_programs ip nft python3

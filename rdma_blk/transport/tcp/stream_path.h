@@ -70,6 +70,10 @@ struct StreamPath {
 
     // Whether the other end has agreed to the path of requests, so that something may come on it.
     bool has_request_path() const { return requests != nullptr && requests->socket() >= 0; }
+    // Whether that reads from the buffers of the slot's request.
+    bool is_request_sending(uint16_t slot) const {
+        return requests != nullptr && requests->is_sending(slot);
+    }
 };
 
 }  // namespace tiffin::rdma_blk

@@ -99,7 +99,6 @@ Result<void> TcpMemory::add_link(const char* host, uint16_t port) {
     if (index == paths_.size()) {
         paths_.emplace_back();
         paths_[index].connection = std::move(connection);
-        paths_[index].requests = makes_requests() ? extension_.make_requests() : nullptr;
         links_.push_back({host, port});
     } else {
         paths_[index].segments = SegmentSize();
@@ -107,6 +106,9 @@ Result<void> TcpMemory::add_link(const char* host, uint16_t port) {
         paths_[index].problem.clear();
         links_[index] = {host, port};
     }
+    // As the first one, whatever had its place.
+    paths_[index].requests = makes_requests() ? extension_.make_requests(0) : nullptr;
+    reset_join(paths_[index]);
     poke();
     return {};
 }

@@ -64,9 +64,10 @@ TcpMemory::~TcpMemory() {
 
 Result<void> TcpMemory::prepare(uint16_t slot_count) {
     TRY(initialize_cryptography());
-    for (StreamPath& path : paths_) {
+    for (size_t link = 0; link < paths_.size(); link++) {
+        StreamPath& path = paths_[link];
         path.connection = TRY(ClientConnection::create(slot_count + StreamPath::kControlMessages));
-        path.requests = extension_.make_requests ? extension_.make_requests() : nullptr;
+        path.requests = extension_.make_requests ? extension_.make_requests(link) : nullptr;
     }
     entries_.resize(slot_count);
     outcomes_.resize(wire::kMaxSlots);
@@ -233,9 +234,12 @@ Statistics TcpMemory::statistics() const {
             result.resent_bytes += paths_[index].resent_bytes;
         }
     }
-    for (size_t index = 0; makes_requests() && index < paths_.size(); index++) {
+    for (size_t index = 0; index < paths_.size(); index++) {
         // The active one last: what is no sum is of that.
-        paths_[(machine_.active() + 1 + index) % paths_.size()].requests->add_statistics(result);
+        const auto& requests = paths_[(machine_.active() + 1 + index) % paths_.size()].requests;
+        if (requests != nullptr) {
+            requests->add_statistics(result);
+        }
     }
     return result;
 }

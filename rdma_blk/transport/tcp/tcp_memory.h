@@ -48,8 +48,9 @@ namespace tiffin::rdma_blk {
 struct StreamExtension {
     std::string socket_path;            // of a Unix socket; empty: TCP
     OneSidedPath* one_sided = nullptr;  // must live until close()
-    // Makes another way for requests, one for each link; not beside a one-sided path.
-    std::function<std::shared_ptr<RequestPath>()> make_requests = nullptr;
+    // Makes another way for requests of a link, by its place in the address; nullptr: it takes the stream. Not beside a
+    // one-sided path.
+    std::function<std::shared_ptr<RequestPath>(size_t link)> make_requests = nullptr;
     // They take it where that measures better; else wherever it comes up. Not with several links: a session that gets a second
     // one stays with its streams.
     std::optional<WayChoice::Options> measured = std::nullopt;

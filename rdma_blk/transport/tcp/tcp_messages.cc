@@ -338,7 +338,9 @@ uint32_t TcpMemory::sum_up(const Operation& operation) {
 
 void TcpMemory::finish_operation(Operation& operation, const wire::Response& response) {
     if (makes_requests()) {
-        paths_[at_].requests->answered(response.slot);
+        if (paths_[at_].requests != nullptr) {
+            paths_[at_].requests->answered(response.slot);
+        }
         end_other_sending(response.slot);
         note_answer(notes_[response.slot], operation);
     }

@@ -52,7 +52,8 @@ void TcpMemory::reset_join(StreamPath& path) {
     const uint16_t number = path.join.number;
     path.join = PathJoinState{};
     path.join.number = number;
-    path.join.is_wanted = !choice_ || choice_->wants_datagrams();
+    const bool has_any = extension_.one_sided != nullptr || path.requests != nullptr;
+    path.join.is_wanted = has_any && (!choice_ || choice_->wants_datagrams());
 }
 
 // On one of the links that live.
@@ -76,7 +77,7 @@ Result<void> TcpMemory::wait_for_join(uint64_t deadline_ns) {
         send_join(active());
         wait_for_change();
     }
-    const bool is_plain = extension_.one_sided == nullptr && !makes_requests();
+    const bool is_plain = extension_.one_sided == nullptr && active().requests == nullptr;
     return active().join.is_joined || is_plain ? Result<void>() : Error::eopnotsupp;
 }
 

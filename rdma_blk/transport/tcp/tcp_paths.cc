@@ -305,7 +305,7 @@ bool TcpMemory::is_being_sent(uint16_t slot) const {
     }
     const StreamPath& path = paths_[index];
     return notes_[slot].message > path.connection->writer().sent_count() ||
-           (index != at_ && path.requests != nullptr && path.requests->is_sending(slot));
+           (index != at_ && path.is_request_sending(slot));
 }
 
 // An operation has its answer on one path: no other one may go on writing to its buffers.
@@ -321,7 +321,7 @@ void TcpMemory::end_other_receiving(const Operation& operation) {
 // rest, and keep what follows.
 void TcpMemory::end_other_sending(uint16_t slot) {
     for (size_t index = 0; index < paths_.size(); index++) {
-        if (index != at_ && machine_.is_living(index) && paths_[index].requests->is_sending(slot)) {
+        if (index != at_ && machine_.is_living(index) && paths_[index].is_request_sending(slot)) {
             fail_path(index);
         }
     }

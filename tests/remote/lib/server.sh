@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR GPL-2.0-only
 # What the scripts with a memory server share: starting one on the loopback, volumes, ending it. Sourced after
 # tests/mount/lib/device.sh, whose $work it uses. The script's own first argument is the transport: tcp (the
-# default), shm or sdr.
+# default), shm or sdr; or, for addresses of two links, one for each.
 # shellcheck shell=bash
 
 # Set by device.sh, which a script sources before this.
@@ -9,7 +9,7 @@
 [[ -x $bin/tiffind ]] || fail "$bin/tiffind is missing; build it, or set TIFFIN_BIN"
 
 transport=${1:-tcp}
-[[ $transport == tcp || $transport == shm || $transport == sdr ]] || fail "the transport is tcp, shm or sdr, not $transport"
+[[ $transport =~ ^(tcp|shm|sdr|sdr\+tcp|tcp\+sdr)$ ]] || fail "the transport is tcp, shm or sdr, not $transport"
 keeper=""  # the process that was started; the worker is its child
 port=""
 listen_host=127.0.0.1

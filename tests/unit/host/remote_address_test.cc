@@ -55,6 +55,27 @@ TEST(RemoteAddress, UnderstandsSeveralLinksToAServer) {
     EXPECT_EQ(spread->servers[1].link_policy, rdma_blk::LinkPolicy::spread);
 }
 
+TEST(RemoteAddress, NamesATransportForEachLink) {
+    using rdma_blk::TransportChoice;
+    auto address = parse_remote_address("//a+b+c,d+e+f/v?transport=sdr+tcp+sdr");
+    ASSERT_TRUE(address.ok()) << address.problem().text;
+    for (const rdma_blk::RemoteAddress& server : address->servers) {
+        EXPECT_EQ(server.transport_of(0), TransportChoice::sdr);
+        EXPECT_EQ(server.transport_of(1), TransportChoice::tcp);
+        EXPECT_EQ(server.transport_of(2), TransportChoice::sdr);
+    }
+    auto same = parse_remote_address("//a+b/v?transport=rc");
+    ASSERT_TRUE(same.ok());
+    EXPECT_EQ(same->servers[0].transport_of(1), TransportChoice::rc);
+    expect_problem("//a+b/v?transport=sdr+tcp+tcp", "name one for all, or one for each");
+    expect_problem("//a/v?transport=sdr+tcp", "has 1 link: name one for all");
+    expect_problem("//a+b,c/v?transport=sdr+tcp", "address of c:4847 has 1 link");
+    expect_problem("//a+b/v?transport=sdr+", "transport= is unknown");
+    expect_problem("//a+b/v?transport=rc+tcp", "tcp and sdr go together");
+    expect_problem("//a+b/v?transport=auto+sdr", "tcp and sdr go together");
+    expect_problem("//a+b/v?transport=tcp+sdr&sdr_carrier=uc", "tcp and sdr go together");
+}
+
 TEST(RemoteAddress, SaysWhatCarriesSdr) {
     auto plain = parse_remote_address("//host7/v?transport=sdr");
     ASSERT_TRUE(plain.ok());

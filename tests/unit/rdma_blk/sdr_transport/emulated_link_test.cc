@@ -118,7 +118,7 @@ TEST_F(EmulatedLinkTest, WhenNothingComesBackAllGoesOverTheStream) {
     std::memcpy(client.options.key, key_.bytes, sizeof(client.options.key));
     const RemoteAddress address{"127.0.0.1", server_->port(), TransportChoice::sdr};
     StreamExtension extension;
-    extension.make_requests = [this] { return std::make_shared<SdrPath>(sdr_); };
+    extension.make_requests = [this](size_t) { return std::make_shared<SdrPath>(sdr_); };
     auto opened = TcpMemory::open(address, client.options, &client.recorder, client.holder,
                                   client.problem, nullptr, extension);
     ASSERT_TRUE(opened.ok()) << client.problem;

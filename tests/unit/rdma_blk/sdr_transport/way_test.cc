@@ -26,7 +26,7 @@ class WayTest : public SdrFixture {
         std::memcpy(client.options.key, key_.bytes, sizeof(client.options.key));
         StreamExtension extension;
         extension.transport_reason = "as ever";
-        extension.make_requests = [this] { return std::make_shared<SdrPath>(sdr_); };
+        extension.make_requests = [this](size_t) { return std::make_shared<SdrPath>(sdr_); };
         extension.measured = WayChoice::Options{0, 0, kWindow};
         const RemoteAddress address{"127.0.0.1", link_->port()};
         auto opened = TcpMemory::open(address, client.options, &client.recorder, client.holder,

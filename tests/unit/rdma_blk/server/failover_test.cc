@@ -16,7 +16,19 @@
 namespace tiffin::rdma_blk {
 namespace {
 
-class FailoverTest : public ServerFixture, public ::testing::WithParamInterface<TransportChoice> {
+// What the two links are.
+struct Links {
+    const char* name;
+    TransportChoice transports[2];
+    TransportChoice of(size_t link) const { return transports[link]; }
+    bool has_sdr() const { return of(0) == TransportChoice::sdr || of(1) == TransportChoice::sdr; }
+};
+constexpr Links kTcp{"Tcp", {TransportChoice::tcp, TransportChoice::tcp}};
+constexpr Links kSdr{"Sdr", {TransportChoice::sdr, TransportChoice::sdr}};
+constexpr Links kSdrAndTcp{"SdrAndTcp", {TransportChoice::sdr, TransportChoice::tcp}};
+constexpr Links kTcpAndSdr{"TcpAndSdr", {TransportChoice::tcp, TransportChoice::sdr}};
+
+class FailoverTest : public ServerFixture, public ::testing::WithParamInterface<Links> {
   protected:
     static constexpr uint64_t kCounters = 8;
 
@@ -58,18 +70,20 @@ class FailoverTest : public ServerFixture, public ::testing::WithParamInterface<
     // Each link has a way of its own for datagrams, which falls silent with it.
     void open_memory(uint16_t first_port, bool has_several = true,
                      std::optional<WayChoice::Options> measured = std::nullopt) {
-        RemoteAddress address{"127.0.0.1", first_port, GetParam()};
+        RemoteAddress address{"127.0.0.1", first_port, GetParam().of(0)};
         address.link_policy = link_policy_;
         if (has_several) {
             address.more_links = {{"127.0.0.1", links_[1]->port()}};
         }
         StreamExtension extension;
         extension.measured = measured;
-        if (GetParam() == TransportChoice::sdr) {
-            extension.make_requests = [this] {
+        if (GetParam().has_sdr()) {
+            extension.make_requests = [this](size_t link) -> std::shared_ptr<RequestPath> {
                 SdrOptions options;
                 options.detour = datagrams_[made_++ % std::size(datagrams_)].get();
-                return std::make_shared<SdrPath>(options);
+                const TransportChoice transport = GetParam().of(link);
+                return transport == TransportChoice::sdr ? std::make_shared<SdrPath>(options)
+                                                         : nullptr;
             };
         }
         made_ = 0;
@@ -82,8 +96,10 @@ class FailoverTest : public ServerFixture, public ::testing::WithParamInterface<
         links_[path]->stall(stalls);
         datagrams_[path]->emulator().set_longest_datagram(stalls ? 0 : 65507);
     }
-    void wait_for_transport(size_t path) {
-        const std::string wanted = GetParam() == TransportChoice::sdr ? "sdr" : "tcp";
+    // A link that is added is as the first one.
+    void wait_for_transport(size_t path, bool is_added = false) {
+        const TransportChoice transport = GetParam().of(is_added ? 0 : path);
+        const std::string wanted = transport == TransportChoice::sdr ? "sdr" : "tcp";
         while (client_->memory->statistics().paths[path].transport != wanted) {
             usleep(1000);
         }
@@ -156,16 +172,11 @@ class FailoverTest : public ServerFixture, public ::testing::WithParamInterface<
 class FailoverOfStreamsTest : public FailoverTest {};
 class FailoverOfDatagramsTest : public FailoverTest {};
 
-std::string transport_of(const ::testing::TestParamInfo<TransportChoice>& info) {
-    return info.param == TransportChoice::sdr ? "Sdr" : "Tcp";
-}
-INSTANTIATE_TEST_SUITE_P(Over, FailoverTest,
-                         ::testing::Values(TransportChoice::tcp, TransportChoice::sdr),
+std::string transport_of(const ::testing::TestParamInfo<Links>& info) { return info.param.name; }
+INSTANTIATE_TEST_SUITE_P(Over, FailoverTest, ::testing::Values(kTcp, kSdr, kSdrAndTcp, kTcpAndSdr),
                          transport_of);
-INSTANTIATE_TEST_SUITE_P(Over, FailoverOfStreamsTest, ::testing::Values(TransportChoice::tcp),
-                         transport_of);
-INSTANTIATE_TEST_SUITE_P(Over, FailoverOfDatagramsTest, ::testing::Values(TransportChoice::sdr),
-                         transport_of);
+INSTANTIATE_TEST_SUITE_P(Over, FailoverOfStreamsTest, ::testing::Values(kTcp), transport_of);
+INSTANTIATE_TEST_SUITE_P(Over, FailoverOfDatagramsTest, ::testing::Values(kSdr), transport_of);
 
 TEST_P(FailoverTest, AStandbyIsThere) {
     open_client();
@@ -222,7 +233,7 @@ TEST_P(FailoverTest, ASessionOfOneLinkGetsMore) {
     ASSERT_TRUE(memory.add_link("127.0.0.1", links_[1]->port()).ok());
     for (size_t path = 0; path < 2; path++) {
         wait_for_path(path, "ready");
-        wait_for_transport(path);
+        wait_for_transport(path, true);
     }
     stall(0, true);
     while (state(1) != "active") {
@@ -334,8 +345,7 @@ class FailoverOfFlushesTest : public FailoverOfStreamsTest {
 
 // A flush takes so long that the server has it and no answer to it when it is asked. The link over which the answer comes
 // then has carried far fewer messages than the one on which the flush was sent.
-INSTANTIATE_TEST_SUITE_P(Over, FailoverOfFlushesTest, ::testing::Values(TransportChoice::tcp),
-                         transport_of);
+INSTANTIATE_TEST_SUITE_P(Over, FailoverOfFlushesTest, ::testing::Values(kTcp), transport_of);
 
 TEST_P(FailoverOfFlushesTest, AnAnswerComesOverALinkThatHasNotSentTheRequest) {
     open_client();
@@ -530,8 +540,7 @@ class SpreadTest : public FailoverTest {
         EXPECT_EQ(suspicions, 0U);
     }
 };
-INSTANTIATE_TEST_SUITE_P(Over, SpreadTest,
-                         ::testing::Values(TransportChoice::tcp, TransportChoice::sdr),
+INSTANTIATE_TEST_SUITE_P(Over, SpreadTest, ::testing::Values(kTcp, kSdr, kSdrAndTcp, kTcpAndSdr),
                          transport_of);
 
 TEST_P(SpreadTest, AllLinksCarryRequests) {
@@ -598,7 +607,7 @@ TEST_P(SpreadTest, LinksComeAndGo) {
             write_and_read(static_cast<unsigned char>(round));
             ASSERT_TRUE(memory.add_link("127.0.0.1", links_[path]->port()).ok());
             wait_for_path(path, "ready");
-            wait_for_transport(path);
+            wait_for_transport(path, true);
             write_and_read(static_cast<unsigned char>(~round));
         }
     }
@@ -619,6 +628,12 @@ TEST(SeveralLinksTest, AreNotOfSharedMemoryOrUc) {
     EXPECT_EQ(error(), Error::einval);
     address.transport = TransportChoice::sdr;
     address.sdr.carrier = SdrCarrier::uc;
+    EXPECT_EQ(error(), Error::einval);
+    address.transport = TransportChoice::tcp;
+    address.more_links[0].transport = TransportChoice::sdr;
+    EXPECT_EQ(error(), Error::einval);
+    address.sdr.carrier = SdrCarrier::udp;
+    address.more_links[0].transport = TransportChoice::rc;
     EXPECT_EQ(error(), Error::einval);
 }
 

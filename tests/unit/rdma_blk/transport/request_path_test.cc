@@ -121,7 +121,7 @@ class RequestPathTest : public ::testing::Test {
     void SetUp() override { open(std::nullopt); }
     void open(const std::optional<WayChoice::Options>& measured) {
         StreamExtension extension;
-        extension.make_requests = [this] { return path_; };
+        extension.make_requests = [this](size_t) { return path_; };
         extension.measured = measured;
         const RemoteAddress address{"127.0.0.1", link_.port(), TransportChoice::tcp};
         auto opened = TcpMemory::open(address, client_.options, &client_.recorder, client_.holder,
