@@ -269,6 +269,20 @@ std::string describe_links(const std::string& prefix, const rdma_blk::Statistics
 
 }  // namespace
 
+const char* lost_content_reason(const vfs::BlockDevice& device) {
+    const auto* remote = dynamic_cast<const rdma_blk::RemoteBlockDevice*>(&device);
+    if (remote == nullptr) {
+        return nullptr;
+    }
+    for (const auto& server : remote->status()) {
+        if (server.has_lost_content) {
+            return "the server has lost its content: its memory was lost, and it has no disk "
+                   "behind it";
+        }
+    }
+    return nullptr;
+}
+
 std::string describe_remote_device(const rdma_blk::RemoteBlockDevice& device) {
     std::string text;
     const std::vector<rdma_blk::ServerStatus> servers = device.status();

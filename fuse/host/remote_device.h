@@ -27,6 +27,9 @@ OrProblem<std::unique_ptr<rdma_blk::RemoteBlockDevice>> open_remote_device(
 OrProblem<std::unique_ptr<rdma_blk::RemoteMemory>> open_remote_session(
     const RemoteVolumeAddress& address, const RemoteOpenMode& mode);
 
+// Why a remote volume holds nothing, for the end of a message; nullptr where that is not known.
+const char* lost_content_reason(const vfs::BlockDevice& device);
+
 // Lines "key: value" about a device's servers for `tiffin status`.
 std::string describe_remote_device(const rdma_blk::RemoteBlockDevice& device);
 

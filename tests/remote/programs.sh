@@ -137,6 +137,8 @@ grep -q "others can read $work/state/configured.volume" "$server_log" || fail "n
 mkdir "$work/nowhere"
 expect_failure 'the server has lost its content' "$bin/mount.tiffin" \
     "tiffin://127.0.0.1:$port/configured?key_file=$work/configured.key&transport=tcp" "$work/nowhere"
+expect_failure 'the server has lost its content' "$bin/fsck.tiffin" -n \
+    "tiffin://127.0.0.1:$port/configured?key_file=$work/configured.key&transport=tcp"
 stop_server
 [[ -z $(ls "$work/run") ]] || fail "left behind: $(ls "$work/run")"
 [[ ! -e $work/state/made.volume ]] || fail "the state of the deleted volume is still there"

@@ -58,11 +58,8 @@ Problem no_file_system(const MountTask& task, vfs::BlockDevice* device) {
     if (device == nullptr) {
         return {text, Error::einval};
     }
-    if (const auto* remote = dynamic_cast<rdma_blk::RemoteBlockDevice*>(device);
-        remote != nullptr && remote->status()[0].has_lost_content) {
-        text +=
-            ": the server has lost its content: its memory was lost, and it has no disk behind it";
-        return {text, Error::einval};
+    if (const char* reason = lost_content_reason(*device); reason != nullptr) {
+        return {text + ": " + reason, Error::einval};
     }
     auto address = parse_device_address(task.device);
     const bool is_file = address.ok() && address->kind == DeviceAddress::Kind::file;

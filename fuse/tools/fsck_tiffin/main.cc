@@ -20,6 +20,7 @@
 #include "fuse/check/superblocks.h"
 #include "fuse/host/device_address.h"
 #include "fuse/host/log_sink.h"
+#include "fuse/host/remote_device.h"
 #include "fuse/host/size_text.h"
 #include "fuse/tools/common/tool.h"
 #include "fuse/tools/fsck_tiffin/device_front.h"
@@ -84,7 +85,7 @@ class Fsck {
         }
         const check::Report report = check(**device);
         progress_.clear();
-        print_result(report);
+        print_result(report, lost_content_reason(**device));
         // A clean volume raises no question either.
         if (options_.mode == RepairMode::ask && !terminal && report.not_repaired != 0) {
             fmt::print("{}: {} is not a terminal: no changes (as with -n)\n", kProgram,
@@ -209,10 +210,14 @@ class Fsck {
         }
     }
 
-    void print_result(const check::Report& report) {
+    void print_result(const check::Report& report, const char* lost_reason) {
         if (!report.is_volume && report.has(check::Code::superblock_fields)) {
             return print_problem(
                 kProgram, {options_.device + " cannot be checked: no superblock can be used"});
+        }
+        if (!report.is_volume && lost_reason != nullptr) {
+            return print_problem(
+                kProgram, {options_.device + " holds no Tiffin file system: " + lost_reason});
         }
         if (!report.is_volume) {
             const Problem problem{options_.device +
