@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // tiffin volume: what administrators ask a tiffind of this host, over its socket.
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -26,8 +27,14 @@ Problem system_problem(const std::string& what) {
     return {what + ": " + system_error_text(errno), static_cast<Error>(errno)};
 }
 
-// One line there, one line back.
-OrProblem<Json> ask(const std::string& socket_path, const Json& request) {
+// Preparing memory takes long: the user is told why nothing happens.
+constexpr int kSilentMs = 2000;
+constexpr const char* kPreparingMemory =
+    "tiffin: waiting for tiffind, which prepares the memory: some seconds for each GiB\n";
+
+// One line there, one line back. `slow_notice` is shown when the answer takes long; or nullptr.
+OrProblem<Json> ask(const std::string& socket_path, const Json& request,
+                    const char* slow_notice = nullptr) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     if (socket_path.size() >= sizeof(address.sun_path)) {
@@ -42,6 +49,10 @@ OrProblem<Json> ask(const std::string& socket_path, const Json& request) {
     if (send(connection.get(), line.data(), line.size(), MSG_NOSIGNAL) !=
         static_cast<ssize_t>(line.size())) {
         return system_problem(socket_path);
+    }
+    pollfd ready{connection.get(), POLLIN, 0};
+    if (slow_notice != nullptr && poll(&ready, 1, kSilentMs) == 0) {
+        fmt::print(stderr, "{}", slow_notice);
     }
     std::string answer;
     while (answer.find('\n') == std::string::npos) {
@@ -126,11 +137,13 @@ std::optional<Problem> volume_create(const VolumeArguments& arguments) {
     if (!arguments.key_file.empty() && access(arguments.key_file.c_str(), F_OK) == 0) {
         return Problem{arguments.key_file + " exists already", Error::eexist};
     }
-    const OrProblem<Json> answer = ask(arguments.socket, {{"command", "create"},
-                                                          {"name", arguments.name},
-                                                          {"size_bytes", size.value()},
-                                                          {"backing", arguments.backing},
-                                                          {"force", arguments.force}});
+    const OrProblem<Json> answer = ask(arguments.socket,
+                                       {{"command", "create"},
+                                        {"name", arguments.name},
+                                        {"size_bytes", size.value()},
+                                        {"backing", arguments.backing},
+                                        {"force", arguments.force}},
+                                       kPreparingMemory);
     return answer.ok() ? hand_out_key(arguments, answer.value()) : answer.problem();
 }
 
@@ -163,7 +176,8 @@ std::optional<Problem> volume_resize(const VolumeArguments& arguments) {
     }
     const OrProblem<Json> answer =
         ask(arguments.socket,
-            {{"command", "resize"}, {"name", arguments.name}, {"size_bytes", size.value()}});
+            {{"command", "resize"}, {"name", arguments.name}, {"size_bytes", size.value()}},
+            kPreparingMemory);
     if (!answer.ok()) {
         return answer.problem();
     }
