@@ -206,6 +206,7 @@ constexpr MountOption kTable[] = {
         "the kernel keeps lists of entries, for trees that are not changed while they are listed"),
     flag<&Host::io_uring>("io_uring",
                           "talk to the kernel through io_uring (Linux 6.14, libfuse 3.18)"),
+    flag<&Host::in_kernel>("kernel", "mount by the kernel's module instead of FUSE"),
     words("remount", "remount", any_change,
           {{{"remount", set<&Host::remount, true>,
              "change a mount between ro and rw (and suid, dev, exec, symfollow) instead of making "

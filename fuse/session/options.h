@@ -36,6 +36,7 @@ struct MountOptions {
     bool write_through = false;
     bool cache_directories = false;
     bool io_uring = false;
+    bool in_kernel = false;  // mounted by the kernel's module, and not through FUSE
     bool remount = false;
     bool force = false;          // take over a remote volume from its current writer
     bool says_ro_or_rw = false;  // for a remount: else that stays as it is

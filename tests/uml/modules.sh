@@ -5,7 +5,26 @@ set -euo pipefail
 # shellcheck source=tests/uml/lib/guest.sh
 source "$(dirname "$0")/lib/guest.sh"
 make_device 64
+
+say "the option kernel of mount.tiffin"
+make_file_system
+# mount.tiffin OPTIONS: fails, and says TEXT.
+refuses() {
+    ! "$bin/mount.tiffin" -o "$1" "$device" "$mount_point" >/tmp/said 2>&1 || fail "mounted with $1"
+    grep -q "$2" /tmp/said || fail "with $1: $(</tmp/said)"
+}
+refuses kernel "it has no module for tiffin.* Without the option kernel, it is mounted through FUSE"
 load_modules
+refuses kernel,cache=64M "its log (dmesg) says more"
+"$bin/mount.tiffin" -o kernel,noatime -o nosuid "$device" "$mount_point" || fail "mount.tiffin -o kernel"
+[[ $(findmnt -n -o FSTYPE,OPTIONS "$mount_point") =~ ^tiffin\ +rw,nosuid,noatime ]] || fail "$(findmnt -n "$mount_point")"
+"$bin/mount.tiffin" -o remount,ro "$device" "$mount_point" || fail "mount.tiffin -o remount"
+! touch "$mount_point/x" 2>/dev/null || fail "a mount that became read-only was written to"
+unmount_device
+for address in mem:64M tiffin://localhost/v; do
+    ! "$bin/mount.tiffin" -o kernel "$address" "$mount_point" 2>/tmp/said || fail "$address was mounted"
+    grep -q "mounts tiffin on disks and images" /tmp/said || fail "$address: $(</tmp/said)"
+done
 
 say "hello"
 insmod "$modules/tiffin_hello.ko"

@@ -15,6 +15,7 @@
 #include "fuse/host/size_text.h"
 #include "fuse/session/mount_point.h"
 #include "fuse/session/options.h"
+#include "fuse/tools/common/kernel_mount.h"
 #include "fuse/tools/common/mount_server.h"
 #include "fuse/tools/common/remount.h"
 #include "fuse/tools/common/second_mount.h"
@@ -250,8 +251,25 @@ OrProblem<const FileSystemType*> understand(CommandLine& line, const std::string
     return type;
 }
 
+std::optional<Problem> mount_by_module(CommandLine& line, const MountTask& task) {
+    OrProblem<DeviceAddress> address = parse_device_address(task.device);
+    if (!task.type->needs_device || task.type->name != std::string_view("tiffin") ||
+        !address.ok() || address->kind != DeviceAddress::Kind::file) {
+        return Problem{"the kernel's module mounts tiffin on disks and images, not " + task.device +
+                           ": leave out the option kernel",
+                       Error::einval};
+    }
+    if (line.read_only || line.read_write) {
+        line.option_texts.emplace_back(line.read_only ? "ro" : "rw");
+    }
+    return mount_in_kernel(address->path, task.mount_point, line.option_texts);
+}
+
 std::optional<Problem> run(CommandLine& line, const std::string& program,
                            const FileSystemType& type) {
+    if (line.options.remount && is_kernel_mount(line.mount_point)) {
+        return remount_in_kernel(line.mount_point, line.option_texts);
+    }
     if (line.options.remount) {
         return remount(line.mount_point, line.options, joined(line.option_texts));
     }
@@ -261,6 +279,9 @@ std::optional<Problem> run(CommandLine& line, const std::string& program,
     }
     if (is_pretended(line, program)) {
         return std::nullopt;
+    }
+    if (line.options.in_kernel) {
+        return mount_by_module(line, task.value());
     }
     task->program = program;
     if (!line.foreground) {
