@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 #include "fuse/host/remote_address.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include <map>
@@ -121,6 +122,12 @@ std::optional<Problem> set_transport(std::string_view value, RemoteVolumeAddress
         if (!rdma_blk::parse_transport_choice(word.c_str(), choices.emplace_back())) {
             return Problem{"transport=" + word + " is unknown: auto, tcp, shm, rc or sdr"};
         }
+    }
+    if (choices.size() > 1 &&
+        std::ranges::count(choices, rdma_blk::TransportChoice::automatic) > 0) {
+        return Problem{
+            "transport=auto chooses for all links: name a transport for each, or leave it "
+            "to auto alone"};
     }
     for (rdma_blk::RemoteAddress& server : address.servers) {
         const size_t links = 1 + server.more_links.size();

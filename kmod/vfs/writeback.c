@@ -70,7 +70,11 @@ int tiffin_writeback_mount(struct tiffin_mount* mount) {
         return 0;
     }
     mount->writebacks = mempool_create(RESERVED_WRITES, allocate_writeback, free_writeback, mount);
-    return mount->writebacks == NULL ? -ENOMEM : 0;
+    if (mount->writebacks == NULL) {
+        tiffin_free_writers(mount); /* of those elements that could be made */
+        return -ENOMEM;
+    }
+    return 0;
 }
 
 void tiffin_writeback_unmount(struct tiffin_mount* mount) {

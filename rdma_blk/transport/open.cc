@@ -71,9 +71,9 @@ Opened open_tcp(const RemoteAddress& address, const OpenOptions& options, const 
     return std::unique_ptr<RemoteMemory>(opened.release_value());
 }
 
-bool has_sdr_link(const RemoteAddress& address) {
+bool has_link(const RemoteAddress& address, TransportChoice transport) {
     for (size_t link = 0; link <= address.more_links.size(); link++) {
-        if (address.transport_of(link) == TransportChoice::sdr) {
+        if (address.transport_of(link) == transport) {
             return true;
         }
     }
@@ -100,6 +100,10 @@ Opened open_sdr(const RemoteAddress& address, const OpenOptions& options, const 
         return opened.error();
     }
     std::unique_ptr<TcpMemory> memory = opened.release_value();
+    if (has_link(address, TransportChoice::tcp)) {
+        // Requests take streams until datagrams come through, and where none do.
+        return std::unique_ptr<RemoteMemory>(memory.release());
+    }
     const auto joined = memory->wait_until_joined(host::monotonic_ns() + kUpTimeoutNs);
     if (!joined.ok()) {
         if (joined.error() == Error::etimedout) {
@@ -246,7 +250,7 @@ bool may_have_several_links(const RemoteAddress& address) {
         }
     }
     return address.transport != TransportChoice::shm &&
-           (!has_sdr_link(address) || address.sdr.carrier == SdrCarrier::udp);
+           (!has_link(address, TransportChoice::sdr) || address.sdr.carrier == SdrCarrier::udp);
 }
 
 Result<std::unique_ptr<RemoteMemory>> open_remote_memory(const RemoteAddress& address,
@@ -265,7 +269,7 @@ Result<std::unique_ptr<RemoteMemory>> open_remote_memory(const RemoteAddress& ad
         if (address.transport == TransportChoice::rc) {
             return RcMemory::open(address, options, kReason, listener, holder, problem);
         }
-        return has_sdr_link(address)
+        return has_link(address, TransportChoice::sdr)
                    ? open_sdr(address, options, kReason, listener, holder, problem)
                    : open_tcp(address, options, kReason, listener, holder, problem);
     }

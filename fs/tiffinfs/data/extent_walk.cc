@@ -32,7 +32,9 @@ class CheckingVisitor final : public TreeVisitor {
             visitor_.visit_before(extent);
             return true;
         }
-        return visitor_.visit(extent) && covered_end_ < end_block_;
+        // Behind others, also over what the last one covers: another one that begins there is damage.
+        const bool covers_all = extent.file_block <= first_block_ && covered_end_ >= end_block_;
+        return visitor_.visit(extent) && !covers_all;
     }
 
     bool damaged() const { return damaged_; }

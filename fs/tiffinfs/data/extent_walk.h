@@ -18,7 +18,7 @@ class Volume;
 class ExtentVisitor {
   public:
     virtual bool visit(const MappedExtent& extent) = 0;
-    // The last extent in front of the range, if none reaches into it from there: before the others.
+    // The last extent in front of the range, if none covers the first block: before the others.
     virtual void visit_before(const MappedExtent& extent) { (void)extent; }
 
   protected:

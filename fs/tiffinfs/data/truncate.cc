@@ -288,13 +288,10 @@ Result<bool> erase_keys(Volume& volume, Object& object, Key first, Key end, uint
 }  // namespace
 
 Result<bool> TiffinFileSystem::free_some_data(Object& object) {
-    {
-        DataScratchLease scratch = TRY(data_scratch_.take());
-        uint64_t stopped_at =
-            TRY(free_blocks_step(*this, object, 0, kMaximumFileBlocks, ContentTimes::keep));
-        if (stopped_at < kMaximumFileBlocks) {
-            return false;
-        }
+    const uint64_t stopped_at =
+        TRY(free_blocks_step(*this, object, 0, kMaximumFileBlocks, ContentTimes::keep));
+    if (stopped_at < kMaximumFileBlocks) {
+        return false;
     }
     if ((object.inode.inode_flags & inode_flag::has_intent) != 0) {
         TRY(end_intent(*this, object));

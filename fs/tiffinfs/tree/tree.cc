@@ -206,20 +206,20 @@ Result<void> Tree::scan(Key first, Key end, TreeVisitor& visitor) NO_THREAD_SAFE
 
 Result<void> Tree::scan_from_last(Key not_before, Key first, Key end,
                                   TreeVisitor& visitor) NO_THREAD_SAFETY_ANALYSIS {
-    // The greatest key below `key` is looked for, leaf by leaf.
+    // The greatest key up to `key` is looked for, leaf by leaf.
     Key key = first;
     while (true) {
         Bounds bounds;
         const ReadLeaf read = TRY(find_leaf_shared(key, bounds));
         const Node* const leaf = read.node;
         uint32_t index = leaf_lower_bound(leaf->page, first);
-        const bool has_one_before = index > 0;
-        if (has_one_before && not_before <= leaf_key(leaf->page, index - 1)) {
+        const bool is_exact = index < leaf->header().count && leaf_key(leaf->page, index) == first;
+        // Where it may be in a leaf before this one, that is where the keys begin.
+        const bool is_here = is_exact || index > 0 || !(not_before < bounds.lower) ||
+                             bounds.lower == kMinimumKey || !(bounds.lower <= key);
+        if (!is_exact && index > 0 && not_before <= leaf_key(leaf->page, index - 1)) {
             --index;
         }
-        // Where it may be in a leaf before this one, that is where the keys begin.
-        const bool is_here = has_one_before || !(not_before < bounds.lower) ||
-                             bounds.lower == kMinimumKey || !(bounds.lower <= key);
         const bool goes_on = is_here && visit_leaf(leaf, index, end, visitor);
         leave_read(read);
         if (!is_here) {

@@ -88,7 +88,7 @@ class Tree {
     }
     // Visits all keys in [first, end).
     Result<void> scan(Key first, Key end, TreeVisitor& visitor);
-    // The same, and before them the greatest key in [not_before, first), if there is one.
+    // The same, and before them, unless there is `first` itself, the greatest key in [not_before, first).
     Result<void> scan_from_last(Key not_before, Key first, Key end, TreeVisitor& visitor);
     // The greatest key in [not_before, at_or_before], with its value. Errors also: enoent.
     // With `pins`, looks first among the leaves that are pinned, which needs no way down.

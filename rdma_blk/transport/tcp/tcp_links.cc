@@ -40,6 +40,7 @@ void TcpMemory::become_several() {
         statistics_.round_trip_us = 0;
         statistics_.path_rate_bytes_per_s = 0;
         paths_[0].requests.reset();
+        reset_join(paths_[0]);
     }
 }
 
@@ -106,8 +107,15 @@ Result<void> TcpMemory::add_link(const char* host, uint16_t port) {
         paths_[index].problem.clear();
         links_[index] = {host, port};
     }
-    // As the first one, whatever had its place.
-    paths_[index].requests = makes_requests() ? extension_.make_requests(0) : nullptr;
+    // As the first one, whatever had its place: what is of that kind already stays, with its counters.
+    std::shared_ptr<RequestPath>& requests = paths_[index].requests;
+    auto made = makes_requests() ? extension_.make_requests(0) : nullptr;
+    if ((requests == nullptr) != (made == nullptr)) {
+        if (requests != nullptr) {
+            requests->add_statistics(statistics_);
+        }
+        requests = std::move(made);
+    }
     reset_join(paths_[index]);
     poke();
     return {};

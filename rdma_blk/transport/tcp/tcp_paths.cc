@@ -163,6 +163,7 @@ void TcpMemory::serve_paths() {
     }
     if (machine_.active() != before) {
         lease_.is_sent = false;  // asked for again, which does no harm
+        note_who_sums_up();
         tell_user_of_links();
     }
     send_queued();

@@ -85,8 +85,10 @@ void TcpMemory::stop_requests(StreamPath& path) {
 // Whether requests go as datagrams, or are about to.
 void TcpMemory::note_who_sums_up() {
     bool takes_datagrams = false;
-    for (const StreamPath& path : paths_) {
-        takes_datagrams = takes_datagrams || (path.requests != nullptr && path.requests->is_up());
+    for (size_t index = 0; index < paths_.size(); index++) {
+        const RequestPath* const requests = paths_[index].requests.get();
+        const bool is_used = spreads() || index == machine_.active();
+        takes_datagrams |= is_used && requests != nullptr && requests->is_up();
     }
     takes_datagrams_.store(
         takes_datagrams && (!choice_ || choice_->settled() == WayChoice::Way::datagrams),

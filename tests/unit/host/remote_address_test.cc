@@ -72,7 +72,8 @@ TEST(RemoteAddress, NamesATransportForEachLink) {
     expect_problem("//a+b,c/v?transport=sdr+tcp", "address of c:4847 has 1 link");
     expect_problem("//a+b/v?transport=sdr+", "transport= is unknown");
     expect_problem("//a+b/v?transport=rc+tcp", "tcp and sdr go together");
-    expect_problem("//a+b/v?transport=auto+sdr", "tcp and sdr go together");
+    expect_problem("//a+b/v?transport=auto+sdr", "auto chooses for all links");
+    expect_problem("//a+b/v?transport=sdr+auto", "auto chooses for all links");
     expect_problem("//a+b/v?transport=tcp+sdr&sdr_carrier=uc", "tcp and sdr go together");
 }
 

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "fs/tiffinfs/data/extent_walk.h"
@@ -31,6 +32,20 @@ struct MappedBlock {
     bool operator==(const MappedBlock&) const = default;
 };
 using Model = std::vector<MappedBlock>;
+
+// Extents by their first block, and the one behind.
+struct ExtentList final : ExtentVisitor {
+    std::vector<std::pair<uint64_t, uint64_t>> seen;
+    std::pair<uint64_t, uint64_t> before;
+    bool visit(const MappedExtent& extent) override {
+        seen.emplace_back(extent.file_block, extent.end_block());
+        return true;
+    }
+    void visit_before(const MappedExtent& extent) override {
+        EXPECT_TRUE(seen.empty());
+        before = {extent.file_block, extent.end_block()};
+    }
+};
 
 class MapCollector final : public ExtentVisitor {
   public:
@@ -101,6 +116,34 @@ class ExtentMap {
             *extents = collector.extents;
         }
         return model;
+    }
+
+    // What a walk over a part shows, and what it shows in front of it, is what the whole walk has there.
+    void expect_parts(std::mt19937_64& random) {
+        ExtentList all;
+        ASSERT_TRUE(walk_extents(*volume_, kNode, 0, kMaximumFileBlocks, all).ok());
+        for (int i = 0; i < 20; ++i) {
+            uint64_t first = random() % kFileBlocks;
+            if (i % 2 == 0 && !all.seen.empty()) {
+                first = all.seen[random() % all.seen.size()].first;  // where an extent begins
+            }
+            const uint64_t end = first + 1 + random() % 40;
+            ExtentList expected;
+            for (const auto& [begin, behind] : all.seen) {
+                if (behind > first && begin < end) {
+                    expected.seen.push_back({begin, behind});
+                } else if (begin < first) {
+                    expected.before = {begin, behind};
+                }
+            }
+            if (!expected.seen.empty() && expected.seen[0].first <= first) {
+                expected.before = {};
+            }
+            ExtentList part;
+            ASSERT_TRUE(walk_extents(*volume_, kNode, first, end, part).ok());
+            ASSERT_EQ(part.seen, expected.seen) << first << " to " << end;
+            ASSERT_EQ(part.before, expected.before) << first << " to " << end;
+        }
     }
 
     // Maps blocks [first, first + count) in one transaction; several ranges when the device says so.
@@ -229,6 +272,7 @@ TEST_P(ExtentsRandom, MatchesOneEntryForEachBlock) {
         }
         if (i % 100 == 0 || dice < 2) {
             ASSERT_EQ(map.look(), model) << "operation " << i;
+            map.expect_parts(random);
         }
     }
     ASSERT_EQ(map.look(), model);

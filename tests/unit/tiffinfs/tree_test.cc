@@ -296,9 +296,10 @@ TEST(Tree, ScansFromTheLastKeyBefore) {
                             ? any_key()
                             : make_key(first.node, Kind::extent, first.offset() + random() % 50);
         Model expected(model.lower_bound(first), model.end());
-        if (auto before = model.lower_bound(first);
-            before != model.begin() && not_before <= (--before)->first) {
-            expected.insert(*before);
+        const auto before = model.lower_bound(first);
+        if (!model.contains(first) && before != model.begin() &&
+            not_before <= std::prev(before)->first) {
+            expected.insert(*std::prev(before));
         }
         expected.erase(expected.lower_bound(end), expected.end());
         Collector collector;

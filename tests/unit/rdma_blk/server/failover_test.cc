@@ -482,6 +482,26 @@ TEST_P(FailoverOfDatagramsTest, ASessionThatMeasuresItsWayGetsMoreLinks) {
     client_->close();
 }
 
+// Also in the middle of a trial.
+TEST_P(FailoverOfDatagramsTest, ASessionThatTriesItsWayGetsMoreLinks) {
+    make_client();
+    WayChoice::Options options;
+    options.least_losses = 0;
+    options.least_loss_ppm = 0;
+    options.window_requests = 100'000;  // it does not end
+    open_memory(links_[0]->port(), false, options);
+    while (client_->memory->statistics().datagrams_sent == 0) {
+        add_up(20);
+    }
+    ASSERT_TRUE(client_->memory->add_link("127.0.0.1", links_[1]->port()).ok());
+    wait_for_path(1, "ready");
+    stall(0, true);
+    add_up(20);
+    expect_sums();
+    EXPECT_GE(client_->memory->statistics().failovers, 1U);
+    client_->close();
+}
+
 // Its datagrams alone vanish: it is a link that does not carry what it should.
 TEST_P(FailoverOfDatagramsTest, ALinkWhoseDatagramsVanishIsLeft) {
     open_client();
