@@ -20,8 +20,17 @@ constexpr uint64_t part_of(uint64_t memory_bytes, uint64_t divisor, uint64_t lea
 Result<vfs::FileSystem*> mount(vfs::BlockDevice* device, const tiffin_mount_options& options) {
     tiffinfs::MountOptions wanted;
     wanted.volume.read_only = options.read_only;
+    wanted.volume.no_recovery = options.no_recovery;
     wanted.volume.cache_bytes =
-        part_of(options.memory_bytes, 16, kLeastCacheBytes, wanted.volume.cache_bytes);
+        options.cache_bytes != 0
+            ? options.cache_bytes
+            : part_of(options.memory_bytes, 16, kLeastCacheBytes, wanted.volume.cache_bytes);
+    if (options.commit_seconds != TIFFIN_COMMIT_DEFAULT) {
+        wanted.volume.commit_interval_ms = uint64_t{options.commit_seconds} * 1000;
+    }
+    if (options.errors == TIFFIN_ERRORS_CONTINUE) {
+        wanted.volume.errors = tiffinfs::ErrorsPolicy::continue_running;
+    }
     wanted.maximum_objects = static_cast<uint32_t>(
         part_of(options.memory_bytes, kMemoryForEachObject, kLeastObjects, wanted.maximum_objects));
     // The kernel keeps access times, with its own policies.

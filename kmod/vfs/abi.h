@@ -106,10 +106,20 @@ struct tiffin_vector {
     size_t size_bytes;
 };
 
+#define TIFFIN_ERRORS_DEFAULT 0
+#define TIFFIN_ERRORS_REMOUNT_READ_ONLY 1
+#define TIFFIN_ERRORS_CONTINUE 2
+#define TIFFIN_COMMIT_DEFAULT (~(uint32_t)0)
+
+/* What mount.tiffin(8) says of the options of the same names. Those behind memory_bytes only with blocks. */
 struct tiffin_mount_options {
     bool read_only;
     /* Of the machine: caches that nobody can make smaller have to be a small part of it. */
     uint64_t memory_bytes;
+    bool no_recovery;
+    uint32_t errors;         /* TIFFIN_ERRORS_ */
+    uint32_t commit_seconds; /* or TIFFIN_COMMIT_DEFAULT */
+    uint64_t cache_bytes;    /* 0: a part of the machine's memory */
 };
 
 /* Takes one entry of a directory; false: no room for it, and it was not taken. */

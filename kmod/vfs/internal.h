@@ -27,7 +27,8 @@ struct tiffin_mount {
     const struct tiffin_operations* ops;
     struct tiffin_file_system* fs;
     struct tiffin_device device;
-    mempool_t* writebacks; /* see writeback.c; NULL without blocks */
+    struct tiffin_mount_options options; /* as they were given */
+    mempool_t* writebacks;               /* see writeback.c; NULL without blocks */
 #define TIFFIN_KEPT_WRITERS 8
     void* kept_writers[TIFFIN_KEPT_WRITERS]; /* see writer.c; NULL where there is none */
     /* Where reads, write-back and direct writes continue whose I/O has completed. They may wait for each other in this
@@ -234,6 +235,18 @@ int tiffin_read_vectors(struct inode* inode, loff_t offset, const struct tiffin_
                         size_t count);
 /* Memory for a part of a request, to copy through; data is NULL where there is none. */
 struct tiffin_vector tiffin_allocate_piece(size_t wanted_bytes, size_t most_bytes);
+
+/* options.c */
+struct fs_context;
+struct fs_parameter;
+struct seq_file;
+void tiffin_default_options(struct tiffin_mount_options* options);
+int tiffin_set_option(struct fs_context* context, struct tiffin_mount_options* options,
+                      struct fs_parameter* parameter);
+/* EINVAL, when what is asked for is not so already. */
+int tiffin_check_remount(struct fs_context* context, const struct tiffin_mount_options* present,
+                         const struct tiffin_mount_options* asked);
+void tiffin_show_options(struct seq_file* file, const struct tiffin_mount_options* options);
 
 /* writer.c: what a write is begun in; NULL without memory. Freed when the mount's I/O has ended. */
 void* tiffin_take_writer(struct tiffin_mount* mount, gfp_t gfp);

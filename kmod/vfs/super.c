@@ -157,8 +157,11 @@ static long free_cached_objects(struct super_block* sb, struct shrink_control* c
                      PAGE_SHIFT;
 }
 
-/* What the VFS does not show by itself. There are no options yet but those. */
-static int show_options(struct seq_file* file, struct dentry* root) { return 0; }
+/* What the VFS does not show by itself. */
+static int show_options(struct seq_file* file, struct dentry* root) {
+    tiffin_show_options(file, &tiffin_mount_of(root->d_sb)->options);
+    return 0;
+}
 
 static const struct super_operations super_operations = {
     .alloc_inode = alloc_inode,
@@ -177,11 +180,14 @@ static const struct super_operations super_operations = {
 
 /* ---- Mounting ---- */
 
-static int mount_file_system(struct super_block* sb, const struct tiffin_operations* ops) {
-    const struct tiffin_mount_options options = {
-        .read_only = sb_rdonly(sb),
-        .memory_bytes = (u64)totalram_pages() << PAGE_SHIFT,
-    };
+/* From the beginning of a mount, or of its change: fs_private. */
+struct context {
+    const struct tiffin_operations* ops;
+    struct tiffin_mount_options options;
+};
+
+static int mount_file_system(struct super_block* sb, const struct context* context) {
+    const struct tiffin_operations* ops = context->ops;
     struct tiffin_mount* mount = kzalloc(sizeof(*mount), GFP_KERNEL);
     struct tiffin_inside inside;
     int error;
@@ -190,13 +196,17 @@ static int mount_file_system(struct super_block* sb, const struct tiffin_operati
         return -ENOMEM;
     }
     mount->ops = ops;
+    mount->options = context->options;
+    mount->options.read_only = sb_rdonly(sb);
+    mount->options.memory_bytes = (u64)totalram_pages() << PAGE_SHIFT;
     mount->device.bdev = sb->s_bdev;
     error = make_queues(mount, sb->s_id);
     if (error == 0) {
         error = tiffin_writeback_mount(mount);
         if (error == 0) {
             inside = tiffin_enter(mount);
-            error = ops->mount(ops->needs_device ? &mount->device : NULL, &options, &mount->fs);
+            error =
+                ops->mount(ops->needs_device ? &mount->device : NULL, &mount->options, &mount->fs);
             tiffin_leave(inside);
             if (error != 0) {
                 tiffin_writeback_unmount(mount);
@@ -233,7 +243,8 @@ static int make_root(struct super_block* sb) {
 }
 
 static int fill_super(struct super_block* sb, struct fs_context* context) {
-    const struct tiffin_operations* ops = context->fs_private;
+    const struct context* own = context->fs_private;
+    const struct tiffin_operations* ops = own->ops;
     int error;
 
     sb->s_magic = TIFFIN_MAGIC;
@@ -258,7 +269,11 @@ static int fill_super(struct super_block* sb, struct fs_context* context) {
         sb->s_blocksize = PAGE_SIZE;
         sb->s_blocksize_bits = PAGE_SHIFT;
     }
-    error = mount_file_system(sb, ops);
+    if (own->options.no_recovery && !sb_rdonly(sb)) {
+        errorf(context, "tiffin: norecovery is for read-only mounts: add ro");
+        return -EINVAL;
+    }
+    error = mount_file_system(sb, own);
     if (error != 0) {
         return error;
     }
@@ -270,16 +285,21 @@ static int fill_super(struct super_block* sb, struct fs_context* context) {
 }
 
 static int get_tree(struct fs_context* context) {
-    const struct tiffin_operations* ops = context->fs_private;
+    const struct context* own = context->fs_private;
 
-    return ops->needs_device ? get_tree_bdev(context, fill_super)
-                             : get_tree_nodev(context, fill_super);
+    return own->ops->needs_device ? get_tree_bdev(context, fill_super)
+                                  : get_tree_nodev(context, fill_super);
 }
 
 static int reconfigure(struct fs_context* context) {
     struct super_block* sb = context->root->d_sb;
+    const struct context* own = context->fs_private;
     const bool read_only = (context->sb_flags & SB_RDONLY) != 0;
-    int error;
+    int error = tiffin_check_remount(context, &tiffin_mount_of(sb)->options, &own->options);
+
+    if (error != 0) {
+        return error;
+    }
 
     /* It is no option, but the VFS takes it for one. */
     context->sb_flags |= SB_I_VERSION;
@@ -294,13 +314,31 @@ static int reconfigure(struct fs_context* context) {
     return error;
 }
 
+/* A file system without blocks has none. */
+static int parse_param(struct fs_context* context, struct fs_parameter* parameter) {
+    struct context* own = context->fs_private;
+
+    return own->ops->has_blocks ? tiffin_set_option(context, &own->options, parameter) : -ENOPARAM;
+}
+
+static void free_context(struct fs_context* context) { kfree(context->fs_private); }
+
 static const struct fs_context_operations context_operations = {
+    .free = free_context,
+    .parse_param = parse_param,
     .get_tree = get_tree,
     .reconfigure = reconfigure,
 };
 
 int tiffin_init_fs_context(struct fs_context* context, const struct tiffin_operations* operations) {
-    context->fs_private = (void*)operations;
+    struct context* own = kzalloc(sizeof(*own), GFP_KERNEL);
+
+    if (own == NULL) {
+        return -ENOMEM;
+    }
+    own->ops = operations;
+    tiffin_default_options(&own->options);
+    context->fs_private = own;
     context->ops = &context_operations;
     return 0;
 }
