@@ -10,26 +10,23 @@
 
 #include <cstdint>
 
+#include "fs/vfs/control_format.h"
+
 namespace tiffin::fuse {
 
-inline constexpr unsigned kControlType = 0xF7;
+inline constexpr unsigned kControlType = TIFFIN_CONTROL_TYPE;
 
 // What texts a mount can give.
 enum class TextKind : uint32_t {
-    status = 0,  // lines "key: value": of the host first, then of the file system
-    version = 1,
+    status = TIFFIN_TEXT_STATUS,
+    version = TIFFIN_TEXT_VERSION,
 };
 
-// In: kind, offset. Out: a piece of the text from there, and the size of the whole.
-struct TextCommand {
-    uint32_t kind = 0;
-    uint32_t offset_bytes = 0;
-    uint32_t total_bytes = 0;
-    uint32_t piece_bytes = 0;
-    char piece[4080] = {};
+// Of fs/vfs/control_format.h, and zero when they are made.
+struct TextCommand : tiffin_text_command {
+    TextCommand() : tiffin_text_command() {}
 };
-static_assert(sizeof(TextCommand) == 4096);
-inline constexpr unsigned long kTextCommand = _IOWR(kControlType, 1, TextCommand);
+inline constexpr unsigned long kTextCommand = TIFFIN_CONTROL_TEXT;
 
 // In: operation, a number from 0 to operation_count - 1. Out: the rest.
 struct StatisticsCommand {
@@ -47,16 +44,10 @@ struct StatisticsCommand {
 static_assert(sizeof(StatisticsCommand) == 576);
 inline constexpr unsigned long kStatisticsCommand = _IOWR(kControlType, 2, StatisticsCommand);
 
-// In and out: see vfs::ScrubProgress. All zero at the start; pass back what came until finished.
-struct ScrubCommand {
-    uint64_t cursor[4] = {};
-    uint64_t checked_bytes = 0;
-    uint64_t total_bytes = 0;
-    uint64_t errors_found = 0;
-    uint64_t finished = 0;
+struct ScrubCommand : tiffin_scrub_command {
+    ScrubCommand() : tiffin_scrub_command() {}
 };
-static_assert(sizeof(ScrubCommand) == 64);
-inline constexpr unsigned long kScrubCommand = _IOWR(kControlType, 3, ScrubCommand);
+inline constexpr unsigned long kScrubCommand = TIFFIN_CONTROL_SCRUB;
 
 // In: the state that the file system shall have.
 struct RemountCommand {
@@ -66,13 +57,11 @@ struct RemountCommand {
 static_assert(sizeof(RemountCommand) == 8);
 inline constexpr unsigned long kRemountCommand = _IOW(kControlType, 4, RemountCommand);
 
-// Out: see vfs::Growth.
-struct GrowCommand {
-    uint64_t from_bytes = 0;
-    uint64_t to_bytes = 0;
+struct GrowCommand : tiffin_grow_command {
+    GrowCommand() : tiffin_grow_command() {}
+    GrowCommand(uint64_t from, uint64_t to) : tiffin_grow_command{from, to} {}
 };
-static_assert(sizeof(GrowCommand) == 16);
-inline constexpr unsigned long kGrowCommand = _IOR(kControlType, 5, GrowCommand);
+inline constexpr unsigned long kGrowCommand = TIFFIN_CONTROL_GROW;
 
 // In: a link of the session with the memory server is added, or removed; the error says why not (RemoteMemory::add_link()).
 struct LinkCommand {

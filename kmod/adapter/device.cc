@@ -72,6 +72,16 @@ KernelDevice::KernelDevice(const tiffin_services& services, tiffin_device* devic
     geometry_.read_only = geometry.read_only;
 }
 
+// A device that has become smaller is left to the errors of what lies behind its end.
+Result<uint64_t> KernelDevice::update_size() {
+    tiffin_geometry geometry = {};
+    services_.geometry(device_, &geometry);
+    if (geometry.size_bytes > geometry_.size_bytes) {
+        geometry_.size_bytes = geometry.size_bytes;
+    }
+    return geometry_.size_bytes;
+}
+
 void KernelDevice::submit(vfs::IoRequest& request) {
     services_.submit(device_, operation_of(request.operation), request.offset_bytes,
                      request.length_bytes, reinterpret_cast<const tiffin_vector*>(request.buffers),

@@ -13,6 +13,7 @@ class KernelDevice final : public vfs::BlockDevice {
     KernelDevice(const tiffin_services& services, tiffin_device* device);
 
     const vfs::DeviceGeometry& geometry() const override { return geometry_; }
+    Result<uint64_t> update_size() override;
     void submit(vfs::IoRequest& request) override;
     // The record with PREFLUSH and FUA: the kernel does what a device cannot.
     Result<void> write_ordered(Span<const vfs::OrderedWrite> data,

@@ -319,6 +319,54 @@ int64_t trim(tiffin_file_system* fs, uint64_t offset_bytes, uint64_t length_byte
     return number_of(fs->core->trim(offset_bytes, length_bytes, minimum_bytes));
 }
 
+// ---- Maintenance ---------------------------------------------------------------------------------
+
+int scrub(tiffin_file_system* fs, tiffin_scrub_progress* progress) {
+    vfs::ScrubProgress core;
+    for (size_t i = 0; i < 4; ++i) {
+        core.cursor[i] = progress->cursor[i];
+    }
+    core.checked_bytes = progress->checked_bytes;
+    core.total_bytes = progress->total_bytes;
+    core.errors_found = progress->errors_found;
+    const int status = status_of(fs->core->scrub(core));
+    for (size_t i = 0; i < 4; ++i) {
+        progress->cursor[i] = core.cursor[i];
+    }
+    progress->checked_bytes = core.checked_bytes;
+    progress->total_bytes = core.total_bytes;
+    progress->errors_found = core.errors_found;
+    progress->finished = core.finished;
+    return status;
+}
+
+int grow(tiffin_file_system* fs, uint64_t* from_bytes, uint64_t* to_bytes) {
+    const Result<vfs::Growth> growth = fs->core->grow();
+    if (!growth.ok()) {
+        return negative(growth.error());
+    }
+    *from_bytes = growth.value().from_bytes;
+    *to_bytes = growth.value().to_bytes;
+    return 0;
+}
+
+class TextSink final : public vfs::ByteSink {
+  public:
+    TextSink(tiffin_add_text add, void* sink) : add_(add), sink_(sink) {}
+    bool append(const void* data, size_t size_bytes) override {
+        return add_(sink_, data, size_bytes);
+    }
+
+  private:
+    tiffin_add_text add_;
+    void* sink_;
+};
+
+int describe(tiffin_file_system* fs, tiffin_add_text add, void* sink) {
+    TextSink text(add, sink);
+    return status_of(fs->core->describe(text));
+}
+
 static_assert(TIFFIN_TRAIT_ACCESS_ACL == vfs::attribute_trait::access_acl &&
               TIFFIN_TRAIT_DEFAULT_ACL == vfs::attribute_trait::default_acl);
 static_assert(TIFFIN_INITIAL_XATTRS == vfs::kInitialXattrsMaximum);
@@ -381,6 +429,9 @@ tiffin_operations operations = {
     .list_xattr = list_xattr,
     .set_xattr = set_xattr,
     .remove_xattr = remove_xattr,
+    .scrub = scrub,
+    .grow = grow,
+    .describe = describe,
     .trim = trim,
 };
 

@@ -202,6 +202,9 @@ int tiffin_fileattr_set(struct mnt_idmap* idmap, struct dentry* dentry, struct f
 void tiffin_fill_flags(struct inode* inode, u32 flags);
 long tiffin_ioctl(struct file* file, unsigned int command, unsigned long argument);
 
+/* control.c: what the tiffin command asks. */
+long tiffin_control(struct super_block* sb, unsigned int command, void __user* argument);
+
 /* namei.c, dir.c */
 extern const struct inode_operations tiffin_directory_inode_operations;
 extern const struct file_operations tiffin_directory_operations;

@@ -102,6 +102,52 @@ objects=${BASH_REMATCH[1]}
 rm /tmp/copy
 mount_device rw
 
+say "the tiffin command"
+"$bin/tiffin" status "$mount_point" >/tmp/said || fail "tiffin status"
+grep -q "^host: the kernel's module$" /tmp/said && grep -q "^transactions: " /tmp/said || fail "$(</tmp/said)"
+head -c 5M < <(yes "to be scrubbed") >"$mount_point/scrubbed"
+sync
+"$bin/tiffin" scrub "$mount_point" >/tmp/said || fail "tiffin scrub: $(</tmp/said)"
+grep -q "checked, no errors" /tmp/said || fail "$(</tmp/said)"
+"$bin/tiffin" grow "$mount_point" >/tmp/said 2>&1 || fail "tiffin grow where there is nothing: $(</tmp/said)"
+! setpriv --reuid 1000 --clear-groups "$bin/tiffin" scrub "$mount_point" 2>/tmp/said || fail "a user scrubs"
+unmount_device
+# One block of the file is damaged: the scrub finds it, and no other.
+python3 - "$device" <<'END' || fail "no block of it was found"
+import mmap, os, sys
+device = os.open(sys.argv[1], os.O_RDWR | os.O_DIRECT)
+size = os.lseek(device, 0, os.SEEK_END)
+block = mmap.mmap(-1, 4096)
+for offset in range(0, size, 4096):
+    os.preadv(device, [block], offset)
+    if block[:].count(b"to be scrubbed") > 250:
+        block[0] ^= 1
+        os.pwritev(device, [block], offset)
+        sys.exit(0)
+sys.exit(1)
+END
+mount_device rw
+! "$bin/tiffin" scrub "$mount_point" >/tmp/said 2>&1 || fail "the scrub has found nothing"
+grep -q "1 error in" /tmp/said || fail "$(</tmp/said)"
+rm "$mount_point/scrubbed"
+unmount_device
+check_device "a scrub"
+# A device that grows under a mount.
+insmod "$kernel_modules/drivers/block/loop.ko"
+truncate --size 64M /tmp/image
+loop=$(losetup --find --show /tmp/image)
+"$bin/mkfs.tiffin" -q "$loop"
+mount -t tiffin "$loop" "$mount_point"
+! head -c 80M /dev/zero >"$mount_point/large" 2>/dev/null || fail "80 MiB on 64"
+truncate --size 128M /tmp/image
+losetup --set-capacity "$loop"
+"$bin/tiffin" grow "$mount_point" >/tmp/said || fail "tiffin grow: $(</tmp/said)"
+head -c 80M /dev/zero >"$mount_point/large" || fail "80 MiB on 128"
+umount "$mount_point"
+"$bin/fsck.tiffin" -n -f --data "$loop" >/tmp/fsck || fail "after growing: $(</tmp/fsck)"
+losetup --detach "$loop"
+mount_device rw
+
 say "shutdown"
 python3 - "$mount_point" <<'END' || fail "see above"
 import errno, fcntl, os, struct, sys
