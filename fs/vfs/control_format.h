@@ -1,18 +1,13 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
  * How the tiffin command asks a mounted file system, by ioctls on any file or directory of the mount: what all hosts answer, in C
- * for the kernel's. fuse/session/control_commands.h has the others, and their rules.
+ * for the kernel's. fuse/session/control_commands.h has the others, and their rules. Its user includes what has _IOWR (sys/ioctl.h,
+ * linux/fs.h), and in the kernel the types.
  */
 #ifndef TIFFIN_FS_CONTROL_FORMAT_H
 #define TIFFIN_FS_CONTROL_FORMAT_H
 
-#ifdef __KERNEL__
-#include <linux/build_bug.h>
-#include <linux/ioctl.h>
-#include <linux/types.h>
-#else
-#include <sys/ioctl.h>
-
+#ifdef __cplusplus
 #include <cstdint>
 #endif
 

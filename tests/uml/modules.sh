@@ -104,7 +104,9 @@ mount_device rw
 
 say "the tiffin command"
 "$bin/tiffin" status "$mount_point" >/tmp/said || fail "tiffin status"
-grep -q "^host: the kernel's module$" /tmp/said && grep -q "^transactions: " /tmp/said || fail "$(</tmp/said)"
+for line in "host: the kernel's module$" "transactions: "; do
+    grep -q "^$line" /tmp/said || fail "no $line: $(</tmp/said)"
+done
 head -c 5M < <(yes "to be scrubbed") >"$mount_point/scrubbed"
 sync
 "$bin/tiffin" scrub "$mount_point" >/tmp/said || fail "tiffin scrub: $(</tmp/said)"
