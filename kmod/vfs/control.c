@@ -2,8 +2,10 @@
 /* What the tiffin command asks of a mount: its status, a scrub, growing. See fs/vfs/control_format.h. */
 #include <linux/capability.h>
 #include <linux/fs.h>
+#include <linux/mount.h>
 #include <linux/slab.h>
 #include <linux/string.h>
+#include <linux/stringify.h>
 #include <linux/uaccess.h>
 
 #include "fs/vfs/control_format.h"
@@ -33,8 +35,14 @@ static bool add_text(void* sink, const void* text, size_t size_bytes) {
 
 static int write_text(struct super_block* sb, struct tiffin_text_command* command) {
     static const char host[] = "host: the kernel's module\n";
+    static const char version[] =
+        "the kernel's module, interface " __stringify(TIFFIN_ABI_VERSION) "\n";
     int error;
 
+    if (command->kind == TIFFIN_TEXT_VERSION) {
+        add_text(command, version, sizeof(version) - 1);
+        return 0;
+    }
     if (command->kind != TIFFIN_TEXT_STATUS) {
         return -EINVAL;
     }
@@ -91,18 +99,24 @@ static long scrub(struct super_block* sb, struct tiffin_scrub_command __user* ar
     return copy_to_user(argument, &command, sizeof(command)) != 0 ? -EFAULT : 0;
 }
 
-static long grow(struct super_block* sb, struct tiffin_grow_command __user* argument) {
+static long grow(struct file* file, struct tiffin_grow_command __user* argument) {
+    const struct tiffin_mount* mount = tiffin_mount_of(file_inode(file)->i_sb);
     struct tiffin_grow_command command = {};
-    const int error =
-        TIFFIN_CALL(tiffin_mount_of(sb), grow, &command.from_bytes, &command.to_bytes);
+    int error = mnt_want_write_file(file);
 
+    if (error == 0) {
+        error = TIFFIN_CALL(mount, grow, &command.from_bytes, &command.to_bytes);
+        mnt_drop_write_file(file);
+    }
     if (error != 0) {
         return error;
     }
     return copy_to_user(argument, &command, sizeof(command)) != 0 ? -EFAULT : 0;
 }
 
-long tiffin_control(struct super_block* sb, unsigned int command, void __user* argument) {
+long tiffin_control(struct file* file, unsigned int command, void __user* argument) {
+    struct super_block* sb = file_inode(file)->i_sb;
+
     if (command == TIFFIN_CONTROL_TEXT) {
         return give_text(sb, argument);
     }
@@ -112,5 +126,5 @@ long tiffin_control(struct super_block* sb, unsigned int command, void __user* a
     if (!capable(CAP_SYS_ADMIN)) {
         return -EPERM;
     }
-    return command == TIFFIN_CONTROL_SCRUB ? scrub(sb, argument) : grow(sb, argument);
+    return command == TIFFIN_CONTROL_SCRUB ? scrub(sb, argument) : grow(file, argument);
 }

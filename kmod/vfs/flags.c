@@ -97,6 +97,6 @@ long tiffin_ioctl(struct file* file, unsigned int command, unsigned long argumen
         case TIFFIN_IOC_SHUTDOWN:
             return shut_down(sb, (u32 __user*)argument);
         default:
-            return tiffin_control(sb, command, (void __user*)argument);
+            return tiffin_control(file, command, (void __user*)argument);
     }
 }

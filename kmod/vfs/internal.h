@@ -203,7 +203,7 @@ void tiffin_fill_flags(struct inode* inode, u32 flags);
 long tiffin_ioctl(struct file* file, unsigned int command, unsigned long argument);
 
 /* control.c: what the tiffin command asks. */
-long tiffin_control(struct super_block* sb, unsigned int command, void __user* argument);
+long tiffin_control(struct file* file, unsigned int command, void __user* argument);
 
 /* namei.c, dir.c */
 extern const struct inode_operations tiffin_directory_inode_operations;

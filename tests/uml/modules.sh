@@ -13,12 +13,15 @@ refuses() {
     ! "$bin/mount.tiffin" -o "$1" "$device" "$mount_point" >/tmp/said 2>&1 || fail "mounted with $1"
     grep -q "$2" /tmp/said || fail "with $1: $(</tmp/said)"
 }
-refuses kernel "it has no module for tiffin.* Without the option kernel, it is mounted through FUSE"
+refuses kernel "has no module for tiffin.* Without the option kernel, /dev/ram0 is mounted through FUSE"
 load_modules
-refuses kernel,max_threads=4 "its log (dmesg) says more"
-"$bin/mount.tiffin" -o kernel,noatime -o nosuid "$device" "$mount_point" || fail "mount.tiffin -o kernel"
-[[ $(findmnt -n -o FSTYPE,OPTIONS "$mount_point") =~ ^tiffin\ +rw,nosuid,noatime ]] || fail "$(findmnt -n "$mount_point")"
-"$bin/mount.tiffin" -o remount,ro "$device" "$mount_point" || fail "mount.tiffin -o remount"
+refuses kernel,max_threads=4 "its log (dmesg) may say more"
+"$bin/mount.tiffin" -f -o kernel "$device" "$mount_point" || fail "a pretended mount"
+! findmnt "$mount_point" >/dev/null || fail "a pretended mount was made"
+"$bin/mount.tiffin" -o kernel,noatime,lazytime -o nosuid "$device" "$mount_point" || fail "mount.tiffin -o kernel"
+[[ $(findmnt -n -o FSTYPE,OPTIONS "$mount_point") =~ ^tiffin\ +rw,nosuid,noatime.*lazytime ]] || fail "$(findmnt -n "$mount_point")"
+[[ $("$bin/tiffin" version "$mount_point") == *"the kernel's module"* ]] || fail "tiffin version"
+"$bin/mount.tiffin" -r -o remount,kernel,lazytime "$device" "$mount_point" || fail "mount.tiffin -o remount"
 ! touch "$mount_point/x" 2>/dev/null || fail "a mount that became read-only was written to"
 unmount_device
 for address in mem:64M tiffin://localhost/v; do
@@ -78,11 +81,14 @@ unmount_device
 mount_device cache=8M,commit=7,errors=continue
 [[ $(findmnt -n -o OPTIONS "$mount_point") == *,cache=8388608,commit=7,errors=continue ]] || fail "$(findmnt -n "$mount_point")"
 mount -o remount,ro,commit=7 "$mount_point" || fail "a remount that names what is so"
+for mode in rw ro; do
+    mount -o "remount,$mode" "$mount_point" || fail "remount,$mode"
+done
 for words in commit=8 cache=9M errors=remount-ro norecovery; do
     ! mount -o "remount,$words" "$mount_point" 2>/dev/null || fail "a remount changed $words"
 done
 unmount_device
-for words in cache=1 cache=2x cache= commit=86401 commit=-1 errors=panic norecovery nonsense; do
+for words in cache=1 cache=2x cache= cache=M cache=17592186044417M cache=2T commit=86401 commit=x commit=-1 errors=panic norecovery nonsense; do
     ! mount -t tiffin -o "$words" "$device" "$mount_point" 2>/dev/null || fail "mounted with $words"
 done
 mount_device ro,norecovery
@@ -148,6 +154,10 @@ head -c 80M /dev/zero >"$mount_point/large" || fail "80 MiB on 128"
 umount "$mount_point"
 "$bin/fsck.tiffin" -n -f --data "$loop" >/tmp/fsck || fail "after growing: $(</tmp/fsck)"
 losetup --detach "$loop"
+"$bin/mount.tiffin" -o kernel,errors=remount-ro /tmp/image "$mount_point" || fail "an image"
+mount -o remount,errors=remount-ro,commit=5 "$mount_point" || fail "a remount that names the defaults"
+umount "$mount_point"
+rm /tmp/image
 mount_device rw
 
 say "shutdown"

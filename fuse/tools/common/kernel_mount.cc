@@ -8,7 +8,9 @@
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <system_error>
 
 #include "fuse/session/mount_point.h"
 #include "fuse/session/options.h"
@@ -29,17 +31,37 @@ bool kernel_has_module() {
     return false;
 }
 
+// A word as mount(8) takes it: a value with commas in quotes.
+std::string quoted(const std::string& word) {
+    const size_t equals = word.find('=');
+    if (equals == std::string::npos || word.find(',') == std::string::npos) {
+        return word;
+    }
+    return word.substr(0, equals + 1) + '"' + word.substr(equals + 1) + '"';
+}
+
 // What mount(8) is told: all but the word that says who mounts.
 std::string options_for_mount(const std::vector<std::string>& option_texts) {
-    std::string options;
+    std::string options = "defaults";
     for (const std::string& text : option_texts) {
         for (const std::string& word : split_mount_options(text)) {
-            if (word != "kernel") {
-                options += (options.empty() ? "" : ",") + word;
-            }
+            options += word == "kernel" ? "" : "," + quoted(word);
         }
     }
-    return options.empty() ? "defaults" : options;
+    return options;
+}
+
+std::optional<MountEntry> entry_at(const std::string& mount_point) {
+    char resolved[PATH_MAX];
+    return realpath(mount_point.c_str(), resolved) == nullptr ? std::nullopt : find_mount(resolved);
+}
+
+std::optional<Problem> refuse_others() {
+    if (geteuid() == 0) {
+        return std::nullopt;
+    }
+    return Problem{"only root mounts by the kernel's module, and changes such a mount",
+                   Error::eperm};
 }
 
 // -i: not by this program again. Its messages are the user's.
@@ -67,41 +89,56 @@ OrProblem<bool> run_mount(std::vector<std::string> arguments) {
 }  // namespace
 
 bool is_kernel_mount(const std::string& mount_point) {
-    char resolved[PATH_MAX];
-    if (realpath(mount_point.c_str(), resolved) == nullptr) {
-        return false;
-    }
-    const std::optional<MountEntry> entry = find_mount(resolved);
+    const std::optional<MountEntry> entry = entry_at(mount_point);
     return entry.has_value() && entry->type == kType;
 }
 
 std::optional<Problem> mount_in_kernel(const std::string& path, const std::string& mount_point,
                                        const std::vector<std::string>& option_texts) {
-    const OrProblem<bool> mounted = run_mount(
-        {"mount", "-i", "-t", kType, "-o", options_for_mount(option_texts), path, mount_point});
+    if (std::optional<Problem> problem = refuse_others()) {
+        return problem;
+    }
+    std::error_code ignored;
+    // mount(8) makes a loop device by itself for types only that libblkid knows.
+    const bool is_image = std::filesystem::is_regular_file(path, ignored);
+    const std::string options = options_for_mount(option_texts) + (is_image ? ",loop" : "");
+    const OrProblem<bool> mounted =
+        run_mount({"mount", "-i", "-t", kType, "-o", options, path, mount_point});
     if (!mounted.ok()) {
         return mounted.problem();
     }
     if (mounted.value()) {
         return std::nullopt;
     }
-    std::string text = "the kernel has not mounted " + path + ": ";
-    text += kernel_has_module()
-                ? "its log (dmesg) says more. The module may be older than the volume's format"
-                : "it has no module for tiffin, and found none to load: install the package "
-                  "tiffin-dkms, or build it (docs/kernel.md)";
-    return Problem{text + ". Without the option kernel, it is mounted through FUSE",
-                   Error::eopnotsupp};
+    if (kernel_has_module()) {
+        return Problem{
+            "the kernel has not mounted " + path +
+            "; its log (dmesg) may say more, for example that the module is older than "
+            "the volume's format. Without the option kernel, it is mounted through FUSE"};
+    }
+    return Problem{
+        "the kernel has no module for tiffin, and found none to load: install the package "
+        "tiffin-dkms, or build it (docs/kernel.md). Without the option kernel, " +
+            path + " is mounted through FUSE",
+        Error::eopnotsupp};
 }
 
 std::optional<Problem> remount_in_kernel(const std::string& mount_point,
                                          const std::vector<std::string>& option_texts) {
-    const OrProblem<bool> mounted =
-        run_mount({"mount", "-i", "-o", options_for_mount(option_texts), mount_point});
-    if (!mounted.ok()) {
-        return mounted.problem();
+    if (std::optional<Problem> problem = refuse_others()) {
+        return problem;
     }
-    if (!mounted.value()) {
+    const std::optional<MountEntry> entry = entry_at(mount_point);
+    if (!entry.has_value()) {
+        return Problem{"nothing is mounted on " + mount_point};
+    }
+    // With both names, mount(8) takes the options as they are here, and none from the fstab again.
+    const OrProblem<bool> changed = run_mount(
+        {"mount", "-i", "-o", options_for_mount(option_texts), entry->source, entry->mount_point});
+    if (!changed.ok()) {
+        return changed.problem();
+    }
+    if (!changed.value()) {
         return Problem{"the kernel has not changed " + mount_point};
     }
     return std::nullopt;

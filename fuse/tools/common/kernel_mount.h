@@ -13,8 +13,8 @@ namespace tiffin::fuse {
 // Whether the module has what is mounted on `mount_point`.
 bool is_kernel_mount(const std::string& mount_point);
 
-// Mounts the block device or image at `path`, with the arguments of -o as they were given. The problem says what the module
-// lacks, and that FUSE remains.
+// For root: mounts the block device or image at `path`, with the arguments of -o as they were given. The problem says what
+// the kernel lacks, and that FUSE remains.
 std::optional<Problem> mount_in_kernel(const std::string& path, const std::string& mount_point,
                                        const std::vector<std::string>& option_texts);
 // Changes such a mount: -o remount.

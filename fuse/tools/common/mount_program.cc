@@ -4,6 +4,7 @@
 #include <unistd.h>
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -87,8 +88,22 @@ std::optional<int> parse_command_line(int argc, char** argv, const std::string& 
     return parse_arguments(app, argc, argv, kUsageStatus);
 }
 
+bool names_option(const CommandLine& line, const std::string& word) {
+    return std::ranges::any_of(line.option_texts, [&](const std::string& text) {
+        const std::vector<std::string> words = split_mount_options(text);
+        return std::ranges::find(words, word) != words.end();
+    });
+}
+
+// Then mount(8) and the module judge the options.
+bool is_for_module(const CommandLine& line) {
+    return names_option(line, "kernel") ||
+           (names_option(line, "remount") && is_kernel_mount(line.mount_point));
+}
+
 std::optional<Problem> understand_options(CommandLine& line) {
-    const UnknownOptions unknown = line.sloppy ? UnknownOptions::skip : UnknownOptions::refuse;
+    const UnknownOptions unknown =
+        line.sloppy || is_for_module(line) ? UnknownOptions::skip : UnknownOptions::refuse;
     for (const std::string& text : line.option_texts) {
         if (std::optional<Problem> problem = add_mount_options(text, line.options, unknown)) {
             return problem;
@@ -259,16 +274,18 @@ std::optional<Problem> mount_by_module(CommandLine& line, const MountTask& task)
                            ": leave out the option kernel",
                        Error::einval};
     }
-    if (line.read_only || line.read_write) {
-        line.option_texts.emplace_back(line.read_only ? "ro" : "rw");
-    }
     return mount_in_kernel(address->path, task.mount_point, line.option_texts);
 }
 
 std::optional<Problem> run(CommandLine& line, const std::string& program,
                            const FileSystemType& type) {
-    if (line.options.remount && is_kernel_mount(line.mount_point)) {
-        return remount_in_kernel(line.mount_point, line.option_texts);
+    const bool is_for_kernel = is_for_module(line);
+    if (is_for_kernel && (line.read_only || line.read_write)) {
+        line.option_texts.emplace_back(line.read_only ? "ro" : "rw");
+    }
+    if (is_for_kernel && line.options.remount) {
+        return line.foreground ? std::nullopt
+                               : remount_in_kernel(line.mount_point, line.option_texts);
     }
     if (line.options.remount) {
         return remount(line.mount_point, line.options, joined(line.option_texts));
@@ -277,10 +294,11 @@ std::optional<Problem> run(CommandLine& line, const std::string& program,
     if (!task.ok()) {
         return task.problem();
     }
-    if (is_pretended(line, program)) {
+    // There is no foreground of a mount by the module, so -f is that of mount(8).
+    if (is_pretended(line, program) || (is_for_kernel && line.foreground)) {
         return std::nullopt;
     }
-    if (line.options.in_kernel) {
+    if (is_for_kernel) {
         return mount_by_module(line, task.value());
     }
     task->program = program;
