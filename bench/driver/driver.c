@@ -5,8 +5,9 @@
  *     insmod tiffin_bench.ko folder=/mnt run=7 count=2000
  *
  * logs a line "tiffin_bench: 7 OPERATION NANOSECONDS" for each, the mean of `count` calls, and can be unloaded; read_directory
- * reads `count` names each time. profiled=OPERATION calls that one of content for 5 s, for a profiler. What it makes in the folder it removes but for a file "content"; a call that fails is logged,
- * and loading fails. What CRC32C takes is among them, as the file system's module takes it and by the kernel's function.
+ * reads `count` names each time. profiled=OPERATION calls that one of content for 5 s, for a profiler. What it makes in the
+ * folder it removes but for a file "content"; a call that fails is logged, and loading fails. What CRC32C takes is among
+ * them, as the file system's module takes it and by the kernel's function.
  */
 #include <linux/bvec.h>
 #include <linux/crc32c.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // The table of operations (kmod/vfs/abi.h) on a vfs::FileSystem.
 #include "fs/base/allocate.h"
+#include "fs/vfs/control_format.h"
 #include "kmod/adapter/mount.h"
 
 namespace tiffin::kmod {
@@ -321,32 +322,28 @@ int64_t trim(tiffin_file_system* fs, uint64_t offset_bytes, uint64_t length_byte
 
 // ---- Maintenance ---------------------------------------------------------------------------------
 
-int scrub(tiffin_file_system* fs, tiffin_scrub_progress* progress) {
-    vfs::ScrubProgress core;
-    for (size_t i = 0; i < 4; ++i) {
-        core.cursor[i] = progress->cursor[i];
-    }
-    core.checked_bytes = progress->checked_bytes;
-    core.total_bytes = progress->total_bytes;
-    core.errors_found = progress->errors_found;
-    const int status = status_of(fs->core->scrub(core));
-    for (size_t i = 0; i < 4; ++i) {
-        progress->cursor[i] = core.cursor[i];
-    }
-    progress->checked_bytes = core.checked_bytes;
-    progress->total_bytes = core.total_bytes;
-    progress->errors_found = core.errors_found;
-    progress->finished = core.finished;
+int scrub(tiffin_file_system* fs, tiffin_scrub_command* command) {
+    vfs::ScrubProgress progress;
+    static_assert(sizeof(progress.cursor) == sizeof(command->cursor));
+    __builtin_memcpy(progress.cursor, command->cursor, sizeof(progress.cursor));
+    progress.checked_bytes = command->checked_bytes;
+    progress.total_bytes = command->total_bytes;
+    progress.errors_found = command->errors_found;
+    const int status = status_of(fs->core->scrub(progress));
+    __builtin_memcpy(command->cursor, progress.cursor, sizeof(progress.cursor));
+    command->checked_bytes = progress.checked_bytes;
+    command->total_bytes = progress.total_bytes;
+    command->errors_found = progress.errors_found;
+    command->finished = progress.finished ? 1 : 0;
     return status;
 }
 
-int grow(tiffin_file_system* fs, uint64_t* from_bytes, uint64_t* to_bytes) {
+int grow(tiffin_file_system* fs, tiffin_grow_command* command) {
     const Result<vfs::Growth> growth = fs->core->grow();
     if (!growth.ok()) {
         return negative(growth.error());
     }
-    *from_bytes = growth.value().from_bytes;
-    *to_bytes = growth.value().to_bytes;
+    *command = {growth.value().from_bytes, growth.value().to_bytes};
     return 0;
 }
 

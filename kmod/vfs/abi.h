@@ -129,14 +129,9 @@ typedef bool (*tiffin_add_entry)(void* sink, const char* name, size_t name_bytes
 /* Takes a part of a text; false: no more is wanted. */
 typedef bool (*tiffin_add_text)(void* sink, const void* text, size_t size_bytes);
 
-/* As vfs::ScrubProgress. */
-struct tiffin_scrub_progress {
-    uint64_t cursor[4];
-    uint64_t checked_bytes;
-    uint64_t total_bytes;
-    uint64_t errors_found;
-    bool finished;
-};
+/* fs/vfs/control_format.h */
+struct tiffin_scrub_command;
+struct tiffin_grow_command;
 
 /* A part of a file that has blocks, or content that is kept elsewhere. Its offsets and length are multiples of a block. */
 #define TIFFIN_EXTENT_DEVICE 0
@@ -283,9 +278,9 @@ struct tiffin_operations {
     int (*remove_xattr)(struct tiffin_file_system* fs, uint64_t node, const char* name,
                         size_t name_bytes);
 
-    int (*scrub)(struct tiffin_file_system* fs, struct tiffin_scrub_progress* progress);
+    int (*scrub)(struct tiffin_file_system* fs, struct tiffin_scrub_command* command);
     /* Asks the device how large it is now. */
-    int (*grow)(struct tiffin_file_system* fs, uint64_t* from_bytes, uint64_t* to_bytes);
+    int (*grow)(struct tiffin_file_system* fs, struct tiffin_grow_command* command);
     int (*describe)(struct tiffin_file_system* fs, tiffin_add_text add, void* sink);
     /* Returns the bytes discarded. */
     int64_t (*trim)(struct tiffin_file_system* fs, uint64_t offset_bytes, uint64_t length_bytes,

@@ -72,30 +72,18 @@ static long give_text(struct super_block* sb, struct tiffin_text_command __user*
 /* ---- For administrators ---- */
 
 static long scrub(struct super_block* sb, struct tiffin_scrub_command __user* argument) {
-    struct tiffin_scrub_progress progress = {};
     struct tiffin_scrub_command command;
     int error = 0;
 
-    static_assert(sizeof(command.cursor) == sizeof(progress.cursor));
     if (copy_from_user(&command, argument, sizeof(command)) != 0) {
         return -EFAULT;
     }
-    memcpy(progress.cursor, command.cursor, sizeof(progress.cursor));
-    progress.checked_bytes = command.checked_bytes;
-    progress.total_bytes = command.total_bytes;
-    progress.errors_found = command.errors_found;
-    progress.finished = command.finished != 0;
-    if (!progress.finished) {
-        error = TIFFIN_CALL(tiffin_mount_of(sb), scrub, &progress);
+    if (command.finished == 0) {
+        error = TIFFIN_CALL(tiffin_mount_of(sb), scrub, &command);
     }
     if (error != 0) {
         return error;
     }
-    memcpy(command.cursor, progress.cursor, sizeof(progress.cursor));
-    command.checked_bytes = progress.checked_bytes;
-    command.total_bytes = progress.total_bytes;
-    command.errors_found = progress.errors_found;
-    command.finished = progress.finished;
     return copy_to_user(argument, &command, sizeof(command)) != 0 ? -EFAULT : 0;
 }
 
@@ -105,7 +93,7 @@ static long grow(struct file* file, struct tiffin_grow_command __user* argument)
     int error = mnt_want_write_file(file);
 
     if (error == 0) {
-        error = TIFFIN_CALL(mount, grow, &command.from_bytes, &command.to_bytes);
+        error = TIFFIN_CALL(mount, grow, &command);
         mnt_drop_write_file(file);
     }
     if (error != 0) {

@@ -388,6 +388,9 @@ static void submit_writes(struct direct* direct, struct iov_iter* from) {
 static int leave_page_cache(struct address_space* mapping, loff_t first, loff_t last) {
     int error;
 
+    if (mapping->nrpages == 0) {
+        return 0;
+    }
     filemap_invalidate_lock(mapping);
     error = filemap_write_and_wait_range(mapping, first, last);
     if (error == 0) {
@@ -404,11 +407,7 @@ ssize_t tiffin_direct_write(struct kiocb* iocb, struct iov_iter* from) {
     const bool extends = end > i_size_read(inode);
     struct direct own;
     struct direct* direct;
-    ssize_t written = 0;
-
-    if (inode->i_mapping->nrpages > 0) {
-        written = leave_page_cache(inode->i_mapping, iocb->ki_pos, end - 1);
-    }
+    ssize_t written = leave_page_cache(inode->i_mapping, iocb->ki_pos, end - 1);
 
     if (written != 0) {
         return written == -EBUSY ? -ENOTBLK : written;

@@ -261,8 +261,7 @@ Result<std::unique_ptr<RemoteMemory>> open_remote_memory(const RemoteAddress& ad
         if (!may_have_several_links(address) || address.more_links.size() >= kMaxLinks) {
             problem =
                 "several links to a server need transport=tcp, rc, or sdr over UDP, of which tcp "
-                "and "
-                "sdr go together, and there are at most 8";
+                "and sdr go together, and there are at most 8";
             return Error::einval;
         }
         constexpr const char* kReason = "several links";

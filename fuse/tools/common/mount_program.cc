@@ -88,27 +88,26 @@ std::optional<int> parse_command_line(int argc, char** argv, const std::string& 
     return parse_arguments(app, argc, argv, kUsageStatus);
 }
 
-bool names_option(const CommandLine& line, const std::string& word) {
-    return std::ranges::any_of(line.option_texts, [&](const std::string& text) {
-        const std::vector<std::string> words = split_mount_options(text);
-        return std::ranges::find(words, word) != words.end();
-    });
-}
-
 // Then mount(8) and the module judge the options.
 bool is_for_module(const CommandLine& line) {
-    return names_option(line, "kernel") ||
-           (names_option(line, "remount") && is_kernel_mount(line.mount_point));
+    const auto names = [&](const char* word) {
+        return std::ranges::any_of(line.option_texts, [&](const std::string& text) {
+            return has_mount_option(text, word);
+        });
+    };
+    return names("kernel") || (names("remount") && is_kernel_mount(line.mount_point));
 }
 
 std::optional<Problem> understand_options(CommandLine& line) {
+    const bool in_kernel = is_for_module(line);
     const UnknownOptions unknown =
-        line.sloppy || is_for_module(line) ? UnknownOptions::skip : UnknownOptions::refuse;
+        line.sloppy || in_kernel ? UnknownOptions::skip : UnknownOptions::refuse;
     for (const std::string& text : line.option_texts) {
         if (std::optional<Problem> problem = add_mount_options(text, line.options, unknown)) {
             return problem;
         }
     }
+    line.options.in_kernel = in_kernel;
     if (line.read_only || line.read_write) {
         (void)add_mount_option(line.read_only ? "ro" : "rw", line.options);
     }
@@ -279,7 +278,7 @@ std::optional<Problem> mount_by_module(CommandLine& line, const MountTask& task)
 
 std::optional<Problem> run(CommandLine& line, const std::string& program,
                            const FileSystemType& type) {
-    const bool is_for_kernel = is_for_module(line);
+    const bool is_for_kernel = line.options.in_kernel;
     if (is_for_kernel && (line.read_only || line.read_write)) {
         line.option_texts.emplace_back(line.read_only ? "ro" : "rw");
     }
