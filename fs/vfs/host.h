@@ -235,6 +235,15 @@ namespace tiffin {
         }                                                                               \
     } while (false)
 
+namespace host {
+#ifdef TIFFIN_PLANTED_FAULTS
+// For tests: whether an invariant that is stated before a change is to be found broken now.
+bool finds_broken_invariant();
+#else
+constexpr bool finds_broken_invariant() { return false; }
+#endif
+}  // namespace host
+
 // Scoped owners of the locks above.
 class SCOPED_CAPABILITY MutexLock {
   public:

@@ -40,9 +40,12 @@ SharedMutex::SharedMutex(LockClass lock_class) : lock_class_(lock_class) {
 }
 SharedMutex::~SharedMutex() { tiffin_shared_mutex_destroy(storage_); }
 void SharedMutex::lock(uint64_t /*level*/) { tiffin_shared_mutex_lock(storage_); }
+#ifdef TIFFIN_PLANTED_FAULTS
+bool finds_broken_invariant() { return tiffin_breaks_for_test(TIFFIN_BREAKS_BEFORE_CHANGE); }
+#endif
 void SharedMutex::unlock() {
 #ifdef TIFFIN_PLANTED_FAULTS
-    TIFFIN_ASSERT(!tiffin_breaks_for_test());
+    TIFFIN_ASSERT(!tiffin_breaks_for_test(TIFFIN_BREAKS_ANYWHERE));
 #endif
     tiffin_shared_mutex_unlock(storage_);
 }

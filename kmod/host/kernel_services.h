@@ -107,8 +107,9 @@ void tiffin_log(unsigned int level, const char* message);
 void tiffin_panic(const char* file, int line, const char* message);
 extern void (*tiffin_close_mount)(void);
 
-/* For tests: whether an invariant is to be found broken now. */
-bool tiffin_breaks_for_test(void);
+/* For tests: whether an invariant is to be found broken now, at one of the two kinds of places (fs/tiffinfs/volume/volume.h). */
+enum tiffin_breaking_place { TIFFIN_BREAKS_ANYWHERE, TIFFIN_BREAKS_BEFORE_CHANGE };
+bool tiffin_breaks_for_test(enum tiffin_breaking_place place);
 
 #ifdef __cplusplus
 }

@@ -51,9 +51,13 @@ void tiffin_panic(const char* file, int line, const char* message) {
 #ifdef TIFFIN_PLANTED_FAULTS
 /* The n-th question from now on is answered with yes. */
 static int break_after;
+static int break_before_change_after;
 module_param(break_after, int, 0600);
+module_param(break_before_change_after, int, 0600);
 
-bool tiffin_breaks_for_test(void) {
-    return unlikely(READ_ONCE(break_after) > 0) && --break_after == 0;
+bool tiffin_breaks_for_test(enum tiffin_breaking_place place) {
+    int* after = place == TIFFIN_BREAKS_ANYWHERE ? &break_after : &break_before_change_after;
+
+    return unlikely(READ_ONCE(*after) > 0) && --*after == 0;
 }
 #endif

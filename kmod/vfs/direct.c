@@ -74,6 +74,7 @@ static ssize_t finish(struct direct* direct) {
     struct inode* inode = direct->inode;
     ssize_t result = direct->end > direct->start ? direct->end - direct->start : direct->error;
 
+    tiffin_race_point("direct-end");
     if (direct->is_write && result > 0 && inode->i_mapping->nrpages > 0) {
         /* A fault may have brought back what was there before. */
         invalidate_inode_pages2_range(inode->i_mapping, direct->start >> PAGE_SHIFT,
@@ -270,6 +271,7 @@ ssize_t tiffin_direct_read(struct kiocb* iocb, struct iov_iter* to) {
     inode_lock_shared(inode);
     length = filemap_write_and_wait_range(inode->i_mapping, iocb->ki_pos,
                                           iocb->ki_pos + (loff_t)wanted - 1);
+    tiffin_race_point("direct-read");
     if (length == 0 && iocb->ki_pos < i_size_read(inode)) {
         file_accessed(iocb->ki_filp);
         iov_iter_truncate(to, i_size_read(inode) - iocb->ki_pos);
@@ -417,6 +419,7 @@ ssize_t tiffin_direct_write(struct kiocb* iocb, struct iov_iter* from) {
     if (direct == NULL) {
         return -ENOMEM;
     }
+    tiffin_race_point("direct-write");
     submit_writes(direct, from);
     written = submitted(direct);
     if (written > 0 && iocb->ki_pos > i_size_read(inode)) {

@@ -101,6 +101,7 @@ static ssize_t write_part(struct kiocb* iocb, struct iov_iter* from) {
         return length;
     }
     iov_iter_truncate(from, length);
+    tiffin_race_point("write");
     written = generic_perform_write(iocb, from);
     iov_iter_reexpand(from, iov_iter_count(from) + (count - length));
     return_promise(inode, tiffin_inode_of(inode)->promised_pages);
@@ -196,6 +197,7 @@ static vm_fault_t page_mkwrite(struct vm_fault* fault) {
         result = vmf_fs_error(error);
         goto out;
     }
+    tiffin_race_point("fault");
     lock_page(page);
     if (page->mapping != inode->i_mapping || page_offset(page) >= i_size_read(inode)) {
         unlock_page(page);
@@ -280,20 +282,23 @@ static long allocate_locked(struct file* file, int mode, loff_t offset, loff_t l
             error = -EIO;
         }
     }
+    tiffin_race_point("allocate");
     if (error == 0) {
         error = TIFFIN_CALL(mount, allocate, inode->i_ino, mode, offset, length);
     }
+    tiffin_race_point("allocated");
     if (error != 0) {
         return error;
     }
-    error = TIFFIN_CALL(mount, get_attributes, inode->i_ino, &attributes);
-    if (error == 0) {
-        tiffin_fill(inode, &attributes);
-        if (mode & MOVING_MODES || attributes.size_bytes > i_size_read(inode)) {
-            i_size_write(inode, attributes.size_bytes);
-        }
+    if (mode & FALLOC_FL_COLLAPSE_RANGE) {
+        i_size_write(inode, i_size_read(inode) - length);
+    } else if (mode & FALLOC_FL_INSERT_RANGE) {
+        i_size_write(inode, i_size_read(inode) + length);
+    } else if (!(mode & FALLOC_FL_KEEP_SIZE) && offset + length > i_size_read(inode)) {
+        i_size_write(inode, offset + length);
     }
-    return error;
+    tiffin_refresh(inode);
+    return 0;
 }
 
 static long allocate(struct file* file, int mode, loff_t offset, loff_t length) {

@@ -12,6 +12,7 @@
 #define TIFFIN_IOC_SHUTDOWN _IOR('X', 125, __u32)
 /* What otherwise only NFS asks for. */
 #define TIFFIN_IOC_CHANGE_COOKIE _IOR('T', 1, __u64)
+#define TIFFIN_IOC_COMPARE_INODES _IO('T', 2)
 #define SETTABLE_FLAGS (FS_IMMUTABLE_FL | FS_APPEND_FL | FS_NODUMP_FL | FS_NOATIME_FL)
 
 void tiffin_fill_flags(struct inode* inode, u32 flags) {
@@ -91,6 +92,8 @@ long tiffin_ioctl(struct file* file, unsigned int command, unsigned long argumen
 #ifdef TIFFIN_PLANTED_FAULTS
         case TIFFIN_IOC_CHANGE_COOKIE:
             return put_user(tiffin_change_cookie(file_inode(file)), (u64 __user*)argument);
+        case TIFFIN_IOC_COMPARE_INODES:
+            return tiffin_compare_inodes(sb);
 #endif
         case FITRIM:
             return trim(sb, (struct fstrim_range __user*)argument);

@@ -49,6 +49,7 @@ static void fill_times(struct inode* inode, const struct tiffin_attributes* attr
 }
 
 void tiffin_fill(struct inode* inode, const struct tiffin_attributes* attributes) {
+    WRITE_ONCE(tiffin_inode_of(inode)->is_stale, false);
     inode->i_mode = (inode->i_mode & S_IFMT) | (attributes->mode & 07777);
     i_uid_write(inode, attributes->user_id);
     i_gid_write(inode, attributes->group_id);
@@ -60,12 +61,17 @@ void tiffin_fill(struct inode* inode, const struct tiffin_attributes* attributes
     }
 }
 
-void tiffin_refresh(struct inode* inode) {
+bool tiffin_refresh(struct inode* inode) {
     struct tiffin_attributes attributes;
+    const int error =
+        TIFFIN_CALL(tiffin_mount_of(inode->i_sb), get_attributes, inode->i_ino, &attributes);
 
-    if (TIFFIN_CALL(tiffin_mount_of(inode->i_sb), get_attributes, inode->i_ino, &attributes) == 0) {
+    if (error == 0) {
         tiffin_fill(inode, &attributes);
+    } else {
+        WRITE_ONCE(tiffin_inode_of(inode)->is_stale, true);
     }
+    return error == 0;
 }
 
 void tiffin_refresh_change_time(struct inode* inode) {
@@ -73,6 +79,8 @@ void tiffin_refresh_change_time(struct inode* inode) {
 
     if (TIFFIN_CALL(tiffin_mount_of(inode->i_sb), get_attributes, inode->i_ino, &attributes) == 0) {
         fill_times(inode, &attributes);
+    } else {
+        WRITE_ONCE(tiffin_inode_of(inode)->is_stale, true);
     }
 }
 
@@ -163,8 +171,10 @@ static struct inode* finish_new(struct inode* inode, const struct tiffin_attribu
 
 struct inode* tiffin_iget(struct super_block* sb, const struct tiffin_attributes* attributes,
                           unsigned int references) {
-    struct inode* inode = iget_locked(sb, attributes->node);
+    struct inode* inode;
 
+    tiffin_race_point("found");
+    inode = iget_locked(sb, attributes->node);
     if (inode == NULL) {
         tiffin_forget(sb, attributes->node, references);
         return ERR_PTR(-ENOMEM);
@@ -230,6 +240,7 @@ struct inode* tiffin_new_node_end(struct tiffin_new_node* new_node, int error,
         iput(inode);
         return ERR_PTR(error);
     }
+    tiffin_race_point("created");
     inode->i_ino = created->node;
     if (insert_inode_locked(inode) != 0) {
         /* There is one already: somebody has guessed the new node's handle. */
@@ -305,6 +316,7 @@ int tiffin_write_times(struct inode* inode) {
     if (change.valid == 0) {
         return 0;
     }
+    tiffin_race_point("times");
     error = TIFFIN_CALL(mount, set_attributes, &nobody, inode->i_ino, &change, &after);
     if (error == -ENOMEM) {
         return_times(inode, &change);
@@ -312,6 +324,10 @@ int tiffin_write_times(struct inode* inode) {
         /* Immutable and append-only files keep their access time, but not that of what was written before. */
         change.valid &= ~TIFFIN_CHANGE_ACCESS_TIME;
         error = TIFFIN_CALL(mount, set_attributes, &nobody, inode->i_ino, &change, &after);
+    }
+    if (error != 0) {
+        /* Unless they are still dirty, the file system's become those of the inode. */
+        WRITE_ONCE(tiffin_inode_of(inode)->is_stale, true);
     }
     return error;
 }
@@ -404,7 +420,9 @@ static int set_size(struct inode* inode, const struct tiffin_change* change) {
     if (new_size < old_size) {
         truncate_setsize(inode, new_size);
     }
+    tiffin_race_point("truncate");
     error = apply(inode, change);
+    tiffin_race_point("truncated");
     if (error == 0 && new_size > old_size) {
         tiffin_zero_tail(inode);
         truncate_setsize(inode, new_size);
@@ -457,9 +475,14 @@ int tiffin_getattr(struct mnt_idmap* idmap, const struct path* path, struct ksta
                    unsigned int flags) {
     struct inode* inode = d_inode(path->dentry);
     struct tiffin_attributes attributes;
-    const int error =
-        TIFFIN_CALL(tiffin_mount_of(inode->i_sb), get_attributes, inode->i_ino, &attributes);
+    int error;
 
+    /* If somebody else has it locked, the next call does it. */
+    if (unlikely(READ_ONCE(tiffin_inode_of(inode)->is_stale)) && inode_trylock(inode)) {
+        tiffin_refresh(inode);
+        inode_unlock(inode);
+    }
+    error = TIFFIN_CALL(tiffin_mount_of(inode->i_sb), get_attributes, inode->i_ino, &attributes);
     if (error != 0) {
         return error;
     }

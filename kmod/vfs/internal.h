@@ -12,6 +12,7 @@
 
 #include "kmod/vfs/abi.h"
 #include "kmod/vfs/compat.h"
+#include "kmod/vfs/planted.h"
 
 #define TIFFIN_ROOT_NODE 1
 #define TIFFIN_BLOCK_BYTES 4096
@@ -45,6 +46,8 @@ struct tiffin_inode {
     u64 generation;
     /* Which times are newer than those of the file system: S_ATIME, S_MTIME, S_CTIME. With them under i_lock. */
     int dirty_times;
+    /* The attributes could not be asked for after a change; getattr does it. */
+    bool is_stale;
     /* Pages that the write under way has been promised room for and not made dirty yet; with i_rwsem. */
     unsigned int promised_pages;
 };
@@ -73,24 +76,28 @@ static inline struct tiffin_inside tiffin_enter(const struct tiffin_mount* mount
     const struct tiffin_inside inside = {memalloc_nofs_save(), current->journal_info};
 
     current->journal_info = (void*)mount;
+    tiffin_planted_enter();
     return inside;
 }
 static inline void tiffin_leave(struct tiffin_inside inside) {
+    tiffin_planted_leave();
     current->journal_info = inside.before;
     memalloc_nofs_restore(inside.nofs);
 }
 
 /* Calls an operation of a mount; EIO when it is closed. */
-#define TIFFIN_CALL(mount, operation, ...)                                    \
-    ({                                                                        \
-        typeof((mount)->ops->operation((mount)->fs, ##__VA_ARGS__)) result_ = \
-            (typeof(result_))-EIO;                                            \
-        if (!tiffin_is_closed(mount)) {                                       \
-            const struct tiffin_inside inside_ = tiffin_enter(mount);         \
-            result_ = (mount)->ops->operation((mount)->fs, ##__VA_ARGS__);    \
-            tiffin_leave(inside_);                                            \
-        }                                                                     \
-        result_;                                                              \
+#define TIFFIN_CALL(mount, operation, ...)                                                 \
+    ({                                                                                     \
+        typeof((mount)->ops->operation((mount)->fs, ##__VA_ARGS__)) result_ =              \
+            (typeof(result_))-EIO;                                                         \
+        if (!tiffin_is_closed(mount)) {                                                    \
+            const long planted_ = tiffin_planted_error(#operation);                        \
+            const struct tiffin_inside inside_ = tiffin_enter(mount);                      \
+            result_ = planted_ != 0 ? (typeof(result_))planted_                            \
+                                    : (mount)->ops->operation((mount)->fs, ##__VA_ARGS__); \
+            tiffin_leave(inside_);                                                         \
+        }                                                                                  \
+        result_;                                                                           \
     })
 
 #define TIFFIN_CALL_VOID(mount, operation, ...)                       \
@@ -148,15 +155,6 @@ static inline bool tiffin_advance_write(const struct tiffin_mount* mount, void* 
     return done;
 }
 
-/* What tests break, to see that they would find it; main.c. */
-#ifdef TIFFIN_PLANTED_FAULTS
-extern bool tiffin_keeps_promises;
-extern bool tiffin_leaks_mounts;
-#else
-#define tiffin_keeps_promises false
-#define tiffin_leaks_mounts false
-#endif
-
 /* device_bio.c */
 int tiffin_device_initialize(void);
 void tiffin_device_exit(void);
@@ -185,7 +183,7 @@ struct inode* tiffin_new_node_end(struct tiffin_new_node* new_node, int error,
 void tiffin_fill(struct inode* inode, const struct tiffin_attributes* attributes);
 /* The same, asking for them: after an operation that changed the inode in passing. Both with the inode locked, since who
  * asked earlier must not fill later. */
-void tiffin_refresh(struct inode* inode);
+bool tiffin_refresh(struct inode* inode); /* false: it could not be asked, and getattr asks again */
 /* The change time alone, of an inode that need not be locked. */
 void tiffin_refresh_change_time(struct inode* inode);
 int tiffin_write_times(struct inode* inode);

@@ -21,13 +21,6 @@ int tiffin_register(struct file_system_type* type, const struct tiffin_operation
 }
 EXPORT_SYMBOL_GPL(tiffin_register);
 
-#ifdef TIFFIN_PLANTED_FAULTS
-bool tiffin_keeps_promises;
-module_param_named(keeps_promises, tiffin_keeps_promises, bool, 0600);
-bool tiffin_leaks_mounts;
-module_param_named(leaks_mounts, tiffin_leaks_mounts, bool, 0600);
-#endif
-
 static const struct {
     int (*initialize)(void);
     void (*exit)(void);

@@ -135,13 +135,21 @@ static int link(struct dentry* old_dentry, struct inode* dir, struct dentry* den
     return 0;
 }
 
+/* A name of it has gone. Without the last one it must not stay in memory. */
+static void refresh_unlinked(struct inode* inode) {
+    if (!tiffin_refresh(inode)) {
+        drop_nlink(inode);
+    }
+}
+
 static int unlink(struct inode* dir, struct dentry* dentry) {
     const int error = TIFFIN_CALL(tiffin_mount_of(dir->i_sb), unlink, dir->i_ino,
                                   dentry->d_name.name, dentry->d_name.len);
 
+    tiffin_race_point("unlinked");
     if (error == 0) {
         tiffin_refresh(dir);
-        tiffin_refresh(d_inode(dentry));
+        refresh_unlinked(d_inode(dentry));
     }
     return error;
 }
@@ -188,10 +196,12 @@ static int rename(struct mnt_idmap* idmap, struct inode* old_dir, struct dentry*
     if (d_really_is_positive(new_dentry)) {
         struct inode* target = d_inode(new_dentry);
 
-        if (S_ISDIR(target->i_mode) && !(flags & RENAME_EXCHANGE)) {
+        if (flags & RENAME_EXCHANGE) {
+            refresh_moved(target);
+        } else if (S_ISDIR(target->i_mode)) {
             clear_nlink(target);
         } else {
-            refresh_moved(target);
+            refresh_unlinked(target);
         }
     }
     return 0;

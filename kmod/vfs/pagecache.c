@@ -42,6 +42,7 @@ static void range_done(struct tiffin_read* read, int error) {
     const unsigned int count = read->count;
     unsigned int i;
 
+    tiffin_race_point("read-done");
     /* With the last page unlocked, the inode may be gone. Pages that could not be read are asked for one by one, if
      * anybody wants them. */
     for (i = 0; i < count; ++i) {
@@ -81,6 +82,7 @@ static void readahead(struct readahead_control* control) {
             kfree(range);
             return;
         }
+        tiffin_race_point("readahead");
         tiffin_read_start(&range->read);
     }
 }

@@ -32,6 +32,7 @@ static struct inode* alloc_inode(struct super_block* sb) {
     atomic64_set(&inode->references, 0);
     inode->generation = 0;
     inode->dirty_times = 0;
+    inode->is_stale = false;
     inode->promised_pages = 0;
     return &inode->vfs;
 }
@@ -52,6 +53,7 @@ void tiffin_forget(struct super_block* sb, u64 node, u64 references) {
 static void evict_inode(struct inode* inode) {
     truncate_inode_pages_final(&inode->i_data);
     clear_inode(inode);
+    tiffin_race_point("evict");
     tiffin_forget(inode->i_sb, inode->i_ino, atomic64_read(&tiffin_inode_of(inode)->references));
 }
 
@@ -205,8 +207,11 @@ static int mount_file_system(struct super_block* sb, const struct context* conte
         error = tiffin_writeback_mount(mount);
         if (error == 0) {
             inside = tiffin_enter(mount);
-            error =
-                ops->mount(ops->needs_device ? &mount->device : NULL, &mount->options, &mount->fs);
+            error = (int)tiffin_planted_error("mount");
+            if (error == 0) {
+                error = ops->mount(ops->needs_device ? &mount->device : NULL, &mount->options,
+                                   &mount->fs);
+            }
             tiffin_leave(inside);
             if (error != 0) {
                 tiffin_writeback_unmount(mount);

@@ -91,6 +91,7 @@ static void finish(struct writeback* writeback, int error) {
     struct tiffin_mount* mount = tiffin_mount_of(inode->i_sb);
     unsigned int i;
 
+    tiffin_race_point("written-back");
     if (error != 0) {
         mapping_set_error(inode->i_mapping, error);
     }
@@ -153,6 +154,7 @@ static void go_on(struct work_struct* work) {
 }
 
 static void submit(struct writeback* writeback) {
+    tiffin_race_point("write-back");
     INIT_DELAYED_WORK(&writeback->work, go_on);
     writeback->begun = false;
     writeback->deadline = jiffies + PATIENCE;

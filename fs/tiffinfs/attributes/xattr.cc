@@ -276,8 +276,8 @@ uint32_t xattr_change_bytes(vfs::Name name, size_t value_bytes, const XattrPlace
 
 Result<void> stage_xattr(Transaction& transaction, uint64_t node, const XattrPlace& place,
                          vfs::Name name, ByteSpan value) {
-    TIFFIN_ASSERT(value.size() <= vfs::kXattrValueMaxBytes &&
-                  name.size_bytes <= vfs::kXattrNameMaxBytes);
+    TIFFIN_EXPECT(transaction.volume(), value.size() <= vfs::kXattrValueMaxBytes &&
+                                            name.size_bytes <= vfs::kXattrNameMaxBytes);
     // Header and name in one piece: put() takes two.
     unsigned char head[sizeof(XattrValue) + vfs::kXattrNameMaxBytes];
     const XattrValue header{static_cast<uint32_t>(value.size()),

@@ -25,8 +25,8 @@ Result<uint32_t> load_inline(Volume& volume, const Object& object, unsigned char
 
 Result<void> leave_inline(TiffinFileSystem& file_system, Object& object, DataScratch& scratch,
                           SpacePriority priority) {
-    TIFFIN_ASSERT(is_inline(object.inode));
     Volume& volume = file_system.volume();
+    TIFFIN_EXPECT(volume, is_inline(object.inode));
     uint32_t stored_bytes = TRY(load_inline(volume, object, scratch.inline_bytes));
     InodeValue inode = object.inode;
     inode.inode_flags &= ~inode_flag::inline_data;

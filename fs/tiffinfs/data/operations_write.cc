@@ -46,7 +46,7 @@ Result<void> place_write(TiffinFileSystem& file_system, Object& object, uint64_t
 Result<void> TiffinFileSystem::begin_write(vfs::NodeId node, uint64_t offset_bytes,
                                            uint64_t length_bytes, uint32_t flags,
                                            vfs::WriteGrant& grant) NO_THREAD_SAFETY_ANALYSIS {
-    TIFFIN_ASSERT(!grant.active);
+    TIFFIN_EXPECT(*volume_, !grant.active);
     TRY(volume_->check_writable());
     auto* state = new (grant.state) WriteState(TRY(objects_.get(node)));
     Object& object = *state->object;

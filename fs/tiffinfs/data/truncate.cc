@@ -133,7 +133,7 @@ Result<void> TiffinFileSystem::change_size(Object& object, const InodeValue& new
     TRY(check_regular(object));
     DataScratchLease scratch = TRY(data_scratch_.take());
     // Operations that make intents claim the end of the file, too.
-    TIFFIN_ASSERT((object.inode.inode_flags & inode_flag::has_intent) == 0);
+    TIFFIN_EXPECT(*volume_, (object.inode.inode_flags & inode_flag::has_intent) == 0);
     if (is_inline(object.inode) && new_size_bytes > kInlineDataMaximumBytes &&
         TRY(load_inline(*volume_, object, scratch->inline_bytes)) > 0) {
         TRY(leave_inline(*this, object, *scratch));

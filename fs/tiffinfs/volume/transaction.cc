@@ -47,7 +47,7 @@ Result<unsigned char*> TransactionWorkspace::extend(uint32_t size_bytes) {
 uint64_t Transaction::generation() const { return volume_.tree().generation(); }
 
 Result<void> Transaction::begin(SpacePriority priority, TransactionSize size, RoomPolicy room) {
-    TIFFIN_ASSERT(!open());
+    TIFFIN_EXPECT(volume_, !open());
     uint32_t journal_bytes = static_cast<uint32_t>(sizeof(TransactionHeader)) +
                              size.scattered * kScatteredRecordBytes + size.contiguous_bytes;
     uint32_t space_attempt = 0;
@@ -127,7 +127,7 @@ void Transaction::end() {
 
 // Adds a record's header and returns the place for its value.
 Result<unsigned char*> Transaction::stage(RecordType type, Key key, uint32_t value_bytes) {
-    TIFFIN_ASSERT(open() && !workspace_->prepared);
+    TIFFIN_EXPECT(volume_, open() && !workspace_->prepared);
     uint32_t record_bytes = static_cast<uint32_t>(sizeof(RecordHeader)) + padded(value_bytes);
     uint32_t needed =
         static_cast<uint32_t>(sizeof(TransactionHeader)) + workspace_->records_bytes + record_bytes;
@@ -149,7 +149,7 @@ Result<unsigned char*> Transaction::stage(RecordType type, Key key, uint32_t val
 }
 
 Result<void> Transaction::put(Key key, ByteSpan value, ByteSpan more_value) {
-    TIFFIN_ASSERT(value.size() + more_value.size() <= kMaximumValueBytes);
+    TIFFIN_EXPECT(volume_, value.size() + more_value.size() <= kMaximumValueBytes);
     unsigned char* place =
         TRY(stage(RecordType::put, key, static_cast<uint32_t>(value.size() + more_value.size())));
     if (!value.empty()) {
@@ -175,8 +175,8 @@ Result<void> Transaction::erase_range(Key first, Key end) {
 Result<void> Transaction::write_extent(uint64_t node, uint64_t file_block, uint64_t physical_block,
                                        uint32_t block_count, uint32_t flags,
                                        Span<const uint32_t> checksums) {
-    TIFFIN_ASSERT((flags & extent_flag::unwritten) != 0 ? checksums.empty()
-                                                        : checksums.size() == block_count);
+    TIFFIN_EXPECT(volume_,
+                  checksums.size() == ((flags & extent_flag::unwritten) != 0 ? 0 : block_count));
     ExtentValue value{physical_block, generation(), block_count, flags};
     size_t checksum_bytes = checksums.size() * sizeof(uint32_t);
     unsigned char* place =
@@ -216,7 +216,7 @@ Result<void> for_each_record(const TransactionWorkspace& workspace, uint32_t off
 }  // namespace
 
 Result<void> Transaction::prepare() {
-    TIFFIN_ASSERT(open());
+    TIFFIN_EXPECT(volume_, open());
     TRY(for_each_record(*workspace_, 0, workspace_->records_bytes,
                         [&](RecordType type, Key key, ByteSpan value) {
                             return prepare_record(*workspace_, type, key, value);

@@ -49,6 +49,8 @@ class Transaction {
     Transaction(const Transaction&) = delete;
     Transaction& operator=(const Transaction&) = delete;
 
+    Volume& volume() const { return volume_; }
+
     // Opens it: reserves nodes and journal space, and keeps checkpoints from sealing until it ends.
     // When space is short it commits, drains and checkpoints before it gives up, but does not wait for
     // other threads, since the caller holds locks of objects: see Volume::with_room(). Errors: enospc,

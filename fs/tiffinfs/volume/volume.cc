@@ -306,6 +306,13 @@ void Volume::damage_met() {
 
 void Volume::damage_avoided() { errors_seen_.store(true, std::memory_order_relaxed); }
 
+Error Volume::invariant_broken(const char* file, int line, const char* condition) {
+    log_line(host::LogLevel::error, file, ":", line, ": broken invariant: ", condition,
+             "; nothing more is written: unmount the volume and mount it again");
+    shut_down();
+    return Error::eio;
+}
+
 void Volume::shut_down() {
     shut_down_.store(true, std::memory_order_release);
     journal_.kill();

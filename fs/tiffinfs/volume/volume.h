@@ -24,6 +24,15 @@
 
 namespace tiffin::tiffinfs {
 
+// States an invariant where the operation has changed nothing yet, in a function that returns a Result. If it is broken,
+// the volume is shut down and the function returns eio, so that locks and references are given back, and it can be
+// unmounted. TIFFIN_ASSERT, for the places where something has been changed, stops the thread or the program.
+#define TIFFIN_EXPECT(volume, condition)                                           \
+    do {                                                                           \
+        if (!(condition) || ::tiffin::host::finds_broken_invariant()) [[unlikely]] \
+            return (volume).invariant_broken(__FILE__, __LINE__, #condition);      \
+    } while (false)
+
 // What to do when damaged metadata is met.
 enum class ErrorsPolicy : uint8_t { remount_read_only, continue_running };
 
@@ -156,6 +165,8 @@ class Volume final : private DamageListener {
 
     // Logs "what" (and where) and applies the errors policy; returns euclean to pass on.
     Error report_damage(const char* what, uint64_t node, uint64_t detail);
+    // Of TIFFIN_EXPECT: logs the invariant that is broken, shuts the volume down, and returns eio to pass on.
+    Error invariant_broken(const char* file, int line, const char* condition);
     // Stops everything: operations give eio from now on, nothing more is written.
     void shut_down();
     bool is_shut_down() const { return shut_down_.load(std::memory_order_acquire); }

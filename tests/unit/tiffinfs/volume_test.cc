@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -405,4 +406,59 @@ TEST(Recovery, BitmapsOfALostCheckpointDoNotCount) {
 }
 
 }  // namespace
+// ---- Invariants --------------------------------------------------------------------------------
+
+// Each is broken by a caller that does wrong in a transaction, before anything has been changed.
+TEST(BrokenInvariant, BeforeTheFirstChangeIsAnErrorAndShutsTheVolumeDown) {
+    const std::string content = test_content(7, 3000);
+    const unsigned char large[kMaximumValueBytes + 1] = {};
+    const Key key = make_key(vfs::kRootNode + 1, Kind::inode, 0);
+    const std::function<Result<void>(Transaction&)> wrongs[] = {
+        [&](Transaction& transaction) {
+            return transaction.put(key, ByteSpan(large, sizeof large));
+        },
+        [&](Transaction& transaction) { return transaction.begin(SpacePriority::normal); },
+        [&](Transaction& transaction) {
+            return transaction.write_extent(key.node, 0, 1, 1, 0, Span<const uint32_t>());
+        },
+        [&](Transaction& transaction) {
+            MUST(transaction.prepare());
+            return transaction.erase(key);
+        },
+        [&](Transaction& transaction) {
+            transaction.end();
+            return transaction.prepare();
+        },
+    };
+    for (const auto& wrong : wrongs) {
+        fuse::CapturedLog log;
+        CrashDevice device(16 * kMiB);
+        TestVolume volume(device);
+        MUST(volume.make());
+        MUST(volume.mount());
+        MUST(volume.write("/durable", 0, content));
+        MUST(volume.sync());
+        MUST(volume.write("/young", 0, content));
+        Volume& broken = static_cast<TiffinFileSystem&>(volume.file_system()).volume();
+        {
+            Transaction transaction(broken);
+            MUST(transaction.begin(SpacePriority::normal));
+            EXPECT_EQ(wrong(transaction).error(), Error::eio);
+        }
+        EXPECT_TRUE(log.contains("broken invariant"));
+        EXPECT_TRUE(broken.is_shut_down());
+        const uint64_t writes = device.counts().writes;
+        EXPECT_EQ(volume.write("/later", 0, content).error(), Error::eio);
+        EXPECT_EQ(volume.sync().error(), Error::eio);
+        (void)volume.unmount().ok();  // it tells that not all is written
+        EXPECT_EQ(device.counts().writes, writes);
+        const auto after = device.after_crash(CrashOutcome::keep_completed, 0);
+        TestVolume again(*after);
+        MUST(again.mount());
+        EXPECT_EQ(MUST(again.read("/durable")), content);
+        MUST(again.unmount());
+        EXPECT_EQ(findings_of(*after), "");
+    }
+}
+
 }  // namespace tiffin::tiffinfs

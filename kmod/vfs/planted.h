@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/* What tests break and look at (kmod/build --planted-faults), by parameters of the module. Elsewhere all of it is nothing. */
+#ifndef TIFFIN_KMOD_PLANTED_H
+#define TIFFIN_KMOD_PLANTED_H
+
+#ifdef TIFFIN_PLANTED_FAULTS
+
+/* keeps_promises: promised room is not given back. */
+extern bool tiffin_keeps_promises;
+/* leaks_mounts: the memory of a mount is not released. */
+extern bool tiffin_leaks_mounts;
+/* The error that a call of this operation fails with instead of being made, or 0: the call with number fail_after, from when
+ * that was set, of the one that is named by fail_operation fails with fail_error. fail_after is 0 from then on. */
+long tiffin_planted_error(const char* operation);
+/* Between two steps: at the place that is named by delay_at a thread sleeps, each time for up to delay_ms. `delays` counts. */
+void tiffin_race_point(const char* place);
+/* measure_stack: around each operation; deepest_stack has the result. */
+void tiffin_planted_enter(void);
+void tiffin_planted_leave(void);
+/* How many inodes in memory say something else than the file system. The kernel's log says which. */
+struct super_block;
+long tiffin_compare_inodes(struct super_block* sb);
+
+#else
+
+#define tiffin_keeps_promises false
+#define tiffin_leaks_mounts false
+#define tiffin_planted_error(operation) 0L
+#define tiffin_race_point(place) ((void)0)
+#define tiffin_planted_enter() ((void)0)
+#define tiffin_planted_leave() ((void)0)
+
+#endif
+
+#endif

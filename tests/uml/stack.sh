@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT OR GPL-2.0-only
+# Stacks while memory is reclaimed, on a device of two layers of device mapper: several programs at once, and stores to mappings of
+# files larger than the memory of their control group, which is also to say that such a group comes to an end with all that it has
+# stored. fsstress of the upstream suite takes part where that is built. Run by tests/uml/run.
+set -euo pipefail
+# shellcheck source=tests/uml/lib/guest.sh
+source "$(dirname "$0")/lib/guest.sh"
+: "${repository:?tests/uml/run starts this}"
+# shellcheck source=scripts/lib/xfstests.sh
+source "$repository/scripts/lib/xfstests.sh"
+most_bytes=$((12 * 1024))
+parameters=/sys/module/tiffin_vfs/parameters
+make_device 300
+insmod "$kernel_modules/drivers/md/dm-mod.ko"
+sectors=$((300 * 1024 * 2))
+for layer in lower upper; do
+    DM_DISABLE_UDEV=1 dmsetup create "$layer" --table "0 $sectors linear $device 0"
+    DM_DISABLE_UDEV=1 dmsetup mknodes
+    device=/dev/mapper/$layer
+done
+load_modules
+make_file_system
+mount_device rw,dev,suid
+echo 1 >$parameters/measure_stack
+
+group=/sys/fs/cgroup/small
+mount -t cgroup2 none /sys/fs/cgroup 2>/dev/null || true
+echo +memory >/sys/fs/cgroup/cgroup.subtree_control
+mkdir $group
+echo 16M >$group/memory.max
+
+say "stores to mappings in a small control group"
+echo $BASHPID >/sys/fs/cgroup/cgroup.procs
+(
+    echo $BASHPID >$group/cgroup.procs
+    exec python3 - "$mount_point/mapped" <<'END'
+import mmap, os, struct, sys
+size = 64 << 20
+file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+os.ftruncate(file, size)
+with mmap.mmap(file, size) as mapped:
+    for place in range(0, size, 4096):
+        struct.pack_into("<Q", mapped, place, place * 2654435761)
+END
+) &
+stores=$!
+
+say "several programs"
+while sleep 1; do drop_caches; done &
+dropper=$!
+python3 "$repository/tests/mount/parallel_use.py" "$mount_point" /tmp/record --programs 3 --seed 1 --operations 100 || fail "see above"
+if suite=$(xfstests_folder); then
+    say "fsstress"
+    mkdir "$mount_point/stress"
+    "$suite/ltp/fsstress" -p 4 -n 300 -s 1 -d "$mount_point/stress" >/tmp/fsstress || fail "fsstress: $(tail /tmp/fsstress)"
+fi
+wait "$stores" || fail "the program in the control group ended with $?"
+kill "$dropper"
+wait "$dropper" || true
+[[ $(awk '$1 == "max" { print $2 }' $group/memory.events) -gt 0 ]] || fail "memory was not short in the control group"
+drop_caches
+python3 - "$mount_point/mapped" <<'END' || fail "see above"
+import struct, sys
+with open(sys.argv[1], "rb") as stored:
+    for place in range(0, 64 << 20, 4096):
+        page = stored.read(4096)
+        if struct.unpack_from("<Q", page)[0] != place * 2654435761 or any(page[8:]):
+            sys.exit(f"another byte in the page at {place}")
+END
+
+deepest=$(<$parameters/deepest_stack)
+say "the deepest stack: $deepest bytes"
+[[ $deepest -gt 1000 ]] || fail "nothing was measured"
+[[ $deepest -le $most_bytes ]] || fail "more than $most_bytes bytes of stack"
+unmount_device
+check_device "at the end"
+unload_modules
+say "done"
