@@ -46,8 +46,14 @@ if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT TIFFIN_SANITIZE)
     # Before them, and after the tests of this build, a virtual machine: CTest runs first what has a higher cost. It is
     # emulated and slow; uml.core is the same test in a kernel that runs at the processor's own speed.
     tiffin_long_check(vm.core_in_kernel full 900 tests/vm/run)
-    tiffin_long_check(vm.mount full 1500 tests/vm/run --mount)
-    set_tests_properties(vm.mount PROPERTIES COST -3 RESOURCE_LOCK virtual_machine
+    # On two processors, what otherwise user-mode Linux does on one.
+    foreach(name parallel races suite)
+        tiffin_long_check(vm.${name} full 1500 tests/vm/guest --time 1400 tests/uml/${name}.sh)
+        list(APPEND vm_tests vm.${name})
+    endforeach()
+    tiffin_long_check(vm.stack full 1500 tests/vm/guest --time 1400 --memory 400 tests/uml/stack.sh)
+    tiffin_long_check(vm.power_cut full 1500 tests/vm/power_cut)
+    set_tests_properties(${vm_tests} vm.stack vm.power_cut PROPERTIES COST -3 RESOURCE_LOCK virtual_machine
                          ENVIRONMENT "TIFFIN_BIN=${PROJECT_BINARY_DIR}/bin")
     tiffin_long_check(vm.rdma full 3200 tests/vm/rdma "${PROJECT_BINARY_DIR}")
     set_tests_properties(vm.rdma PROPERTIES COST -1 RESOURCE_LOCK virtual_machine)

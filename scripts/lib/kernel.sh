@@ -9,15 +9,16 @@
 kernel_cache="${XDG_CACHE_HOME:-$HOME/.cache}/tiffin/kernel"
 
 # What tests load, and file systems to compare with, below a release's folder of modules.
-kernel_modules_needed=('arch/*' 'crypto/*' 'lib/*' 'drivers/block/brd.ko' 'drivers/infiniband/*' 'drivers/virtio/*' 'drivers/net/veth.ko'
-    'fs/9p/*' 'fs/configfs/*' 'fs/fscache/*' 'fs/fuse/*' 'fs/netfs/*' 'net/9p/*' 'net/ipv4/udp_tunnel.ko'
+kernel_modules_needed=('arch/*' 'crypto/*' 'lib/*' 'drivers/block/*' 'drivers/infiniband/*' 'drivers/md/*' 'drivers/virtio/*'
+    'drivers/net/veth.ko' 'fs/9p/*' 'fs/configfs/*' 'fs/fscache/*' 'fs/fuse/*' 'fs/netfs/*' 'net/9p/*' 'net/ipv4/udp_tunnel.ko'
     'net/ipv6/*' 'net/sched/sch_netem.ko' 'fs/ext4/*' 'fs/jbd2/*' 'fs/mbcache.ko' 'fs/xfs/*' 'fs/btrfs/*')
 
 # Whether a kernel's folder has what tests/vm and bench/kernel load: those of earlier versions have not.
 has_all_modules() {
-    [[ -n $(find "$1/lib/modules" -name rdma_rxe.ko -print -quit) &&
-        -n $(find "$1/lib/modules" -name brd.ko -print -quit) &&
-        -n $(find "$1/lib/modules" -name ext4.ko -print -quit) ]]
+    local name
+    for name in rdma_rxe brd ext4 virtio_blk dm-mod; do
+        [[ -n $(find "$1/lib/modules" -name "$name.ko" -print -quit) ]] || return 1
+    done
 }
 
 # Prints the folder of the newest release that is there; fails when there is none.
