@@ -7,6 +7,8 @@ set -euo pipefail
 # shellcheck source=tests/uml/lib/guest.sh
 source "$(dirname "$0")/lib/guest.sh"
 : "${repository:?tests/uml/run starts this}"
+# The suite lies beside the kernel; the home here is another one.
+XDG_CACHE_HOME=${kernel_modules%/tiffin/kernel*}
 # shellcheck source=scripts/lib/xfstests.sh
 source "$repository/scripts/lib/xfstests.sh"
 most_bytes=$((12 * 1024))
