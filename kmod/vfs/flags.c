@@ -48,6 +48,7 @@ int tiffin_fileattr_set(struct mnt_idmap* idmap, struct dentry* dentry, struct f
         error = TIFFIN_CALL(tiffin_mount_of(inode->i_sb), set_flags, inode->i_ino, fa->flags);
     }
     if (error == 0) {
+        tiffin_fill_flags(inode, fa->flags); /* they hold even if the rest cannot be asked for */
         tiffin_refresh(inode);
     }
     return error;

@@ -63,25 +63,29 @@ void tiffin_fill(struct inode* inode, const struct tiffin_attributes* attributes
 
 bool tiffin_refresh(struct inode* inode) {
     struct tiffin_attributes attributes;
-    const int error =
-        TIFFIN_CALL(tiffin_mount_of(inode->i_sb), get_attributes, inode->i_ino, &attributes);
+    int error;
 
+    mutex_lock(&tiffin_inode_of(inode)->attributes_lock);
+    error = TIFFIN_CALL(tiffin_mount_of(inode->i_sb), get_attributes, inode->i_ino, &attributes);
     if (error == 0) {
         tiffin_fill(inode, &attributes);
     } else {
         WRITE_ONCE(tiffin_inode_of(inode)->is_stale, true);
     }
+    mutex_unlock(&tiffin_inode_of(inode)->attributes_lock);
     return error == 0;
 }
 
 void tiffin_refresh_change_time(struct inode* inode) {
     struct tiffin_attributes attributes;
 
+    mutex_lock(&tiffin_inode_of(inode)->attributes_lock);
     if (TIFFIN_CALL(tiffin_mount_of(inode->i_sb), get_attributes, inode->i_ino, &attributes) == 0) {
         fill_times(inode, &attributes);
     } else {
         WRITE_ONCE(tiffin_inode_of(inode)->is_stale, true);
     }
+    mutex_unlock(&tiffin_inode_of(inode)->attributes_lock);
 }
 
 static void set_operations(struct inode* inode, const struct tiffin_attributes* attributes) {
@@ -133,37 +137,19 @@ static int read_target(struct inode* inode) {
     return length < 0 ? length : 0;
 }
 
-/* A new inode: asks again, since whoever had this inode before may have changed what `given` says. */
-static int initialize_inode(struct inode* inode, const struct tiffin_attributes* given) {
-    struct tiffin_attributes attributes;
-    const int error =
-        TIFFIN_CALL(tiffin_mount_of(inode->i_sb), get_attributes, given->node, &attributes);
-
-    if (error != 0) {
-        return error;
-    }
-    inode->i_mode = attributes.mode;
-    inode->i_generation = attributes.generation;
-    tiffin_inode_of(inode)->generation = attributes.generation;
-    set_operations(inode, &attributes);
-    i_size_write(inode, attributes.size_bytes);
-    tiffin_fill(inode, &attributes);
+/* For an inode that is locked because it is new. */
+static struct inode* finish_new(struct inode* inode, const struct tiffin_attributes* attributes) {
+    inode->i_mode = attributes->mode;
+    inode->i_generation = attributes->generation;
+    tiffin_inode_of(inode)->generation = attributes->generation;
+    set_operations(inode, attributes);
+    i_size_write(inode, attributes->size_bytes);
+    tiffin_fill(inode, attributes);
     if (S_ISLNK(inode->i_mode)) {
         read_target(inode); /* its error shows when it is followed */
     }
-    if ((attributes.traits & (TIFFIN_TRAIT_ACCESS_ACL | TIFFIN_TRAIT_DEFAULT_ACL)) == 0) {
+    if ((attributes->traits & (TIFFIN_TRAIT_ACCESS_ACL | TIFFIN_TRAIT_DEFAULT_ACL)) == 0) {
         cache_no_acl(inode);
-    }
-    return 0;
-}
-
-/* For an inode that is locked because it is new. */
-static struct inode* finish_new(struct inode* inode, const struct tiffin_attributes* attributes) {
-    const int error = initialize_inode(inode, attributes);
-
-    if (error != 0) {
-        iget_failed(inode);
-        return ERR_PTR(error);
     }
     unlock_new_inode(inode);
     return inode;
@@ -171,7 +157,9 @@ static struct inode* finish_new(struct inode* inode, const struct tiffin_attribu
 
 struct inode* tiffin_iget(struct super_block* sb, const struct tiffin_attributes* attributes,
                           unsigned int references) {
+    struct tiffin_attributes now;
     struct inode* inode;
+    int error;
 
     tiffin_race_point("found");
     inode = iget_locked(sb, attributes->node);
@@ -180,7 +168,16 @@ struct inode* tiffin_iget(struct super_block* sb, const struct tiffin_attributes
         return ERR_PTR(-ENOMEM);
     }
     atomic64_add(references, &tiffin_inode_of(inode)->references);
-    return (inode->i_state & I_NEW) == 0 ? inode : finish_new(inode, attributes);
+    if ((inode->i_state & I_NEW) == 0) {
+        return inode;
+    }
+    /* Asks again, since there may have been another inode of it meanwhile, by which it has been changed. */
+    error = TIFFIN_CALL(tiffin_mount_of(sb), get_attributes, attributes->node, &now);
+    if (error != 0) {
+        iget_failed(inode);
+        return ERR_PTR(error);
+    }
+    return finish_new(inode, &now);
 }
 
 /* ---- New nodes: the inode is first, since security modules label inodes, and then the node is made with its labels ---- */
@@ -306,7 +303,7 @@ static void return_times(struct inode* inode, const struct tiffin_change* change
     mark_inode_dirty_sync(inode);
 }
 
-int tiffin_write_times(struct inode* inode) {
+static int write_times(struct inode* inode) {
     const struct tiffin_caller nobody = {0};
     struct tiffin_mount* mount = tiffin_mount_of(inode->i_sb);
     struct tiffin_change change = take_times(inode);
@@ -318,17 +315,25 @@ int tiffin_write_times(struct inode* inode) {
     }
     tiffin_race_point("times");
     error = TIFFIN_CALL(mount, set_attributes, &nobody, inode->i_ino, &change, &after);
-    if (error == -ENOMEM) {
-        return_times(inode, &change);
-    } else if (error == -EPERM) {
+    if (error == -EPERM) {
         /* Immutable and append-only files keep their access time, but not that of what was written before. */
         change.valid &= ~TIFFIN_CHANGE_ACCESS_TIME;
         error = TIFFIN_CALL(mount, set_attributes, &nobody, inode->i_ino, &change, &after);
     }
-    if (error != 0) {
-        /* Unless they are still dirty, the file system's become those of the inode. */
+    if (error == -ENOMEM) {
+        return_times(inode, &change);
+    } else if (error != 0) {
         WRITE_ONCE(tiffin_inode_of(inode)->is_stale, true);
     }
+    return error;
+}
+
+int tiffin_write_times(struct inode* inode) {
+    int error;
+
+    mutex_lock(&tiffin_inode_of(inode)->attributes_lock);
+    error = write_times(inode);
+    mutex_unlock(&tiffin_inode_of(inode)->attributes_lock);
     return error;
 }
 
@@ -397,12 +402,18 @@ static int apply(struct inode* inode, const struct tiffin_change* change) {
     const struct tiffin_caller nobody = {
         0}; /* owners of files do not change with who changes attributes */
     struct tiffin_attributes after;
-    const int error = TIFFIN_CALL(tiffin_mount_of(inode->i_sb), set_attributes, &nobody,
-                                  inode->i_ino, change, &after);
+    int error;
 
+    mutex_lock(&tiffin_inode_of(inode)->attributes_lock);
+    error = TIFFIN_CALL(tiffin_mount_of(inode->i_sb), set_attributes, &nobody, inode->i_ino, change,
+                        &after);
     if (error == 0) {
         tiffin_fill(inode, &after);
+    } else {
+        /* A part of it may have been done. */
+        WRITE_ONCE(tiffin_inode_of(inode)->is_stale, true);
     }
+    mutex_unlock(&tiffin_inode_of(inode)->attributes_lock);
     return error;
 }
 

@@ -7,6 +7,7 @@
 #include <linux/bitops.h>
 #include <linux/fs.h>
 #include <linux/mempool.h>
+#include <linux/mutex.h>
 #include <linux/sched/mm.h>
 #include <linux/workqueue.h>
 
@@ -46,8 +47,11 @@ struct tiffin_inode {
     u64 generation;
     /* Which times are newer than those of the file system: S_ATIME, S_MTIME, S_CTIME. With them under i_lock. */
     int dirty_times;
-    /* The attributes could not be asked for after a change; getattr does it. */
+    /* The inode may not show what the file system has, since asking has failed after a change, or writing times; getattr asks. */
     bool is_stale;
+    /* From asking the file system for attributes, or telling it some, until the inode shows them: so nobody fills in what has been
+     * asked for earlier, and times that are on their way are waited for. Taken after the inode's own locks. */
+    struct mutex attributes_lock;
     /* Pages that the write under way has been promised room for and not made dirty yet; with i_rwsem. */
     unsigned int promised_pages;
 };
@@ -71,16 +75,17 @@ static inline bool tiffin_is_closed(const struct tiffin_mount* mount) {
 struct tiffin_inside {
     unsigned int nofs;
     void* before;
+    bool is_measured;
 };
 static inline struct tiffin_inside tiffin_enter(const struct tiffin_mount* mount) {
-    const struct tiffin_inside inside = {memalloc_nofs_save(), current->journal_info};
+    struct tiffin_inside inside = {memalloc_nofs_save(), current->journal_info, false};
 
     current->journal_info = (void*)mount;
-    tiffin_planted_enter();
+    inside.is_measured = tiffin_planted_enter();
     return inside;
 }
 static inline void tiffin_leave(struct tiffin_inside inside) {
-    tiffin_planted_leave();
+    tiffin_planted_leave(inside.is_measured);
     current->journal_info = inside.before;
     memalloc_nofs_restore(inside.nofs);
 }
@@ -179,10 +184,10 @@ int tiffin_new_node_begin(struct tiffin_new_node* new_node, struct inode* dir,
                           const struct qstr* name, umode_t mode);
 struct inode* tiffin_new_node_end(struct tiffin_new_node* new_node, int error,
                                   const struct tiffin_attributes* created);
-/* The inode's attributes, but the size of a regular file, become those that the file system has. */
+/* The inode's attributes, but the size of a regular file, become those that the file system has. With attributes_lock. */
 void tiffin_fill(struct inode* inode, const struct tiffin_attributes* attributes);
-/* The same, asking for them: after an operation that changed the inode in passing. Both with the inode locked, since who
- * asked earlier must not fill later. */
+/* The same, asking for them: after an operation that changed the inode in passing. With the inode locked, since links of it are
+ * counted. */
 bool tiffin_refresh(struct inode* inode); /* false: it could not be asked, and getattr asks again */
 /* The change time alone, of an inode that need not be locked. */
 void tiffin_refresh_change_time(struct inode* inode);

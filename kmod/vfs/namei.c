@@ -121,14 +121,19 @@ static int tmpfile(struct mnt_idmap* idmap, struct inode* dir, struct file* file
 static int link(struct dentry* old_dentry, struct inode* dir, struct dentry* dentry) {
     struct inode* inode = d_inode(old_dentry);
     struct tiffin_attributes linked;
-    const int error = TIFFIN_CALL(tiffin_mount_of(dir->i_sb), link, inode->i_ino, dir->i_ino,
-                                  dentry->d_name.name, dentry->d_name.len, &linked);
+    int error;
 
+    mutex_lock(&tiffin_inode_of(inode)->attributes_lock);
+    error = TIFFIN_CALL(tiffin_mount_of(dir->i_sb), link, inode->i_ino, dir->i_ino,
+                        dentry->d_name.name, dentry->d_name.len, &linked);
+    if (error == 0) {
+        tiffin_fill(inode, &linked);
+    }
+    mutex_unlock(&tiffin_inode_of(inode)->attributes_lock);
     if (error != 0) {
         return error;
     }
     atomic64_inc(&tiffin_inode_of(inode)->references);
-    tiffin_fill(inode, &linked);
     tiffin_refresh(dir);
     ihold(inode);
     d_instantiate(dentry, inode);

@@ -45,7 +45,7 @@ module_param_cb(fail_after, &fail_after_operations, NULL, 0600);
 
 long tiffin_planted_error(const char* operation) {
     return unlikely(atomic_read(&fail_after) > 0) && sysfs_streq(operation, fail_operation) &&
-                   atomic_dec_return(&fail_after) == 0
+                   atomic_dec_if_positive(&fail_after) == 0
                ? -fail_error
                : 0;
 }
@@ -60,9 +60,11 @@ static atomic_t delays = ATOMIC_INIT(0);
 module_param_named(delays, delays.counter, int, 0600);
 
 void tiffin_race_point(const char* place) {
-    if (unlikely(READ_ONCE(delay_ms) > 0) && sysfs_streq(place, delay_at)) {
+    const int most_ms = READ_ONCE(delay_ms);
+
+    if (unlikely(most_ms > 0) && sysfs_streq(place, delay_at)) {
         atomic_inc(&delays);
-        msleep(get_random_u32() % delay_ms);
+        msleep(get_random_u32() % most_ms);
     }
 }
 
@@ -73,14 +75,17 @@ module_param(measure_stack, bool, 0600);
 static atomic_t deepest_stack = ATOMIC_INIT(0);
 module_param_named(deepest_stack, deepest_stack.counter, int, 0600);
 
-void tiffin_planted_enter(void) {
-    if (unlikely(READ_ONCE(measure_stack))) {
+bool tiffin_planted_enter(void) {
+    const bool is_measured = READ_ONCE(measure_stack);
+
+    if (unlikely(is_measured)) {
         tiffin_paint_stack();
     }
+    return is_measured;
 }
 
-void tiffin_planted_leave(void) {
-    if (unlikely(READ_ONCE(measure_stack))) {
+void tiffin_planted_leave(bool is_measured) {
+    if (unlikely(is_measured)) {
         tiffin_measure_stack(&deepest_stack);
     }
 }
@@ -119,10 +124,10 @@ static long compare_inode(struct inode* inode) {
     const char* what;
     int error;
 
-    inode_lock(inode);
+    mutex_lock(&tiffin_inode_of(inode)->attributes_lock);
     error = TIFFIN_CALL(tiffin_mount_of(inode->i_sb), get_attributes, inode->i_ino, &attributes);
     what = error == 0 ? difference(inode, &attributes) : "error";
-    inode_unlock(inode);
+    mutex_unlock(&tiffin_inode_of(inode)->attributes_lock);
     if (what != NULL) {
         pr_err("tiffin: inode %lu differs: %s\n", inode->i_ino, what);
     }

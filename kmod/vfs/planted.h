@@ -15,8 +15,8 @@ long tiffin_planted_error(const char* operation);
 /* Between two steps: at the place that is named by delay_at a thread sleeps, each time for up to delay_ms. `delays` counts. */
 void tiffin_race_point(const char* place);
 /* measure_stack: around each operation; deepest_stack has the result. */
-void tiffin_planted_enter(void);
-void tiffin_planted_leave(void);
+bool tiffin_planted_enter(void); /* whether it is measured */
+void tiffin_planted_leave(bool is_measured);
 /* How many inodes in memory say something else than the file system. The kernel's log says which. */
 struct super_block;
 long tiffin_compare_inodes(struct super_block* sb);
@@ -27,8 +27,8 @@ long tiffin_compare_inodes(struct super_block* sb);
 #define tiffin_leaks_mounts false
 #define tiffin_planted_error(operation) 0L
 #define tiffin_race_point(place) ((void)0)
-#define tiffin_planted_enter() ((void)0)
-#define tiffin_planted_leave() ((void)0)
+#define tiffin_planted_enter() false
+#define tiffin_planted_leave(is_measured) ((void)(is_measured))
 
 #endif
 

@@ -21,6 +21,7 @@ static void initialize_inode_once(void* object) {
     struct tiffin_inode* inode = object;
 
     inode_init_once(&inode->vfs);
+    mutex_init(&inode->attributes_lock);
 }
 
 static struct inode* alloc_inode(struct super_block* sb) {

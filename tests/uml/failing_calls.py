@@ -44,6 +44,10 @@ OPERATIONS = (
 SILENT_FROM = {"get_attributes": 1, "sync": 3, "read_link": 1, "read": 1, "get_xattr": 1}
 
 
+# What fails without a fault, too: there is no such name, and no ACL.
+MEANT = {"stat", "getfacl"}
+
+
 def libc(name: str, *arguments: Any) -> int:
     result: int = getattr(LIBC, name)(*arguments)
     if result < 0:
@@ -75,8 +79,8 @@ class Calls:
             lost = error.errno == errno.EIO and len(self.failures) > 0
             if not told and not lost and error.errno not in consequences:
                 sys.exit(f"FAILED: {what}: {error}")
-            if told:
-                self.failures.append(what)
+            if told or self.compares and what not in MEANT:
+                self.failures.append(f"{what} ({error.strerror})" if self.compares else what)
             return None
         finally:
             if self.compares:

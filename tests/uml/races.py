@@ -27,6 +27,7 @@ TAIL_START = (OWNERS * REGION // BLOCK + 1) * BLOCK
 TAIL_MOST = TAIL_START + 60 * BLOCK
 TAIL, FOREIGN = 0xA5, 0xEE
 SECONDS = 2.5
+LEAST_STEPS = 40
 IOC_COMPARE_INODES = ord("T") << 8 | 2
 KEEP_SIZE, PUNCH_HOLE, COLLAPSE, ZERO, INSERT = 1, 2, 8, 16, 32
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -239,6 +240,45 @@ class Foreigner:
         os.sync()
 
 
+class TimeSetter:
+    """Writes, which moves times, and then sets them, while others write inodes back."""
+
+    def __init__(self, folder: str, rng: random.Random) -> None:
+        self.path, self.rng = f"{folder}/times", rng
+        self.set_ns = 0
+        self.change()
+
+    def change(self) -> None:
+        with open(self.path, "ab") as file:
+            file.write(b"t" * self.rng.randint(1, 3000))
+        if self.rng.random() < 0.5:
+            time.sleep(self.rng.random() / 50)
+        self.set_ns = self.rng.randrange(10**18, 2 * 10**18)
+        os.utime(self.path, ns=(self.set_ns, self.set_ns))
+        self.look()
+
+    def look(self) -> None:
+        # After this the inode shows what the file system has.
+        os.setxattr(self.path, "user.asks", b"")
+        found = os.stat(self.path).st_mtime_ns
+        if found != self.set_ns:
+            sys.exit(f"FAILED: the modification time is {found} instead of {self.set_ns}")
+
+    def steps(self) -> list[Callable[[], None]]:
+        return [self.change, self.look]
+
+    def end(self) -> None:
+        self.look()
+
+
+class Syncer:
+    def steps(self) -> list[Callable[[], None]]:
+        return [os.sync]
+
+    def end(self) -> None:
+        pass
+
+
 def check_tail(found: bytes) -> None:
     other = found.translate(None, bytes([0, TAIL]))
     if other:
@@ -254,8 +294,10 @@ def program(make: Callable[[], object]) -> int:
             user = make()
             rng: random.Random = getattr(user, "rng", random.Random(0))
             ends = time.monotonic() + SECONDS
-            while time.monotonic() < ends:
+            steps = 0
+            while time.monotonic() < ends or steps < LEAST_STEPS:
                 rng.choice(user.steps())()  # type: ignore[attr-defined]
+                steps += 1
             user.end()  # type: ignore[attr-defined]
         except SystemExit as end:
             print(end.code, flush=True)
@@ -272,7 +314,7 @@ def digests(folder: str) -> dict[str, str]:
     for name in sorted(os.listdir(folder)):
         if name != "digests":
             with open(f"{folder}/{name}", "rb") as file:
-                found[name] = hashlib.sha256(file.read()).hexdigest()
+                found[name] = f"{os.fstat(file.fileno()).st_mtime_ns} {hashlib.sha256(file.read()).hexdigest()}"
     return found
 
 
@@ -287,6 +329,8 @@ def use(folder: str, seed: int) -> None:
     makers.append(lambda: TailChanger(path, random.Random(seed * 100 + OWNERS)))
     makers.append(lambda: TailReader(path))
     makers.append(lambda: Toucher(path))
+    makers.append(lambda: TimeSetter(folder, random.Random(seed * 100 + OWNERS + 2)))
+    makers.append(Syncer)
     makers.append(lambda: Foreigner(folder, random.Random(seed * 100 + OWNERS + 1)))
     children = [program(make) for make in makers]
     failed = [child for child in children if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0]
@@ -297,7 +341,7 @@ def use(folder: str, seed: int) -> None:
     with open("/proc/sys/vm/drop_caches", "w", encoding="ascii") as file:
         file.write("3")
     if digests(folder) != cached:
-        sys.exit("FAILED: the device has another content than the page cache had")
+        sys.exit("FAILED: the device has other content, or times, than the page cache had")
     with open(f"{folder}/digests", "w", encoding="ascii") as file:
         file.write(repr(cached))
 

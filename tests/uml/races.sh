@@ -30,13 +30,18 @@ with_delays() {
     "$@" || fail "delays at '$place', seed $seed: see above"
     echo 0 >$parameters/delay_ms
     [[ $(<$parameters/delays) -gt 0 ]] || fail "nothing comes by '$place'"
-    python3 "$repository/tests/uml/races.py" compare "$mount_point" || fail "'$place', seed $seed: the kernel's log says which"
+}
+# compare PLACE: nobody changes anything now.
+compare() {
+    sync
+    python3 "$repository/tests/uml/races.py" compare "$mount_point" || fail "'$1', seed $seed: the kernel's log says which"
 }
 
 for place in "${file_places[@]}"; do
     [[ $# -eq 0 || " $* " == *" $place "* ]] || continue
     say "$place"
     with_delays "$place" python3 "$repository/tests/uml/races.py" use "$mount_point" "$seed"
+    compare "$place"
     remount "$place"
     python3 "$repository/tests/uml/races.py" verify "$mount_point" || fail "'$place', seed $seed, after the remount: see above"
     find "$mount_point" -mindepth 1 -delete
@@ -51,6 +56,7 @@ for place in "${name_places[@]}"; do
         --seed "$seed" --operations 60
     kill "$dropper"
     wait "$dropper" || true
+    compare "$place"
     remount "$place"
     python3 "$repository/tests/mount/parallel_use.py" "$mount_point" /tmp/record --verify ||
         fail "'$place', seed $seed, after the remount: see above"

@@ -10,6 +10,7 @@ import hashlib
 import os
 import random
 import sys
+import termios
 
 
 def sync_folder(folder: str) -> None:
@@ -37,6 +38,8 @@ def write(prefix: str, folder: str) -> None:
             # From when it is being removed nobody knows.
             old = f"{prefix}-{number - 2}"
             print(f"removed {old} .", flush=True)
+            if os.isatty(sys.stdout.fileno()):
+                termios.tcdrain(sys.stdout)
             os.unlink(f"{folder}/{old}")
             sync_folder(folder)
 

@@ -17,6 +17,12 @@ done
 # And one that makes nothing durable.
 while cp -r "$repository/fs" "$mount_point/copy-$1" && rm -r "$mount_point/copy-$1"; do :; done &
 sleep $((15 + RANDOM % 10))
+for writer in $(jobs -p); do
+    kill -0 "$writer" || fail "a program has ended"
+done
+! dmesg | grep -E 'WARNING|BUG|Call Trace|Oops' || fail "the kernel complains"
 echo "cutting the power"
+# What has been said is on its way through the serial port.
+sleep 1
 echo b >/proc/sysrq-trigger
 sleep 10

@@ -24,7 +24,7 @@
 
 namespace tiffin::tiffinfs {
 
-// States an invariant where the operation has changed nothing yet, in a function that returns a Result. If it is broken,
+// States an invariant where a transaction has changed nothing yet, in a function that returns a Result. If it is broken,
 // the volume is shut down and the function returns eio, so that locks and references are given back, and it can be
 // unmounted. TIFFIN_ASSERT, for the places where something has been changed, stops the thread or the program.
 #define TIFFIN_EXPECT(volume, condition)                                           \
