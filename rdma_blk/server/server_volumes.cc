@@ -138,8 +138,11 @@ Result<void> Server::resize_volume(const std::string& name, uint64_t size_bytes,
         served = found->second;
     }
     const uint64_t present = served.volume->info(host::monotonic_ns()).data_bytes;
-    if (size_bytes < present || size_bytes % wire::kControlPageBytes != 0 ||
-        size_bytes > kMaxVolumeBytes) {
+    if (size_bytes > kMaxVolumeBytes) {
+        problem = "a volume has at most " + std::to_string(kMaxVolumeBytes) + " bytes";
+        return Error::einval;
+    }
+    if (size_bytes < present || size_bytes % wire::kControlPageBytes != 0) {
         problem = "a volume can only grow (it has " + std::to_string(present) +
                   " bytes), in multiples of 4096";
         return Error::einval;

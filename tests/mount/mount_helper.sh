@@ -86,6 +86,12 @@ umount "$mount_point"
 "$bin/mount.tiffin" -s "$image" "$mount_point" -o color=red,ro,nosuid
 has_options "$mount_point" ro,nosuid rw
 umount "$mount_point"
+"$bin/mount.tiffin" -r -o noatime "$image" "$mount_point" -w
+has_options "$mount_point" rw,noatime ro
+umount "$mount_point"
+"$bin/mount.tiffin" "$image" "$mount_point" -o rw -r
+has_options "$mount_point" ro rw
+umount "$mount_point"
 mount -f -t fuse.tiffin "$image" "$mount_point"
 ! is_mounted || fail "mount -f has mounted"
 fails "there is no such file" mount -t fuse.tiffin "$work/missing" "$mount_point"

@@ -35,8 +35,6 @@ struct CommandLine {
     std::vector<std::string> option_texts;
     std::string file_system = "";
     bool foreground = false;
-    bool read_only = false;
-    bool read_write = false;
     bool sloppy = false;
     MountOptions options;
 };
@@ -69,12 +67,19 @@ std::optional<int> parse_command_line(int argc, char** argv, const std::string& 
                (without_device.empty() ? "" : "; may be left out with --fs " + without_device))
         ->required();
     app.add_option("MOUNTPOINT", line.mount_point, "An existing directory");
-    app.add_option("-o", line.option_texts, "Options, separated by commas")
-        ->allow_extra_args(false);
+    // In the order in which they stand, since the last one wins.
+    const auto add_options = [&](const std::string& text) { line.option_texts.push_back(text); };
+    app.add_option_function<std::string>("-o", add_options, "Options, separated by commas")
+        ->allow_extra_args(false)
+        ->trigger_on_parse();
     app.add_flag("-f", line.foreground,
                  is_called_by_mount(program) ? "Only pretend" : "Stay in the foreground");
-    app.add_flag("-r", line.read_only, "The same as -o ro");
-    app.add_flag("-w", line.read_write, "The same as -o rw");
+    app.add_flag_callback(
+           "-r", [&] { add_options("ro"); }, "The same as -o ro")
+        ->trigger_on_parse();
+    app.add_flag_callback(
+           "-w", [&] { add_options("rw"); }, "The same as -o rw")
+        ->trigger_on_parse();
     app.add_flag("--force", line.options.force, "The same as -o force");
     app.add_option("--fs", line.file_system,
                    "The file system; the first is the default: " + names_of(types, false));
@@ -108,9 +113,6 @@ std::optional<Problem> understand_options(CommandLine& line) {
         }
     }
     line.options.in_kernel = in_kernel;
-    if (line.read_only || line.read_write) {
-        (void)add_mount_option(line.read_only ? "ro" : "rw", line.options);
-    }
     const FileSystemOptions& options = line.options.file_system;
     if (options.no_recovery && !options.read_only && !line.options.remount) {
         return Problem{
@@ -279,12 +281,15 @@ std::optional<Problem> mount_by_module(CommandLine& line, const MountTask& task)
 std::optional<Problem> run(CommandLine& line, const std::string& program,
                            const FileSystemType& type) {
     const bool is_for_kernel = line.options.in_kernel;
-    if (is_for_kernel && (line.read_only || line.read_write)) {
-        line.option_texts.emplace_back(line.read_only ? "ro" : "rw");
+    // There is no foreground of a mount by the module, so -f is that of mount(8).
+    const bool only_pretends = is_for_kernel && line.foreground;
+    if (only_pretends) {
+        print_problem(program,
+                      {"with the option kernel, -f only pretends to mount, as in mount(8)"});
     }
     if (is_for_kernel && line.options.remount) {
-        return line.foreground ? std::nullopt
-                               : remount_in_kernel(line.mount_point, line.option_texts);
+        return only_pretends ? std::nullopt
+                             : remount_in_kernel(line.mount_point, line.option_texts);
     }
     if (line.options.remount) {
         return remount(line.mount_point, line.options, joined(line.option_texts));
@@ -293,8 +298,7 @@ std::optional<Problem> run(CommandLine& line, const std::string& program,
     if (!task.ok()) {
         return task.problem();
     }
-    // There is no foreground of a mount by the module, so -f is that of mount(8).
-    if (is_pretended(line, program) || (is_for_kernel && line.foreground)) {
+    if (is_pretended(line, program) || only_pretends) {
         return std::nullopt;
     }
     if (is_for_kernel) {
