@@ -128,7 +128,9 @@ std::optional<Problem> ControlClient::change_link(bool adds, const std::string& 
     const auto say = [&](const char* what) { return Problem{path_ + ": " + what, Error::eio}; };
     switch (errno) {
         case EAGAIN:
-            return say("there is no connection to the server at present; try again");
+            return say(
+                "there is no connection to the server at present: try again, or, if tiffin status "
+                "says that it is closed, unmount it and mount it again");
         case EEXIST:
             return say("this link is in use already");
         case ENOSPC:

@@ -81,15 +81,29 @@ void TcpMemory::note_segments(size_t index, bool was_silent, bool is_sure) {
     }
 }
 
-void TcpMemory::fail_path(size_t index) {
+void TcpMemory::fail_path(size_t index, const std::string& why) {
+    if (!is_closing_ || index == machine_.active()) {
+        host::log(
+            host::LogLevel::warning,
+            ("remote memory: link " + std::to_string(index + 1) + " has failed: " + why).c_str());
+    }
+    end_path_now(index);
+}
+
+void TcpMemory::give_path_up(size_t index, const char* why) {
+    host::log(host::LogLevel::info, ("remote memory: link " + std::to_string(index + 1) +
+                                     " is given up, and made anew: " + why)
+                                        .c_str());
+    end_path_now(index);
+}
+
+void TcpMemory::end_path_now(size_t index) {
     if (is_closing_ && index != machine_.active()) {
         // The server has had the goodbye and ends them all; it is not made again either.
         close_path(paths_[index]);
         machine_.join_failed(index, host::monotonic_ns());
         return;
     }
-    host::log(host::LogLevel::warning,
-              ("remote memory: link " + std::to_string(index + 1) + " has failed").c_str());
     note_segments(index, machine_.state(index) == SessionMachine::PathState::suspect);
     close_path(paths_[index]);
     machine_.broken(index, host::monotonic_ns());
@@ -130,14 +144,13 @@ void TcpMemory::serve_paths() {
             }
         }
         if (path.is_broken) {
-            fail_path(index);
+            fail_path(index, "its connection is broken");
         } else if (machine_.next_time_ns() <= now && machine_.is_living(index) &&
                    shows_life(path, now)) {
             machine_.heard(index, now);
         }
         if (has_lost_datagrams(index, now)) {
-            host::log(host::LogLevel::warning, "remote memory: no datagrams come through any more");
-            fail_path(index);
+            fail_path(index, "no datagrams come through any more");
         }
         if (machine_.is_living(index)) {
             send_join(path);
@@ -292,7 +305,7 @@ Result<void> TcpMemory::finish_path_recovered() {
     // A suspect path must not go on reading from, or writing to, what is sent again.
     if (lost != SessionMachine::kNoPath && machine_.is_living(lost) &&
         (paths_[lost].receiving != nullptr || !paths_[lost].connection->writer().empty())) {
-        fail_path(lost);
+        give_path_up(lost, "it was silent, and another one repeats what it was sending");
     }
     return {};
 }
@@ -313,7 +326,7 @@ bool TcpMemory::is_being_sent(uint16_t slot) const {
 void TcpMemory::end_other_receiving(const Operation& operation) {
     for (size_t index = 0; index < paths_.size(); index++) {
         if (index != at_ && machine_.is_living(index) && paths_[index].receiving == &operation) {
-            fail_path(index);
+            give_path_up(index, "what it was receiving has come over another one");
         }
     }
 }
@@ -323,7 +336,7 @@ void TcpMemory::end_other_receiving(const Operation& operation) {
 void TcpMemory::end_other_sending(uint16_t slot) {
     for (size_t index = 0; index < paths_.size(); index++) {
         if (index != at_ && machine_.is_living(index) && paths_[index].is_request_sending(slot)) {
-            fail_path(index);
+            give_path_up(index, "what it was sending has been answered over another one");
         }
     }
 }

@@ -203,22 +203,40 @@ TEST_F(RcFailoverTest, AQueuePairIsReadyBesideEachLink) {
 }
 
 TEST_F(RcFailoverTest, NothingIsBuiltWhenALinkFails) {
-    wait_for_first_link();
-    uint64_t value = 7;
-    ASSERT_EQ(client_->write(0, &value, sizeof(value)), Outcome::executed);
-    const uint64_t bindings = network_.counts().bindings;
-    const uint64_t joined = volume().counters().paths_joined.load();
-    network_.stalls_registration = true;  // whatever is built now is not there in time
-    silence(0, false);
-    value = 8;
-    EXPECT_EQ(client_->write(0, &value, sizeof(value)), Outcome::executed);
-    EXPECT_EQ(used_link(), 1U);
-    EXPECT_EQ(network_.counts().bindings, bindings);
-    EXPECT_EQ(volume().counters().paths_joined.load(), joined);
-    EXPECT_EQ(std::memcmp(memory(), &value, sizeof(value)), 0);
-    EXPECT_EQ(statistics().reconnections, 0U);
-    network_.stalls_registration = false;
-    mend();
+    // Unless the other link has looked silent, too, as on a machine that is busy.
+    const auto doubts = [&] {
+        const Statistics now = statistics();
+        return now.paths[1].suspicions + now.paths[1].failures + now.reconnections;
+    };
+    bool is_judged = false;
+    for (int attempt = 0; attempt < 20 && !is_judged && !HasFailure(); attempt++) {
+        if (attempt > 0) {
+            open_another_client();
+        }
+        wait_for_first_link();
+        uint64_t value = 7;
+        ASSERT_EQ(client_->write(0, &value, sizeof(value)), Outcome::executed);
+        const uint64_t doubts_before = doubts();
+        const uint64_t bindings = network_.counts().bindings;
+        const uint64_t joined = volume().counters().paths_joined.load();
+        network_.stalls_registration = true;  // whatever is built now is not there in time
+        silence(0, false);
+        value = 8;
+        EXPECT_EQ(client_->write(0, &value, sizeof(value)), Outcome::executed);
+        EXPECT_EQ(std::memcmp(memory(), &value, sizeof(value)), 0);
+        const size_t used = used_link();
+        const uint64_t bindings_after = network_.counts().bindings;
+        const uint64_t joined_after = volume().counters().paths_joined.load();
+        is_judged = doubts() == doubts_before;
+        if (is_judged) {
+            EXPECT_EQ(used, 1U);
+            EXPECT_EQ(bindings_after, bindings);
+            EXPECT_EQ(joined_after, joined);
+        }
+        network_.stalls_registration = false;
+        mend();
+    }
+    EXPECT_TRUE(is_judged) << "the other link has looked silent each time";
 }
 
 TEST_F(RcFailoverTest, SilentLinksTakeNothingWithThem) {
