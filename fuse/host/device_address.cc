@@ -15,7 +15,8 @@
 namespace tiffin::fuse {
 namespace {
 
-constexpr auto kReleaseWait = std::chrono::seconds(10);
+// For one whose mount has ended: it may have much to write on a slow disk, or a busy machine.
+constexpr auto kReleaseWait = std::chrono::seconds(30);
 constexpr auto kReleasePoll = std::chrono::milliseconds(20);
 constexpr uint64_t kMaxMemoryBytes = uint64_t{1} << 62;
 
