@@ -22,20 +22,8 @@ for round in 1 2; do
 done
 
 say "stores to mappings larger than memory"
-python3 - "$mount_point/mapped" <<'END' || fail "see above"
-import mmap, os, struct, sys
-size = 150 << 20
-file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
-os.ftruncate(file, size)
-with mmap.mmap(file, size) as mapped:
-    for place in range(0, size, 4096):
-        struct.pack_into("<Q", mapped, place, place * 2654435761)
-with open(sys.argv[1], "rb") as stored:
-    for place in range(0, size, 4096):
-        page = stored.read(4096)
-        if struct.unpack_from("<Q", page)[0] != place * 2654435761 or any(page[8:]):
-            sys.exit(f"another byte in the page at {place}")
-END
+"$repository/tests/uml/mapped_stores.py" write "$mount_point/mapped" 150 || fail "see above"
+"$repository/tests/uml/mapped_stores.py" verify "$mount_point/mapped" 150 || fail "see above"
 
 say "more inodes than memory holds"
 mkdir "$mount_point/many"

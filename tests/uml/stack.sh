@@ -36,15 +36,7 @@ say "stores to mappings in a small control group"
 echo $BASHPID >/sys/fs/cgroup/cgroup.procs
 (
     echo $BASHPID >$group/cgroup.procs
-    exec python3 - "$mount_point/mapped" <<'END'
-import mmap, os, struct, sys
-size = 64 << 20
-file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
-os.ftruncate(file, size)
-with mmap.mmap(file, size) as mapped:
-    for place in range(0, size, 4096):
-        struct.pack_into("<Q", mapped, place, place * 2654435761)
-END
+    exec "$repository/tests/uml/mapped_stores.py" write "$mount_point/mapped" 64
 ) &
 stores=$!
 
@@ -62,14 +54,7 @@ kill "$dropper"
 wait "$dropper" || true
 [[ $(awk '$1 == "max" { print $2 }' $group/memory.events) -gt 0 ]] || fail "memory was not short in the control group"
 drop_caches
-python3 - "$mount_point/mapped" <<'END' || fail "see above"
-import struct, sys
-with open(sys.argv[1], "rb") as stored:
-    for place in range(0, 64 << 20, 4096):
-        page = stored.read(4096)
-        if struct.unpack_from("<Q", page)[0] != place * 2654435761 or any(page[8:]):
-            sys.exit(f"another byte in the page at {place}")
-END
+"$repository/tests/uml/mapped_stores.py" verify "$mount_point/mapped" 64 || fail "see above"
 
 deepest=$(<$parameters/deepest_stack)
 say "the deepest stack: $deepest bytes"
