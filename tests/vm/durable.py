@@ -13,6 +13,10 @@ import sys
 import termios
 
 
+# So many of each program's files stay: however fast the machine is, the volume does not get full.
+KEPT = 20
+
+
 def sync_folder(folder: str) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     os.fsync(descriptor)
@@ -34,9 +38,9 @@ def write(prefix: str, folder: str) -> None:
         os.rename(f"{folder}/{name}.new", f"{folder}/{name}")
         sync_folder(folder)
         print(f"durable {name} {hashlib.sha256(data).hexdigest()} .", flush=True)
-        if number % 3 == 0:
+        if number > KEPT:
             # From when it is being removed nobody knows.
-            old = f"{prefix}-{number - 2}"
+            old = f"{prefix}-{number - KEPT}"
             print(f"removed {old} .", flush=True)
             if os.isatty(sys.stdout.fileno()):
                 termios.tcdrain(sys.stdout)
