@@ -9,14 +9,13 @@
 #include "fuse/host/device_users.h"
 #include "fuse/host/file_device.h"
 #include "fuse/host/memory_device.h"
+#include "fuse/host/release_wait.h"
 #include "fuse/host/remote_device.h"
 #include "fuse/host/size_text.h"
 
 namespace tiffin::fuse {
 namespace {
 
-// For one whose mount has ended: it may have much to write on a slow disk, or a busy machine.
-constexpr auto kReleaseWait = std::chrono::seconds(30);
 constexpr auto kReleasePoll = std::chrono::milliseconds(20);
 constexpr uint64_t kMaxMemoryBytes = uint64_t{1} << 62;
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "fuse/host/mount_table.h"
+#include "fuse/host/release_wait.h"
 #include "fuse/host/size_text.h"
 #include "fuse/host/volume_key.h"
 #include "fuse/host/wake_cost.h"
@@ -19,7 +20,6 @@ namespace {
 
 using rdma_blk::ConnectionState;
 
-constexpr auto kReleaseWait = std::chrono::seconds(10);
 constexpr auto kReleasePoll = std::chrono::milliseconds(50);
 constexpr const char* kProcess = ", process ";
 constexpr size_t kMaxHostNameInHolder = 40;

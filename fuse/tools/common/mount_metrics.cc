@@ -8,6 +8,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "fs/vfs/host.h"
+#include "fuse/host/release_wait.h"
 #include "fuse/host/status_text.h"
 #include "fuse/session/version.h"
 #include "fuse/tools/common/remote_metrics.h"
@@ -26,9 +28,9 @@ std::string as_utf8(const std::string& text) {
         .get<std::string>();
 }
 
-// A mount that has just been unmounted may have the port yet; so long its device is waited for, too.
-constexpr auto kReleaseWait = std::chrono::seconds(10);
 constexpr auto kReleasePoll = std::chrono::milliseconds(100);
+// civetweb sees every two seconds that it is to end.
+constexpr auto kUsualRelease = std::chrono::seconds(3);
 
 template <typename Count>
 double seconds(Count ns) {
@@ -177,7 +179,8 @@ MountMetrics::MountMetrics(const Names& names, const RememberingLogSink& log)
       start_ns_(host::realtime_ns()) {}
 
 std::optional<Problem> MountMetrics::listen(const std::string& address) {
-    const auto deadline = std::chrono::steady_clock::now() + kReleaseWait;
+    const auto begin = std::chrono::steady_clock::now();
+    bool has_told = false;
     while (true) {
         std::string problem;
         auto started = metrics::HttpEndpoint::start(
@@ -186,8 +189,14 @@ std::optional<Problem> MountMetrics::listen(const std::string& address) {
             endpoint_ = started.release_value();
             return std::nullopt;
         }
-        if (started.error() != Error::ebusy || std::chrono::steady_clock::now() >= deadline) {
+        const auto waited = std::chrono::steady_clock::now() - begin;
+        if (started.error() != Error::ebusy || waited >= kReleaseWait) {
             return Problem{problem, started.error()};
+        }
+        if (!has_told && waited >= kUsualRelease) {
+            has_told = true;
+            host::log(host::LogLevel::warning,
+                      (problem + ": waiting for a mount that may be ending").c_str());
         }
         std::this_thread::sleep_for(kReleasePoll);
     }
