@@ -73,6 +73,7 @@ Result<std::unique_ptr<RemoteBlockDevice>> RemoteBlockDevice::open(
     }
     std::unique_ptr<RemoteBlockDevice> device(new RemoteBlockDevice(options));
     TRY(device->open_servers(servers, problem));
+    TRY(device->check_servers(problem));
     if (options.write) {
         Holder holder;
         const Result<void> taken = device->take_leases(options.force, holder, problem);
@@ -123,6 +124,22 @@ Result<void> RemoteBlockDevice::open_servers(std::vector<ServerToOpen>& servers,
         }
         server.memory = std::move(memory.value());
         server.state.store(ConnectionState::ready);
+    }
+    return {};
+}
+
+// One server twice would fence itself off.
+Result<void> RemoteBlockDevice::check_servers(std::string& problem) const {
+    for (size_t i = 0; i < servers_.size(); ++i) {
+        for (size_t earlier = 0; earlier < i; ++earlier) {
+            if (std::memcmp(servers_[i]->memory->geometry().server_uuid,
+                            servers_[earlier]->memory->geometry().server_uuid, 16) == 0) {
+                problem = servers_[earlier]->name + " and " + servers_[i]->name +
+                          " are one server: a comma stands between the servers that a volume is "
+                          "striped over, and a plus between the links to one";
+                return Error::einval;
+            }
+        }
     }
     return {};
 }

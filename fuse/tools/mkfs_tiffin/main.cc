@@ -172,8 +172,18 @@ OrProblem<Target> make_image(const DeviceAddress& address, uint64_t size_bytes,
     return Target{std::move(*file), address.path, NewImage(address.path)};
 }
 
-// A size is that of a file that this command makes, or of a volume on a disk; an existing file keeps its own.
-OrProblem<Target> open(const Arguments& arguments) {
+// What the arguments mean, before anything is opened: what is wrong with it is wrong usage.
+struct Request {
+    tiffinfs::MakeOptions options;
+    DeviceAddress address;
+    uint64_t size_bytes = 0;  // 0: none is given
+};
+
+OrProblem<Request> parse(const Arguments& arguments) {
+    OrProblem<tiffinfs::MakeOptions> options = make_options(arguments);
+    if (!options.ok()) {
+        return options.problem();
+    }
     OrProblem<uint64_t> size = create_size(arguments);
     if (!size.ok()) {
         return size.problem();
@@ -182,13 +192,19 @@ OrProblem<Target> open(const Arguments& arguments) {
     if (!address.ok()) {
         return address.problem();
     }
-    const bool on_disk = address->kind == DeviceAddress::Kind::file && is_disk(address->path);
-    if (*size != 0 && !on_disk) {
-        return make_image(*address, *size, arguments);
+    return Request{*options, std::move(*address), *size};
+}
+
+// A size is that of a file that this command makes, or of a volume on a disk; an existing file keeps its own.
+OrProblem<Target> open(const Request& request, const Arguments& arguments) {
+    const DeviceAddress& address = request.address;
+    const bool on_disk = address.kind == DeviceAddress::Kind::file && is_disk(address.path);
+    if (request.size_bytes != 0 && !on_disk) {
+        return make_image(address, request.size_bytes, arguments);
     }
-    auto device = open_device(*address, {.read_only = arguments.dry_run});
+    auto device = open_device(address, {.read_only = arguments.dry_run});
     if (!device.ok() && device.problem().code == Error::enoent &&
-        address->kind == DeviceAddress::Kind::file) {
+        address.kind == DeviceAddress::Kind::file) {
         return Problem{device.problem().text + "; to make a new image, give its size, such as 10G",
                        Error::enoent};
     }
@@ -196,11 +212,12 @@ OrProblem<Target> open(const Arguments& arguments) {
         return device.problem();
     }
     const uint64_t device_bytes = (*device)->geometry().size_bytes;
-    if (*size > device_bytes) {
+    if (request.size_bytes > device_bytes) {
         return Problem{fmt::format("{} has {}: a volume of {} does not fit", arguments.device,
-                                   format_size(device_bytes), format_size(*size))};
+                                   format_size(device_bytes), format_size(request.size_bytes))};
     }
-    return Target{.device = std::move(*device), .path = address->path, .volume_bytes = *size};
+    return Target{
+        .device = std::move(*device), .path = address.path, .volume_bytes = request.size_bytes};
 }
 
 std::optional<Problem> refuse_to_overwrite(const Target& target, const Arguments& arguments) {
@@ -263,12 +280,8 @@ OrProblem<std::unique_ptr<vfs::BlockDevice>> stand_in(vfs::BlockDevice& device) 
     return std::unique_ptr<vfs::BlockDevice>(std::move(*memory));
 }
 
-std::optional<Problem> make(const Arguments& arguments) {
-    OrProblem<tiffinfs::MakeOptions> options = make_options(arguments);
-    if (!options.ok()) {
-        return options.problem();
-    }
-    OrProblem<Target> target = open(arguments);
+std::optional<Problem> make(const Request& request, const Arguments& arguments) {
+    OrProblem<Target> target = open(request, arguments);
     if (!target.ok()) {
         return target.problem();
     }
@@ -283,11 +296,12 @@ std::optional<Problem> make(const Arguments& arguments) {
         }
         device = std::move(*memory);
     }
-    options->volume_bytes = target->volume_bytes;
+    tiffinfs::MakeOptions options = request.options;
+    options.volume_bytes = target->volume_bytes;
     // An image file keeps its blocks: it may have been given them in advance, so that it does not lack room later.
-    options->discard = !arguments.keep_blocks && !arguments.dry_run && is_disk(target->path);
-    if (Result<void> made = tiffinfs::make_file_system(*device, *options); !made.ok()) {
-        return make_problem(made.error(), device->geometry(), *options);
+    options.discard = !arguments.keep_blocks && !arguments.dry_run && is_disk(target->path);
+    if (Result<void> made = tiffinfs::make_file_system(*device, options); !made.ok()) {
+        return make_problem(made.error(), device->geometry(), options);
     }
     tiffinfs::Superblock superblock{};
     if (Result<void> read = tiffinfs::read_superblock(*device, superblock); !read.ok()) {
@@ -317,7 +331,12 @@ int run(int argc, char** argv) {
     if (arguments.quiet) {
         set_log_level(host::LogLevel::warning);
     }
-    if (std::optional<Problem> problem = make(arguments)) {
+    const OrProblem<Request> request = parse(arguments);
+    if (!request.ok()) {
+        print_problem(kProgram, request.problem());
+        return kUsageStatus;
+    }
+    if (std::optional<Problem> problem = make(*request, arguments)) {
         print_problem(kProgram, *problem);
         return EXIT_FAILURE;
     }

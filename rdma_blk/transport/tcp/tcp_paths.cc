@@ -91,9 +91,10 @@ void TcpMemory::fail_path(size_t index, const std::string& why) {
 }
 
 void TcpMemory::give_path_up(size_t index, const char* why) {
-    host::log(host::LogLevel::info, ("remote memory: link " + std::to_string(index + 1) +
-                                     " is given up, and made anew: " + why)
-                                        .c_str());
+    host::log(host::LogLevel::info,
+              ("remote memory: link " + std::to_string(index + 1) + " is given up" +
+               (is_closing_ ? ": " : ", and made anew: ") + why)
+                  .c_str());
     end_path_now(index);
 }
 

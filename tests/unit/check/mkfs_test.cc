@@ -142,23 +142,24 @@ TEST_F(Tools, MkfsSaysWhatIsWrong) {
     EXPECT_EQ(missing.status, 1);
     expect_contains(missing, "there is no such file or device");
     const Outcome small = run("mkfs.tiffin", image_ + " 1M");
-    EXPECT_EQ(small.status, 1);
+    EXPECT_EQ(small.status, 2);
     expect_contains(small, "at least 8M");
     EXPECT_FALSE(files::exists(image_));
     const Outcome blocks = run("mkfs.tiffin", "-b 1024 " + image_ + " 64M");
-    EXPECT_EQ(blocks.status, 1);
+    EXPECT_EQ(blocks.status, 2);
     expect_contains(blocks, "the block size is 4096");
     const Outcome uuid = run("mkfs.tiffin", "-U nonsense " + image_ + " 64M");
-    EXPECT_EQ(uuid.status, 1);
+    EXPECT_EQ(uuid.status, 2);
     expect_contains(uuid, "is not a UUID");
     const Outcome label = run("mkfs.tiffin", "-L " + std::string(64, 'x') + " " + image_ + " 64M");
-    EXPECT_EQ(label.status, 1);
+    EXPECT_EQ(label.status, 2);
     expect_contains(label, "at most 63");
     const Outcome journal = run("mkfs.tiffin", "-J 60M " + image_ + " 64M");
     EXPECT_EQ(journal.status, 1);
     expect_contains(journal, "a journal of 60 MiB is not possible");
     EXPECT_EQ(run("mkfs.tiffin", "--nonsense").status, 2);
     EXPECT_EQ(run("mkfs.tiffin", "").status, 2);
+    EXPECT_EQ(run("mkfs.tiffin", "tiffin://host").status, 2);
     EXPECT_EQ(run("mkfs.tiffin", "--help").status, 0);
     EXPECT_EQ(run("mkfs.tiffin", "--version").status, 0);
 }

@@ -574,6 +574,20 @@ TEST(RemoteBlockDevice, LeasesAreTakenInOneOrder) {
     EXPECT_NE(volume.open({.write = true, .force = true}), nullptr) << volume.problem;
 }
 
+TEST(RemoteBlockDevice, OneServerTwiceIsRefusedAndFencesNobody) {
+    std::vector<uint32_t> log;
+    TestVolume volume(2, kMiB);
+    volume.order = {1, 0, 1};
+    for (auto& server : volume.servers) {
+        server->lease_log = &log;
+    }
+    EXPECT_EQ(volume.open(), nullptr);
+    EXPECT_EQ(volume.error, EINVAL);
+    EXPECT_NE(volume.problem.find("server1 and server1 are one server"), std::string::npos)
+        << volume.problem;
+    EXPECT_TRUE(log.empty());
+}
+
 TEST(RemoteBlockDevice, ReadsFirstAndWritesLater) {
     TestVolume volume(2, kMiB);
     auto device = volume.open({.write = false});
