@@ -32,24 +32,25 @@ elseif(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
     set(TIFFIN_TOOL_OPTIONS -O1 -g1)
 endif()
 
-# Other projects' headers are read once for a target, not for each of its files: where all is compiled and nobody edits.
-# Elsewhere a file that forgets an include is to be noticed: by scripts/test without --ci, and with --full by
-# scripts/lint --each. What .ci/run has in its environment holds for all presets that it configures.
-set(precompile_by_default OFF)
-if(TIFFIN_SANITIZE OR "$ENV{TIFFIN_PRECOMPILE}")
-    set(precompile_by_default ON)
+# Several files of a target in one compilation: most of the time goes into headers and templates that they share. Where all
+# is compiled and nobody edits. Elsewhere a file that forgets an include is to be noticed: by scripts/test without --ci, and
+# with --full by scripts/lint --each. What .ci/run has in its environment holds for all presets that it configures.
+# Files whose own names collide with another one's have SKIP_UNITY_BUILD_INCLUSION.
+set(unity_by_default OFF)
+if(TIFFIN_SANITIZE OR "$ENV{TIFFIN_UNITY}")
+    set(unity_by_default ON)
 endif()
-option(TIFFIN_PRECOMPILE "Precompile headers" ${precompile_by_default})
+option(TIFFIN_UNITY "Compile several files at once" ${unity_by_default})
+set(CMAKE_UNITY_BUILD ${TIFFIN_UNITY})
+set(CMAKE_UNITY_BUILD_BATCH_SIZE 12)
 
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-    # Without the sloppiness it passes by what is compiled with a precompiled header. It goes by the
-    # compiler's own list of headers: otherwise what it does not know is preprocessed once more. Clones share what was
-    # compiled: paths are taken as relative. (The debug information may then name another clone's folder.) What a file
-    # holds, such as 120 MB of precompiled header, is computed once and not for each that includes it.
+    # It goes by the compiler's own list of headers: otherwise what it does not know is preprocessed once more. Clones share
+    # what was compiled: paths are taken as relative. (The debug information may then name another clone's folder.)
     find_program(ENV_PROGRAM env REQUIRED)  # starts ten times as fast as that of CMake
     set(CMAKE_CXX_COMPILER_LAUNCHER
-        "${ENV_PROGRAM}" CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_DEPEND=1 CCACHE_NOHASHDIR=1 CCACHE_INODECACHE=1
+        "${ENV_PROGRAM}" CCACHE_SLOPPINESS=time_macros CCACHE_DEPEND=1 CCACHE_NOHASHDIR=1 CCACHE_INODECACHE=1
         "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" "${CCACHE_PROGRAM}")
 endif()
 

@@ -22,27 +22,6 @@ function(tiffin_library name)
     tiffin_link(${name} PUBLIC ${arg_LINK})
 endfunction()
 
-# Behind a precompiled header g++ 12 takes the standard library's own functions for the project's, and warns of what they
-# are known to be innocent of. Builds without precompiled headers, which is what users make, have all warnings.
-set(TIFFIN_PRECOMPILED_WARNINGS "")
-if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    set(TIFFIN_PRECOMPILED_WARNINGS -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread
-        -Wno-restrict)
-endif()
-
-# tiffin_precompile(TARGET header...): where TIFFIN_PRECOMPILE is on, which is for headers of other projects only.
-function(tiffin_precompile target)
-    if(NOT TIFFIN_PRECOMPILE OR NOT TARGET ${target})
-        return()
-    endif()
-    target_precompile_headers(${target} PRIVATE ${ARGN})
-    if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
-        # Else ccache would find nothing again: the header's time of change would be in it.
-        target_compile_options(${target} PRIVATE "SHELL:-Xclang -fno-pch-timestamp")
-    endif()
-    target_compile_options(${target} PRIVATE ${TIFFIN_PRECOMPILED_WARNINGS})
-endfunction()
-
 # tiffin_link(TARGET PUBLIC|PRIVATE library...): links those that exist. A name with a namespace
 # (GTest::gtest) was found by find_package and is always linked.
 function(tiffin_link target visibility)

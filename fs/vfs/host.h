@@ -26,6 +26,7 @@ namespace tiffin::host {
 void release(void* memory, size_t size_bytes);
 
 // Like allocate and release, for I/O buffers: aligned to 4096 bytes, size a multiple of 4096.
+inline constexpr size_t kPageBytes = 4096;
 [[nodiscard]] void* allocate_pages(size_t size_bytes);
 void release_pages(void* memory, size_t size_bytes);
 

@@ -23,12 +23,9 @@ using tiffinfs::BitmapSlots;
 using tiffinfs::kBlockBytes;
 using tiffinfs::Key;
 using tiffinfs::Superblock;
+using tiffinfs::TwoBitmaps;
 
 namespace {
-
-struct alignas(4096) TwoBitmaps {
-    BitmapBlock blocks[2];
-};
 
 class Rebuild {
   public:

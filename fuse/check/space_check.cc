@@ -17,16 +17,13 @@ using tiffinfs::BitmapBlock;
 using tiffinfs::BitmapSlots;
 using tiffinfs::kBitmapWords;
 using tiffinfs::Superblock;
+using tiffinfs::TwoBitmaps;
 
 namespace {
 
 // A made-up superblock may promise billions of bitmaps that do not exist: after so many bad ones in a
 // row where nothing is in use, the rest is taken for bad as well.
 constexpr uint64_t kMaximumBadGroups = 1024;
-
-struct alignas(4096) TwoBitmaps {
-    BitmapBlock blocks[2];
-};
 
 std::string group_text(uint64_t group) { return fmt::format("group {}", group); }
 

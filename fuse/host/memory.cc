@@ -111,7 +111,6 @@ void AllocationWatch::stop_failing() { hooks.fail_end = 0; }
 namespace tiffin::host {
 namespace {
 
-constexpr size_t kPageBytes = 4096;
 // The sanitizers watch malloc.
 constexpr bool kUsePagePool = !fuse::kAddressSanitizer && !fuse::kThreadSanitizer;
 

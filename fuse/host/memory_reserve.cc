@@ -10,13 +10,14 @@
 namespace tiffin::fuse {
 namespace {
 
-constexpr size_t kPageBytes = 4096;
+using host::kPageBytes;
+
 constexpr size_t kPages = kReserveBytes / kPageBytes;
 
 alignas(kPageBytes) constinit unsigned char memory_of_reserve[kReserveBytes] = {};
 
 // Without host::Mutex, since memory is taken and returned under any lock.
-constinit pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+constinit pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 constinit bool used[kPages] = {};  // under the lock
 
 constinit thread_local uint32_t scopes = 0;
@@ -44,12 +45,12 @@ void* take_from_reserve(size_t size_bytes) {
         return nullptr;
     }
     const size_t count = pages_for(size_bytes);
-    TIFFIN_ASSERT(pthread_mutex_lock(&lock) == 0);
+    TIFFIN_ASSERT(pthread_mutex_lock(&mutex) == 0);
     const size_t first = find_free(count);
     if (first < kPages) {
         std::fill_n(used + first, count, true);
     }
-    TIFFIN_ASSERT(pthread_mutex_unlock(&lock) == 0);
+    TIFFIN_ASSERT(pthread_mutex_unlock(&mutex) == 0);
     return first < kPages ? memory_of_reserve + first * kPageBytes : nullptr;
 }
 
@@ -60,16 +61,16 @@ bool return_to_reserve(void* memory, size_t size_bytes) {
         return false;
     }
     TIFFIN_ASSERT(offset % kPageBytes == 0);
-    TIFFIN_ASSERT(pthread_mutex_lock(&lock) == 0);
+    TIFFIN_ASSERT(pthread_mutex_lock(&mutex) == 0);
     std::fill_n(used + offset / kPageBytes, pages_for(size_bytes), false);
-    TIFFIN_ASSERT(pthread_mutex_unlock(&lock) == 0);
+    TIFFIN_ASSERT(pthread_mutex_unlock(&mutex) == 0);
     return true;
 }
 
 size_t reserve_used_bytes() {
-    TIFFIN_ASSERT(pthread_mutex_lock(&lock) == 0);
+    TIFFIN_ASSERT(pthread_mutex_lock(&mutex) == 0);
     const auto pages = static_cast<size_t>(std::count(used, used + kPages, true));
-    TIFFIN_ASSERT(pthread_mutex_unlock(&lock) == 0);
+    TIFFIN_ASSERT(pthread_mutex_unlock(&mutex) == 0);
     return pages * kPageBytes;
 }
 

@@ -12,7 +12,8 @@
 namespace tiffin::fuse {
 namespace {
 
-constexpr size_t kPageBytes = 4096;
+using host::kPageBytes;
+
 // What is asked of the system at once.
 constexpr size_t kChunkBytes = 1U << 20;
 constexpr uint32_t kShards = 16;
@@ -47,17 +48,17 @@ struct alignas(64) Shard {
 
 constinit Shard shards[kShards];
 
-void lock(Shard& shard) { TIFFIN_ASSERT(pthread_mutex_lock(&shard.lock) == 0); }
-void unlock(Shard& shard) { TIFFIN_ASSERT(pthread_mutex_unlock(&shard.lock) == 0); }
+void lock_shard(Shard& shard) { TIFFIN_ASSERT(pthread_mutex_lock(&shard.lock) == 0); }
+void unlock_shard(Shard& shard) { TIFFIN_ASSERT(pthread_mutex_unlock(&shard.lock) == 0); }
 
 Shard& own_shard() { return shards[host::concurrency_hint() % kShards]; }
 
 // Threads that only take and threads that only return pages must not make the pool grow.
 void* take_from_others() {
     for (Shard& shard : shards) {
-        lock(shard);
+        lock_shard(shard);
         void* const page = shard.take();
-        unlock(shard);
+        unlock_shard(shard);
         if (page != nullptr) {
             return page;
         }
@@ -72,7 +73,7 @@ void* take_from_system(Shard& shard) {
         return nullptr;
     }
     auto* const pages = static_cast<unsigned char*>(chunk);
-    lock(shard);
+    lock_shard(shard);
     if (shard.fresh == shard.fresh_end) {
         shard.fresh = pages + kPageBytes;
         shard.fresh_end = pages + kChunkBytes;
@@ -84,7 +85,7 @@ void* take_from_system(Shard& shard) {
             shard.returned = page;
         }
     }
-    unlock(shard);
+    unlock_shard(shard);
     return pages;
 }
 
@@ -92,9 +93,9 @@ void* take_from_system(Shard& shard) {
 
 void* take_page() {
     Shard& shard = own_shard();
-    lock(shard);
+    lock_shard(shard);
     void* page = shard.take();
-    unlock(shard);
+    unlock_shard(shard);
     if (page == nullptr) [[unlikely]] {
         page = take_from_others();
     }
@@ -104,10 +105,10 @@ void* take_page() {
 void return_page(void* page) {
     Shard& shard = own_shard();
     auto* const free_page = static_cast<FreePage*>(page);
-    lock(shard);
+    lock_shard(shard);
     free_page->next = shard.returned;
     shard.returned = free_page;
-    unlock(shard);
+    unlock_shard(shard);
 }
 
 }  // namespace tiffin::fuse

@@ -139,6 +139,8 @@ inline constexpr uint32_t kPathBaseBytes = 1200;
 inline constexpr uint32_t kPathLeastBytes = 548;  // + 8 (UDP) + 20 = 576, which IPv4 asks of all
 // Timeouts of a window in a row, after which the path may have become too narrow.
 inline constexpr uint32_t kBlackHoleTimeouts = 3;
+// An endpoint that wants to send while its channel may not: feedback or a completion wakes the thread, or this time passes.
+inline constexpr uint64_t kBlockedRetryNs = 1'000'000;
 // Asked of the kernel for each socket; what it gives is what counts.
 inline constexpr int kSocketBufferBytes = 4 << 20;
 inline constexpr uint32_t kMaxSegments = 64;          // of one send with segmentation offload

@@ -11,10 +11,13 @@
 #include <iterator>
 #include <string_view>
 
+#include "fs/vfs/host.h"
+
 namespace tiffin::rdma_blk {
 namespace {
 
-constexpr uint64_t kPageBytes = 4096;
+using host::kPageBytes;
+
 constexpr uint64_t kCheckedBytes = uint64_t{1} << 20;
 // docs/format.md: a superblock begins with it, in one of the first two blocks or in both.
 constexpr std::string_view kTiffinfsMagic = "TIFFINFS";

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "fs/vfs/host.h"
 #include "rdma_blk/server/volume_state.h"
 #include "rdma_blk/transport/busy_poll.h"
 #include "rdma_blk/wire/byte_size.h"
@@ -29,8 +30,9 @@ constexpr void assert_toml(bool condition) {
 namespace tiffin::rdma_blk {
 namespace {
 
+using host::kPageBytes;
+
 constexpr uint64_t kMaxVolumeBytes = uint64_t{1} << 44;
-constexpr uint64_t kPageBytes = 4096;
 
 // Takes keys out of a table; the first mistake stays.
 class Reader {

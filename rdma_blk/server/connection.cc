@@ -26,7 +26,7 @@ constexpr unsigned kIdleProbeFactor = 10;
 constexpr unsigned kSilentIntervals = 3;  // after a probe: four in all
 
 // Whose turn this thread is in: what is queued meanwhile is sent at its end, without waking anybody.
-thread_local const Connection* serving = nullptr;
+thread_local const Connection* serving_connection = nullptr;
 
 // This end of a connection: IPv4 mapped into IPv6, zero if it is of another kind.
 void find_local_address(int socket, uint8_t (&address)[16]) {
@@ -68,9 +68,9 @@ Result<std::shared_ptr<Connection>> Connection::create(ConnectionHost& host,
 // ---- Its thread's turns ----------------------------------------------------------------------------
 
 bool Connection::serve(uint64_t now_ns) {
-    serving = this;
+    serving_connection = this;
     const bool goes_on = serve_turn(now_ns);
-    serving = nullptr;
+    serving_connection = nullptr;
     if (std::exchange(has_request_, false)) {
         note_turn(now_ns);
     }
@@ -89,9 +89,9 @@ bool Connection::serve_datagrams(uint64_t now_ns) {
     if (!datagrams_) {
         return true;
     }
-    serving = this;
+    serving_connection = this;
     const Result<void> result = datagrams_->serve(now_ns, *session_);
-    serving = nullptr;
+    serving_connection = nullptr;
     if (datagrams_->had_request()) {
         note_turn(now_ns);
     }
@@ -335,7 +335,7 @@ void Connection::send_response(const wire::Response& response, ByteSpan payload)
             broken_ = true;
         }
         // The peer receives one large answer while the next one is made.
-        if (serving == this && output_.queued_bytes() >= kSendAtBytes) {
+        if (serving_connection == this && output_.queued_bytes() >= kSendAtBytes) {
             send_output();
         }
         queued_bytes_.store(output_.queued_bytes());
@@ -385,7 +385,7 @@ void Connection::release_held(size_t payload_bytes, size_t answer_bytes) {
 }
 
 void Connection::wake() {
-    if (serving == this) {
+    if (serving_connection == this) {
         return;
     }
     retry_deferred_.store(true);

@@ -18,7 +18,7 @@ constexpr uint16_t kMessageCount = 64;
 constexpr uint64_t kBytesInATurn = uint64_t{1} << 20;
 
 // Whose turn this thread is in: what is queued meanwhile is sent at its end.
-thread_local const DatagramPath* serving = nullptr;
+thread_local const DatagramPath* serving_path = nullptr;
 
 }  // namespace
 
@@ -151,9 +151,9 @@ uint64_t DatagramPath::next_time_ns(uint64_t now_ns) const {
 // ---- Requests ---------------------------------------------------------------------------------------------
 
 Result<void> DatagramPath::serve(uint64_t now_ns, VolumeSession& session) {
-    serving = this;
+    serving_path = this;
     const auto result = serve_turn(now_ns, session);
-    serving = nullptr;
+    serving_path = nullptr;
     MutexLock lock(mutex_);
     if (is_closed_) {
         return Error::enodev;
@@ -324,7 +324,7 @@ void DatagramPath::release_held(size_t payload_bytes, size_t /*answer_bytes*/) {
 }
 
 void DatagramPath::wake() {
-    if (serving != this) {
+    if (serving_path != this) {
         wake_();
     }
 }

@@ -12,12 +12,13 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "fs/vfs/host.h"
 #include "rdma_blk/server/backing_check.h"
 
 namespace tiffin::rdma_blk {
 namespace {
 
-constexpr uint64_t kPageBytes = 4096;
+using host::kPageBytes;
 
 UniqueDescriptor open_direct(const std::string& path, int extra_flags) {
     const int flags = O_RDWR | O_CLOEXEC | extra_flags;

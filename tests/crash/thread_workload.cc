@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 #include "tests/crash/thread_workload.h"
+#include "tests/support/units.h"
 
 #include <algorithm>
 #include <atomic>
@@ -11,7 +12,6 @@
 namespace tiffin::test {
 namespace {
 
-constexpr uint64_t kBlock = vfs::kBlockBytes;
 const std::string kShared = "/shared";
 
 std::string own_directory(size_t thread) { return "/own-" + std::to_string(thread); }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 #include "tests/crash/workload.h"
+#include "tests/support/units.h"
 
 #include <algorithm>
 #include <atomic>
@@ -9,8 +10,6 @@
 namespace tiffin::test {
 
 namespace {
-
-constexpr size_t kBlock = vfs::kBlockBytes;
 
 // Makes everything durable, again and again, as long as it lives.
 class Committer {

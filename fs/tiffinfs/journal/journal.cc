@@ -4,6 +4,7 @@
 
 #include <new>
 
+#include "fs/base/numbers.h"
 #include "fs/base/race_point.h"
 #include "fs/base/short_wait.h"
 #include "fs/base/text.h"
@@ -11,9 +12,6 @@
 namespace tiffin::tiffinfs {
 namespace {
 
-constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
-    return (value + unit - 1) & ~(unit - 1);
-}
 constexpr bool is_power_of_two(uint64_t value) { return value != 0 && (value & (value - 1)) == 0; }
 
 // A frame is at most this part of the ring: the end of the ring that a wrap may waste is always

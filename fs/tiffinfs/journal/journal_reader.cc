@@ -3,14 +3,11 @@
 // whose sequence is the next one, or is part of a single pass over the ring.
 #include "fs/tiffinfs/journal/journal.h"
 
+#include "fs/base/numbers.h"
 #include "fs/base/text.h"
 
 namespace tiffin::tiffinfs {
 namespace {
-
-constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
-    return (value + unit - 1) & ~(unit - 1);
-}
 
 // Any frame fits, wherever in its first block it starts.
 constexpr uint64_t kWindowBytes = 2U << 20;

@@ -12,8 +12,6 @@ namespace {
 
 // Groups whose bitmaps one step checks.
 constexpr uint64_t kStepGroups = 64;
-// How often something is looked at again while checkpoints replace it.
-constexpr uint32_t kMaximumLooks = 4;
 
 }  // namespace
 

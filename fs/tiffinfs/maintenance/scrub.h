@@ -31,6 +31,8 @@ class Scrub {
     Result<void> step();
 
   private:
+    // How often something is looked at again while checkpoints replace it.
+    static constexpr uint32_t kMaximumLooks = 4;
     enum class Phase : uint64_t { fixed_blocks, tree, data, finished };
     // What happened to one look at the tree on the device.
     enum class Look : uint8_t { done, damaged, outdated };

@@ -9,12 +9,6 @@
 #include "fs/tiffinfs/volume/volume.h"
 
 namespace tiffin::tiffinfs {
-namespace {
-
-constexpr uint32_t kMaximumLooks = 4;
-
-}  // namespace
-
 // A step checks the leaves below one node, and the way to it.
 Result<void> Scrub::check_tree() {
     TRY(load_superblocks());

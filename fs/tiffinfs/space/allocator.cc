@@ -2,6 +2,7 @@
 // Mounting, groups coming into memory, and the totals.
 #include "fs/tiffinfs/space/allocator.h"
 
+#include "fs/base/numbers.h"
 #include "fs/base/text.h"
 #include "fs/tiffinfs/space/allocator_parts.h"
 #include "fs/tiffinfs/space/block_group.h"
@@ -19,8 +20,6 @@ constexpr uint64_t kReserveMinimum = 128;
 constexpr uint32_t kReserveMaximum = 8192;
 // More than the reserves of any volume, so that it need not change when one grows.
 constexpr int64_t kPlentyBlocks = 2 * int64_t{kReserveMaximum} + 8192;
-
-constexpr uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 struct Pages {
     explicit Pages(size_t bytes) : memory(host::allocate_pages(bytes)), size_bytes(bytes) {}

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // The search for free blocks.
+#include "fs/base/numbers.h"
 #include "fs/tiffinfs/space/allocator.h"
 #include "fs/tiffinfs/space/allocator_parts.h"
 #include "fs/tiffinfs/space/block_group.h"
@@ -18,8 +19,6 @@ constexpr uint32_t kGroupsPassedOver = 4096;
 // When a search gives up: bitmaps that cannot be used cost I/O, and a device may have died.
 constexpr uint32_t kFailuresAtMost = 64;
 constexpr uint32_t kCostOfReadError = 8;
-
-constexpr uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 }  // namespace
 

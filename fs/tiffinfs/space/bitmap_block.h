@@ -19,6 +19,11 @@
 
 namespace tiffin::tiffinfs {
 
+// Both slots of a group, as they lie side by side on the device.
+struct alignas(kBlockBytes) TwoBitmaps {
+    BitmapBlock blocks[2];
+};
+
 // At the end of the volume, in its last group.
 inline constexpr uint32_t kSuperblocksAtEnd = 2;
 inline constexpr uint32_t kBitmapWords = kBlocksPerGroup / 64;

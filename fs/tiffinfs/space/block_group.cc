@@ -5,6 +5,7 @@
 #include <new>
 
 #include "fs/base/allocate.h"
+#include "fs/base/numbers.h"
 
 namespace tiffin::tiffinfs {
 namespace {
@@ -57,8 +58,6 @@ class WordsOf {
   private:
     GroupRun run_;
 };
-
-constexpr uint64_t greater(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
 }  // namespace
 

@@ -10,8 +10,8 @@
 #include <fmt/core.h>
 #include <cerrno>
 #include <cstring>
-#include <nlohmann/json.hpp>
 
+#include "fuse/check/describe.h"
 #include "fuse/host/size_text.h"
 #include "fuse/host/volume_key.h"
 #include "fuse/tools/tiffin/commands.h"
@@ -20,7 +20,7 @@
 namespace tiffin::fuse {
 namespace {
 
-using Json = nlohmann::json;
+using check::Json;
 using rdma_blk::UniqueDescriptor;
 
 Problem system_problem(const std::string& what) {
@@ -76,7 +76,7 @@ OrProblem<Json> ask(const std::string& socket_path, const Json& request,
 // A new file that only its owner reads. An old one is never overwritten: it may be another volume's only key.
 std::optional<Problem> write_key(const std::string& path, const std::string& key) {
     const UniqueDescriptor file(
-        open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+        ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
     const std::string line = key + "\n";
     if (!file.valid() ||
         write(file.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size()) ||

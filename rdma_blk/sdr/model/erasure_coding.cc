@@ -18,10 +18,6 @@ double any_of(double probability, double count) {
                             : -std::expm1(count * std::log1p(-probability));
 }
 
-double valid_rate(double chunk_drop_rate) {
-    return std::clamp(chunk_drop_rate, 0.0, kModelMaxDropRate);
-}
-
 // What a message has to repeat.
 struct Failures {
     double probability = 0;  // that there is anything
@@ -53,7 +49,7 @@ double without_failure_s(const ModelPath& path, const ModelErasureCode& code, ui
 
 double decoding_failure_probability(const ModelErasureCode& code, uint32_t data_chunks,
                                     double chunk_drop_rate) {
-    const double drop_rate = valid_rate(chunk_drop_rate);
+    const double drop_rate = valid_drop_rate(chunk_drop_rate);
     if (data_chunks == 0) {
         return 0;
     }
@@ -70,7 +66,7 @@ double decoding_failure_probability(const ModelErasureCode& code, uint32_t data_
 }
 
 double fallback_probability(const ModelErasureCode& code, uint64_t chunks, double chunk_drop_rate) {
-    return failures_of(code, chunks, valid_rate(chunk_drop_rate)).probability;
+    return failures_of(code, chunks, valid_drop_rate(chunk_drop_rate)).probability;
 }
 
 uint64_t parity_chunks(const ModelErasureCode& code, uint64_t chunks) {
@@ -79,7 +75,7 @@ uint64_t parity_chunks(const ModelErasureCode& code, uint64_t chunks) {
 
 double erasure_coding_mean_s(const ModelPath& path, const ModelErasureCode& code, uint64_t chunks,
                              const ModelFallback& fallback) {
-    const Failures failures = failures_of(code, chunks, valid_rate(path.chunk_drop_rate));
+    const Failures failures = failures_of(code, chunks, valid_drop_rate(path.chunk_drop_rate));
     const double repeated_s = fallback.wait_round_trips * path.round_trip_s +
                               selective_repeat_mean_s(path, failures.chunks, fallback.timeout_s);
     return without_failure_s(path, code, chunks) + failures.probability * repeated_s;
@@ -87,7 +83,7 @@ double erasure_coding_mean_s(const ModelPath& path, const ModelErasureCode& code
 
 double erasure_coding_quantile_s(const ModelPath& path, const ModelErasureCode& code,
                                  uint64_t chunks, const ModelFallback& fallback, double quantile) {
-    const Failures failures = failures_of(code, chunks, valid_rate(path.chunk_drop_rate));
+    const Failures failures = failures_of(code, chunks, valid_drop_rate(path.chunk_drop_rate));
     const double good_s = without_failure_s(path, code, chunks);
     if (1 - quantile >= failures.probability) {
         return good_s;

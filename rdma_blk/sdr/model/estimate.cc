@@ -9,8 +9,6 @@
 namespace tiffin::rdma_blk::sdr {
 namespace {
 
-double valid_rate(double drop_rate) { return std::clamp(drop_rate, 0.0, kModelMaxDropRate); }
-
 // How many times more than once the chunk that is lost most often is repeated, on the average.
 double repetitions_after_first(double drop_rate, double chunks) {
     double sum = 0;
@@ -79,7 +77,7 @@ double failure_probability(const ModelErasureCode& code, uint32_t data_chunks,
 
 double estimate_repeat_on_request_s(const ModelPath& chunk_path, uint64_t chunks,
                                     double request_round_trips) {
-    const double drop_rate = valid_rate(chunk_path.chunk_drop_rate);
+    const double drop_rate = valid_drop_rate(chunk_path.chunk_drop_rate);
     const double stretch = run_stretch(drop_rate, chunk_path.mean_loss_run);
     ModelPath path = chunk_path;
     path.chunk_time_s *= stretch;
@@ -94,7 +92,7 @@ double estimate_repeat_on_request_s(const ModelPath& chunk_path, uint64_t chunks
 
 double estimate_erasure_coding_s(const ModelPath& path, const ModelErasureCode& code,
                                  uint64_t chunks, double request_round_trips) {
-    const double drop_rate = valid_rate(path.chunk_drop_rate);
+    const double drop_rate = valid_drop_rate(path.chunk_drop_rate);
     const auto longest = static_cast<uint32_t>(std::min<uint64_t>(chunks, code.data_chunks));
     const double fails = failure_probability(code, longest, path, drop_rate);
     const Failure failure = code.code == ModelCode::mds

@@ -19,10 +19,10 @@ constexpr int kMaxPeriods = 1024;
 // transmissions, with T the chunk time and O = RTO + T. So the chunks form groups, each of neighbours with the same
 // number, and the logarithm of the probability that all have arrived is a sum over few groups. Positions count as
 // real numbers, which moves a time by less than T and makes that logarithm linear between known points.
-class Completion {
+class CompletionTime {
   public:
-    Completion(const ModelPath& path, double chunks, double timeout_s)
-        : drop_rate_(std::clamp(path.chunk_drop_rate, 0.0, kModelMaxDropRate)),
+    CompletionTime(const ModelPath& path, double chunks, double timeout_s)
+        : drop_rate_(valid_drop_rate(path.chunk_drop_rate)),
           chunks_(std::max(chunks, 0.0)),
           chunk_time_s_(path.chunk_time_s),
           period_s_(timeout_s + path.chunk_time_s) {}
@@ -86,7 +86,7 @@ double chunk_drop_rate(double packet_drop_rate, uint32_t packets_per_chunk) {
 }
 
 double selective_repeat_mean_s(const ModelPath& path, double chunks, double timeout_s) {
-    const Completion completion(path, chunks, timeout_s);
+    const CompletionTime completion(path, chunks, timeout_s);
     double waiting_s = 0;
     double start_s = 0;
     double at_start = completion.log_complete(0);
@@ -105,7 +105,7 @@ double selective_repeat_mean_s(const ModelPath& path, double chunks, double time
 
 double selective_repeat_quantile_s(const ModelPath& path, double chunks, double timeout_s,
                                    double quantile) {
-    const Completion completion(path, chunks, timeout_s);
+    const CompletionTime completion(path, chunks, timeout_s);
     const double wanted = std::log(std::min(quantile, 1 - kNegligible));
     const double earliest_s = completion.injection_s() + path.round_trip_s;
     double high_s = 0;

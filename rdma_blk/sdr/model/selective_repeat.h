@@ -14,6 +14,7 @@
 // microseconds: few enough to be made for each message of at least 128 KiB.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace tiffin::rdma_blk::sdr {
@@ -31,6 +32,9 @@ struct ModelPath {
 
 // Above this the sums get long and no scheme is worth choosing: greater rates count as this one.
 inline constexpr double kModelMaxDropRate = 0.9;
+inline double valid_drop_rate(double drop_rate) {
+    return std::clamp(drop_rate, 0.0, kModelMaxDropRate);
+}
 
 // A chunk is lost when any of its packets is: 1 - (1 - packet_drop_rate)^packets_per_chunk.
 [[nodiscard]] double chunk_drop_rate(double packet_drop_rate, uint32_t packets_per_chunk);

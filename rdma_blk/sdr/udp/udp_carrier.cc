@@ -10,15 +10,13 @@
 #include <cerrno>
 #include <new>
 
+#include "rdma_blk/sdr/tunables.h"
 #include "rdma_blk/sdr/udp/udp_channel.h"
 #include "rdma_blk/sdr/wake_event.h"
 #include "rdma_blk/sdr/watched_mutex.h"
 
 namespace tiffin::rdma_blk::sdr {
 namespace {
-
-// An endpoint that wants to send while its channel may not: feedback wakes the thread, or this time passes.
-constexpr uint64_t kBlockedRetryNs = 1'000'000;
 
 class Carrier final : public UdpCarrier {
   public:

@@ -18,7 +18,7 @@ namespace {
 // Longer than a queue pair tries.
 constexpr uint64_t kTryNs = 3 * kSecondNs;
 // The server is ending an earlier path: news of that wake the thread.
-constexpr uint64_t kLookNs = 20 * kMillisecondNs;
+constexpr uint64_t kEndingLookNs = 20 * kMillisecondNs;
 // With several links a change to another one is over by then.
 constexpr uint64_t kLongBreakNs = 5 * kSecondNs;
 
@@ -85,7 +85,7 @@ void RcMemory::rejoin(uint64_t now_ns) {
     mutex_.lock();
     const size_t link = next_link(view);
     if (link == kNoLink) {
-        sleep_until(host::monotonic_ns() + kLookNs);
+        sleep_until(host::monotonic_ns() + kEndingLookNs);
         return;
     }
     Path standby = std::move(standbys_[link]);

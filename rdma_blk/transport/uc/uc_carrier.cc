@@ -7,6 +7,7 @@
 #include <new>
 #include <utility>
 
+#include "rdma_blk/sdr/tunables.h"
 #include "rdma_blk/sdr/wake_event.h"
 #include "rdma_blk/sdr/watched_mutex.h"
 #include "rdma_blk/transport/uc/uc_channel.h"
@@ -16,8 +17,6 @@ namespace {
 
 // What is taken before anything is sent: each time as much as the channel takes at once.
 constexpr int kTurnTakes = 4;
-// An endpoint that wants to send and may not: a completion or feedback wakes the thread, or this time passes.
-constexpr uint64_t kBlockedRetryNs = 1'000'000;
 
 class Carrier final : public UcCarrier {
   public:
@@ -140,7 +139,7 @@ uint64_t Carrier::next_time_ns(uint64_t now_ns) const {
     // What the endpoint has to send waits for a completion, feedback or this.
     const bool is_stuck = channel_->is_blocked() || channel_->has_failed();
     return std::min(channel_->next_time_ns(),
-                    is_stuck ? std::max(timer_ns, now_ns + kBlockedRetryNs) : timer_ns);
+                    is_stuck ? std::max(timer_ns, now_ns + sdr::kBlockedRetryNs) : timer_ns);
 }
 
 }  // namespace

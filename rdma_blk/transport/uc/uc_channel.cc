@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "fs/vfs/host.h"
+#include "rdma_blk/sdr/tunables.h"
 #include "rdma_blk/sdr/uc/uc_tag.h"
 
 namespace tiffin::rdma_blk {
@@ -20,8 +21,6 @@ namespace {
 constexpr uint32_t kDatagramReceives = 256;
 // Runs that are sent before anything is taken.
 constexpr uint32_t kTurnRuns = 16;
-// Who is blocked and has no timeout looks again after this time, though a completion or feedback would say so.
-constexpr uint64_t kBlockedRetryNs = 1'000'000;
 // Arming costs system calls, which who looks again and again need not pay for each answer: while it is not done, the
 // descriptor stays readable. A device may also tell late of what has been taken, after it was armed again.
 constexpr uint32_t kLooksBeforeArming = 4;
@@ -337,7 +336,7 @@ Result<bool> UcChannel::transmit_some(uint64_t now_ns, sdr::Endpoint& endpoint) 
         }
         TRY(sender_->send(now_ns, out, receiver_.windows()));
     }
-    retry_ns_ = now_ns + kBlockedRetryNs;
+    retry_ns_ = now_ns + sdr::kBlockedRetryNs;
     if (now_ns >= receiver_.feedback_ns() && sender_->has_room_for_feedback()) {
         TRY(sender_->send_feedback(receiver_.take_feedback(now_ns), receiver_.windows()));
     }

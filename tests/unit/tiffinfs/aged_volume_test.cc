@@ -18,12 +18,11 @@
 #include "tests/support/crash_device.h"
 #include "tests/support/test_size.h"
 #include "tests/support/test_volume.h"
+#include "tests/support/units.h"
 
 namespace tiffin::test {
 namespace {
 
-constexpr uint64_t kMiB = 1U << 20;
-constexpr size_t kBlock = vfs::kBlockBytes;
 constexpr uint64_t kUsedPercent = 95;
 // What an operation may need beside the blocks of its content: nodes of the tree, at worst, and what other
 // transactions have set aside.

@@ -19,12 +19,12 @@
 #include "tests/support/findings.h"
 #include "tests/support/test_size.h"
 #include "tests/support/test_volume.h"
+#include "tests/support/units.h"
 
 namespace tiffin::test {
 namespace {
 
 constexpr uint64_t kDeviceBytes = 16U << 20;
-constexpr size_t kBlock = vfs::kBlockBytes;
 // More than the longest operation here makes: the sweep must have ended before.
 constexpr uint64_t kMaximumAllocations = 1000;
 const vfs::Caller kRoot{0, 0, 022};

@@ -9,12 +9,11 @@
 #include "fs/vfs/content_reader.h"
 #include "fs/vfs/content_writer.h"
 #include "fuse/host/allocation_hooks.h"
+#include "tests/support/units.h"
 #include "tests/unit/tiffinfs/data_fixture.h"
 
 namespace tiffin::tiffinfs {
 namespace {
-
-constexpr uint64_t kMiB = 1U << 20;
 
 class DataCost : public testing::Test {
   protected:

@@ -13,12 +13,12 @@
 
 #include "fs/tiffinfs/tree/node.h"
 #include "tests/support/test_size.h"
+#include "tests/support/units.h"
 #include "tests/unit/tiffinfs/data_fixture.h"
 
 namespace tiffin::tiffinfs {
 namespace {
 
-constexpr uint64_t kMiB = 1U << 20;
 constexpr uint64_t kImageBytes = 16 * kMiB;
 
 // An unmounted volume with small, large, fragmented and reserved files.

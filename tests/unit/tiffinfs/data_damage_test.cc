@@ -13,12 +13,12 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/units.h"
 #include "tests/unit/tiffinfs/data_fixture.h"
 
 namespace tiffin::tiffinfs {
 namespace {
 
-constexpr uint64_t kMiB = 1U << 20;
 constexpr uint32_t kPunch = vfs::allocate_flag::punch_hole | vfs::allocate_flag::keep_size;
 
 class DataDamage : public testing::Test {

@@ -9,12 +9,12 @@
 
 #include "fuse/host/allocation_hooks.h"
 #include "tests/support/test_size.h"
+#include "tests/support/units.h"
 #include "tests/unit/tiffinfs/data_fixture.h"
 
 namespace tiffin::tiffinfs {
 namespace {
 
-constexpr uint64_t kMiB = 1U << 20;
 constexpr uint64_t kFragments = 150;
 constexpr uint64_t kSmallCacheBytes = 16U << 10;
 

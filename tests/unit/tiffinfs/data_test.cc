@@ -13,12 +13,12 @@
 
 #include "fs/vfs/content_reader.h"
 #include "fs/vfs/forwarding_file_system.h"
+#include "tests/support/units.h"
 #include "tests/unit/tiffinfs/data_fixture.h"
 
 namespace tiffin::tiffinfs {
 namespace {
 
-constexpr uint64_t kMiB = 1U << 20;
 constexpr uint32_t kPunch = vfs::allocate_flag::punch_hole | vfs::allocate_flag::keep_size;
 constexpr uint32_t kZero = vfs::allocate_flag::zero_range;
 constexpr uint32_t kCollapse = vfs::allocate_flag::collapse_range;

@@ -16,12 +16,10 @@
 #include "tests/support/crash_device.h"
 #include "tests/support/findings.h"
 #include "tests/support/test_volume.h"
+#include "tests/support/units.h"
 
 namespace tiffin::test {
 namespace {
-
-constexpr uint64_t kMiB = 1U << 20;
-constexpr size_t kBlock = vfs::kBlockBytes;
 
 tiffinfs::Volume& volume_of(TestVolume& volume) {
     return static_cast<tiffinfs::TiffinFileSystem&>(volume.file_system()).volume();

@@ -16,6 +16,7 @@
 #include "tests/support/crash_device.h"
 #include "tests/support/findings.h"
 #include "tests/support/test_volume.h"
+#include "tests/support/units.h"
 
 namespace tiffin::tiffinfs {
 namespace {
@@ -24,8 +25,6 @@ using test::CrashDevice;
 using test::findings_of;
 using test::test_content;
 using test::TestVolume;
-
-constexpr uint64_t kMiB = 1U << 20;
 
 // Writes files of 1 MiB until there is no room; returns how many.
 uint64_t fill(TestVolume& volume, const std::string& prefix) {

@@ -12,12 +12,11 @@
 #include "fs/tiffinfs/journal/journal.h"
 #include "fuse/host/log_sink.h"
 #include "tests/support/race_pauses.h"
+#include "tests/support/units.h"
 #include "tests/unit/tiffinfs/journal_fixture.h"
 
 namespace tiffin::tiffinfs::test {
 namespace {
-
-constexpr uint64_t kMiB = 1U << 20;
 
 // Holds every write back until it is let through.
 class GateDevice final : public vfs::BlockDevice {

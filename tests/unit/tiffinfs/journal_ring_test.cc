@@ -6,12 +6,11 @@
 
 #include "fs/tiffinfs/journal/journal.h"
 #include "tests/support/test_size.h"
+#include "tests/support/units.h"
 #include "tests/unit/tiffinfs/journal_fixture.h"
 
 namespace tiffin::tiffinfs::test {
 namespace {
-
-constexpr uint64_t kMiB = 1U << 20;
 
 // Does what a volume does: reserve, append, commit now and then, make checkpoints when the ring is
 // full, and sometimes stop and mount again. Compares what is read back with what must be there.

@@ -5,12 +5,11 @@
 #include <gtest/gtest.h>
 
 #include "fuse/host/allocation_hooks.h"
+#include "tests/support/units.h"
 #include "tests/unit/tiffinfs/journal_fixture.h"
 
 namespace tiffin::tiffinfs::test {
 namespace {
-
-constexpr uint64_t kMiB = 1U << 20;
 
 TEST(Journal, AnEmptyOneIsRead) {
     JournalVolume volume(kMiB);

@@ -12,13 +12,13 @@ namespace tiffin::tiffinfs {
 namespace {
 
 constexpr uint64_t kNonce = 1;
-constexpr uint64_t kBlock = 77;
+constexpr uint64_t kNodeBlock = 77;
 
 Key key_of(uint64_t number) { return make_key(kVolumeNode, Kind::orphan, number); }
 
 TEST(LeafEmptyValues, StayInsideWhateverGoes) {
     alignas(8) unsigned char page[kBlockBytes];
-    format_page(page, kNonce, kBlock, 1, 0);
+    format_page(page, kNonce, kNodeBlock, 1, 0);
     std::map<uint64_t, std::string> model;
     std::mt19937_64 random(7);
     for (int step = 0; step < 20'000; ++step) {
@@ -35,7 +35,7 @@ TEST(LeafEmptyValues, StayInsideWhateverGoes) {
         }
         const char* reason = "";
         seal_page(page);
-        ASSERT_TRUE(check_page(page, kNonce, kBlock, 1, 0, 1000, reason))
+        ASSERT_TRUE(check_page(page, kNonce, kNodeBlock, 1, 0, 1000, reason))
             << reason << ", step " << step;
     }
     for (const auto& [number, value] : model) {

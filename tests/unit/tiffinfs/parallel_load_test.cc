@@ -17,11 +17,11 @@
 #include "tests/support/race_pauses.h"
 #include "tests/support/test_size.h"
 #include "tests/support/test_volume.h"
+#include "tests/support/units.h"
 
 namespace tiffin::test {
 namespace {
 
-constexpr size_t kBlock = vfs::kBlockBytes;
 constexpr uint64_t kSharedBlocks = 64;
 
 struct Load {

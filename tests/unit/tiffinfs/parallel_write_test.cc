@@ -19,12 +19,11 @@
 #include "fs/vfs/content_reader.h"
 #include "fs/vfs/content_writer.h"
 #include "tests/support/test_size.h"
+#include "tests/support/units.h"
 #include "tests/unit/tiffinfs/data_fixture.h"
 
 namespace tiffin::tiffinfs {
 namespace {
-
-constexpr uint64_t kMiB = 1U << 20;
 
 // Keeps writes of single blocks until so many are there, and completes them together. Those that wait for others in
 // vain, because one is not sent before another is complete, are let go after some seconds.

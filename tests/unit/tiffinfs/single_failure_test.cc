@@ -17,12 +17,12 @@
 #include "tests/support/crash_device.h"
 #include "tests/support/test_size.h"
 #include "tests/support/test_volume.h"
+#include "tests/support/units.h"
 
 namespace tiffin::test {
 namespace {
 
 constexpr uint64_t kDeviceBytes = 16U << 20;
-constexpr size_t kBlock = vfs::kBlockBytes;
 
 struct Step {
     std::string text;

@@ -24,6 +24,7 @@
 #include "tests/support/crash_device.h"
 #include "tests/support/findings.h"
 #include "tests/support/test_volume.h"
+#include "tests/support/units.h"
 
 namespace tiffin::tiffinfs {
 namespace {
@@ -34,8 +35,6 @@ using test::CrashReplay;
 using test::findings_of;
 using test::test_content;
 using test::TestVolume;
-
-constexpr uint64_t kMiB = 1U << 20;
 
 SuperblockSet superblocks_of(vfs::BlockDevice& device) {
     SuperblockSet set;

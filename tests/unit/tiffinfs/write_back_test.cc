@@ -12,13 +12,13 @@
 #include "fuse/host/allocation_hooks.h"
 #include "fuse/host/memory_reserve.h"
 #include "tests/support/test_size.h"
+#include "tests/support/units.h"
 #include "tests/support/write_back_run.h"
 #include "tests/unit/tiffinfs/data_fixture.h"
 
 namespace tiffin::tiffinfs {
 namespace {
 
-constexpr uint64_t kMiB = 1U << 20;
 constexpr uint32_t kWriteBack = vfs::write_flag::write_back | vfs::write_flag::keep_times;
 
 // Somebody else has taken the whole memory reserve.

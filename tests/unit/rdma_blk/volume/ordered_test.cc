@@ -7,14 +7,13 @@
 #include <thread>
 
 #include "tests/support/test_volume.h"
+#include "tests/support/units.h"
 #include "tests/unit/rdma_blk/volume/device_fixture.h"
 
 namespace tiffin::rdma_blk {
 namespace {
 
 using Bytes = std::vector<unsigned char>;
-
-constexpr uint64_t kMiB = 1 << 20;
 
 // Some writes and a record, with memory of their own.
 struct Ordered {

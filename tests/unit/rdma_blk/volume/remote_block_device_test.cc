@@ -6,6 +6,7 @@
 
 #include "fuse/host/log_sink.h"
 #include "tests/support/test_size.h"
+#include "tests/support/units.h"
 #include "tests/unit/rdma_blk/volume/device_fixture.h"
 
 namespace tiffin::rdma_blk {
@@ -17,8 +18,6 @@ using fuse::pattern;
 using fuse::read_bytes;
 using fuse::write_bytes;
 using test::LocalMemory;
-
-constexpr uint64_t kMiB = 1 << 20;
 
 // A request of submit() that can be waited for.
 struct Waited {

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: MIT OR GPL-2.0-only
+# Tests whose own names collide with those of another file of their program: with TIFFIN_UNITY they are compiled alone.
+set_source_files_properties(
+    suite/cases_content.cc
+    suite/cases_copy.cc
+    suite/cases_mode.cc
+    suite/cases_permissions.cc
+    suite/cases_positions.cc
+    suite/cases_space.cc
+    suite/cases_sparse.cc
+    suite/cases_truncate.cc
+    support/memory_file_system.cc
+    unit/check/declined_test.cc
+    unit/check/fuzz_test.cc
+    unit/host/remote_address_test.cc
+    unit/rdma_blk/sdr/udp_landing_test.cc
+    unit/rdma_blk/sdr_simulated/network_test.cc
+    unit/rdma_blk/sdr_transport/sdr_path_test.cc
+    unit/rdma_blk/sdr_transport/sealed_message_test.cc
+    unit/rdma_blk/sdr_transport/uc_message_test.cc
+    unit/rdma_blk/server/hostile_test.cc
+    unit/rdma_blk/server/rc_test.cc
+    unit/rdma_blk/server/several_paths_test.cc
+    unit/rdma_blk/server/volume_test.cc
+    unit/rdma_blk/session/session_machine_test.cc
+    unit/rdma_blk/transport/helping_test.cc
+    unit/rdma_blk/transport/way_choice_test.cc
+    unit/rdma_blk/uc/uc_sender_test.cc
+    unit/tiffinfs/allocator_threads_test.cc
+    unit/tiffinfs/data_test.cc
+    unit/tiffinfs/freeze_test.cc
+    unit/tiffinfs/initial_xattrs_test.cc
+    unit/tiffinfs/names_creators_test.cc
+    unit/tiffinfs/names_limits_test.cc
+    unit/tiffinfs/names_threads_test.cc
+    unit/tiffinfs/open_buffer_test.cc
+    unit/tiffinfs/parallel_write_test.cc
+    unit/tiffinfs/promise_test.cc
+    unit/tiffinfs/shrink_test.cc
+    unit/tiffinfs/single_failure_test.cc
+    unit/tiffinfs/tree_growth_test.cc
+    unit/tiffinfs/tree_test.cc
+    unit/tiffinfs/volume_test.cc
+    unit/tiffinfs/write_back_test.cc
+    PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
