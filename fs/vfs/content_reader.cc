@@ -3,7 +3,7 @@
 
 #include <new>
 
-#include "fs/base/numbers.h"
+#include "fs/vfs/numbers.h"
 
 namespace tiffin::vfs {
 namespace {

@@ -7,8 +7,8 @@
 namespace tiffin::kmod {
 namespace {
 
-// More than a mapping covers.
-constexpr uint64_t kExtentsBytes = uint64_t{1} << 40;
+// No file is longer: a hole of any size is one segment.
+constexpr uint64_t kExtentsBytes = uint64_t{1} << 62;
 
 const tiffin_services* services = nullptr;
 

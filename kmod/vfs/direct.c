@@ -4,6 +4,7 @@
  *
  * Reads go to a program's memory where the device can reach it, and through a copy elsewhere, so any alignment will do.
  * Writes are copied: the copy is what a checksum can be taken over, whatever the program does with its memory meanwhile.
+ * In a copy whole blocks of the file begin on pages: the device takes them from there.
  */
 #include <linux/blkdev.h>
 #include <linux/completion.h>
@@ -12,6 +13,7 @@
 #include <linux/pagemap.h>
 #include <linux/slab.h>
 #include <linux/uio.h>
+#include <linux/wait_bit.h>
 #include <linux/workqueue.h>
 
 #include "kmod/vfs/internal.h"
@@ -19,6 +21,8 @@
 #define PIECE_BYTES (1U << 20)
 /* Of a program's memory, which need not begin on a page. */
 #define PIECE_PAGES (PIECE_BYTES / PAGE_SIZE + 1)
+/* Of one request, under way at once: each has memory of its own. */
+#define MOST_PIECES 16
 
 /* ---- A request, of several pieces ---- */
 
@@ -33,6 +37,7 @@ struct direct {
     struct completion completed;
     spinlock_t lock;
     loff_t start;
+    loff_t wanted_end;
     loff_t end; /* of what has succeeded */
     int error;  /* of what is behind it */
 };
@@ -53,7 +58,8 @@ static struct direct* new_direct(struct kiocb* iocb, size_t length, bool is_writ
     init_completion(&direct->completed);
     spin_lock_init(&direct->lock);
     direct->start = iocb->ki_pos;
-    direct->end = iocb->ki_pos + (loff_t)length;
+    direct->wanted_end = iocb->ki_pos + (loff_t)length;
+    direct->end = direct->wanted_end;
     direct->error = 0;
     inode_dio_begin(direct->inode);
     return direct;
@@ -75,10 +81,10 @@ static ssize_t finish(struct direct* direct) {
     ssize_t result = direct->end > direct->start ? direct->end - direct->start : direct->error;
 
     tiffin_race_point("direct-end");
-    if (direct->is_write && result > 0 && inode->i_mapping->nrpages > 0) {
-        /* A fault may have brought back what was there before. */
+    if (direct->is_write && inode->i_mapping->nrpages > 0) {
+        /* A fault may have brought back what was there before; pieces behind one that failed have been written, too. */
         invalidate_inode_pages2_range(inode->i_mapping, direct->start >> PAGE_SHIFT,
-                                      (direct->end - 1) >> PAGE_SHIFT);
+                                      (direct->wanted_end - 1) >> PAGE_SHIFT);
     }
     if (result > 0) {
         iocb->ki_pos += result;
@@ -96,6 +102,8 @@ static void put_direct(struct direct* direct) {
     ssize_t result;
 
     if (!atomic_dec_and_test(&direct->pending)) {
+        /* Of a request that may be gone by now this takes the address only. */
+        wake_up_var(&direct->pending);
         return;
     }
     if (direct->waits) {
@@ -107,6 +115,12 @@ static void put_direct(struct direct* direct) {
         result = generic_write_sync(iocb, result);
     }
     iocb->ki_complete(iocb, result);
+}
+
+/* One more piece, when there are not too many. */
+static void get_direct(struct direct* direct) {
+    wait_var_event(&direct->pending, atomic_read(&direct->pending) <= MOST_PIECES);
+    atomic_inc(&direct->pending);
 }
 
 /* The end of a submission. */
@@ -220,21 +234,39 @@ static ssize_t read_to_program(struct kiocb* iocb, struct iov_iter* to) {
             break;
         }
         position += length;
-        atomic_inc(&direct->pending);
+        get_direct(direct);
         tiffin_read_start(&piece->read);
     }
     return submitted(direct);
 }
 
+/* How much of a request of `wanted` bytes at `position` is one piece: those behind the first begin with a block. */
+static size_t piece_bytes(loff_t position, size_t wanted) {
+    return min_t(size_t, wanted, PIECE_BYTES - ((size_t)position & (TIFFIN_BLOCK_BYTES - 1)));
+}
+
+/* Room for a piece at `position`, in `*copy`, which is for kvfree(); NULL: there is no memory. */
+static void* place_copy(void** copy, loff_t position, size_t bytes) {
+    const size_t place = (size_t)position & (TIFFIN_BLOCK_BYTES - 1);
+
+    /* From so many bytes on it begins on a page. */
+    *copy = kvmalloc(round_up(place + bytes, PAGE_SIZE), GFP_KERNEL_ACCOUNT);
+    return *copy == NULL ? NULL : (char*)*copy + place;
+}
+
 static ssize_t read_through_copy(struct kiocb* iocb, struct iov_iter* to) {
-    struct tiffin_vector vector = tiffin_allocate_piece(iov_iter_count(to), PIECE_BYTES);
+    void* copy;
+    const bool has_copy =
+        place_copy(&copy, 0, min_t(size_t, iov_iter_count(to) + TIFFIN_BLOCK_BYTES, PIECE_BYTES));
     ssize_t total = 0;
-    int error = vector.data == NULL ? -ENOMEM : 0;
+    int error = has_copy ? 0 : -ENOMEM;
 
     while (error == 0 && iov_iter_count(to) > 0) {
+        struct tiffin_vector vector = {
+            .data = (char*)copy + (iocb->ki_pos & (TIFFIN_BLOCK_BYTES - 1)),
+            .size_bytes = piece_bytes(iocb->ki_pos, iov_iter_count(to))};
         size_t copied;
 
-        vector.size_bytes = min(vector.size_bytes, iov_iter_count(to));
         error = tiffin_read_vectors(file_inode(iocb->ki_filp), iocb->ki_pos, &vector, 1);
         if (error != 0) {
             break;
@@ -244,15 +276,21 @@ static ssize_t read_through_copy(struct kiocb* iocb, struct iov_iter* to) {
         iocb->ki_pos += copied;
         error = copied < vector.size_bytes ? -EFAULT : 0;
     }
-    kvfree(vector.data);
+    kvfree(copy);
     return total > 0 ? total : error;
+}
+
+unsigned int tiffin_direct_alignment(struct super_block* sb) {
+    return max_t(unsigned int, bdev_logical_block_size(sb->s_bdev),
+                 bdev_dma_alignment(sb->s_bdev) + 1);
 }
 
 /* Whether the device can reach it. */
 static bool is_reachable(const struct kiocb* iocb, const struct iov_iter* to) {
     const unsigned long places = (unsigned long)iocb->ki_pos | iov_iter_alignment(to);
+    const unsigned int unit = tiffin_direct_alignment(file_inode(iocb->ki_filp)->i_sb);
 
-    return (places & (SECTOR_SIZE - 1)) == 0 && (user_backed_iter(to) || iov_iter_is_bvec(to));
+    return (places & (unit - 1)) == 0 && (user_backed_iter(to) || iov_iter_is_bvec(to));
 }
 
 ssize_t tiffin_direct_read(struct kiocb* iocb, struct iov_iter* to) {
@@ -288,17 +326,18 @@ struct write_piece {
     struct direct* direct;
     loff_t offset;
     struct tiffin_vector vector;
+    void* copy;
     void* writer;
     struct tiffin_turn turn;
 };
 
 static void free_write(struct write_piece* piece) {
     tiffin_give_back_writer(tiffin_mount_of(piece->direct->inode->i_sb), piece->writer);
-    kvfree(piece->vector.data);
+    kvfree(piece->copy);
     kfree(piece);
 }
 
-static struct write_piece* new_write(struct direct* direct, loff_t offset, size_t wanted) {
+static struct write_piece* new_write(struct direct* direct, loff_t offset, size_t bytes) {
     struct write_piece* piece = kzalloc(sizeof(*piece), GFP_KERNEL);
 
     if (piece == NULL) {
@@ -306,7 +345,8 @@ static struct write_piece* new_write(struct direct* direct, loff_t offset, size_
     }
     piece->direct = direct;
     piece->offset = offset;
-    piece->vector = tiffin_allocate_piece(wanted, PIECE_BYTES);
+    piece->vector.size_bytes = bytes;
+    piece->vector.data = place_copy(&piece->copy, offset, bytes);
     piece->writer = tiffin_take_writer(tiffin_mount_of(direct->inode->i_sb), GFP_KERNEL);
     if (piece->vector.data == NULL || piece->writer == NULL) {
         free_write(piece);
@@ -350,7 +390,6 @@ static void start_write(struct write_piece* piece) {
     struct tiffin_mount* mount = tiffin_mount_of(direct->inode->i_sb);
 
     INIT_WORK(&piece->work, continue_write);
-    atomic_inc(&direct->pending);
     TIFFIN_CALL_VOID(mount, write_begin, piece->writer, direct->inode->i_ino, piece->offset,
                      &piece->vector, 1, TIFFIN_WRITE_KEEP_TIMES, write_transferred, piece);
     advance_write(piece);
@@ -360,23 +399,27 @@ static void submit_writes(struct direct* direct, struct iov_iter* from) {
     loff_t position = direct->start;
 
     while (iov_iter_count(from) > 0) {
-        const size_t wanted = iov_iter_count(from);
-        struct write_piece* piece = new_write(direct, position, wanted);
+        const size_t wanted = piece_bytes(position, iov_iter_count(from));
+        struct write_piece* piece;
         bool is_short;
 
+        get_direct(direct);
+        piece = new_write(direct, position, wanted);
         if (piece == NULL) {
+            put_direct(direct);
             failed_at(direct, position, -ENOMEM);
             return;
         }
         piece->vector.size_bytes =
             copy_from_iter(piece->vector.data, piece->vector.size_bytes, from);
-        is_short = piece->vector.size_bytes < min_t(size_t, wanted, PIECE_BYTES);
+        is_short = piece->vector.size_bytes < wanted;
         position += (loff_t)piece->vector.size_bytes;
         if (is_short) {
             failed_at(direct, position, -EFAULT);
         }
         if (piece->vector.size_bytes == 0) {
             free_write(piece);
+            put_direct(direct);
         } else {
             start_write(piece);
         }
@@ -407,6 +450,8 @@ ssize_t tiffin_direct_write(struct kiocb* iocb, struct iov_iter* from) {
     struct inode* inode = file_inode(iocb->ki_filp);
     const loff_t end = iocb->ki_pos + (loff_t)iov_iter_count(from);
     const bool extends = end > i_size_read(inode);
+    /* The rest of a block may be written through the page cache, which asks for the lock only. */
+    const bool has_partial_blocks = ((iocb->ki_pos | end) & (TIFFIN_BLOCK_BYTES - 1)) != 0;
     struct direct own;
     struct direct* direct;
     ssize_t written = leave_page_cache(inode->i_mapping, iocb->ki_pos, end - 1);
@@ -415,7 +460,8 @@ ssize_t tiffin_direct_write(struct kiocb* iocb, struct iov_iter* from) {
         return written == -EBUSY ? -ENOTBLK : written;
     }
     /* The end of the file moves while the inode is locked. */
-    direct = new_direct(iocb, iov_iter_count(from), true, is_sync_kiocb(iocb) || extends, &own);
+    direct = new_direct(iocb, iov_iter_count(from), true,
+                        is_sync_kiocb(iocb) || extends || has_partial_blocks, &own);
     if (direct == NULL) {
         return -ENOMEM;
     }
@@ -424,6 +470,10 @@ ssize_t tiffin_direct_write(struct kiocb* iocb, struct iov_iter* from) {
     written = submitted(direct);
     if (written > 0 && iocb->ki_pos > i_size_read(inode)) {
         i_size_write(inode, iocb->ki_pos);
+    }
+    if (extends && i_size_read(inode) < end) {
+        /* Pieces behind one that failed have made the file system's file longer than the program is told. */
+        tiffin_cut_to_size(inode);
     }
     return written;
 }

@@ -288,6 +288,7 @@ static long allocate_locked(struct file* file, int mode, loff_t offset, loff_t l
     }
     tiffin_race_point("allocated");
     if (error != 0) {
+        tiffin_refresh(inode); /* a part of it may have been done */
         return error;
     }
     if (mode & FALLOC_FL_COLLAPSE_RANGE) {

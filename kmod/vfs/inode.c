@@ -449,6 +449,13 @@ static int set_size(struct inode* inode, const struct tiffin_change* change) {
     return error;
 }
 
+int tiffin_cut_to_size(struct inode* inode) {
+    const struct tiffin_change change = {.valid = TIFFIN_CHANGE_SIZE,
+                                         .size_bytes = i_size_read(inode)};
+
+    return apply(inode, &change);
+}
+
 int tiffin_setattr(struct mnt_idmap* idmap, struct dentry* dentry, struct iattr* attr) {
     struct inode* inode = d_inode(dentry);
     const bool has_blocks = tiffin_mount_of(inode->i_sb)->ops->has_blocks;
@@ -508,7 +515,7 @@ int tiffin_getattr(struct mnt_idmap* idmap, const struct path* path, struct ksta
         tiffin_mount_of(inode->i_sb)->ops->has_blocks) {
         /* What is aligned otherwise is served as well, through copies. */
         stat->result_mask |= STATX_DIOALIGN;
-        stat->dio_mem_align = max_t(u32, SECTOR_SIZE, bdev_dma_alignment(inode->i_sb->s_bdev) + 1);
+        stat->dio_mem_align = tiffin_direct_alignment(inode->i_sb);
         stat->dio_offset_align = TIFFIN_BLOCK_BYTES;
     }
     stat->attributes_mask |= STATX_ATTR_IMMUTABLE | STATX_ATTR_APPEND | STATX_ATTR_NODUMP;

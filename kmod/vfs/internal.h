@@ -195,6 +195,8 @@ int tiffin_write_times(struct inode* inode);
 TIFFIN_UPDATE_TIME(tiffin_update_time);
 /* The file system's counter of changes, for NFS; another one whenever the file has been changed. 0 also for errors. */
 u64 tiffin_change_cookie(struct inode* inode);
+/* Has the file system's file end where i_size is; the inode is locked. */
+int tiffin_cut_to_size(struct inode* inode);
 int tiffin_setattr(struct mnt_idmap* idmap, struct dentry* dentry, struct iattr* attr);
 int tiffin_getattr(struct mnt_idmap* idmap, const struct path* path, struct kstat* stat, u32 mask,
                    unsigned int flags);
@@ -260,6 +262,8 @@ void tiffin_give_back_writer(struct tiffin_mount* mount, void* writer); /* or NU
 void tiffin_free_writers(struct tiffin_mount* mount);
 
 /* direct.c */
+/* What memory and places have to be aligned to so that nothing is copied: a power of two. */
+unsigned int tiffin_direct_alignment(struct super_block* sb);
 ssize_t tiffin_direct_read(struct kiocb* iocb, struct iov_iter* to);
 /* ENOTBLK: a page of the range stays in the page cache, because other I/O fills it (a read into a mapping); then the write goes
  * through that, too. */

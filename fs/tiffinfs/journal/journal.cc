@@ -4,10 +4,10 @@
 
 #include <new>
 
-#include "fs/base/numbers.h"
 #include "fs/base/race_point.h"
 #include "fs/base/short_wait.h"
 #include "fs/base/text.h"
+#include "fs/vfs/numbers.h"
 
 namespace tiffin::tiffinfs {
 namespace {

@@ -3,8 +3,8 @@
 // whose sequence is the next one, or is part of a single pass over the ring.
 #include "fs/tiffinfs/journal/journal.h"
 
-#include "fs/base/numbers.h"
 #include "fs/base/text.h"
+#include "fs/vfs/numbers.h"
 
 namespace tiffin::tiffinfs {
 namespace {

@@ -2,10 +2,10 @@
 // Mounting, groups coming into memory, and the totals.
 #include "fs/tiffinfs/space/allocator.h"
 
-#include "fs/base/numbers.h"
 #include "fs/base/text.h"
 #include "fs/tiffinfs/space/allocator_parts.h"
 #include "fs/tiffinfs/space/block_group.h"
+#include "fs/vfs/numbers.h"
 
 namespace tiffin::tiffinfs {
 namespace {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // The search for free blocks.
-#include "fs/base/numbers.h"
 #include "fs/tiffinfs/space/allocator.h"
 #include "fs/tiffinfs/space/allocator_parts.h"
 #include "fs/tiffinfs/space/block_group.h"
+#include "fs/vfs/numbers.h"
 
 namespace tiffin::tiffinfs {
 namespace {

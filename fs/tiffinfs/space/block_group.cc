@@ -5,7 +5,7 @@
 #include <new>
 
 #include "fs/base/allocate.h"
-#include "fs/base/numbers.h"
+#include "fs/vfs/numbers.h"
 
 namespace tiffin::tiffinfs {
 namespace {
