@@ -52,6 +52,9 @@ class RequestPath {
                       size_t buffer_count) = 0;
     // The request of this slot has been answered, here or on the stream: its buffers are not read from here on.
     virtual void answered(uint16_t slot) = 0;
+    // Likewise, where the other end may have the request over another link only: what is still being sent of it goes on from
+    // a copy. False: it cannot, and the connection has to end.
+    [[nodiscard]] virtual bool answered_elsewhere(uint16_t slot) = 0;
     // The other end has not acknowledged all of the request that was sent for this slot: its buffers may be read.
     virtual bool is_sending(uint16_t slot) const = 0;
 

@@ -339,6 +339,24 @@ Result<uint64_t> MessagePath::post(uint64_t now_ns, const sdr::RegisteredMemory&
     return number;
 }
 
+// The connection has the address of the list. Behind its head there is room for all of it.
+void MessagePath::keep(uint64_t message_number) {
+    TIFFIN_ASSERT(is_sending(message_number) && tag_bytes_ == 0);
+    const uint32_t slot = send_slot_[message_number % options_.message_count];
+    sdr::GatherList& list = gathered_[slot];
+    const uint64_t size_bytes = list.size_bytes();
+    unsigned char* const begin = sending_.at(slot);
+    list.visit(0, size_bytes, [to = begin](const unsigned char* bytes, uint64_t size) mutable {
+        if (bytes != to) {
+            std::memcpy(to, bytes, size);
+        }
+        to += size;
+        return true;
+    });
+    list = sdr::GatherList(ByteSpan(begin, size_bytes), nullptr, 0);
+    bytes_copied_ += size_bytes;
+}
+
 bool MessagePath::give_back(uint64_t message_number) {
     const bool was_sent = connection_->send_delivered(message_number);
     take_completions();

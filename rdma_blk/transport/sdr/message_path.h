@@ -172,6 +172,9 @@ class MessagePath {
     // The peer has answered the message: it has all of it, and the pieces are not read from here on. False: it cannot have
     // all of it, and the path should end.
     bool give_back(uint64_t message_number);
+    // The pieces are not read from here on, but the peer may not have the message: the rest is sent from a copy.
+    // Precondition: is_sending() of one of send_gathered(), and no card reads what it sends.
+    void keep(uint64_t message_number);
     bool is_sending(uint64_t message_number) const {
         return connection_->is_sending(message_number);
     }

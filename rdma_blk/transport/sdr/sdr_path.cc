@@ -171,6 +171,17 @@ void SdrPath::answered(uint16_t slot) {
     }
 }
 
+bool SdrPath::answered_elsewhere(uint16_t slot) {
+    if (!is_sending(slot)) {
+        return true;
+    }
+    if (is_uc()) {
+        return false;  // the card may be reading
+    }
+    messages_->keep(std::exchange(sent_numbers_[slot], MessagePath::kNoMessage));
+    return true;
+}
+
 bool SdrPath::is_sending(uint16_t slot) const {
     return is_started() && sent_numbers_[slot] != MessagePath::kNoMessage &&
            messages_->is_sending(sent_numbers_[slot]);

@@ -34,6 +34,7 @@ class SdrPath final : public RequestPath {
     void send(const wire::Request& request, ByteSpan ranges, const vfs::IoVector* buffers,
               size_t buffer_count) override;
     void answered(uint16_t slot) override;
+    bool answered_elsewhere(uint16_t slot) override;
     bool is_sending(uint16_t slot) const override;
     int socket() const override;
     uint64_t next_time_ns(uint64_t now_ns) const override;

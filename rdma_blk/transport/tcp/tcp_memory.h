@@ -125,8 +125,9 @@ class TcpMemory final : public RemoteMemory, private Patience {
         uint64_t sent_ns = 0;  // of requests with a mark
         uint32_t mark = 0;     // of a trial, see WayChoice
         bool is_on_path = false;
-        uint8_t stream = 0;     // of paths_, on which it went out last
-        uint64_t sequence = 0;  // over a stream
+        bool is_repeated = false;  // sent more than once
+        uint8_t stream = 0;        // of paths_, on which it went out last
+        uint64_t sequence = 0;     // over a stream
     };
     struct Lease {
         bool is_wanted = false;
@@ -276,6 +277,7 @@ class TcpMemory final : public RemoteMemory, private Patience {
     void send_probe(size_t index) REQUIRES(mutex_);
     bool shows_life(StreamPath& path, uint64_t now_ns) REQUIRES(mutex_);
     bool has_lost_datagrams(size_t index, uint64_t now_ns) const REQUIRES(mutex_);
+    bool take_unread(size_t index) REQUIRES(mutex_);
     void ask_about(const SessionMachine::Action& action) REQUIRES(mutex_);
     Result<void> handle_path_recovered() REQUIRES(mutex_);
     Result<void> finish_path_recovered() REQUIRES(mutex_);

@@ -95,7 +95,10 @@ void TcpMemory::send_request(wire::Request& request, Operation& operation, size_
         request.flags |= wire::request_flag::has_checksum;
     }
     if (takes_path) {
-        path.requests->send(request, ranges, operation.buffers, buffer_count);
+        // What the link is sending of it since it was sent the first time arrives, and counts for this time.
+        if (!carries || !path.is_request_sending(request.slot)) {
+            path.requests->send(request, ranges, operation.buffers, buffer_count);
+        }
     } else if (buffer_count > 0) {
         writer.add(wire::MessageType::request, request, operation.buffers, buffer_count);
     } else {
@@ -105,11 +108,13 @@ void TcpMemory::send_request(wire::Request& request, Operation& operation, size_
                            (buffer_count > 0 ? request.length_bytes : ranges.size());
     path.sent_bytes += bytes;
     const SlotNote& before = notes_[request.slot];
-    paths_[before.stream].resent_bytes += before.sequence == request.sequence ? bytes : 0;
+    const bool is_repeated = before.sequence == request.sequence;
+    paths_[before.stream].resent_bytes += is_repeated ? bytes : 0;
     notes_[request.slot] =
         SlotNote{takes_path ? writer.sent_count() : writer.added_count(), send_round_ + 1};
     notes_[request.slot].stream = static_cast<uint8_t>(index);
     notes_[request.slot].sequence = request.sequence;
+    notes_[request.slot].is_repeated = is_repeated;
     note_way(request, operation, takes_path);
 }
 
@@ -339,8 +344,11 @@ uint32_t TcpMemory::sum_up(const Operation& operation) {
 
 void TcpMemory::finish_operation(Operation& operation, const wire::Response& response) {
     if (makes_requests()) {
-        if (paths_[at_].requests != nullptr) {
-            paths_[at_].requests->answered(response.slot);
+        RequestPath* const path = paths_[at_].requests.get();
+        const bool is_kept = path != nullptr && notes_[response.slot].is_repeated &&
+                             path->answered_elsewhere(response.slot);
+        if (path != nullptr && !is_kept) {
+            path->answered(response.slot);
         }
         end_other_sending(response.slot);
         note_answer(notes_[response.slot], operation);

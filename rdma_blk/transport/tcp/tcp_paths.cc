@@ -150,8 +150,11 @@ void TcpMemory::serve_paths() {
                    shows_life(path, now)) {
             machine_.heard(index, now);
         }
-        if (has_lost_datagrams(index, now)) {
+        if (has_lost_datagrams(index, now) && !take_unread(index)) {
             fail_path(index, "no datagrams come through any more");
+        }
+        if (state_ != ConnectionState::ready) {
+            return;
         }
         if (machine_.is_living(index)) {
             send_join(path);
@@ -269,6 +272,20 @@ bool TcpMemory::has_lost_datagrams(size_t index, uint64_t now_ns) const {
     return false;
 }
 
+// Whether datagrams lie unread. Like shows_life().
+bool TcpMemory::take_unread(size_t index) {
+    at_ = index;
+    constexpr int kMost = 64;
+    int count = 0;
+    while (count < kMost && receive_from_path()) {
+        count++;
+    }
+    if (count > 0) {
+        look_at_answers();
+    }
+    return count > 0;
+}
+
 void TcpMemory::ask_about(const SessionMachine::Action& action) {
     wire::PathRecover question{};
     question.session_id = facts_.session_id;
@@ -332,11 +349,12 @@ void TcpMemory::end_other_receiving(const Operation& operation) {
     }
 }
 
-// What another link repeats of it would be read from its buffers, and cannot be called back: the other end would wait for the
+// What another link sends of it would be read from its buffers, and cannot be called back: the other end would wait for the
 // rest, and keep what follows.
 void TcpMemory::end_other_sending(uint16_t slot) {
     for (size_t index = 0; index < paths_.size(); index++) {
-        if (index != at_ && machine_.is_living(index) && paths_[index].is_request_sending(slot)) {
+        if (index != at_ && machine_.is_living(index) && paths_[index].is_request_sending(slot) &&
+            !paths_[index].requests->answered_elsewhere(slot)) {
             give_path_up(index, "what it was sending has been answered over another one");
         }
     }

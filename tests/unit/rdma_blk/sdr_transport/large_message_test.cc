@@ -184,5 +184,34 @@ TEST_F(LargeMessageTest, WhatWasGivenBackIsNotRead) {
     left_->give_back(number);  // once more: nothing
 }
 
+// An operation was answered over another link: its buffers go back, and the message arrives whole all the same.
+TEST_F(LargeMessageTest, WhatIsKeptIsSentFromACopy) {
+    open(300'000, 0);
+    for (const int steps : {0, 1, 3, 10}) {
+        void* const memory =
+            mmap(nullptr, kLarge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        ASSERT_NE(memory, MAP_FAILED);
+        const Bytes head = some_bytes(99, 1);
+        const Bytes bytes = some_bytes(kLarge, static_cast<unsigned>(steps));
+        std::memcpy(memory, bytes.data(), kLarge);
+        const std::vector<vfs::IoVector> pieces{
+            {memory, 10'000}, {static_cast<char*>(memory) + 10'000, kLarge - 10'000}};
+        const uint64_t number = send(ByteSpan(head.data(), head.size()), pieces);
+        ASSERT_NE(number, MessagePath::kNoMessage);
+        for (int step_number = 0; step_number < steps; step_number++) {
+            step();
+        }
+        ASSERT_TRUE(left_->is_sending(number));
+        left_->keep(number);
+        ASSERT_EQ(munmap(memory, kLarge), 0);
+        const MessagePath::Message message = receive();
+        ASSERT_EQ(message.bytes.size(), head.size() + bytes.size());
+        EXPECT_EQ(std::memcmp(message.bytes.data(), head.data(), head.size()), 0);
+        EXPECT_EQ(std::memcmp(message.bytes.data() + head.size(), bytes.data(), kLarge), 0);
+        right_->release(now_ns_, message);
+    }
+    EXPECT_GT(left_->statistics().chunks_repeated, 0U);
+}
+
 }  // namespace
 }  // namespace tiffin::rdma_blk::test

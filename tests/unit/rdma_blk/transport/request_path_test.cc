@@ -76,6 +76,7 @@ class AnsweringPath final : public RequestPath {
         say(answer_to(request), ByteSpan());
     }
     void answered(uint16_t /*slot*/) override { held_ -= held_ > 0 ? 1 : 0; }
+    bool answered_elsewhere(uint16_t /*slot*/) override { return true; }
     bool is_sending(uint16_t /*slot*/) const override { return false; }
     int socket() const override { return event_; }
     uint64_t next_time_ns(uint64_t /*now_ns*/) const override { return ~uint64_t{0}; }
