@@ -582,7 +582,7 @@ TEST(RemoteBlockDevice, OneServerTwiceIsRefusedAndFencesNobody) {
     }
     EXPECT_EQ(volume.open(), nullptr);
     EXPECT_EQ(volume.error, EINVAL);
-    EXPECT_NE(volume.problem.find("server1 and server1 are one server"), std::string::npos)
+    EXPECT_NE(volume.problem.find("server1 and server1 are the same server"), std::string::npos)
         << volume.problem;
     EXPECT_TRUE(log.empty());
 }
