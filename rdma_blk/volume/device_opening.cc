@@ -134,9 +134,10 @@ Result<void> RemoteBlockDevice::check_servers(std::string& problem) const {
         for (size_t earlier = 0; earlier < i; ++earlier) {
             if (std::memcmp(servers_[i]->memory->geometry().server_uuid,
                             servers_[earlier]->memory->geometry().server_uuid, 16) == 0) {
-                problem = servers_[earlier]->name + " and " + servers_[i]->name +
-                          " are the same server: a comma stands between the servers that a volume is "
-                          "striped over, and a plus between the links to one";
+                problem =
+                    servers_[earlier]->name + " and " + servers_[i]->name +
+                    " are the same server: a comma stands between the servers that a volume is "
+                    "striped over, and a plus between the links to one";
                 return Error::einval;
             }
         }

@@ -172,10 +172,9 @@ OrProblem<Target> make_image(const DeviceAddress& address, uint64_t size_bytes,
     return Target{std::move(*file), address.path, NewImage(address.path)};
 }
 
-// What the arguments mean, before anything is opened: what is wrong with it is wrong usage.
+// What the options and the size mean: what is wrong with them is wrong usage.
 struct Request {
     tiffinfs::MakeOptions options;
-    DeviceAddress address;
     uint64_t size_bytes = 0;  // 0: none is given
 };
 
@@ -188,16 +187,16 @@ OrProblem<Request> parse(const Arguments& arguments) {
     if (!size.ok()) {
         return size.problem();
     }
-    OrProblem<DeviceAddress> address = parse_device_address(arguments.device);
-    if (!address.ok()) {
-        return address.problem();
-    }
-    return Request{*options, std::move(*address), *size};
+    return Request{*options, *size};
 }
 
 // A size is that of a file that this command makes, or of a volume on a disk; an existing file keeps its own.
 OrProblem<Target> open(const Request& request, const Arguments& arguments) {
-    const DeviceAddress& address = request.address;
+    const OrProblem<DeviceAddress> parsed = parse_device_address(arguments.device);
+    if (!parsed.ok()) {
+        return parsed.problem();
+    }
+    const DeviceAddress& address = *parsed;
     const bool on_disk = address.kind == DeviceAddress::Kind::file && is_disk(address.path);
     if (request.size_bytes != 0 && !on_disk) {
         return make_image(address, request.size_bytes, arguments);

@@ -159,7 +159,6 @@ TEST_F(Tools, MkfsSaysWhatIsWrong) {
     expect_contains(journal, "a journal of 60 MiB is not possible");
     EXPECT_EQ(run("mkfs.tiffin", "--nonsense").status, 2);
     EXPECT_EQ(run("mkfs.tiffin", "").status, 2);
-    EXPECT_EQ(run("mkfs.tiffin", "tiffin://host").status, 2);
     EXPECT_EQ(run("mkfs.tiffin", "--help").status, 0);
     EXPECT_EQ(run("mkfs.tiffin", "--version").status, 0);
 }
