@@ -47,7 +47,8 @@ set(CMAKE_UNITY_BUILD_BATCH_SIZE 12)
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
     # It goes by the compiler's own list of headers: otherwise what it does not know is preprocessed once more. Clones share
-    # what was compiled: paths are taken as relative. (The debug information may then name another clone's folder.)
+    # what was compiled: paths are taken as relative. (The debug information may then name another clone's folder.) What
+    # a file holds is computed once, and not for each that includes it.
     find_program(ENV_PROGRAM env REQUIRED)  # starts ten times as fast as that of CMake
     set(CMAKE_CXX_COMPILER_LAUNCHER
         "${ENV_PROGRAM}" CCACHE_SLOPPINESS=time_macros CCACHE_DEPEND=1 CCACHE_NOHASHDIR=1 CCACHE_INODECACHE=1

@@ -9,9 +9,7 @@ set_source_files_properties(
     suite/cases_space.cc
     suite/cases_sparse.cc
     suite/cases_truncate.cc
-    support/memory_file_system.cc
     unit/check/declined_test.cc
-    unit/check/fuzz_test.cc
     unit/host/remote_address_test.cc
     unit/rdma_blk/sdr/udp_landing_test.cc
     unit/rdma_blk/sdr_simulated/network_test.cc

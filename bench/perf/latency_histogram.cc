@@ -5,11 +5,6 @@
 #include <bit>
 
 namespace tiffin::fuse {
-namespace {
-
-constexpr uint64_t kParts = uint64_t{1} << LatencyHistogram::kPartsBits;
-
-}  // namespace
 
 // Below kParts each nanosecond has a bucket; then each power of two has kParts.
 uint32_t LatencyHistogram::index_of(uint64_t ns) {
@@ -26,7 +21,7 @@ uint64_t LatencyHistogram::first_ns(uint32_t index) {
         return index;
     }
     const uint32_t shift = (index >> kPartsBits) - 1;
-    return (kParts + index % kParts) << shift;
+    return uint64_t{kParts + index % kParts} << shift;
 }
 
 void LatencyHistogram::record(uint64_t ns) {

@@ -12,6 +12,7 @@ namespace tiffin::fuse {
 class LatencyHistogram {
   public:
     static constexpr uint32_t kPartsBits = 5;
+    static constexpr uint32_t kParts = 1U << kPartsBits;  // of a power of two
     static constexpr uint32_t kBuckets = 60U << kPartsBits;
 
     void record(uint64_t ns);

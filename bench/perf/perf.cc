@@ -152,23 +152,25 @@ double bytes_per_s(const PerfResult& result) {
     return operations_per_s(result) * static_cast<double>(result.bytes_per_operation);
 }
 
-std::string us_text(uint64_t ns) { return fmt::format("{:.1f}", static_cast<double>(ns) / 1000); }
+std::string microseconds(uint64_t ns) {
+    return fmt::format("{:.1f}", static_cast<double>(ns) / 1000);
+}
 
 // Powers of two, with a bar for each that has some.
 void print_histogram(const LatencyHistogram& latencies) {
-    constexpr uint32_t kBuckets = 1U << LatencyHistogram::kPartsBits;
+    constexpr uint32_t kParts = LatencyHistogram::kParts;
     constexpr double kWidth = 50;
-    for (uint32_t i = 0; i < LatencyHistogram::kBuckets; i += kBuckets) {
+    for (uint32_t i = 0; i < LatencyHistogram::kBuckets; i += kParts) {
         uint64_t count = 0;
-        for (uint32_t part = i; part < i + kBuckets; ++part) {
+        for (uint32_t part = i; part < i + kParts; ++part) {
             count += latencies.bucket(part);
         }
         if (count == 0) {
             continue;
         }
         const double share = static_cast<double>(count) / static_cast<double>(latencies.count());
-        fmt::print("  {:>10} us  {:>10}  {:5.1f}%  {}\n", us_text(LatencyHistogram::first_ns(i)),
-                   count, share * 100,
+        fmt::print("  {:>10} us  {:>10}  {:5.1f}%  {}\n",
+                   microseconds(LatencyHistogram::first_ns(i)), count, share * 100,
                    std::string(static_cast<size_t>(std::lround(share * kWidth)), '#'));
     }
 }
@@ -204,11 +206,11 @@ void print_text(const PerfOptions& options, const std::vector<PerfResult>& resul
         const LatencyHistogram& latencies = result.latencies;
         fmt::print("{:<12} {:>5} {:>11.0f} {:>9.1f} {:>9}", result.carrier, result.depth,
                    operations_per_s(result), bytes_per_s(result) / 1e6,
-                   us_text(latencies.mean_ns()));
+                   microseconds(latencies.mean_ns()));
         for (const double fraction : kPercentiles) {
-            fmt::print(" {:>9}", us_text(latencies.percentile_ns(fraction)));
+            fmt::print(" {:>9}", microseconds(latencies.percentile_ns(fraction)));
         }
-        fmt::print(" {:>10}\n", us_text(latencies.greatest_ns()));
+        fmt::print(" {:>10}\n", microseconds(latencies.greatest_ns()));
     }
     for (const PerfResult& result : results) {
         if (result.has_costs) {

@@ -11,9 +11,6 @@ namespace {
 // Beyond this no file ends, and no sum of an offset and a length overflows.
 constexpr uint64_t kMaximumOffsetBytes = uint64_t{1} << 62;
 
-uint64_t first_byte_of_block(uint64_t bytes) { return round_down(bytes, kBlockBytes); }
-uint64_t end_of_blocks(uint64_t bytes) { return round_up(bytes, kBlockBytes); }
-
 // Memory for a scope; nullptr when there is none.
 struct Pages {
     explicit Pages(size_t size) : memory(host::allocate_pages(size)), size_bytes(size) {}
@@ -36,13 +33,13 @@ Result<void> ContentReader::map(FileSystem& file_system, BlockDevice& device, No
     device_ = &device;
     start_ = offset_bytes;
     end_ = offset_bytes + size_bytes;
-    uint64_t position = first_byte_of_block(start_);
+    uint64_t position = round_down(start_, kBlockBytes);
     while (position < end_) {
         if (mapping_count_ == kMaximumMappings) {
             return Error::e2big;
         }
         ReadMapping& mapping = mappings_[mapping_count_];
-        TRY(file_system.map_read(node, position, end_of_blocks(end_) - position, mapping));
+        TRY(file_system.map_read(node, position, round_up(end_, kBlockBytes) - position, mapping));
         ++mapping_count_;
         // The size of the first moment counts: later the file may grow or shrink.
         const uint64_t file_end = mapping_count_ == 1 ? mapping.file_size_bytes : end_;
@@ -119,8 +116,8 @@ bool ContentReader::place(BufferCursor cursor) {
 // end with one.
 bool ContentReader::place(const Wanted& wanted, BufferCursor& cursor, VectorList& list) {
     const uint64_t length = segment_of(wanted).length_bytes;
-    const uint64_t first = end_of_blocks(wanted.first);
-    const uint64_t end = first_byte_of_block(wanted.end);
+    const uint64_t first = round_up(wanted.first, kBlockBytes);
+    const uint64_t end = round_down(wanted.end, kBlockBytes);
     bool fits = wanted.first < kBlockBytes && length - wanted.end < kBlockBytes;
     if (fits && first > end) {
         // Both ends lie inside one block.
@@ -271,8 +268,8 @@ void ContentReader::copy_to(BufferCursor cursor) const {
 
 // Moves `cursor` over a segment that was read into the buffers.
 void ContentReader::copy_edges(const Wanted& wanted, BufferCursor& cursor) const {
-    const uint64_t first = end_of_blocks(wanted.first);
-    const uint64_t end = first_byte_of_block(wanted.end);
+    const uint64_t first = round_up(wanted.first, kBlockBytes);
+    const uint64_t end = round_down(wanted.end, kBlockBytes);
     const unsigned char* head = edges_[0] + wanted.first % kBlockBytes;
     if (first > end) {
         cursor.copy_from(head, wanted.size_bytes());
@@ -290,7 +287,7 @@ namespace {
 // One request, of which all has to go through memory of its own. It is there before anything is mapped.
 Result<size_t> read_through_copy(ContentReader& reader, FileSystem& file_system, NodeId node,
                                  uint64_t offset_bytes, size_t size_bytes, BufferCursor cursor) {
-    const Pages pages(end_of_blocks(size_bytes) + kBlockBytes);
+    const Pages pages(round_up(size_bytes, kBlockBytes) + kBlockBytes);
     if (pages.memory == nullptr) {
         return Error::enomem;
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// What <algorithm> has in user space.
+// Arithmetic of unsigned numbers that user space has in <algorithm>, and rounding.
 #pragma once
 
 #include <cstdint>

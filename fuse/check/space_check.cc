@@ -13,7 +13,6 @@
 
 namespace tiffin::check {
 
-using tiffinfs::BitmapBlock;
 using tiffinfs::BitmapSlots;
 using tiffinfs::kBitmapWords;
 using tiffinfs::Superblock;

@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <cstring>
-#include <thread>
 #include <utility>
 
 #include "fuse/host/device_users.h"
@@ -77,17 +76,16 @@ Problem explain_busy(const std::string& path, const DeviceUser& user, const Prob
 OrProblem<std::unique_ptr<FileDevice>> open_file_device(const std::string& path,
                                                         const FileDevice::Options& options,
                                                         const std::string& mount_point) {
-    const auto deadline = std::chrono::steady_clock::now() + kReleaseWait;
+    const ReleaseWait wait(kReleasePoll);
     while (true) {
         auto device = FileDevice::open(path, options);
         if (device.ok() || device.problem().code != Error::ebusy) {
             return device;
         }
         const DeviceUser user = find_device_user(path, mount_point);
-        if (!user.may_be_ending() || std::chrono::steady_clock::now() >= deadline) {
+        if (!user.may_be_ending() || !wait.again()) {
             return explain_busy(path, user, device.problem());
         }
-        std::this_thread::sleep_for(kReleasePoll);
     }
 }
 

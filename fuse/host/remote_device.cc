@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cstring>
 #include <fstream>
-#include <thread>
 #include <utility>
 
 #include "fuse/host/mount_table.h"
@@ -175,16 +174,14 @@ OrProblem<std::unique_ptr<rdma_blk::RemoteBlockDevice>> open_remote_device(
     if (!keys.ok()) {
         return keys.problem();
     }
-    const auto deadline = std::chrono::steady_clock::now() + kReleaseWait;
+    const ReleaseWait wait(kReleasePoll);
     while (true) {
         rdma_blk::Holder holder;
         auto device = open_once(address, mode, *keys, holder);
         if (device.ok() || device.problem().code != Error::ebusy ||
-            !may_be_ending(holder.text, address.volume) ||
-            std::chrono::steady_clock::now() >= deadline) {
+            !may_be_ending(holder.text, address.volume) || !wait.again()) {
             return device;
         }
-        std::this_thread::sleep_for(kReleasePoll);
     }
 }
 

@@ -241,8 +241,6 @@ void tiffin_read_start(struct tiffin_read* read);
 /* The same, waiting. */
 int tiffin_read_vectors(struct inode* inode, loff_t offset, const struct tiffin_vector* vectors,
                         size_t count);
-/* Memory for a part of a request, to copy through; data is NULL where there is none. */
-struct tiffin_vector tiffin_allocate_piece(size_t wanted_bytes, size_t most_bytes);
 
 /* options.c */
 struct fs_context;

@@ -83,10 +83,3 @@ void tiffin_read_start(struct tiffin_read* read) {
         advance(read);
     }
 }
-
-struct tiffin_vector tiffin_allocate_piece(size_t wanted_bytes, size_t most_bytes) {
-    struct tiffin_vector piece = {.size_bytes = min(wanted_bytes, most_bytes)};
-
-    piece.data = kvmalloc(piece.size_bytes, GFP_KERNEL);
-    return piece;
-}

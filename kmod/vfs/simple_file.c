@@ -8,9 +8,17 @@
 
 #define PIECE_BYTES (64U << 10)
 
+/* Memory for a part of a request, to copy through; data is NULL where there is none. */
+static struct tiffin_vector allocate_piece(size_t wanted_bytes) {
+    struct tiffin_vector piece = {.size_bytes = min_t(size_t, wanted_bytes, PIECE_BYTES)};
+
+    piece.data = kvmalloc(piece.size_bytes, GFP_KERNEL);
+    return piece;
+}
+
 static ssize_t read_iter(struct kiocb* iocb, struct iov_iter* to) {
     struct inode* inode = file_inode(iocb->ki_filp);
-    struct tiffin_vector vector = tiffin_allocate_piece(iov_iter_count(to), PIECE_BYTES);
+    struct tiffin_vector vector = allocate_piece(iov_iter_count(to));
     ssize_t length;
 
     if (vector.data == NULL) {
@@ -30,7 +38,7 @@ static ssize_t read_iter(struct kiocb* iocb, struct iov_iter* to) {
 
 static ssize_t write_piece(struct kiocb* iocb, struct iov_iter* from) {
     struct inode* inode = file_inode(iocb->ki_filp);
-    struct tiffin_vector vector = tiffin_allocate_piece(iov_iter_count(from), PIECE_BYTES);
+    struct tiffin_vector vector = allocate_piece(iov_iter_count(from));
     ssize_t length;
 
     if (vector.data == NULL) {

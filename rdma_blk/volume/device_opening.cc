@@ -73,7 +73,9 @@ Result<std::unique_ptr<RemoteBlockDevice>> RemoteBlockDevice::open(
     }
     std::unique_ptr<RemoteBlockDevice> device(new RemoteBlockDevice(options));
     TRY(device->open_servers(servers, problem));
-    TRY(device->check_servers(problem));
+    // Before the leases: one server twice would fence itself off.
+    const std::vector<StripeFinding> members = device->list_members();
+    TRY(check_members(Span<const StripeFinding>(members.data(), members.size()), problem));
     if (options.write) {
         Holder holder;
         const Result<void> taken = device->take_leases(options.force, holder, problem);
@@ -128,21 +130,16 @@ Result<void> RemoteBlockDevice::open_servers(std::vector<ServerToOpen>& servers,
     return {};
 }
 
-// One server twice would fence itself off.
-Result<void> RemoteBlockDevice::check_servers(std::string& problem) const {
-    for (size_t i = 0; i < servers_.size(); ++i) {
-        for (size_t earlier = 0; earlier < i; ++earlier) {
-            if (std::memcmp(servers_[i]->memory->geometry().server_uuid,
-                            servers_[earlier]->memory->geometry().server_uuid, 16) == 0) {
-                problem =
-                    servers_[earlier]->name + " and " + servers_[i]->name +
-                    " are the same server: a comma stands between the servers that a volume is "
-                    "striped over, and a plus between the links to one";
-                return Error::einval;
-            }
-        }
+// What is known of the servers without looking at their memory.
+std::vector<StripeFinding> RemoteBlockDevice::list_members() const {
+    std::vector<StripeFinding> findings;
+    for (const auto& server : servers_) {
+        StripeFinding& finding = findings.emplace_back();
+        finding.name = server->name.c_str();
+        std::memcpy(finding.member.server_uuid, server->memory->geometry().server_uuid, 16);
+        std::memcpy(finding.member.volume_uuid, server->memory->geometry().volume_uuid, 16);
     }
-    return {};
+    return findings;
 }
 
 // In ascending order of UUIDs. What was taken is given back with the sessions when the device is closed;
@@ -195,13 +192,11 @@ Result<std::vector<StripeFinding>> RemoteBlockDevice::find_stripe(std::string& p
     if (page.data() == nullptr) {
         return Error::enomem;
     }
-    std::vector<StripeFinding> findings;
-    for (auto& server : servers_) {
+    std::vector<StripeFinding> findings = list_members();
+    for (size_t i = 0; i < findings.size(); ++i) {
+        const auto& server = servers_[i];
         RemoteMemory& memory = *server->memory;
-        StripeFinding finding;
-        finding.name = server->name.c_str();
-        std::memcpy(finding.member.server_uuid, memory.geometry().server_uuid, 16);
-        std::memcpy(finding.member.volume_uuid, memory.geometry().volume_uuid, 16);
+        StripeFinding& finding = findings[i];
         const ConnectionInfo connection = memory.connection();
         finding.member.empty_since_incarnation = connection.empty_since_incarnation;
         finding.words_unknown = connection.words_unknown;
@@ -219,7 +214,6 @@ Result<std::vector<StripeFinding>> RemoteBlockDevice::find_stripe(std::string& p
             return found.error();
         }
         std::memcpy(&finding.description, page.data(), sizeof(StripeDescription));
-        findings.push_back(finding);
     }
     return findings;
 }

@@ -119,7 +119,7 @@ class RemoteBlockDevice final : public vfs::BlockDevice {
 
     // ---- Opening: device_opening.cc
     Result<void> open_servers(std::vector<ServerToOpen>& servers, std::string& problem);
-    Result<void> check_servers(std::string& problem) const;
+    std::vector<StripeFinding> list_members() const;
     Result<void> take_leases(bool force, Holder& holder, std::string& problem);
     void inherit_unflushed();
     Result<std::vector<StripeFinding>> find_stripe(std::string& problem);

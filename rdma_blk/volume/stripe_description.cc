@@ -140,18 +140,24 @@ Result<void> check_unknown(Span<const StripeFinding> findings, uint64_t stripe_b
 
 }  // namespace
 
-Result<StripeVerdict> judge_stripe(Span<const StripeFinding> findings, uint64_t stripe_bytes,
-                                   bool may_write, std::string& problem) {
-    TIFFIN_ASSERT(!findings.empty() && findings.size() <= kMaxServers);
+Result<void> check_members(Span<const StripeFinding> findings, std::string& problem) {
     for (size_t i = 0; i < findings.size(); ++i) {
         for (size_t k = 0; k < i; ++k) {
             if (is_same(findings[i].member, findings[k].member)) {
                 problem = std::string(findings[k].name) + " and " + findings[i].name +
-                          " are the same server: name it once";
+                          " are the same server: a comma stands between the servers that a volume "
+                          "is striped over, and a plus between the links to one";
                 return Error::einval;
             }
         }
     }
+    return {};
+}
+
+Result<StripeVerdict> judge_stripe(Span<const StripeFinding> findings, uint64_t stripe_bytes,
+                                   bool may_write, std::string& problem) {
+    TIFFIN_ASSERT(!findings.empty() && findings.size() <= kMaxServers);
+    TRY(check_members(findings, problem));
     StripeVerdict verdict;
     verdict.complete = true;
     verdict.stripe_bytes = stripe_bytes != 0 ? stripe_bytes : kDefaultStripeBytes;

@@ -55,6 +55,9 @@ struct StripeFinding {
     bool words_unknown = false;  // ConnectionInfo's
 };
 
+// Of the members alone. Errors, with `problem` set: einval (one server twice).
+Result<void> check_members(Span<const StripeFinding> findings, std::string& problem);
+
 // What the servers, in the order of the address, are.
 struct StripeVerdict {
     uint64_t stripe_bytes = 0;

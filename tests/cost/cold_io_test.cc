@@ -20,6 +20,7 @@
 #include "tests/cost/tree_on_device.h"
 #include "tests/support/crash_device.h"
 #include "tests/support/test_volume.h"
+#include "tests/support/units.h"
 
 namespace tiffin::test {
 namespace {
@@ -28,7 +29,6 @@ using tiffinfs::Key;
 using tiffinfs::Kind;
 using tiffinfs::make_key;
 
-constexpr size_t kBlock = vfs::kBlockBytes;
 constexpr uint32_t kFiles = 5000;
 constexpr uint64_t kLargeBlocks = 256;  // of one extent
 constexpr uint64_t kExtents = 600;      // of the fragmented file

@@ -17,6 +17,7 @@
 #include "tests/support/crash_device.h"
 #include "tests/support/test_size.h"
 #include "tests/support/test_volume.h"
+#include "tests/support/units.h"
 
 namespace tiffin::test {
 namespace {
@@ -24,7 +25,6 @@ namespace {
 constexpr uint64_t kTenths = 10;
 constexpr size_t kFileBytes = 1024;
 constexpr uint64_t kFilesInADirectory = 100;
-constexpr size_t kBlock = vfs::kBlockBytes;
 
 struct Counts {
     double visits = 0;

@@ -6,14 +6,13 @@
 
 #include "fs/vfs/host.h"
 #include "tests/support/memory_file_system.h"
+#include "tests/support/units.h"
 
 namespace tiffin::testing {
 namespace {
 
 namespace flag = vfs::allocate_flag;
 
-constexpr uint64_t kBlock = vfs::kBlockBytes;
-constexpr uint64_t kMaxFileBytes = uint64_t{1} << 62;
 constexpr int64_t kDaySeconds = 86'400;
 
 }  // namespace

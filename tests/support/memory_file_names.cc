@@ -13,8 +13,6 @@ Result<void> check_none(Span<const vfs::InitialXattr> xattrs) {
     return xattrs.empty() ? Result<void>() : Result<void>(Error::eopnotsupp);
 }
 
-std::string text(vfs::Name name) { return {name.data, name.size_bytes}; }
-
 }  // namespace
 
 // ---- Creating ----------------------------------------------------------------------------------
@@ -64,7 +62,7 @@ Result<vfs::Attributes> MemoryFileSystem::make_symlink(const vfs::Caller& caller
     }
     Node* directory = TRY(check_new_name(parent, name));
     Node& node = add_node(caller, *directory, vfs::mode::symlink | 0777);
-    node.target = text(target);
+    node.target.assign(target.data, target.size_bytes);
     node.attributes.link_count = 1;
     node.references = 1;
     add_entry(*directory, name, node);

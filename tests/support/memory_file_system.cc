@@ -11,7 +11,6 @@
 namespace tiffin::testing {
 namespace {
 
-constexpr uint64_t kMaxFileBytes = uint64_t{1} << 62;
 constexpr uint64_t kDotDotCookie = 1;
 
 vfs::Timestamp now() {

@@ -19,6 +19,8 @@ namespace tiffin::testing {
 
 class MemoryFileSystem : public vfs::FileSystem {
   public:
+    static constexpr uint64_t kMaxFileBytes = uint64_t{1} << 62;
+
     struct Options {
         // Blocks of data and symlinks beyond this give enospc.
         uint64_t capacity_bytes = uint64_t{1} << 30;

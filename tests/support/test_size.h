@@ -23,4 +23,10 @@ inline uint64_t test_size(uint64_t full, uint64_t reduced, uint64_t least) {
     return test_size(full, is_least ? least : reduced);
 }
 
+// TIFFIN_FUZZ_FIRST_SEED=N tries others than the usual ones.
+inline uint64_t first_seed() {
+    const char* wanted = std::getenv("TIFFIN_FUZZ_FIRST_SEED");
+    return wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : 1;
+}
+
 }  // namespace tiffin::test

@@ -8,12 +8,11 @@
 #include "fuse/check/check.h"
 #include "tests/support/crash_device.h"
 #include "tests/support/test_volume.h"
+#include "tests/support/units.h"
 #include "tests/support/write_back_host.h"
 
 namespace tiffin::test {
 namespace {
-
-constexpr uint64_t kBlock = vfs::kBlockBytes;
 
 class Run {
   public:

@@ -7,54 +7,15 @@ usage: depth.py FILE DEVICE      (a name of dmsetup's)
 import ctypes
 import mmap
 import os
-import struct
 import subprocess
 import sys
 import threading
 import time
 
+from lib.calls import LIBC, READ, WRITE, Queue, address_of
+
 DEPTH = 32
 BLOCK = 64 << 10
-READ, WRITE = 0, 1
-NR_IO_SETUP, NR_IO_DESTROY, NR_IO_GETEVENTS, NR_IO_SUBMIT = 206, 207, 208, 209
-libc = ctypes.CDLL(None, use_errno=True)
-
-
-def system_call(number, *arguments):
-    result = libc.syscall(number, *[ctypes.c_void_p(argument) for argument in arguments])
-    if result < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return result
-
-
-def address_of(memory):
-    return ctypes.addressof(ctypes.c_char.from_buffer(memory))
-
-
-class Queue:
-    """Requests of libaio's interface."""
-
-    def __init__(self):
-        context = ctypes.c_ulong(0)
-        system_call(NR_IO_SETUP, DEPTH, ctypes.addressof(context))
-        self.context = context.value
-
-    def submit(self, file, operation, memory, offsets):
-        base = address_of(memory)
-        blocks = [
-            bytearray(struct.pack("<QIIHHIQQqQII", number, 0, 0, operation, 0, file, base + number * BLOCK, BLOCK, offset, 0, 0, 0))
-            for number, offset in enumerate(offsets)
-        ]
-        pointers = (ctypes.c_void_p * len(blocks))(*[address_of(block) for block in blocks])
-        return system_call(NR_IO_SUBMIT, self.context, len(blocks), ctypes.addressof(pointers))
-
-    def events(self, at_least):
-        events = (ctypes.c_char * (32 * DEPTH))()
-        count = system_call(NR_IO_GETEVENTS, self.context, at_least, DEPTH, ctypes.addressof(events), 0)
-        return [struct.unpack_from("<QQqq", events, 32 * i)[2] for i in range(count)]
-
-    def close(self):
-        system_call(NR_IO_DESTROY, self.context)
 
 
 def dmsetup(*arguments):
@@ -68,7 +29,7 @@ def pattern(number):
 def resident_pages(file, size):
     with mmap.mmap(file, size) as mapped:
         states = (ctypes.c_ubyte * (size // mmap.PAGESIZE))()
-        if libc.mincore(ctypes.c_void_p(address_of(mapped)), ctypes.c_size_t(size), states) != 0:
+        if LIBC.mincore(ctypes.c_void_p(address_of(mapped)), ctypes.c_size_t(size), states) != 0:
             raise OSError(ctypes.get_errno(), "mincore")
         return sum(state & 1 for state in states)
 
@@ -83,7 +44,7 @@ def stopped(device, submit, check_in_flight):
 
 def check_direct(path, device, operation):
     file = os.open(path, os.O_RDWR | os.O_DIRECT)
-    queue = Queue()
+    queue = Queue(DEPTH, BLOCK)
     memory = mmap.mmap(-1, DEPTH * BLOCK)
     offsets = [BLOCK * number for number in range(DEPTH)]
     if operation == WRITE:
@@ -136,7 +97,7 @@ def check_write_to_mapping_that_is_read_into(path, device):
     os.pwrite(target, new, 0)
     mapped = mmap.mmap(target, BLOCK)
     assert mapped[:] == pattern(7)
-    queue = Queue()
+    queue = Queue(DEPTH, BLOCK)
     written = []
 
     def write():

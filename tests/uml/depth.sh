@@ -7,16 +7,14 @@ set -euo pipefail
 # shellcheck source=tests/uml/lib/guest.sh
 source "$(dirname "$0")/lib/guest.sh"
 make_device 100
-insmod "$kernel_modules/drivers/md/dm-mod.ko"
+load_device_mapper mod
 load_modules
-dmsetup create --noudevsync stopped --table "0 $((100 * 2048)) linear $device 0"
-dmsetup mknodes
-device=/dev/mapper/stopped
+map_device "0 $((100 * 2048)) linear $device 0"
 make_file_system
 mount_device rw
 
 say "a device that is stopped"
-python3 "$repository/tests/uml/depth.py" "$mount_point/file" stopped || fail "see above"
+python3 "$repository/tests/uml/depth.py" "$mount_point/file" mapped || fail "see above"
 
 say "behind the end that the file system knows"
 python3 - "$mount_point/sparse" <<'END' || fail "see above"
@@ -40,5 +38,5 @@ for engine in libaio io_uring sync; do
 done
 unmount_device
 check_device "at the end"
-dmsetup remove --noudevsync stopped
+unmap_device
 unload_modules

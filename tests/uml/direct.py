@@ -10,12 +10,12 @@ import json
 import mmap
 import os
 import random
-import struct
 import sys
+
+from lib.calls import LIBC, WRITE, Queue, address_of, fallocate
 
 BLOCK = 4096
 MIB = 1 << 20
-LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def memory_at(offset, size):
@@ -60,32 +60,18 @@ def prepare_halves(name):
     os.fsync(file)
 
 
-class Iocb(ctypes.Structure):
-    """struct iocb of <linux/aio_abi.h>."""
-    _fields_ = [("data", ctypes.c_uint64), ("key", ctypes.c_uint32), ("flags", ctypes.c_uint32),
-                ("operation", ctypes.c_uint16), ("priority", ctypes.c_int16), ("file", ctypes.c_uint32),
-                ("memory", ctypes.c_uint64), ("size", ctypes.c_uint64), ("offset", ctypes.c_int64),
-                ("reserved", ctypes.c_uint64), ("result_flags", ctypes.c_uint32), ("event", ctypes.c_uint32)]
-
-
 def halves(name):
     """libaio writes 512 bytes; before it is done, another byte of the block is written through the page cache."""
-    setup, submit, get_events = 206, 209, 208  # x86
-    context = ctypes.c_uint64()
-    assert LIBC.syscall(setup, 4, ctypes.byref(context)) == 0
+    queue = Queue(1, 512)
     direct = os.open(name, os.O_RDWR | os.O_DIRECT)
     memory = mmap.mmap(-1, BLOCK)
     memory[:512] = b"B" * 512
-    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    request = Iocb(operation=1, file=direct, memory=address, size=512, offset=0)
-    pointers = (ctypes.c_void_p * 1)(ctypes.addressof(request))
-    assert LIBC.syscall(submit, context, ctypes.c_long(1), pointers) == 1
+    assert queue.submit(direct, WRITE, memory, [0]) == 1
     buffered = os.open(name, os.O_RDWR)
     assert os.pwrite(buffered, b"C", 2048) == 1
-    event = ctypes.create_string_buffer(32)
-    assert LIBC.syscall(get_events, context, ctypes.c_long(1), ctypes.c_long(1), event, None) == 1
-    assert struct.unpack_from("q", event, 16)[0] == 512
+    assert queue.events(1) == [512]
     os.fsync(buffered)
+    queue.close()
 
 
 def check_halves(name):
@@ -99,8 +85,7 @@ def prepare_failure(name):
     """Room behind the end of an empty file, for three megabytes; prints its inode number."""
     file = os.open(name, os.O_RDWR | os.O_CREAT)
     keep_size = 1
-    if LIBC.fallocate(file, keep_size, ctypes.c_int64(0), ctypes.c_int64(3 * MIB)) != 0:
-        sys.exit(os.strerror(ctypes.get_errno()))
+    fallocate(file, keep_size, 0, 3 * MIB)
     print(os.fstat(file).st_ino)
 
 
@@ -138,7 +123,7 @@ def bad_memory(name):
     file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_DIRECT)
     pages = mmap.mmap(-1, 4 * MIB)
     pages[:] = b"z" * 4 * MIB
-    address = ctypes.addressof(ctypes.c_char.from_buffer(pages))
+    address = address_of(pages)
     # The kernel of user-mode Linux does not look at mprotect().
     hole = address + MIB + 10 * BLOCK
     assert LIBC.munmap(ctypes.c_void_p(hole), ctypes.c_size_t(BLOCK)) == 0

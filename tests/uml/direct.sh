@@ -6,23 +6,13 @@ set -euo pipefail
 # shellcheck source=tests/uml/lib/guest.sh
 source "$(dirname "$0")/lib/guest.sh"
 make_device 64
-for module in dm-mod dm-delay; do
-    insmod "$kernel_modules/drivers/md/$module.ko"
-done
+load_device_mapper mod delay
 load_modules
 disk=$device
 sectors=$((64 * 2048))
 
-# set_table TABLE: what the device is from now on.
-set_table() {
-    dmsetup suspend --nolockfs --noflush direct
-    dmsetup load direct --table "$1"
-    dmsetup resume --noudevsync direct
-}
 works="0 $sectors linear $disk 0"
-dmsetup create --noudevsync direct --table "$works"
-dmsetup mknodes
-device=/dev/mapper/direct
+map_device "$works"
 make_file_system
 mount_device rw
 step() { python3 "$repository/tests/uml/direct.py" "$@" || fail "see above"; }
@@ -63,6 +53,6 @@ drop_caches
 step check_bad_memory "$mount_point/bad"
 remount "direct I/O"
 unmount_device
-dmsetup remove --noudevsync direct
+unmap_device
 unload_modules
 say "done"

@@ -6,24 +6,15 @@ set -euo pipefail
 # shellcheck source=tests/uml/lib/guest.sh
 source "$(dirname "$0")/lib/guest.sh"
 make_device 64
-insmod "$kernel_modules/drivers/md/dm-mod.ko"
-insmod "$kernel_modules/drivers/md/dm-flakey.ko"
+load_device_mapper mod flakey
 load_modules
 disk=$device
 sectors=$((64 * 2048))
 
-# set_table TABLE: what the device is from now on.
-set_table() {
-    dmsetup suspend --nolockfs --noflush failing
-    dmsetup load failing --table "$1"
-    dmsetup resume --noudevsync failing
-}
 works="0 $sectors linear $disk 0"
 refuses_writes="0 $sectors flakey $disk 0 0 3600 1 error_writes"
 fails="0 $sectors error"
-dmsetup create --noudevsync failing --table "$works"
-dmsetup mknodes
-device=/dev/mapper/failing
+map_device "$works"
 make_file_system
 mount_device rw
 head -c 5000000 /dev/urandom >/tmp/source
@@ -77,5 +68,5 @@ cmp -i 3000000 /tmp/source "$mount_point/durable" || fail "what was durable is l
 cp /tmp/source "$mount_point/again"
 unmount_device
 check_device "at the end"
-dmsetup remove --noudevsync failing
+unmap_device
 unload_modules

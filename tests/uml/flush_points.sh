@@ -9,21 +9,18 @@ source "$(dirname "$0")/lib/guest.sh"
 program=$repository/tests/uml/flush_points.py
 # The volume, the log, what is replayed, and a copy of that which is mounted.
 insmod "$kernel_modules/drivers/block/brd.ko" rd_nr=4 rd_size=65536
-insmod "$kernel_modules/drivers/md/dm-mod.ko"
-insmod "$kernel_modules/drivers/md/dm-log-writes.ko"
+load_device_mapper mod log-writes
 load_modules
 device=/dev/ram0
 make_file_system
 cp /dev/ram0 /dev/ram2
-dmsetup create --noudevsync logged --table "0 131072 log-writes /dev/ram0 /dev/ram1"
-dmsetup mknodes
-device=/dev/mapper/logged
+map_device "0 131072 log-writes /dev/ram0 /dev/ram1"
 
 say "working"
 mount_device rw
-python3 "$program" work "$mount_point" logged || fail "see above"
+python3 "$program" work "$mount_point" mapped || fail "see above"
 unmount_device
-dmsetup remove --noudevsync logged
+unmap_device
 
 say "replaying"
 cat >/tmp/look <<END

@@ -20,6 +20,8 @@ import sys
 import time
 from typing import Callable
 
+from lib.calls import fallocate
+
 BLOCK = 4096
 OWNERS = 4
 REGION = 5 * BLOCK + 1000
@@ -30,12 +32,6 @@ SECONDS = 2.5
 LEAST_STEPS = 40
 IOC_COMPARE_INODES = ord("T") << 8 | 2
 KEEP_SIZE, PUNCH_HOLE, COLLAPSE, ZERO, INSERT = 1, 2, 8, 16, 32
-LIBC = ctypes.CDLL(None, use_errno=True)
-
-
-def allocate(file: int, mode: int, offset: int, length: int) -> None:
-    if LIBC.fallocate(file, mode, ctypes.c_long(offset), ctypes.c_long(length)) != 0:
-        raise OSError(ctypes.get_errno(), f"fallocate {mode} {offset} {length}")
 
 
 class Owner:
@@ -85,7 +81,7 @@ class Owner:
 
     def punch(self) -> None:
         offset, length = self.blocks()
-        allocate(self.file, self.rng.choice((PUNCH_HOLE, ZERO)) | KEEP_SIZE, offset, length)
+        fallocate(self.file, self.rng.choice((PUNCH_HOLE, ZERO)) | KEEP_SIZE, offset, length)
         self.content[offset - self.start : offset - self.start + length] = bytes(length)
 
     def sync(self) -> None:
@@ -163,18 +159,18 @@ class TailChanger:
         return first * BLOCK, self.rng.randint(1, 10) * BLOCK
 
     def punch(self) -> None:
-        allocate(self.file, PUNCH_HOLE | KEEP_SIZE, *self.blocks())
+        fallocate(self.file, PUNCH_HOLE | KEEP_SIZE, *self.blocks())
 
     def reserve(self) -> None:
-        allocate(self.file, self.rng.choice((0, KEEP_SIZE, ZERO)), *self.blocks())
+        fallocate(self.file, self.rng.choice((0, KEEP_SIZE, ZERO)), *self.blocks())
 
     def move(self) -> None:
         offset, length = self.blocks()
         size = self.size()
         if offset + length < size and self.rng.random() < 0.6:
-            allocate(self.file, COLLAPSE, offset, length)
+            fallocate(self.file, COLLAPSE, offset, length)
         elif offset < size and size < 2 * TAIL_MOST:
-            allocate(self.file, INSERT, offset, length)
+            fallocate(self.file, INSERT, offset, length)
 
     def read(self) -> None:
         check_tail(os.pread(self.file, TAIL_MOST, TAIL_START))

@@ -11,15 +11,11 @@ import os
 import random
 import sys
 
-LIBC = ctypes.CDLL(None, use_errno=True)
+from lib.calls import LIBC, fallocate
+
 MAXIMUM = 400_000
 BLOCK = 4096
 KEEP_SIZE, PUNCH_HOLE, COLLAPSE, ZERO, INSERT = 1, 2, 8, 16, 32
-
-
-def fallocate(file, mode, offset, length):
-    if LIBC.fallocate(file, mode, ctypes.c_long(offset), ctypes.c_long(length)) != 0:
-        raise OSError(ctypes.get_errno(), "fallocate")
 
 
 class RandomFile:

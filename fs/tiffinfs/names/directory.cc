@@ -3,13 +3,14 @@
 
 #include "fs/base/siphash.h"
 #include "fs/tiffinfs/volume/volume.h"
+#include "fs/vfs/numbers.h"
 
 namespace tiffin::tiffinfs {
 namespace {
 
 constexpr uint64_t kHashMask = (uint64_t{1} << (kKeyOffsetBits - kEntrySlotBits)) - 1;
 
-constexpr size_t round_up_to_8(size_t size) { return (size + 7) & ~size_t{7}; }
+constexpr size_t kNameAlignBytes = 8;
 
 constexpr bool is_type(uint32_t type_mode) {
     switch (type_mode) {
@@ -175,7 +176,7 @@ bool EntryBatch::visit(Key key, ByteSpan value) {
         damaged_ = true;
         return false;
     }
-    const size_t needed = sizeof(Header) + round_up_to_8(entry.name.size_bytes);
+    const size_t needed = sizeof(Header) + round_up(entry.name.size_bytes, kNameAlignBytes);
     if (count_ == maximum_entries_ || needed > capacity_ - used_) {
         at_end_ = false;
         return false;
@@ -197,7 +198,7 @@ EntryView EntryBatch::next(size_t& position) const {
         header.offset, header.node, header.type_mode,
         vfs::Name(reinterpret_cast<const char*>(memory_ + position + sizeof(header)),
                   header.name_bytes)};
-    position += sizeof(header) + round_up_to_8(header.name_bytes);
+    position += sizeof(header) + round_up(header.name_bytes, kNameAlignBytes);
     return entry;
 }
 

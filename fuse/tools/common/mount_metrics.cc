@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <string_view>
-#include <thread>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -179,7 +178,7 @@ MountMetrics::MountMetrics(const Names& names, const RememberingLogSink& log)
       start_ns_(host::realtime_ns()) {}
 
 std::optional<Problem> MountMetrics::listen(const std::string& address) {
-    const auto begin = std::chrono::steady_clock::now();
+    const ReleaseWait wait(kReleasePoll);
     bool has_told = false;
     while (true) {
         std::string problem;
@@ -189,16 +188,14 @@ std::optional<Problem> MountMetrics::listen(const std::string& address) {
             endpoint_ = started.release_value();
             return std::nullopt;
         }
-        const auto waited = std::chrono::steady_clock::now() - begin;
-        if (started.error() != Error::ebusy || waited >= kReleaseWait) {
+        if (started.error() != Error::ebusy || !wait.again()) {
             return Problem{problem, started.error()};
         }
-        if (!has_told && waited >= kUsualRelease) {
+        if (!has_told && wait.waited() >= kUsualRelease) {
             has_told = true;
             host::log(host::LogLevel::warning,
                       (problem + ": waiting for a mount that may be ending").c_str());
         }
-        std::this_thread::sleep_for(kReleasePoll);
     }
 }
 

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "fs/vfs/numbers.h"
+
 namespace tiffin::rdma_blk {
 namespace {
 
@@ -15,10 +17,6 @@ constexpr uint64_t kHugePageBytes = uint64_t{2} << 20;
 // Room to grow is address space only; a process has 2^47 bytes of it.
 constexpr uint64_t kReservedAtLeast = uint64_t{1} << 36;
 constexpr uint64_t kReservedAtMost = uint64_t{1} << 44;
-
-constexpr uint64_t round_up(uint64_t value) {
-    return (value + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
-}
 
 bool is_sealed(int memfd, uint64_t size_bytes) {
     const int seals = fcntl(memfd, F_GET_SEALS);
@@ -30,8 +28,9 @@ bool is_sealed(int memfd, uint64_t size_bytes) {
 }  // namespace
 
 Result<AddressRange> reserve_addresses(uint64_t size_bytes) {
-    const uint64_t wanted = std::clamp(round_up(std::min(size_bytes, kReservedAtMost) * 4),
-                                       kReservedAtLeast, kReservedAtMost);
+    const uint64_t wanted =
+        std::clamp(round_up(std::min(size_bytes, kReservedAtMost) * 4, kHugePageBytes),
+                   kReservedAtLeast, kReservedAtMost);
     void* reserved = mmap(nullptr, wanted + kHugePageBytes, PROT_NONE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (reserved == MAP_FAILED) {
@@ -39,7 +38,7 @@ Result<AddressRange> reserve_addresses(uint64_t size_bytes) {
     }
     // Aligned, so that huge pages fit; what lies around is given back.
     const auto begin = reinterpret_cast<uintptr_t>(reserved);
-    const uintptr_t aligned = round_up(begin);
+    const uintptr_t aligned = round_up(begin, kHugePageBytes);
     if (aligned > begin) {
         munmap(reserved, aligned - begin);
     }

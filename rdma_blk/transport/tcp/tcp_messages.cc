@@ -94,18 +94,21 @@ void TcpMemory::send_request(wire::Request& request, Operation& operation, size_
         request.payload_checksum = host::crc32c(0, ranges.data(), ranges.size());
         request.flags |= wire::request_flag::has_checksum;
     }
-    if (takes_path) {
-        // What the link is sending of it since it was sent the first time arrives, and counts for this time.
-        if (!carries || !path.is_request_sending(request.slot)) {
-            path.requests->send(request, ranges, operation.buffers, buffer_count);
-        }
+    // What the link is sending of it since it was sent the first time arrives, and counts for this time.
+    const bool is_on_its_way = takes_path && carries && path.is_request_sending(request.slot);
+    if (is_on_its_way) {
+        // Nothing is sent.
+    } else if (takes_path) {
+        path.requests->send(request, ranges, operation.buffers, buffer_count);
     } else if (buffer_count > 0) {
         writer.add(wire::MessageType::request, request, operation.buffers, buffer_count);
     } else {
         writer.add(wire::MessageType::request, request, ranges);
     }
-    const uint64_t bytes = sizeof(wire::MessageHeader) + sizeof(request) +
-                           (buffer_count > 0 ? request.length_bytes : ranges.size());
+    const uint64_t bytes = is_on_its_way
+                               ? 0
+                               : sizeof(wire::MessageHeader) + sizeof(request) +
+                                     (buffer_count > 0 ? request.length_bytes : ranges.size());
     path.sent_bytes += bytes;
     const SlotNote& before = notes_[request.slot];
     const bool is_repeated = before.sequence == request.sequence;

@@ -18,6 +18,27 @@ make_device() {
     insmod "$kernel_modules/drivers/block/brd.ko" rd_nr=1 "rd_size=$(($1 * 1024))"
 }
 
+# load_device_mapper MODULE...: mod, which has the targets linear and error, and others of its kernel's dm-*.ko behind it.
+load_device_mapper() {
+    local module
+    for module in "$@"; do
+        insmod "$kernel_modules/drivers/md/dm-$module.ko"
+    done
+}
+# map_device TABLE: the device is `mapped` from here on, which is what the table says. There is no udev to wait for.
+map_device() {
+    dmsetup create --noudevsync mapped --table "$1"
+    dmsetup mknodes
+    device=/dev/mapper/mapped
+}
+# set_table TABLE: what the mapped device is from now on.
+set_table() {
+    dmsetup suspend --nolockfs --noflush mapped
+    dmsetup load mapped --table "$1"
+    dmsetup resume --noudevsync mapped
+}
+unmap_device() { dmsetup remove --noudevsync mapped; }
+
 # In a debugging kernel, unloading also looks for memory that nothing refers to.
 kmemleak=/sys/kernel/debug/kmemleak
 # Not in all kernels.

@@ -3,7 +3,6 @@
 // as damaged; before and after a mount in between. See damage_trial.h. Every failure names a seed that repeats it.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <string>
 
 #include "fuse/host/log_sink.h"
@@ -13,17 +12,11 @@
 namespace tiffin::check {
 namespace {
 
-// TIFFIN_FUZZ_FIRST_SEED=N tries others than the usual ones.
-uint64_t first_seed() {
-    const char* wanted = std::getenv("TIFFIN_FUZZ_FIRST_SEED");
-    return wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : 1;
-}
-
 TEST(DamagePromise, EachFileIsIntactOrNamed) {
     fuse::CapturedLog log;  // what is damaged on purpose is in the log many times
     test::DamageTrials trials;
     const uint64_t count = test::test_size(250, 40);
-    for (uint64_t seed = first_seed(); seed < first_seed() + count; ++seed) {
+    for (uint64_t seed = test::first_seed(); seed < test::first_seed() + count; ++seed) {
         test::RandomChoices choices(seed);
         EXPECT_EQ(trials.run(choices), "") << "seed " << seed;
     }

@@ -3,7 +3,6 @@
 // sound. Every failure names a seed that repeats it.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <random>
 #include <set>
 #include <string>
@@ -26,12 +25,6 @@ using test::TestVolume;
 using tiffinfs::kBlockBytes;
 
 uint64_t rounds(uint64_t wanted) { return test::test_size(wanted, wanted / 20 + 1); }
-
-// TIFFIN_FUZZ_FIRST_SEED=N tries others than the usual ones.
-uint64_t first_seed() {
-    const char* wanted = std::getenv("TIFFIN_FUZZ_FIRST_SEED");
-    return wanted != nullptr ? std::strtoull(wanted, nullptr, 10) : 1;
-}
 
 // What is damaged on purpose is in the log many thousand times.
 class Fuzz : public testing::Test {
@@ -158,7 +151,7 @@ std::vector<ByteRange> metadata(ImageEditor& editor) {
 TEST_F(Fuzz, OneBitInUseIsAlwaysFound) {
     ImageEditor original(device_);
     const std::vector<ByteRange> ranges = metadata(original);
-    for (uint64_t seed = first_seed(); seed < first_seed() + rounds(400); ++seed) {
+    for (uint64_t seed = test::first_seed(); seed < test::first_seed() + rounds(400); ++seed) {
         SCOPED_TRACE("seed " + std::to_string(seed));
         std::mt19937_64 random(seed);
         auto device = copy();
@@ -185,7 +178,7 @@ TEST_F(Fuzz, OneBitInUseIsAlwaysFound) {
 TEST_F(Fuzz, ManyBits) {
     ImageEditor original(device_);
     const std::vector<ByteRange> ranges = metadata(original);
-    for (uint64_t seed = first_seed(); seed < first_seed() + rounds(100); ++seed) {
+    for (uint64_t seed = test::first_seed(); seed < test::first_seed() + rounds(100); ++seed) {
         SCOPED_TRACE("seed " + std::to_string(seed));
         std::mt19937_64 random(seed);
         auto device = copy();
@@ -210,7 +203,7 @@ TEST_F(Fuzz, ManyBits) {
 TEST_F(Fuzz, CraftedNodes) {
     ImageEditor original(device_);
     const std::vector<uint64_t> nodes = tree_nodes(original);
-    for (uint64_t seed = first_seed(); seed < first_seed() + rounds(400); ++seed) {
+    for (uint64_t seed = test::first_seed(); seed < test::first_seed() + rounds(400); ++seed) {
         SCOPED_TRACE("seed " + std::to_string(seed));
         std::mt19937_64 random(seed);
         auto device = copy();
@@ -245,7 +238,7 @@ TEST_F(Fuzz, CraftedNodes) {
 TEST_F(Fuzz, CraftedValues) {
     ImageEditor original(device_);
     const std::vector<uint64_t> nodes = tree_nodes(original);
-    for (uint64_t seed = first_seed(); seed < first_seed() + rounds(400); ++seed) {
+    for (uint64_t seed = test::first_seed(); seed < test::first_seed() + rounds(400); ++seed) {
         SCOPED_TRACE("seed " + std::to_string(seed));
         std::mt19937_64 random(seed);
         auto device = copy();
@@ -285,7 +278,7 @@ TEST_F(Fuzz, CraftedValues) {
 
 // Superblocks with valid checksums and fields changed at random.
 TEST_F(Fuzz, CraftedSuperblocks) {
-    for (uint64_t seed = first_seed(); seed < first_seed() + rounds(300); ++seed) {
+    for (uint64_t seed = test::first_seed(); seed < test::first_seed() + rounds(300); ++seed) {
         SCOPED_TRACE("seed " + std::to_string(seed));
         std::mt19937_64 random(seed);
         auto device = copy();
@@ -322,7 +315,7 @@ TEST_F(Fuzz, CraftedSuperblocks) {
 
 // Frames with valid checksums and records made up.
 TEST_F(Fuzz, CraftedJournal) {
-    for (uint64_t seed = first_seed(); seed < first_seed() + rounds(300); ++seed) {
+    for (uint64_t seed = test::first_seed(); seed < test::first_seed() + rounds(300); ++seed) {
         SCOPED_TRACE("seed " + std::to_string(seed));
         std::mt19937_64 random(seed);
         auto device = copy();
@@ -366,7 +359,7 @@ TEST_F(Fuzz, CraftedJournal) {
 }
 
 TEST_F(Fuzz, Noise) {
-    for (uint64_t seed = first_seed(); seed < first_seed() + rounds(50); ++seed) {
+    for (uint64_t seed = test::first_seed(); seed < test::first_seed() + rounds(50); ++seed) {
         std::mt19937_64 random(seed);
         auto device = copy();
         for (int i = 0; i < 2000; ++i) {
