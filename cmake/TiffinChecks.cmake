@@ -27,9 +27,9 @@ if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT TIFFIN_SANITIZE)
 
     # Most tests of this build wait more than they compute. What only computes, one after the other and at the lowest
     # priority, has a place beside them from the beginning, which scripts/test adds to those of the processors.
-    tiffin_long_check(preset_asan_build "ci;full" 3600 nice -n 19 scripts/check-preset --short --build asan)
-    tiffin_long_check(preset_tsan_build "ci;full" 3600 nice -n 19 scripts/check-preset --short --build tsan)
-    tiffin_long_check(lint ci 3600 nice -n 19 scripts/lint)
+    tiffin_long_check(preset_asan_build "ci;full" 5000 nice -n 19 scripts/check-preset --short --build asan)
+    tiffin_long_check(preset_tsan_build "ci;full" 5000 nice -n 19 scripts/check-preset --short --build tsan)
+    tiffin_long_check(lint ci 5000 nice -n 19 scripts/lint)
     tiffin_long_check(lint_each full 7200 nice -n 19 scripts/lint --each)
     set_tests_properties(preset_asan_build preset_tsan_build PROPERTIES COST 10000 RESOURCE_LOCK background)
     set_tests_properties(lint lint_each PROPERTIES COST 9999 RESOURCE_LOCK background)
@@ -64,7 +64,7 @@ if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT TIFFIN_SANITIZE)
     # Not run, and CTest says so, without root, /dev/fuse, or the clean system of 'scripts/deps package'.
     tiffin_long_check(package "ci;full" 600 tests/package/clean_system.sh "${PROJECT_BINARY_DIR}")
     set_tests_properties(package PROPERTIES LABELS package SKIP_RETURN_CODE 77)
-    tiffin_long_check(package_modules "ci;full" 900 tests/package/modules.sh "${PROJECT_BINARY_DIR}")
+    tiffin_long_check(package_modules full 900 tests/package/modules.sh "${PROJECT_BINARY_DIR}")
     tiffin_long_check(package_dkms full 1200 tests/package/dkms.sh "${PROJECT_BINARY_DIR}")
     set_tests_properties(package_modules package_dkms PROPERTIES LABELS package SKIP_RETURN_CODE 77)
     # Of the release build only: others' libraries have sanitizers.

@@ -9,6 +9,7 @@ import os
 import random
 import sqlite3
 import sys
+import time
 from collections.abc import Callable
 
 ACCOUNTS = 20
@@ -78,6 +79,7 @@ def main() -> None:
         while not os.path.exists(stop):
             number += 1
             play(number)
+            time.sleep(random.random() / 100)
             os.pwrite(file.fileno(), f"{number}\n".encode(), 0)
     print(f"{number} rounds of {kind}")
 
