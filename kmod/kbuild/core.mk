@@ -14,9 +14,18 @@
 
 # $(call tiffin-objects,FOLDER...,SUFFIX): the objects of all sources below the folders.
 tiffin-objects = $(patsubst %$(2),%.o,$(sort $(shell cd $(src) && find $(1) -name '*$(2)')))
+# $(call tiffin-folder-objects,FOLDER...): an object for each folder with C++ at or below these, from a file that includes all of
+# its files: most of the time goes into headers that they share.
+tiffin-folder-objects = $(shell cd $(src) && mkdir -p folders && \
+	for folder in $$(find $(1) -name '*.cc' -printf '%h\n' | sort -u); do \
+		name=folders/$$(echo $$folder | tr / _); \
+		for file in $$folder/*.cc; do echo "$(pound)include \"$$file\""; done >$$name.new; \
+		if cmp -s $$name.new $$name.cc; then rm $$name.new; else mv $$name.new $$name.cc; fi; \
+		echo $$name.o; \
+	done)
 # A module that wants another part of fs/ says so before.
 tiffin-cores ?= fs/vfs fs/base fs/tiffinfs
-tiffin-cxx-objects := $(call tiffin-objects,$(tiffin-cores) kmod/host,.cc)
+tiffin-cxx-objects := $(call tiffin-folder-objects,$(tiffin-cores) kmod/host)
 tiffin-c-objects := $(call tiffin-objects,kmod/host,.c)
 
 # ---- For C and C++ ----
