@@ -19,9 +19,16 @@ cuts=${3:-100}
 policy=${4:-standby}
 need_programs ip nft python3
 
+# Which load has stopped, and on which link.
+say_states() {
+    local load
+    for load in files sqlite bank; do echo "progress of $load: $(cat "$work/progress-$load")"; done
+    timeout 10 "$bin/tiffin" status "$mount_point" | grep -E ' (link|reconnections)' || true
+}
 failover_clean_up() {
     local status=$?
     trap - EXIT
+    [[ $status -eq 0 ]] || say_states
     end_loads
     repair_links 0 1 2>/dev/null || true
     clean_up_server status

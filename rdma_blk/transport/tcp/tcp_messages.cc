@@ -94,8 +94,11 @@ void TcpMemory::send_request(wire::Request& request, Operation& operation, size_
         request.payload_checksum = host::crc32c(0, ranges.data(), ranges.size());
         request.flags |= wire::request_flag::has_checksum;
     }
+    const SlotNote& before = notes_[request.slot];
+    const bool is_repeated = before.sequence == request.sequence;
     // What the link is sending of it since it was sent the first time arrives, and counts for this time.
-    const bool is_on_its_way = takes_path && carries && path.is_request_sending(request.slot);
+    const bool is_on_its_way =
+        is_repeated && takes_path && carries && path.is_request_sending(request.slot);
     if (is_on_its_way) {
         // Nothing is sent.
     } else if (takes_path) {
@@ -110,8 +113,6 @@ void TcpMemory::send_request(wire::Request& request, Operation& operation, size_
                                : sizeof(wire::MessageHeader) + sizeof(request) +
                                      (buffer_count > 0 ? request.length_bytes : ranges.size());
     path.sent_bytes += bytes;
-    const SlotNote& before = notes_[request.slot];
-    const bool is_repeated = before.sequence == request.sequence;
     paths_[before.stream].resent_bytes += is_repeated ? bytes : 0;
     notes_[request.slot] =
         SlotNote{takes_path ? writer.sent_count() : writer.added_count(), send_round_ + 1};

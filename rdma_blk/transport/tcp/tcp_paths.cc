@@ -328,16 +328,15 @@ Result<void> TcpMemory::finish_path_recovered() {
     return {};
 }
 
-// Whether a request waits to be sent, or to be sent once more, from its buffers. Of one that the server had already,
-// notes_ says which message it was on another path.
+// Whether a request waits to be sent on a stream, perhaps once more, from its buffers. Of one that the server had already,
+// notes_ says which message it was on another path. What a path of requests is sending is no reason to leave an answer: it
+// may be the one that the server says it has given when it is asked about that path, and comes before it says so.
 bool TcpMemory::is_being_sent(uint16_t slot) const {
     const size_t index = sent_->path_of(slot);
     if (index >= paths_.size() || sent_->is_delivered(slot) || !machine_.is_living(index)) {
         return false;
     }
-    const StreamPath& path = paths_[index];
-    return notes_[slot].message > path.connection->writer().sent_count() ||
-           (index != at_ && path.is_request_sending(slot));
+    return notes_[slot].message > paths_[index].connection->writer().sent_count();
 }
 
 // An operation has its answer on one path: no other one may go on writing to its buffers.

@@ -197,12 +197,16 @@ void TcpMemory::look_at_answers() {
     } else if (path.has_failed() && path.is_up() && is_request_path_resting()) {
         leave_request_path(paths_[at_]);  // nothing of it is missed
     } else if (path.has_failed() && path.is_up()) {
-        host::log(host::LogLevel::warning,
-                  "remote memory: no datagrams come through any more; reconnecting");
         if (choice_) {
             choice_->datagrams_failed(host::monotonic_ns());
         }
-        end_path();
+        if (has_several()) {
+            fail_path(at_, "no datagrams come through any more");
+        } else {
+            host::log(host::LogLevel::warning,
+                      "remote memory: no datagrams come through any more; reconnecting");
+            abort_connection();
+        }
     } else if (path.has_failed()) {
         join.joined.reason = 0;
         join.is_sent = false;
