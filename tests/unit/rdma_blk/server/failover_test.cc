@@ -10,6 +10,7 @@
 #include "rdma_blk/transport/tcp/tcp_memory.h"
 #include "tests/support/faulty_link.h"
 #include "tests/support/test_size.h"
+#include "tests/unit/rdma_blk/server/deaf_path.h"
 #include "tests/unit/rdma_blk/server/server_fixture.h"
 #include "tests/unit/rdma_blk/transport/client_fixture.h"
 
@@ -34,6 +35,9 @@ class FailoverTest : public ServerFixture, public ::testing::WithParamInterface<
     static constexpr uint64_t kCounters = 8;
 
     virtual std::string backing() const { return ""; }
+    virtual std::shared_ptr<RequestPath> make_path(const SdrOptions& options) {
+        return std::make_shared<SdrPath>(options);
+    }
     void SetUp() override {
         ServerFixture::SetUp();
         configuration_.sdr_port = 0;
@@ -83,8 +87,7 @@ class FailoverTest : public ServerFixture, public ::testing::WithParamInterface<
                 SdrOptions options;
                 options.detour = datagrams_[made_++ % std::size(datagrams_)].get();
                 const TransportChoice transport = GetParam().of(link);
-                return transport == TransportChoice::sdr ? std::make_shared<SdrPath>(options)
-                                                         : nullptr;
+                return transport == TransportChoice::sdr ? make_path(options) : nullptr;
             };
         }
         made_ = 0;
@@ -514,10 +517,55 @@ TEST_P(FailoverOfDatagramsTest, ALinkWhoseDatagramsVanishIsLeft) {
     client_->close();
 }
 
+class DeafLinkTest : public FailoverTest {
+  protected:
+    std::shared_ptr<RequestPath> make_path(const SdrOptions& options) override {
+        return path_ = std::make_shared<test::DeafPath>(options);
+    }
+    uint64_t failures() { return client_->memory->statistics().paths[0].failures; }
+
+    std::shared_ptr<test::DeafPath> path_;
+};
+INSTANTIATE_TEST_SUITE_P(Over, DeafLinkTest, ::testing::Values(kSdrAndTcp), transport_of);
+
+// The first link looks silent, what it has sent is asked about over the second one, and it is well again before its request
+// is acknowledged. Nothing but the answer over the second link completes that; the server would give the first one up later.
+TEST_P(DeafLinkTest, TheAnswerOverAnotherLinkIsTaken) {
+    const uint64_t rounds = tiffin::test::test_size(5, 2);
+    for (uint64_t round = 0; round < rounds; round++) {
+        open_client();
+        while (state(0) != "active") {
+            usleep(1000);
+        }
+        path_->set_deaf(true);
+        links_[0]->stall(true);
+        std::atomic<bool> is_done{false};
+        // Large enough to be sent from where it is.
+        std::vector<unsigned char> data(64 << 10, static_cast<unsigned char>(round + 1));
+        std::thread writer([&] {
+            EXPECT_EQ(client_->write(1 << 20, data.data(), data.size()), Outcome::executed);
+            is_done = true;
+        });
+        while (client_->memory->statistics().paths[0].suspicions == 0) {
+            usleep(100);
+        }
+        usleep(50'000);
+        links_[0]->stall(false);
+        // A machine that is busy enough has given it up by now.
+        const bool is_kept = failures() == 0;
+        while (!is_done && failures() == 0) {
+            usleep(1000);
+        }
+        EXPECT_TRUE(failures() == 0 || !is_kept) << "round " << round;
+        path_->set_deaf(false);
+        writer.join();
+        EXPECT_EQ(std::memcmp(memory() + (1 << 20), data.data(), data.size()), 0);
+        client_->close();
+    }
+}
+
 class SpreadTest : public FailoverTest {
   protected:
-    static constexpr size_t kPieceBytes = 64 << 10;
-
     void SetUp() override {
         FailoverTest::SetUp();
         link_policy_ = LinkPolicy::spread;
@@ -527,6 +575,7 @@ class SpreadTest : public FailoverTest {
     }
     // Pieces of a large area, 16 at a time, in one batch or several; read back and compared.
     void write_and_read(unsigned char value) {
+        constexpr size_t kPieceBytes = 64 << 10;
         constexpr size_t kPieces = 16;
         std::vector<unsigned char> data(kPieces * kPieceBytes, value);
         std::vector<unsigned char> back(data.size());
@@ -574,9 +623,9 @@ TEST_P(SpreadTest, AllLinksCarryRequests) {
             }
         },
         sent);
-    // Links of two kinds are not equally fast: a piece at least.
-    const uint64_t least = GetParam().is_mixed() ? kPieceBytes : (sent[0] + sent[1]) / 8;
-    EXPECT_GT(std::min(sent[0], sent[1]), least) << sent[0] << " " << sent[1];
+    // Links of two kinds are not equally fast.
+    const uint64_t share = GetParam().is_mixed() ? 64 : 8;
+    EXPECT_GT(std::min(sent[0], sent[1]), (sent[0] + sent[1]) / share) << sent[0] << " " << sent[1];
 }
 
 TEST_P(SpreadTest, ALinkThatIsFarAwayCarriesLittle) {
@@ -612,8 +661,8 @@ TEST_P(SpreadTest, SilentLinksTakeNothingWithThem) {
     expect_sums();
     const Statistics statistics = client_->memory->statistics();
     EXPECT_GE(statistics.failovers, 1U);
-    // A machine that is busy enough makes the good link look silent just before the other one falls silent.
-    EXPECT_LE(statistics.reconnections, 1 + rounds / 10);
+    // A sanitizer makes the good link look silent just before the other one falls silent.
+    EXPECT_LE(statistics.reconnections, tiffin::test::test_size(0, 1));
     EXPECT_EQ(statistics.outcomes[static_cast<size_t>(Outcome::unknown)], 0U);
     client_->close();
 }
