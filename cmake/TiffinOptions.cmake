@@ -71,7 +71,7 @@ target_include_directories(tiffin_options INTERFACE "${PROJECT_SOURCE_DIR}")
 target_link_options(tiffin_options INTERFACE -Wl,--as-needed)
 find_program(LLD_PROGRAM ld.lld)
 if(LLD_PROGRAM)
-    target_link_options(tiffin_options INTERFACE -fuse-ld=lld)  # three times as fast
+    target_link_options(tiffin_options INTERFACE -fuse-ld=lld)  # in half the time
 endif()
 if(TIFFIN_SANITIZE)
     target_compile_options(tiffin_options INTERFACE

@@ -264,10 +264,10 @@ class TcpMemory final : public RemoteMemory, private Patience {
     void fail_path(size_t index, const std::string& why) REQUIRES(mutex_);
     void give_path_up(size_t index, const char* why) REQUIRES(mutex_);
     void end_path_now(size_t index) REQUIRES(mutex_);
+    static constexpr const char* kNoDatagrams = "no datagrams come through any more";
     // That of paths_[at_], on which something came that should not, or which does not carry what it should.
-    void end_path() REQUIRES(mutex_) {
-        has_several() ? fail_path(at_, "what came over it cannot be understood")
-                      : abort_connection();
+    void end_path(const char* why = "what came over it cannot be understood") REQUIRES(mutex_) {
+        has_several() ? fail_path(at_, why) : abort_connection();
     }
     void close_path(StreamPath& path) REQUIRES(mutex_);
     void note_segments(size_t index, bool was_silent, bool is_sure = false) REQUIRES(mutex_);

@@ -151,7 +151,7 @@ void TcpMemory::serve_paths() {
             machine_.heard(index, now);
         }
         if (has_lost_datagrams(index, now) && !take_unread(index)) {
-            fail_path(index, "no datagrams come through any more");
+            fail_path(index, kNoDatagrams);
         }
         if (state_ != ConnectionState::ready) {
             return;

@@ -200,13 +200,11 @@ void TcpMemory::look_at_answers() {
         if (choice_) {
             choice_->datagrams_failed(host::monotonic_ns());
         }
-        if (has_several()) {
-            fail_path(at_, "no datagrams come through any more");
-        } else {
+        if (!has_several()) {
             host::log(host::LogLevel::warning,
                       "remote memory: no datagrams come through any more; reconnecting");
-            abort_connection();
         }
+        end_path(kNoDatagrams);
     } else if (path.has_failed()) {
         join.joined.reason = 0;
         join.is_sent = false;

@@ -75,7 +75,7 @@ remove_links() {
 }
 
 # shellcheck disable=SC2034  # for who sources this
-read -ra cut_kinds <<<"${TIFFIN_CUT_KINDS:-silent to_server to_client large down_here down_there}"
+cut_kinds=(silent to_server to_client large down_here down_there)
 # cut_link LINK KIND: one of these, or narrow, narrow_to_server, narrow_to_client.
 cut_link() {
     local rules=()
