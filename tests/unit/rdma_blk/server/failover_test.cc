@@ -661,8 +661,10 @@ TEST_P(SpreadTest, SilentLinksTakeNothingWithThem) {
     expect_sums();
     const Statistics statistics = client_->memory->statistics();
     EXPECT_GE(statistics.failovers, 1U);
-    // A sanitizer makes the good link look silent just before the other one falls silent.
-    EXPECT_LE(statistics.reconnections, tiffin::test::test_size(0, 1));
+    // The good link may look silent just before the other one falls silent: with a sanitizer, and where it ends because it
+    // still repeats by datagrams what the other one has answered.
+    EXPECT_LE(statistics.reconnections,
+              GetParam().is_mixed() ? rounds : tiffin::test::test_size(0, 1));
     EXPECT_EQ(statistics.outcomes[static_cast<size_t>(Outcome::unknown)], 0U);
     client_->close();
 }
