@@ -46,12 +46,17 @@ set(CMAKE_UNITY_BUILD_BATCH_SIZE 12)
 
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-    # It goes by the compiler's own list of headers: otherwise what it does not know is preprocessed once more. Clones share
-    # what was compiled: paths are taken as relative. (The debug information may then name another clone's folder.) What
-    # a file holds is computed once, and not for each that includes it.
+    # Clones share what was compiled: paths are taken as relative. (The debug information may then name another clone's folder.)
+    # What a file holds is computed once, and not for each that includes it. It goes by the compiler's own list of headers:
+    # otherwise what it does not know is preprocessed once more. But files that include several name them with the clone's
+    # path, and only what they are after that is the same.
     find_program(ENV_PROGRAM env REQUIRED)  # starts ten times as fast as that of CMake
+    set(by_list CCACHE_DEPEND=1)
+    if(TIFFIN_UNITY)
+        set(by_list "")
+    endif()
     set(CMAKE_CXX_COMPILER_LAUNCHER
-        "${ENV_PROGRAM}" CCACHE_SLOPPINESS=time_macros CCACHE_DEPEND=1 CCACHE_NOHASHDIR=1 CCACHE_INODECACHE=1
+        "${ENV_PROGRAM}" CCACHE_SLOPPINESS=time_macros ${by_list} CCACHE_NOHASHDIR=1 CCACHE_INODECACHE=1
         "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" "${CCACHE_PROGRAM}")
 endif()
 
@@ -68,6 +73,8 @@ endif()
 add_library(tiffin_options INTERFACE)
 target_link_libraries(tiffin_options INTERFACE tiffin_warnings)
 target_include_directories(tiffin_options INTERFACE "${PROJECT_SOURCE_DIR}")
+# Messages of assertions name files from here on, wherever the clone is; so its compiler's cache serves others, too.
+target_compile_options(tiffin_options INTERFACE "-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=")
 target_link_options(tiffin_options INTERFACE -Wl,--as-needed)
 find_program(LLD_PROGRAM ld.lld)
 if(LLD_PROGRAM)
