@@ -44,8 +44,13 @@ inline constexpr uint32_t kMaxTimeoutDoublings = 6;
 inline constexpr uint64_t kDefaultGiveUpNs = 10'000'000'000;
 inline constexpr uint64_t kMaxGiveUpNs = uint64_t{1}
                                          << 62;  // as good as never; sums do not overflow
-// A message of which nothing new was acknowledged for that long has failed it, too, after this many repeated chunks.
-inline constexpr uint32_t kHopelessRepeats = 16;
+// While the peer is heard without such a silence, the oldest message has failed it, too, when nothing of it is newly
+// acknowledged for so long, and for so many timeouts, in which so many of its chunks have gone, repeats included: that is not
+// loss. With silences, after twice the time to give up.
+inline constexpr uint64_t kSilenceNs = kMaxTimeoutNs;
+inline constexpr uint64_t kHopelessNs = 5'000'000'000;
+inline constexpr uint64_t kHopelessTimeouts = 4;
+inline constexpr uint64_t kHopelessChunks = 16;
 
 // Receivers: the share of a round trip after which silence means that what is missing was lost, and the
 // least and most it may be; the same is how long reordering is waited for.
@@ -164,6 +169,8 @@ static_assert(kMinTimeoutNs > kMinAcknowledgeDelayNs && kMinTimeoutNs > 2 * kMin
 static_assert(kRepeatNackPercent > 100, "a repetition needs a round trip to arrive");
 static_assert(kMinRepeatNackNs > 2 * kMinSilenceNs && kMinRepeatNackNs < kMinTimeoutNs);
 static_assert(kMaxTimeoutNs * 2 <= kDefaultGiveUpNs, "several timeouts fit before giving up");
+static_assert(kHopelessNs > kPathProbeAttempts * kPathProbeTimeoutNs + kPathProbeTimeoutNs,
+              "the path's greatest datagram is known by then, and the next connection uses it");
 static_assert(kMaxSendParts >= 2 * kMaxSegments, "a header and a payload for each packet");
 static_assert(kMaxDataChunks + kMaxParityChunks <= 255, "the field has 256 elements");
 static_assert(kMaxParityPackets % 64 == 0);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "fs/vfs/host.h"
 #include "rdma_blk/server/whole_units.h"
@@ -204,20 +205,24 @@ void VolumeSession::keep_waiting(const std::shared_ptr<SessionPath>& path,
     waiting.request = request;
     waiting.payload.assign(payload.begin(), payload.end());
     waiting.path = path;
+    waiting.hold();
+}
+
+void VolumeSession::Waiting::hold() {
     path->hold(payload.size(), answer_bytes(request));
+    is_held = true;
+}
+
+void VolumeSession::Waiting::release() {
+    if (std::exchange(is_held, false)) {
+        path->release_held(payload.size(), answer_bytes(request));
+    }
 }
 
 // Any path that lives: what was asked for is answered, though the path on which it was has gone.
 const std::shared_ptr<SessionPath>& VolumeSession::living(
     const std::shared_ptr<SessionPath>& path) const {
     return is_path(path) || paths_.empty() ? path : paths_.front().path;
-}
-
-void VolumeSession::move_waiting(Waiting& waiting, const std::shared_ptr<SessionPath>& path) {
-    const size_t answer = answer_bytes(waiting.request);
-    waiting.path->release_held(waiting.payload.size(), answer);
-    path->hold(waiting.payload.size(), answer);
-    waiting.path = path;
 }
 
 // A repetition of what waits, or is being flushed: its client may have given up the path on which it came first, before
@@ -230,7 +235,9 @@ bool VolumeSession::takes_answer_over(const std::shared_ptr<SessionPath>& path, 
     }
     place->request_ignored();
     if (waiting.path) {
-        move_waiting(waiting, path);
+        waiting.release();
+        waiting.path = path;
+        waiting.hold();
     } else {
         place = path;
     }
@@ -240,12 +247,12 @@ bool VolumeSession::takes_answer_over(const std::shared_ptr<SessionPath>& path, 
 void VolumeSession::serve_ready() {
     ReadyRequest ready;
     while (table_->next_ready(ready)) {
-        const Waiting waiting = std::move(waiting_[ready.slot]);
+        Waiting waiting = std::move(waiting_[ready.slot]);
         waiting_[ready.slot] = Waiting{};
         if (!waiting.path) {  // forgotten when the session was fenced; the table has refused it
             continue;
         }
-        waiting.path->release_held(waiting.payload.size(), answer_bytes(waiting.request));
+        waiting.release();
         act(living(waiting.path), waiting.request,
             ByteSpan(waiting.payload.data(), waiting.payload.size()), ready.decision);
     }
@@ -253,9 +260,7 @@ void VolumeSession::serve_ready() {
 
 void VolumeSession::forget_waiting() {
     for (Waiting& waiting : waiting_) {
-        if (waiting.path) {
-            waiting.path->release_held(waiting.payload.size(), answer_bytes(waiting.request));
-        }
+        waiting.release();
         waiting = Waiting{};
     }
 }
@@ -375,10 +380,12 @@ void VolumeSession::remove_path(const SessionPath& path) {
                                 [&](const JoinedPath& each) { return each.path.get() == &path; }),
                  paths_.end());
     // What waits of this path goes on waiting, for another one if there is any. Else its turn comes all the same, and the
-    // reply is kept; the next incarnation forgets the rest.
+    // reply is kept; the next incarnation forgets the rest. It is not held of the other one, which would stop reading,
+    // perhaps before what this waits for: there is one for each slot at most.
     for (Waiting& waiting : waiting_) {
         if (waiting.path.get() == &path && !paths_.empty()) {
-            move_waiting(waiting, paths_.front().path);
+            waiting.release();
+            waiting.path = paths_.front().path;
         }
     }
 }

@@ -165,6 +165,10 @@ class VolumeSession : public std::enable_shared_from_this<VolumeSession> {
         wire::Request request{};
         std::vector<unsigned char> payload;
         std::shared_ptr<SessionPath> path;
+        bool is_held = false;  // of the path
+
+        void hold();
+        void release();
     };
 
     explicit VolumeSession(const Place& place);
@@ -183,7 +187,6 @@ class VolumeSession : public std::enable_shared_from_this<VolumeSession> {
     bool is_path(const std::shared_ptr<SessionPath>& path) const REQUIRES(mutex_);
     Result<void> end_paths_of(uint16_t path_id) REQUIRES(mutex_);
     void remove_path(const SessionPath& path) REQUIRES(mutex_);
-    void move_waiting(Waiting& waiting, const std::shared_ptr<SessionPath>& path) REQUIRES(mutex_);
     const std::shared_ptr<SessionPath>& living(const std::shared_ptr<SessionPath>& path) const
         REQUIRES(mutex_);
     void end_paths(const wire::Notice* notice) REQUIRES(mutex_);

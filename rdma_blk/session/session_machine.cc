@@ -381,25 +381,35 @@ void SessionMachine::ask_again_elsewhere(size_t lost) {
     }
 }
 
-// One that is to be taken away only if there is no other: it stays until there is.
-size_t SessionMachine::first_ready() const {
-    size_t retiring = kNoPath;
+// One that has failed lately only if there is no other, and one that is to be taken away, which stays until there is.
+size_t SessionMachine::first_ready(uint64_t now_ns) const {
+    size_t found = kNoPath;
+    int best = 0;
     for (size_t index = 0; index < path_count_; index++) {
-        if (is_ready(index) && !paths_[index].is_retiring) {
-            return index;
+        const Path& path = paths_[index];
+        const int rank = path.is_retiring ? 1 : now_ns < path.taking_ns ? 2 : 3;
+        if (is_ready(index) && rank > best) {
+            found = index;
+            best = rank;
         }
-        retiring = is_ready(index) && retiring == kNoPath ? index : retiring;
     }
-    return retiring;
+    return found;
 }
 
 void SessionMachine::choose_active(uint64_t now_ns) {
     if (!is_ready(active_) || paths_[active_].is_retiring) {
-        const size_t other = first_ready();
+        const size_t other = first_ready(now_ns);
         if (other != kNoPath && (!is_ready(active_) || !paths_[other].is_retiring)) {
             paths_[active_].counts.failovers += is_ready(active_) ? 0 : 1;
             active_ = other;
         }
+        return;
+    }
+    if (now_ns <
+        paths_[active_].taking_ns) {  // it had to take over: until there is a steady one again
+        const size_t other = first_ready(now_ns);
+        const bool is_steady = !paths_[other].is_retiring && now_ns >= paths_[other].taking_ns;
+        active_ = is_steady ? other : active_;
         return;
     }
     for (size_t index = 0; index < active_; index++) {

@@ -186,7 +186,7 @@ class SessionMachine {
     void note_failover(size_t index);
     void ask_again_elsewhere(size_t lost);
     void choose_active(uint64_t now_ns);
-    size_t first_ready() const;
+    size_t first_ready(uint64_t now_ns) const;
 
     size_t path_count_;
     Path paths_[kMaxPaths];

@@ -129,6 +129,13 @@ uint32_t Connection::free_sends() const {
     return std::min(static_cast<uint32_t>(numbers), free_completions());
 }
 
+void Connection::hear(uint64_t now_ns) {
+    if (now_ns >= last_heard_ns_ + kSilenceNs) {
+        heard_since_ns_ = now_ns;
+    }
+    last_heard_ns_ = now_ns;
+}
+
 // From here on the peer's silence counts.
 void Connection::expect(uint64_t now_ns) {
     if (!waits_for_peer()) {
@@ -293,6 +300,7 @@ void Connection::complete_send(Sending& sending, bool ok, Error error) {
     active_sends_--;
     while (oldest_send_ < next_send_ && !this->sending(oldest_send_).active) {
         oldest_send_++;
+        oldest_since_ns_ = last_heard_ns_;
     }
     first_pass_ = std::max(first_pass_, oldest_send_);  // else the policy skips what is not active
     push_completion(completion);

@@ -96,6 +96,7 @@ class Connection final : public ReliableConnection {
     void note_end(const Receiving& receiving, bool delivered);
     void push_completion(const Completion& completion);
     void fail_with(bool tell_peer);
+    void hear(uint64_t now_ns);
     void expect(uint64_t now_ns);
 
     // ---- connection_transmit.cc ----
@@ -159,7 +160,7 @@ class Connection final : public ReliableConnection {
     uint64_t repeat_request_ns() const;
     uint64_t tail_request_ns() const;
     bool waits_for_peer() const;
-    bool has_hopeless_send(uint64_t now_ns) const;
+    uint64_t hopeless_ns() const;
     uint64_t probe_time_ns(const Sending& sending) const;
     void expire_sent(uint64_t now_ns);
     void expire_asked(uint64_t now_ns);
@@ -174,6 +175,7 @@ class Connection final : public ReliableConnection {
     bool failed_ = false;
     bool must_tell_failure_ = false;
     uint64_t last_heard_ns_ = 0;
+    uint64_t heard_since_ns_ = 0;  // without a silence
 
     std::unique_ptr<Sending[]> sending_;
     std::unique_ptr<Receiving[]> receiving_;
@@ -193,6 +195,7 @@ class Connection final : public ReliableConnection {
 
     // Windows of message numbers: those before oldest_* are settled.
     uint64_t oldest_send_ = 0;
+    uint64_t oldest_since_ns_ = 0;
     uint64_t next_send_ = 0;
     uint64_t first_pass_ = 0;  // messages before this were sent once
     uint32_t active_sends_ = 0;

@@ -19,14 +19,14 @@ void Connection::on_data(uint64_t now_ns, const DataRun& run) {
         senders_next_ = std::max(senders_next_, run.message_number + 1);
     }
     if (arrival.kind == Arrival::Kind::late) {
-        last_heard_ns_ = now_ns;
+        hear(now_ns);
         answer_late(run.message_number);
         return;
     }
     if (arrival.kind != Arrival::Kind::placed && arrival.kind != Arrival::Kind::repeated) {
         return;
     }
-    last_heard_ns_ = now_ns;
+    hear(now_ns);
     const QueuePair::ReceiveSlot& slot = *queue_pair_->receive_slot(run.message_number);
     Receiving& message = receiving(run.message_number);
     note_arrival(now_ns, run, slot, message);

@@ -17,7 +17,7 @@ void Connection::on_control(uint64_t now_ns, ByteSpan message) {
         queue_pair_->on_control(now_ns, message);  // counts it
         return;
     }
-    last_heard_ns_ = now_ns;
+    hear(now_ns);
     timeout_doublings_ = 0;
     switch (view->kind) {
         case ControlKind::acknowledgement:
@@ -75,8 +75,7 @@ void Connection::on_acknowledgement(uint64_t now_ns, const ControlView& view) {
         acknowledge_range(message, begin, body.window_end);
         is_done = message.acknowledged_count == message.chunk_count;
         if (message.acknowledged_count > acknowledged_before) {
-            message.progress_ns = now_ns;
-            message.repeated_at_progress = message.repeated_count;
+            message.note_progress(now_ns);
         }
     }
     if (is_done) {

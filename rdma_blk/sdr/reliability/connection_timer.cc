@@ -41,7 +41,7 @@ uint64_t Connection::sender_timer_ns() const {
     for (uint64_t number = oldest_send_; number < first_pass_; number++) {
         next_ns = std::min(next_ns, probe_time_ns(sending_[number & slot_mask_]));
     }
-    return next_ns;
+    return std::min(next_ns, hopeless_ns());
 }
 
 uint64_t Connection::receiver_timer_ns() const {
@@ -74,16 +74,18 @@ uint64_t Connection::next_timer_ns() const {
     return next_ns;
 }
 
-// A message that gets nowhere, however much else is heard of the peer. Its own timers see to it that this is called.
-bool Connection::has_hopeless_send(uint64_t now_ns) const {
-    for (uint64_t number = oldest_send_; number < first_pass_; number++) {
-        const Sending* message = active_sending(number);
-        if (message != nullptr && now_ns >= message->progress_ns + attributes_.give_up_ns &&
-            message->repeated_count - message->repeated_at_progress >= kHopelessRepeats) {
-            return true;
-        }
+// When the oldest message, which gets nowhere, is a failure, since other things are heard of the peer. Younger ones wait for
+// what is repeated of older ones.
+uint64_t Connection::hopeless_ns() const {
+    const Sending& message = sending_[oldest_send_ & slot_mask_];
+    if (active_sends_ == 0 || message.sent_count() - message.sent_at_progress < kHopelessChunks) {
+        return kNoTimer;
     }
-    return false;
+    const uint64_t since_ns = std::max(message.progress_ns, oldest_since_ns_);
+    const uint64_t wait_ns = std::max(kHopelessNs, kHopelessTimeouts * timeout_ns());
+    const uint64_t time_ns = std::max(since_ns, heard_since_ns_) + wait_ns;
+    const bool is_heard = time_ns < last_heard_ns_ + kSilenceNs;
+    return std::min(is_heard ? time_ns : kNoTimer, since_ns + 2 * attributes_.give_up_ns);
 }
 
 void Connection::on_timer(uint64_t now_ns) {
@@ -91,7 +93,7 @@ void Connection::on_timer(uint64_t now_ns) {
         return;
     }
     if ((waits_for_peer() && now_ns >= last_heard_ns_ + attributes_.give_up_ns) ||
-        has_hopeless_send(now_ns)) {
+        now_ns >= hopeless_ns()) {
         fail_with(true);
         return;
     }

@@ -119,8 +119,10 @@ bool Connection::queue_first_pass(uint64_t now_ns, uint32_t most_chunks) {
             return true;
         }
         if (queue_data(message, part.first_chunk, part.chunk_count)) {
+            if (message.acknowledged_count == message.next_chunk) {
+                message.note_progress(now_ns);  // nothing of it was on its way
+            }
             message.next_chunk = part.first_chunk + part.chunk_count;
-            message.progress_ns = now_ns;
             statistics_.chunks_sent += part.chunk_count;
             first_pass_ += policy.first_pass(message, most_chunks, part) ? 0 : 1;
         }

@@ -31,9 +31,15 @@ struct Sending {
     // Schemes that the receiver drives: when to ask whether it is still there.
     uint64_t last_event_ns = 0;  // sent, or heard
     uint32_t probes = 0;         // since something was heard
-    // When something was last sent for the first time, or newly acknowledged, and what was repeated then.
+    // Since when nothing is newly acknowledged of what was sent, and how many chunks had gone by then.
     uint64_t progress_ns = 0;
-    uint32_t repeated_at_progress = 0;
+    uint64_t sent_at_progress = 0;
+
+    uint64_t sent_count() const { return uint64_t{next_chunk} + repeated_count; }
+    void note_progress(uint64_t now_ns) {
+        progress_ns = now_ns;
+        sent_at_progress = sent_count();
+    }
 };
 
 struct Receiving {

@@ -447,6 +447,10 @@ void TcpMemory::receive_from_paths() {
         return;
     }
     at_ = machine_.active();
+    // When all others are suspect, one of them is waited on.
+    for (size_t index = 0; index < paths_.size() && !machine_.is_living(at_); index++) {
+        at_ = index;
+    }
     if (!machine_.is_living(at_)) {
         return;
     }
@@ -459,7 +463,8 @@ void TcpMemory::receive_from_paths() {
     const bool has_output = !stream().writer().empty();
     const bool watches_all = must_watch_all();
     const bool uses_all = spreads();
-    const bool sleeps_on_one = !has_output && !watches_all && !was_silent_ && !uses_all;
+    const bool sleeps_on_one =
+        !has_output && !watches_all && !was_silent_ && !uses_all && machine_.is_ready(at_);
     // Links that are added meanwhile have nothing in it.
     pollfd ready[kMaxPolled] = {};
     const size_t count = fill_poll(ready, true);

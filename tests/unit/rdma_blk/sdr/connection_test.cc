@@ -335,10 +335,192 @@ TEST_F(ConnectionTest, AMessageWithoutProgressIsAFailure) {
             }
         }
         EXPECT_TRUE(left_->has_failed());
-        EXPECT_GE(now_ns_, begin_ns + kDefaultGiveUpNs);
+        EXPECT_GE(now_ns_, begin_ns + kHopelessNs);
         Completion completion;
         ASSERT_TRUE(left_->next_completion(completion));
         EXPECT_EQ(completion.error, Error::etimedout);
+    }
+}
+
+// Large packets vanish, small ones come: the window is at its least, and the first pass would take minutes.
+TEST_F(ConnectionTest, AFirstPassOfWhichNothingComesIsNoProgress) {
+    for (const SchemeChoice& scheme : {SchemeChoice{SchemeKind::selective_repeat, 0, 0},
+                                       SchemeChoice{SchemeKind::selective_repeat_nack, 0, 0},
+                                       SchemeChoice{SchemeKind::erasure_mds, 32, 8}}) {
+        attributes_.scheme = scheme;
+        make();
+        std::vector<unsigned char> from = some_bytes(1 << 20, 1);
+        std::vector<unsigned char> to(from.size());
+        ASSERT_TRUE(right_->recv_post(now_ns_, memory(to)).ok());
+        deliver(*right_, *left_);
+        ASSERT_TRUE(left_->send_post(now_ns_, memory(from), 7).ok());
+        const uint64_t begin_ns = now_ns_;
+        while (!left_->has_failed() && now_ns_ < begin_ns + 2 * kDefaultGiveUpNs) {
+            Transmit out;
+            (void)left_->next_transmit(now_ns_, kMinWindowPackets, out);
+            make_control(ControlKind::clear_to_send, 0, 1, out);
+            left_->on_control(now_ns_, ByteSpan(out.control, out.control_bytes));
+            now_ns_ += 100'000'000;
+            if (left_->next_timer_ns() <= now_ns_) {
+                left_->on_timer(now_ns_);
+            }
+        }
+        EXPECT_TRUE(left_->has_failed());
+        EXPECT_GE(now_ns_, begin_ns + kHopelessNs);
+        EXPECT_LE(now_ns_, begin_ns + kHopelessNs + 200'000'000);
+    }
+}
+
+// ... and what is asked for again and again leaves no room for the rest of it: the receivers of both directions ask for the
+// ends of what has begun to come.
+TEST_F(ConnectionTest, RepeatsInBothDirectionsAreNoProgress) {
+    attributes_.scheme = {SchemeKind::selective_repeat_nack, 0, 0};
+    make();
+    std::vector<unsigned char> from = some_bytes(256 << 10, 1);
+    std::vector<unsigned char> to[2] = {from, from};
+    ASSERT_TRUE(left_->recv_post(now_ns_, memory(to[0])).ok());
+    ASSERT_TRUE(right_->recv_post(now_ns_, memory(to[1])).ok());
+    deliver(*left_, *right_);
+    deliver(*right_, *left_);
+    ASSERT_TRUE(left_->send_post(now_ns_, memory(from), 7).ok());
+    ASSERT_TRUE(right_->send_post(now_ns_, memory(from), 7).ok());
+    const uint64_t begin_ns = now_ns_;
+    int data_left = 2;  // of each
+    while ((!left_->has_failed() || !right_->has_failed()) &&
+           now_ns_ < begin_ns + 4 * kDefaultGiveUpNs) {
+        ReliableConnection* const ends[] = {left_.get(), right_.get()};
+        for (int index = 0; index < 2; index++) {
+            Transmit out;
+            for (uint32_t sent = 0; sent < kMinWindowPackets;) {
+                if (!ends[index]->next_transmit(now_ns_, kMinWindowPackets - sent, out)) {
+                    break;
+                }
+                if (out.is_control) {
+                    ends[1 - index]->on_control(now_ns_, ByteSpan(out.control, out.control_bytes));
+                } else {
+                    sent += out.run.packet_count;
+                    if (data_left > 0) {
+                        ends[1 - index]->on_data(now_ns_, out.run);
+                    }
+                }
+            }
+        }
+        data_left--;
+        now_ns_ += 5'000'000;
+        for (ReliableConnection* end : ends) {
+            if (end->next_timer_ns() <= now_ns_) {
+                end->on_timer(now_ns_);
+            }
+        }
+    }
+    EXPECT_TRUE(left_->has_failed());
+    EXPECT_TRUE(right_->has_failed());
+    EXPECT_LE(now_ns_, begin_ns + kHopelessNs + kSecondNs);
+}
+
+// Words with silences between them are no reason to wait for ever.
+TEST_F(ConnectionTest, AMessageWithoutProgressIsAFailureAlsoWhereLittleIsHeard) {
+    make();
+    std::vector<unsigned char> from = some_bytes(64 << 10, 1);
+    std::vector<unsigned char> to(from.size());
+    ASSERT_TRUE(right_->recv_post(now_ns_, memory(to)).ok());
+    deliver(*right_, *left_);
+    ASSERT_TRUE(left_->send_post(now_ns_, memory(from), 7).ok());
+    const uint64_t begin_ns = now_ns_;
+    uint64_t heard_ns = now_ns_;
+    while (!left_->has_failed() && now_ns_ < begin_ns + 4 * kDefaultGiveUpNs) {
+        discard_output(*left_, now_ns_);
+        if (now_ns_ >= heard_ns + 3 * kSecondNs) {
+            Transmit out;
+            make_control(ControlKind::clear_to_send, 0, 1, out);
+            left_->on_control(now_ns_, ByteSpan(out.control, out.control_bytes));
+            heard_ns = now_ns_;
+        }
+        now_ns_ += 5'000'000;
+        if (left_->next_timer_ns() <= now_ns_) {
+            left_->on_timer(now_ns_);
+        }
+    }
+    EXPECT_TRUE(left_->has_failed());
+    EXPECT_LE(now_ns_, begin_ns + 2 * kDefaultGiveUpNs + kSecondNs);
+}
+
+// After an outage a message has as much time as at first.
+TEST_F(ConnectionTest, AnOutageIsNotTheFaultOfAMessage) {
+    attributes_.scheme = {SchemeKind::selective_repeat_nack, 0, 0};
+    make();
+    std::vector<unsigned char> from = some_bytes(64 << 10, 1);
+    std::vector<unsigned char> to(from.size());
+    ASSERT_TRUE(right_->recv_post(now_ns_, memory(to)).ok());
+    deliver(*right_, *left_);
+    ASSERT_TRUE(left_->send_post(now_ns_, memory(from), 7).ok());
+    const uint64_t end_ns = now_ns_ + kDefaultGiveUpNs - kSecondNs;
+    while (now_ns_ < end_ns) {
+        discard_output(*left_, now_ns_);
+        now_ns_ += 5'000'000;
+        if (left_->next_timer_ns() <= now_ns_) {
+            left_->on_timer(now_ns_);
+        }
+        ASSERT_FALSE(left_->has_failed());
+    }
+    // The first word is about something else, and there is a moment in which the timers are looked at.
+    Transmit out;
+    make_control(ControlKind::clear_to_send, 0, 1, out);
+    left_->on_control(now_ns_, ByteSpan(out.control, out.control_bytes));
+    left_->on_timer(now_ns_ + 1);
+    ASSERT_FALSE(left_->has_failed());
+    Completion completion;
+    bool is_delivered = false;
+    for (int turn = 0; turn < 400 && !is_delivered; turn++) {
+        deliver(*left_, *right_);
+        deliver(*right_, *left_);
+        now_ns_ += 5'000'000;
+        left_->on_timer(now_ns_);
+        right_->on_timer(now_ns_);
+        is_delivered = left_->next_completion(completion) && completion.ok;
+    }
+    EXPECT_TRUE(is_delivered);
+    EXPECT_EQ(from, to);
+}
+
+// However little it is, and however long it takes.
+TEST_F(ConnectionTest, AMessageOfWhichSomethingComesIsNoFailure) {
+    for (const SchemeKind kind :
+         {SchemeKind::selective_repeat, SchemeKind::selective_repeat_nack}) {
+        attributes_.scheme = {kind, 0, 0};
+        make();
+        std::vector<unsigned char> from = some_bytes(64 << 10, 1);
+        std::vector<unsigned char> to(from.size());
+        ASSERT_TRUE(right_->recv_post(now_ns_, memory(to)).ok());
+        deliver(*right_, *left_);
+        ASSERT_TRUE(left_->send_post(now_ns_, memory(from), 7).ok());
+        const uint64_t begin_ns = now_ns_;
+        uint64_t taken_ns = 0;
+        bool is_delivered = false;
+        while (!is_delivered && !left_->has_failed() && now_ns_ < begin_ns + 1000 * kSecondNs) {
+            Transmit out;
+            // One packet gets through every two seconds.
+            while (left_->next_transmit(now_ns_, 1, out)) {
+                if (out.is_control) {
+                    right_->on_control(now_ns_, ByteSpan(out.control, out.control_bytes));
+                } else if (now_ns_ >= taken_ns + 2 * kSecondNs) {
+                    right_->on_data(now_ns_, out.run);
+                    taken_ns = now_ns_;
+                }
+            }
+            deliver(*right_, *left_);
+            now_ns_ += 20'000'000;
+            for (ReliableConnection* end : {left_.get(), right_.get()}) {
+                if (end->next_timer_ns() <= now_ns_) {
+                    end->on_timer(now_ns_);
+                }
+            }
+            Completion completion;
+            is_delivered = left_->next_completion(completion) && completion.ok;
+        }
+        EXPECT_TRUE(is_delivered);
+        EXPECT_EQ(from, to);
+        EXPECT_GE(now_ns_, begin_ns + 20 * kSecondNs);
     }
 }
 

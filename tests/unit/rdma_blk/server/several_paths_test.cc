@@ -130,6 +130,31 @@ TEST_F(SeveralPathsTest, WhatWaitsIsAnsweredOnThePathThatAsks) {
     EXPECT_EQ(first_->read(0, 5), "later");  // it was not ended
 }
 
+// What it waits for has yet to be read there.
+TEST_F(SeveralPathsTest, WhatWaitsDoesNotStopThePathThatTakesItOver) {
+    ASSERT_TRUE(second_->join(*first_, 1));
+    const std::string large(wire::kMaxTransferBytes, 'l');  // more than a connection holds
+    const auto earlier = first_->make_request(OperationKind::write, 0, 5, 0);
+    const auto later = ordered_after(
+        earlier,
+        first_->make_request(OperationKind::write, 0, static_cast<uint32_t>(large.size()), 1));
+    ASSERT_TRUE(first_->send_request(later, large).ok());
+    while (volume().counters().requests[2].load() == 0) {
+        std::this_thread::yield();
+    }
+    first_.reset();
+    while (volume().sessions(host::monotonic_ns()).at(0).path_count != 1) {
+        std::this_thread::yield();
+    }
+    ASSERT_TRUE(
+        second_->recover(0, wire::recover_flag::revoke, {entry_of(earlier), entry_of(later)}));
+    EXPECT_EQ(second_->outcomes(), (std::vector<unsigned char>{kNotExecuted, kPending}));
+    ASSERT_TRUE(second_->send_request(earlier, "early").ok());
+    EXPECT_EQ(second_->response().value().sequence, earlier.sequence);
+    EXPECT_EQ(second_->response().value().sequence, later.sequence);
+    EXPECT_EQ(content(5), "lllll");
+}
+
 TEST_F(SeveralPathsTest, AQuestionThatCannotBe) {
     ASSERT_TRUE(second_->join(*first_, 1));
     EXPECT_FALSE(second_->recover(1, wire::recover_flag::revoke, {})) << "its own path";

@@ -164,6 +164,31 @@ TEST_F(SessionMachineTest, ASuspectThatIsHeardAgainIsPreferredAgainAfterAWhile) 
     EXPECT_EQ(machine_.failovers(), 1U);
 }
 
+// A moment of silence on the link that is well: it may have to, but not until its hold is over.
+TEST_F(SessionMachineTest, APathThatFailedLatelyTakesOverForAMomentOnly) {
+    start(2);
+    machine_.sent(0, now_ns_);
+    machine_.broken(0, now_ns_);
+    expect(Kind::recover, 0);
+    EXPECT_EQ(machine_.active(), 1U);
+    machine_.answered(0);
+    machine_.recovered(0, true);
+    go_on();
+    expect(Kind::connect, 0);
+    machine_.joined(0, now_ns_, 20'000);
+    const uint64_t joined_ns = now_ns_;
+    machine_.sent(1, now_ns_);
+    while (machine_.is_ready(1)) {
+        go_on();
+        (void)machine_.next(now_ns_);
+    }
+    EXPECT_EQ(machine_.active(), 0U) << "there is no other";
+    machine_.heard(1, now_ns_);
+    (void)machine_.next(now_ns_);
+    EXPECT_EQ(machine_.active(), 1U);
+    EXPECT_LT(now_ns_, joined_ns + machine_.hold_ns(0));
+}
+
 // What was sent on it goes on; an answer that comes still must not have it sent again.
 TEST_F(SessionMachineTest, ASuspectThatIsHeardIsAskedAboutNoMore) {
     start(2);
