@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <semaphore>
 #include <thread>
 #include <vector>
 
@@ -257,6 +258,7 @@ OrProblem<PerfResult> measure_remote(const PerfOptions& options,
     }
     touch_pages(*memory);
     std::atomic<bool> stop{false};
+    std::counting_semaphore<> failed{0};
     std::vector<LatencyHistogram> latencies(options.threads);
     std::vector<Error> errors(options.threads);
     std::vector<std::thread> threads;
@@ -268,9 +270,12 @@ OrProblem<PerfResult> measure_remote(const PerfOptions& options,
         threads.emplace_back([&, i] {
             errors[i] = run_thread(*memory, options, kind, buffers.get() + i * thread_bytes, i + 1,
                                    stop, latencies[i]);
+            if (errors[i] != Error{}) {
+                failed.release();
+            }
         });
     }
-    std::this_thread::sleep_for(std::chrono::duration<double>(options.duration_s));
+    (void)failed.try_acquire_for(std::chrono::duration<double>(options.duration_s));
     stop.store(true);
     PerfResult result;
     for (uint32_t i = 0; i < options.threads; ++i) {
