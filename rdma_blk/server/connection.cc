@@ -89,9 +89,11 @@ bool Connection::serve_datagrams(uint64_t now_ns) {
     if (!datagrams_) {
         return true;
     }
+    const bool was_stopped = !may_read();
     serving_connection = this;
     const Result<void> result = datagrams_->serve(now_ns, *session_);
     serving_connection = nullptr;
+    has_more_ = has_more_ || (was_stopped && may_read());  // as after what the stream brings
     if (datagrams_->had_request()) {
         note_turn(now_ns);
     }

@@ -305,8 +305,11 @@ void DatagramPath::send_response(const wire::Response& response, ByteSpan payloa
 }
 
 void DatagramPath::request_ignored() {
-    MutexLock lock(mutex_);
-    expected_answers_ -= expected_answers_ > 0 ? 1 : 0;
+    {
+        MutexLock lock(mutex_);
+        expected_answers_ -= expected_answers_ > 0 ? 1 : 0;
+    }
+    wake();  // what had no room for its answer has it now
 }
 
 void DatagramPath::end(const wire::Notice* /*notice*/) {

@@ -57,6 +57,8 @@ class UdpChannel final : public PacketChannel {
 
     int descriptor() const override { return socket_; }
     Taken take(uint64_t now_ns, const ExpectedPlace& place) override;
+    // Packets of this size are known to be too large for the path, and do not come in pieces either; smaller ones do.
+    bool has_failed() const override { return swallows_packets_; }
     uint64_t packets_received() const override { return statistics_.datagrams_received; }
     uint64_t bytes_received() const override { return bytes_received_; }
     ChannelStatistics statistics() const override;
@@ -123,6 +125,8 @@ class UdpChannel final : public PacketChannel {
     std::unique_ptr<Congestion> congestion_;
     uint64_t told_rate_bytes_per_s_ = 0;
     std::unique_ptr<PathProbe> path_probe_;  // of the first channel only: all take one path
+    uint32_t timeouts_when_narrow_ = 0;
+    bool swallows_packets_ = false;
     std::unique_ptr<unsigned char[]> buffers_;
     std::unique_ptr<ReceiveCall> receive_call_;
     std::unique_ptr<Received[]> received_;

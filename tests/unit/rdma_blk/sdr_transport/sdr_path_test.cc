@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <vector>
 
 #include "fs/vfs/host.h"
 #include "rdma_blk/simulation/emulator/udp_emulator.h"
@@ -125,6 +126,27 @@ TEST_F(SdrPathTest, AnotherConnectionFitsThroughAPathThatWasTooNarrow) {
     EXPECT_GT(second, first);
     EXPECT_LT(second, kWidestBytes);
     path_.stop();
+}
+
+// It does not wait until it would give up: by then smaller packets are known to pass.
+TEST_F(SdrPathTest, APathThatSwallowsItsPacketsFailsOnceItIsKnownToBeTooNarrow) {
+    EXPECT_GT(offer(), kWidestBytes);
+    join();
+    pass(1);
+    ASSERT_FALSE(path_.has_failed());
+    std::vector<unsigned char> data(256 << 10);
+    const vfs::IoVector buffer{data.data(), data.size()};
+    wire::Request request{};
+    request.operation = static_cast<uint8_t>(OperationKind::write);
+    path_.send(request, {}, &buffer, 1);
+    int seconds = 0;
+    while (!path_.has_failed() && seconds < 60) {
+        pass(1);
+        seconds++;
+    }
+    EXPECT_LT(seconds, 10);
+    path_.stop();
+    EXPECT_LT(offer(), kWidestBytes);
 }
 
 TEST_F(SdrPathTest, APathOnWhichNothingComesBackFailsWithoutHavingBeenUp) {
