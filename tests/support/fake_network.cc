@@ -505,9 +505,7 @@ FakeQueuePair::FakeQueuePair(FakeNetwork& network, uint32_t number, uint32_t dep
 
 FakeQueuePair::~FakeQueuePair() {
     // What a device does not end it has for ever; this object cannot stand for it any longer.
-    const bool ends_none = network_.ends_no_pair.exchange(false);
-    (void)destroy();
-    network_.ends_no_pair.store(ends_none);
+    forget();
     close(event_);
 }
 
@@ -603,13 +601,17 @@ Result<void> FakeQueuePair::destroy() {
     if (!has_data_.load() && network_.ends_no_pair.load()) {
         return Error::eio;
     }
+    forget();
+    return {};
+}
+
+void FakeQueuePair::forget() {
     DeviceLock lock(network_.mutex_);
     network_.pairs_.erase(address_.queue_pair);
     for (auto place = network_.bindings_.begin(); place != network_.bindings_.end();) {
         place = place->second.queue_pair == address_.queue_pair ? network_.bindings_.erase(place)
                                                                 : std::next(place);
     }
-    return {};
 }
 
 }  // namespace tiffin::rdma_blk::test

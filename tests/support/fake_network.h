@@ -66,6 +66,8 @@ class FakeQueuePair final : public verbs::QueuePair {
         std::vector<unsigned char> inline_bytes;
     };
 
+    void forget();
+
     FakeNetwork& network_;
     wire::QueuePairAddress address_{};
     uint32_t depth_;
