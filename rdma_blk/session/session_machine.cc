@@ -405,11 +405,10 @@ void SessionMachine::choose_active(uint64_t now_ns) {
         }
         return;
     }
-    if (now_ns <
-        paths_[active_].taking_ns) {  // it had to take over: until there is a steady one again
+    if (now_ns < paths_[active_].taking_ns) {
+        // It had to take over: until there is one again that has not failed lately.
         const size_t other = first_ready(now_ns);
-        const bool is_steady = !paths_[other].is_retiring && now_ns >= paths_[other].taking_ns;
-        active_ = is_steady ? other : active_;
+        active_ = now_ns < paths_[other].taking_ns ? active_ : other;
         return;
     }
     for (size_t index = 0; index < active_; index++) {

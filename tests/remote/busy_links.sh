@@ -36,12 +36,9 @@ fio --name=load --directory="$mount_point" --size=100M --numjobs=2 --rw=randrw -
     --fsync=64 --time_based --runtime="$seconds" --output-format=terse >"$work/fio" || fail "fio: $(<"$work/fio")"
 kill "${takers[@]}"
 takers=()
-"$bin/tiffin" status "$mount_point" >"$work/status"
-count() { sed -n "s/^server [^ ]* $1: //p" "$work/status" | awk '{ sum += $1 } END { print sum + 0 }'; }
-given_up=$(count 'link [12] failures')
-say "links given up: $given_up, failovers: $(count failovers), reconnections: $(count reconnections), in $seconds s"
-grep -E 'link [12]' "$work/status"
-[[ $(count reconnections) -eq 0 ]] || fail "the session was lost: $(grep -E 'link|reconnect' "$log")"
+given_up=$(sum_of 'link [12] failures')
+say "links given up: $given_up, suspicions: $(sum_of 'link [12] suspicions'), failovers: $(status_of failovers), in $seconds s"
+[[ $(status_of reconnections) -eq 0 ]] || fail "the session was lost: $(grep -E 'link|reconnect' "$log")"
 [[ $given_up -le $(((seconds + 599) / 600)) ]] || fail "$given_up links given up: $(grep -E 'link' "$log")"
 unmount_device
 stop_server

@@ -54,7 +54,6 @@ done
 "$bank" "$(over_links "$bank_address")&links=$policy" "$work/progress-bank" "$work/stop" >"$work/said-bank" 2>&1 &
 loads+=($!)
 
-status_of() { "$bin/tiffin" status "$mount_point" | sed -n "s/^server [^ ]* $1: //p"; }
 # The state of both links, of the file system or of the bank.
 states_of() {
     if [[ $1 == files ]]; then
@@ -140,11 +139,12 @@ say "$("$bin/tiffin" status "$mount_point" | sed -n 's/^server [^ ]* \(.*\(failo
 # One may have gone back to the link that it prefers just before its link was cut.
 failovers=$(($(failovers_of files) + $(failovers_of bank)))
 [[ $failovers -ge $((cuts * 9 / 10)) ]] || fail "$failovers failovers"
-sum_of() { status_of "link [12] $1" | awk '{ sum += $1 } END { print sum }'; }
-[[ $(sum_of failures) -ge $((given_up / 3)) ]] || fail "links were given up $(sum_of failures) times"
+failures=$(sum_of 'link [12] failures')
+[[ $failures -ge $((given_up / 3)) ]] || fail "links were given up $failures times"
 # What each link says adds up to what the session says, and programs can read it.
 for key in failovers 'resent operations' 'resent bytes' 'recovered operations'; do
-    [[ $(sum_of "$key") == "$(status_of "$key")" ]] || fail "$key: $(status_of "$key"), by link $(sum_of "$key")"
+    by_link=$(sum_of "link [12] $key")
+    [[ $by_link == "$(status_of "$key")" ]] || fail "$key: $(status_of "$key"), by link $by_link"
 done
 "$bin/tiffin" status --json "$mount_point" >"$work/status.json"
 python3 - "$work/status.json" "$(status_of failovers)" <<'END' || fail "tiffin status --json: $(<"$work/status.json")"

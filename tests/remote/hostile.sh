@@ -36,7 +36,7 @@ for counter in malformed refused; do
     sum=$(awk -v name="$counter" '/^tiffind_/ && index($0, name) { sum += $NF } END { printf "%d", sum }' <<<"$counted")
     [[ $sum -gt 500 ]] || fail "only $sum messages counted as $counter: $(grep "$counter" <<<"$counted")"
 done
-[[ $("$bin/tiffin" status "$mount_point" | sed -n 's/^server [^ ]* reconnections: //p') -eq 0 ]] || fail "the mount lost its connection"
+[[ $(status_of reconnections) -eq 0 ]] || fail "the mount lost its connection"
 
 unmount_device
 check_device "after hostile clients"

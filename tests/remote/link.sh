@@ -43,7 +43,6 @@ for load in files sqlite; do
 done
 
 link() { "$bin/tiffin" link "$1" "$mount_point" "$(link_address "$2")"; }
-status_of() { "$bin/tiffin" status "$mount_point" | sed -n "s/^server [^ ]* $1: //p"; }
 # The state of a link by its address; nothing if there is none.
 state_of() {
     local number

@@ -27,11 +27,8 @@ says() {
     [[ $(wc -l <<<"$output") -eq 1 ]] || fail "not one line from $*: $output"
 }
 
-# of KEY: what tiffin status says of the server.
-of() { "$bin/tiffin" status "$mount_point" | sed -n "s/^server [^ ]* $1: //p"; }
-
 has_stopped() { grep -q '^State:.T' "/proc/$1/status"; }
-reconnecting() { [[ $(of state) == reconnecting ]]; }
+reconnecting() { [[ $(status_of state) == reconnecting ]]; }
 remount() {
     unmount_device
     check_device "$1"
@@ -44,8 +41,8 @@ address=$(make_volume books 512M)
 says "there is no tiffin file system" 32 "$bin/mount.tiffin" "$address" "$second"
 use_device "$address"
 mount_device
-[[ $(of transport) == "$transport (asked for)" && $(of state) == ready ]] || fail "status: $("$bin/tiffin" status "$mount_point")"
-[[ $(of reconnections) -eq 0 ]] || fail "reconnected without a reason"
+[[ $(status_of transport) == "$transport (asked for)" && $(status_of state) == ready ]] || fail "status: $("$bin/tiffin" status "$mount_point")"
+[[ $(status_of reconnections) -eq 0 ]] || fail "reconnected without a reason"
 cp -a "$repository/docs" "$mount_point/docs"
 remount "after a copy"
 diff -r "$repository/docs" "$mount_point/docs" >"$work/diff" || fail "the copy differs: $(head -n 5 "$work/diff")"
@@ -55,7 +52,7 @@ if [[ $transport != shm ]]; then  # where there is no network
     in_clear=$device
     device+="&encrypt=yes"
     remount "before all is encrypted"
-    [[ $(of transport) == "$transport (asked for)" ]] || fail "status: $("$bin/tiffin" status "$mount_point")"
+    [[ $(status_of transport) == "$transport (asked for)" ]] || fail "status: $("$bin/tiffin" status "$mount_point")"
     cp -a "$repository/docs" "$mount_point/encrypted"
     device=$in_clear
     remount "after a copy that was encrypted"
@@ -79,7 +76,7 @@ says "is being written by $(hostname), process $server" 1 "$bin/tiffin" info "$a
 cp -a "$repository/docs" "$mount_point/still-mine"
 
 say "tiffind killed while files are written"
-has_reconnected() { [[ $(of reconnections) -ge $1 ]]; }
+has_reconnected() { [[ $(status_of reconnections) -ge $1 ]]; }
 start_writing_files killed
 for number in 1 2 3; do
     wait_until has_promised killed $((number * 4))
@@ -90,7 +87,7 @@ for number in 1 2 3; do
 done
 wait_until has_promised killed 20
 stop_writing_files
-[[ $(of reconnections) -ge 3 ]] || fail "not reconnected: $("$bin/tiffin" status "$mount_point")"
+[[ $(status_of reconnections) -ge 3 ]] || fail "not reconnected: $("$bin/tiffin" status "$mount_point")"
 check_files killed
 remount "after tiffind was killed"
 check_files killed
@@ -101,7 +98,7 @@ wait_until has_promised stopped 3
 stopped=$(worker)
 kill -STOP "$stopped"
 wait_until has_stopped "$stopped"
-reconnections=$(of reconnections)
+reconnections=$(status_of reconnections)
 before=$(wc -l <"$work/promised-stopped")
 sleep 1
 after=$(wc -l <"$work/promised-stopped")
@@ -109,7 +106,7 @@ kill -CONT "$stopped"
 # Over shm nothing needs the server.
 [[ $transport == shm || $after -le $((before + 1)) ]] || fail "something was promised by nobody"
 wait_until has_promised stopped $((after + 5))
-[[ $(of reconnections) -eq $reconnections ]] || fail "a second was too long: $("$bin/tiffin" status "$mount_point")"
+[[ $(status_of reconnections) -eq $reconnections ]] || fail "a second was too long: $("$bin/tiffin" status "$mount_point")"
 
 say "tiffind stopped for a while"
 seconds_stopped=2
@@ -123,7 +120,7 @@ reconnecting || fail "given up: $("$bin/tiffin" status "$mount_point")"
 kill -CONT "$stopped"
 wait_until has_promised stopped $((before + 5))
 [[ $(worker) -eq $stopped ]] || fail "tiffind was started again"
-[[ $(of reconnections) -gt $reconnections ]] || fail "not reconnected: $("$bin/tiffin" status "$mount_point")"
+[[ $(status_of reconnections) -gt $reconnections ]] || fail "not reconnected: $("$bin/tiffin" status "$mount_point")"
 stop_writing_files
 # The one that was being written may have taken the place of the oldest.
 tail -n 39 "$work/promised-stopped" >"$work/last-stopped"
@@ -194,7 +191,7 @@ say "a volume with a backing file survives even that"
 address=$(make_volume films 256M --backing "$work/films.backing")
 use_device "$address"
 mount_device
-[[ $(of "flushes to disk") == yes ]] || fail "no backing file"
+[[ $(status_of "flushes to disk") == yes ]] || fail "no backing file"
 start_writing_files kept
 wait_until has_promised kept 6
 stop_writing_files

@@ -39,7 +39,6 @@ hosts=$(server_address 0):$port
 use_device "${address/127.0.0.1:$port/$hosts}"
 mount_device
 
-status_of() { "$bin/tiffin" status "$mount_point" | sed -n "s/^server [^ ]* $1: //p"; }
 # Writes a file, and reads it again from the server.
 write_and_read() {
     python3 - "$mount_point/$1" <<'END'

@@ -106,14 +106,14 @@ void UdpChannel::serve_probes(uint64_t now_ns) {
         // Data may be, where it does not fit: better than not at all (RFC 8899, 4.5).
         set_fragmentation(path_probe_->is_too_narrow() ? IP_PMTUDISC_DONT : IP_PMTUDISC_WANT);
     }
-    // Its packets may come in pieces from when it is known to be too narrow.
-    const uint32_t timeouts = congestion_->timeouts_in_a_row();
-    timeouts_when_narrow_ =
-        path_probe_->is_too_narrow() ? std::min(timeouts_when_narrow_, timeouts) : timeouts;
-    swallows_packets_ = path_probe_->is_too_narrow() && path_probe_->confirmed_bytes() != 0 &&
-                        timeouts >= timeouts_when_narrow_ + kBlackHoleTimeouts;
-    statistics_.path_is_too_narrow = path_probe_->is_too_narrow();
+    const bool is_narrow = path_probe_->is_too_narrow();
     const uint32_t confirmed = path_probe_->confirmed_bytes();
+    // Once it is known to be too narrow, its packets may come in pieces.
+    const uint32_t timeouts = congestion_->timeouts_in_a_row();
+    timeouts_when_narrow_ = is_narrow ? std::min(timeouts_when_narrow_, timeouts) : timeouts;
+    swallows_packets_ =
+        is_narrow && confirmed != 0 && timeouts >= timeouts_when_narrow_ + kBlackHoleTimeouts;
+    statistics_.path_is_too_narrow = is_narrow;
     statistics_.path_packet_bytes =
         confirmed > kDataDatagramBytes ? confirmed - kDataDatagramBytes : 0;
 }

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT OR GPL-2.0-only
 # What the scripts with a memory server share: starting one on the loopback, volumes, ending it. Sourced after
-# tests/mount/lib/device.sh, whose $work it uses. The script's own first argument is the transport: tcp (the
+# tests/mount/lib/device.sh, whose $work and $mount_point it uses. The script's own first argument is the transport: tcp (the
 # default), shm or sdr; or, for addresses of two links, one for each.
 # shellcheck shell=bash
 
 # Set by device.sh, which a script sources before this.
-: "${bin:?}" "${work:?}"
+: "${bin:?}" "${work:?}" "${mount_point:?}"
 [[ -x $bin/tiffind ]] || fail "$bin/tiffind is missing; build it, or set TIFFIN_BIN"
 
 transport=${1:-tcp}
@@ -115,6 +115,10 @@ make_volume() {
         >"$work/create" 2>&1 || fail "tiffin volume create $name: $(<"$work/create")"
     echo "tiffin://127.0.0.1:$port/$name?key_file=$work/$name.key&transport=$transport&runtime_directory=$work/run"
 }
+
+# status_of KEY: what `tiffin status` says of the server's KEY, a regular expression; sum_of KEY: the sum of these numbers.
+status_of() { "$bin/tiffin" status "$mount_point" | sed -n "s/^server [^ ]* $1: //p"; }
+sum_of() { status_of "$1" | awk '{ sum += $1 } END { print sum + 0 }'; }
 
 # refuses TEXT COMMAND...: the command fails and says the text; `refusal` is all it says.
 refuses() {

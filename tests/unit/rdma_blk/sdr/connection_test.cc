@@ -60,6 +60,29 @@ class ConnectionTest : public testing::Test {
         return count;
     }
 
+    // A message on its way from the left end, for which the right one has a receive.
+    void start_message(size_t size_bytes) {
+        from_ = some_bytes(size_bytes, 1);
+        to_.assign(size_bytes, 0);
+        ASSERT_TRUE(right_->recv_post(now_ns_, memory(to_)).ok());
+        deliver(*right_, *left_);
+        ASSERT_TRUE(left_->send_post(now_ns_, memory(from_), 7).ok());
+    }
+    // The right end has something to say, but not of that message.
+    void hear_something_else() {
+        Transmit out;
+        make_control(ControlKind::clear_to_send, 0, 1, out);
+        left_->on_control(now_ns_, ByteSpan(out.control, out.control_bytes));
+    }
+    void go_on(uint64_t time_ns) {
+        now_ns_ += time_ns;
+        for (ReliableConnection* end : {left_.get(), right_.get()}) {
+            if (end->next_timer_ns() <= now_ns_) {
+                end->on_timer(now_ns_);
+            }
+        }
+    }
+
     Completion run_to_completion(UnrulyNetwork& network) {
         Completion completion;
         bool found = false;
@@ -74,6 +97,8 @@ class ConnectionTest : public testing::Test {
     ReliabilityAttributes attributes_;
     std::unique_ptr<ReliableConnection> left_;
     std::unique_ptr<ReliableConnection> right_;
+    std::vector<unsigned char> from_;
+    std::vector<unsigned char> to_;
     uint64_t now_ns_ = kSecondNs;
 };
 
@@ -317,22 +342,12 @@ TEST_F(ConnectionTest, AMessageWithoutProgressIsAFailure) {
          {SchemeKind::selective_repeat, SchemeKind::selective_repeat_nack}) {
         attributes_.scheme = {kind, 0, 0};
         make();
-        std::vector<unsigned char> from = some_bytes(5000, 1);
-        std::vector<unsigned char> to(from.size());
-        ASSERT_TRUE(right_->recv_post(now_ns_, memory(to)).ok());
-        deliver(*right_, *left_);
-        ASSERT_TRUE(left_->send_post(now_ns_, memory(from), 7).ok());
+        start_message(5000);
         const uint64_t begin_ns = now_ns_;
         while (!left_->has_failed() && now_ns_ < begin_ns + 20 * kDefaultGiveUpNs) {
             discard_output(*left_, now_ns_);
-            // A receiver with something to say in the other direction.
-            Transmit out;
-            make_control(ControlKind::clear_to_send, 0, 1, out);
-            left_->on_control(now_ns_, ByteSpan(out.control, out.control_bytes));
-            now_ns_ += 5'000'000;
-            if (left_->next_timer_ns() <= now_ns_) {
-                left_->on_timer(now_ns_);
-            }
+            hear_something_else();
+            go_on(5'000'000);
         }
         EXPECT_TRUE(left_->has_failed());
         EXPECT_GE(now_ns_, begin_ns + kHopelessNs);
@@ -349,21 +364,13 @@ TEST_F(ConnectionTest, AFirstPassOfWhichNothingComesIsNoProgress) {
                                        SchemeChoice{SchemeKind::erasure_mds, 32, 8}}) {
         attributes_.scheme = scheme;
         make();
-        std::vector<unsigned char> from = some_bytes(1 << 20, 1);
-        std::vector<unsigned char> to(from.size());
-        ASSERT_TRUE(right_->recv_post(now_ns_, memory(to)).ok());
-        deliver(*right_, *left_);
-        ASSERT_TRUE(left_->send_post(now_ns_, memory(from), 7).ok());
+        start_message(1 << 20);
         const uint64_t begin_ns = now_ns_;
         while (!left_->has_failed() && now_ns_ < begin_ns + 2 * kDefaultGiveUpNs) {
             Transmit out;
             (void)left_->next_transmit(now_ns_, kMinWindowPackets, out);
-            make_control(ControlKind::clear_to_send, 0, 1, out);
-            left_->on_control(now_ns_, ByteSpan(out.control, out.control_bytes));
-            now_ns_ += 100'000'000;
-            if (left_->next_timer_ns() <= now_ns_) {
-                left_->on_timer(now_ns_);
-            }
+            hear_something_else();
+            go_on(100'000'000);
         }
         EXPECT_TRUE(left_->has_failed());
         EXPECT_GE(now_ns_, begin_ns + kHopelessNs);
@@ -406,12 +413,7 @@ TEST_F(ConnectionTest, RepeatsInBothDirectionsAreNoProgress) {
             }
         }
         data_left--;
-        now_ns_ += 5'000'000;
-        for (ReliableConnection* end : ends) {
-            if (end->next_timer_ns() <= now_ns_) {
-                end->on_timer(now_ns_);
-            }
-        }
+        go_on(5'000'000);
     }
     EXPECT_TRUE(left_->has_failed());
     EXPECT_TRUE(right_->has_failed());
@@ -421,25 +423,16 @@ TEST_F(ConnectionTest, RepeatsInBothDirectionsAreNoProgress) {
 // Words with silences between them are no reason to wait for ever.
 TEST_F(ConnectionTest, AMessageWithoutProgressIsAFailureAlsoWhereLittleIsHeard) {
     make();
-    std::vector<unsigned char> from = some_bytes(64 << 10, 1);
-    std::vector<unsigned char> to(from.size());
-    ASSERT_TRUE(right_->recv_post(now_ns_, memory(to)).ok());
-    deliver(*right_, *left_);
-    ASSERT_TRUE(left_->send_post(now_ns_, memory(from), 7).ok());
+    start_message(64 << 10);
     const uint64_t begin_ns = now_ns_;
     uint64_t heard_ns = now_ns_;
     while (!left_->has_failed() && now_ns_ < begin_ns + 4 * kDefaultGiveUpNs) {
         discard_output(*left_, now_ns_);
         if (now_ns_ >= heard_ns + 3 * kSecondNs) {
-            Transmit out;
-            make_control(ControlKind::clear_to_send, 0, 1, out);
-            left_->on_control(now_ns_, ByteSpan(out.control, out.control_bytes));
+            hear_something_else();
             heard_ns = now_ns_;
         }
-        now_ns_ += 5'000'000;
-        if (left_->next_timer_ns() <= now_ns_) {
-            left_->on_timer(now_ns_);
-        }
+        go_on(5'000'000);
     }
     EXPECT_TRUE(left_->has_failed());
     EXPECT_LE(now_ns_, begin_ns + 2 * kDefaultGiveUpNs + kSecondNs);
@@ -449,24 +442,15 @@ TEST_F(ConnectionTest, AMessageWithoutProgressIsAFailureAlsoWhereLittleIsHeard) 
 TEST_F(ConnectionTest, AnOutageIsNotTheFaultOfAMessage) {
     attributes_.scheme = {SchemeKind::selective_repeat_nack, 0, 0};
     make();
-    std::vector<unsigned char> from = some_bytes(64 << 10, 1);
-    std::vector<unsigned char> to(from.size());
-    ASSERT_TRUE(right_->recv_post(now_ns_, memory(to)).ok());
-    deliver(*right_, *left_);
-    ASSERT_TRUE(left_->send_post(now_ns_, memory(from), 7).ok());
+    start_message(64 << 10);
     const uint64_t end_ns = now_ns_ + kDefaultGiveUpNs - kSecondNs;
     while (now_ns_ < end_ns) {
         discard_output(*left_, now_ns_);
-        now_ns_ += 5'000'000;
-        if (left_->next_timer_ns() <= now_ns_) {
-            left_->on_timer(now_ns_);
-        }
+        go_on(5'000'000);
         ASSERT_FALSE(left_->has_failed());
     }
     // The first word is about something else, and there is a moment in which the timers are looked at.
-    Transmit out;
-    make_control(ControlKind::clear_to_send, 0, 1, out);
-    left_->on_control(now_ns_, ByteSpan(out.control, out.control_bytes));
+    hear_something_else();
     left_->on_timer(now_ns_ + 1);
     ASSERT_FALSE(left_->has_failed());
     Completion completion;
@@ -474,13 +458,11 @@ TEST_F(ConnectionTest, AnOutageIsNotTheFaultOfAMessage) {
     for (int turn = 0; turn < 400 && !is_delivered; turn++) {
         deliver(*left_, *right_);
         deliver(*right_, *left_);
-        now_ns_ += 5'000'000;
-        left_->on_timer(now_ns_);
-        right_->on_timer(now_ns_);
+        go_on(5'000'000);
         is_delivered = left_->next_completion(completion) && completion.ok;
     }
     EXPECT_TRUE(is_delivered);
-    EXPECT_EQ(from, to);
+    EXPECT_EQ(from_, to_);
 }
 
 // However little it is, and however long it takes.
@@ -489,11 +471,7 @@ TEST_F(ConnectionTest, AMessageOfWhichSomethingComesIsNoFailure) {
          {SchemeKind::selective_repeat, SchemeKind::selective_repeat_nack}) {
         attributes_.scheme = {kind, 0, 0};
         make();
-        std::vector<unsigned char> from = some_bytes(64 << 10, 1);
-        std::vector<unsigned char> to(from.size());
-        ASSERT_TRUE(right_->recv_post(now_ns_, memory(to)).ok());
-        deliver(*right_, *left_);
-        ASSERT_TRUE(left_->send_post(now_ns_, memory(from), 7).ok());
+        start_message(64 << 10);
         const uint64_t begin_ns = now_ns_;
         uint64_t taken_ns = 0;
         bool is_delivered = false;
@@ -509,17 +487,12 @@ TEST_F(ConnectionTest, AMessageOfWhichSomethingComesIsNoFailure) {
                 }
             }
             deliver(*right_, *left_);
-            now_ns_ += 20'000'000;
-            for (ReliableConnection* end : {left_.get(), right_.get()}) {
-                if (end->next_timer_ns() <= now_ns_) {
-                    end->on_timer(now_ns_);
-                }
-            }
+            go_on(20'000'000);
             Completion completion;
             is_delivered = left_->next_completion(completion) && completion.ok;
         }
         EXPECT_TRUE(is_delivered);
-        EXPECT_EQ(from, to);
+        EXPECT_EQ(from_, to_);
         EXPECT_GE(now_ns_, begin_ns + 20 * kSecondNs);
     }
 }
