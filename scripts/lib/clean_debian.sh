@@ -26,8 +26,6 @@ unpack_clean_debian() {
     root=$1
     mkdir "$root"
     tar --extract --file "$clean_debian" --directory "$root" --exclude './dev/*'
-    # The mounts of other tests do not end as long as a copy of them is here.
-    awk '$2 ~ /\/tiffin-test\./ { print $2 }' /proc/self/mounts | xargs --no-run-if-empty umount --lazy
     mount --types proc proc "$root/proc"
     mount --types tmpfs tmpfs "$root/dev"
     for device in null zero full random urandom tty fuse; do

@@ -108,7 +108,7 @@ expect_content bound "after it was mounted in two places"
 say "in use in another mount name space"
 mount_device
 mkfifo "$work/ready" "$work/go"
-unshare --mount --propagation private sh -c "echo > '$work/ready'; exec cat '$work/go' >/dev/null" &
+"$repository/tests/support/own_mounts" --keep "$work" -- sh -c "echo > '$work/ready'; exec cat '$work/go' >/dev/null" &
 holder=$!
 read -r <"$work/ready"
 printf %s "$content" >"$mount_point/elsewhere"

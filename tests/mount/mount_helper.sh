@@ -8,10 +8,8 @@
 set -euo pipefail
 [[ $(id -u) -eq 0 ]] || { echo "not run: it makes a mount name space, which takes root" && exit 0; }
 if [[ ${1:-} != --inside ]]; then
-    exec unshare --mount --propagation private "$0" --inside
+    exec "$(dirname "$0")/../support/own_mounts" -- "$0" --inside
 fi
-# The mounts of tests that run beside this one are copied: they would not end as long as this one has them.
-awk '$2 ~ /\/tiffin-test\./ { print $2 }' /proc/self/mounts | xargs --no-run-if-empty umount --lazy
 # shellcheck source=tests/mount/lib/device.sh
 source "$(dirname "$0")/lib/device.sh"
 need_programs setpriv mount fsck fusermount3

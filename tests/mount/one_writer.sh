@@ -138,10 +138,10 @@ loop_over "$image"
 device=$image
 mount_device ""
 # shellcheck disable=SC2016
-is_refused unshare --mount bash -c 'mount -t tmpfs none "$1" && mkdir "$1/there" && "$2" "$3" "$1/there"' \
+is_refused "$repository/tests/support/own_mounts" --keep "$work" -- bash -c 'mount -t tmpfs none "$1" && mkdir "$1/there" && "$2" "$3" "$1/there"' \
     _ "$work" "$bin/mount.tiffin" "$loop"
 # shellcheck disable=SC2016
-is_refused unshare --mount bash -c 'mount -t tmpfs none "$1" && "$2" -q -f "$3"' _ "$work" "$bin/mkfs.tiffin" "$loop"
+is_refused "$repository/tests/support/own_mounts" --keep "$work" -- bash -c 'mount -t tmpfs none "$1" && "$2" -q -f "$3"' _ "$work" "$bin/mkfs.tiffin" "$loop"
 unmount_device
 
 give_loops_back

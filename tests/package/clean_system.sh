@@ -24,7 +24,7 @@ command -v lintian >/dev/null || skip "lintian is missing; 'scripts/deps package
 
 if [[ ${2:-} != --inside ]]; then
     # What runs and what is mounted inside goes away with the two name spaces.
-    exec unshare --mount --propagation private --pid --fork --kill-child "$0" "$1" --inside
+    exec "$repository/tests/support/own_mounts" --pid --fork --kill-child -- "$0" "$1" --inside
 fi
 work=$(mktemp -d "${TMPDIR:-/tmp}/tiffin-test.XXXXXX")
 root=$work/root

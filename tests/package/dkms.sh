@@ -19,7 +19,7 @@ say() { echo "== $*"; }
 [[ $(id -u) -eq 0 ]] || skip "installing packages takes root"
 [[ -s $clean_debian ]] || skip "there is no clean system; 'scripts/deps package' makes one"
 if [[ ${2:-} != --inside ]]; then
-    exec unshare --mount --propagation private --pid --fork --kill-child "$0" "$1" --inside
+    exec "$repository/tests/support/own_mounts" --pid --fork --kill-child -- "$0" "$1" --inside
 fi
 work=$(mktemp -d "${TMPDIR:-/tmp}/tiffin-test.XXXXXX")
 root=$work/root

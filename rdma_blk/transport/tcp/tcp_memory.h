@@ -262,6 +262,7 @@ class TcpMemory final : public RemoteMemory, private Patience {
     // These need the lead.
     // Of a link with a fault, and of one that is given up on purpose; `why` goes to the log.
     void fail_path(size_t index, const std::string& why) REQUIRES(mutex_);
+    bool is_left_at_end(size_t index) const REQUIRES(mutex_);
     void give_path_up(size_t index, const char* why) REQUIRES(mutex_);
     void end_path_now(size_t index) REQUIRES(mutex_);
     static constexpr const char* kNoDatagrams = "no datagrams come through any more";
@@ -421,6 +422,7 @@ class TcpMemory final : public RemoteMemory, private Patience {
     int event_ = -1;  // wakes the thread
     bool is_stopping_ GUARDED_BY(mutex_) = false;
     bool is_closing_ GUARDED_BY(mutex_) = false;
+    bool has_said_goodbye_ GUARDED_BY(mutex_) = false;
     bool is_thread_receiving_ GUARDED_BY(mutex_) = false;  // it watches the socket
     uint64_t next_look_ns_ GUARDED_BY(mutex_) = 0;
     uint64_t seen_lead_count_ GUARDED_BY(mutex_) = 0;

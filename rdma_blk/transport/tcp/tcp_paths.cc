@@ -81,8 +81,13 @@ void TcpMemory::note_segments(size_t index, bool was_silent, bool is_sure) {
     }
 }
 
+// The server has had the goodbye, over this link or another, and ends them all.
+bool TcpMemory::is_left_at_end(size_t index) const {
+    return is_closing_ && (has_said_goodbye_ || index != machine_.active());
+}
+
 void TcpMemory::fail_path(size_t index, const std::string& why) {
-    if (!is_closing_ || index == machine_.active()) {
+    if (!is_left_at_end(index)) {
         host::log(
             host::LogLevel::warning,
             ("remote memory: link " + std::to_string(index + 1) + " has failed: " + why).c_str());
@@ -99,8 +104,8 @@ void TcpMemory::give_path_up(size_t index, const char* why) {
 }
 
 void TcpMemory::end_path_now(size_t index) {
-    if (is_closing_ && index != machine_.active()) {
-        // The server has had the goodbye and ends them all; it is not made again either.
+    if (is_left_at_end(index)) {
+        // Not made again either.
         close_path(paths_[index]);
         machine_.join_failed(index, host::monotonic_ns());
         return;

@@ -276,7 +276,8 @@ void TcpMemory::say_goodbye() {
     goodbye.session_id = facts_.session_id;
     goodbye.incarnation = facts_.incarnation;
     goodbye.flags = has_flushed_all() ? wire::close_flag::all_flushed : 0;
-    if (!send_control(wire::MessageType::session_close, goodbye)) {
+    has_said_goodbye_ = send_control(wire::MessageType::session_close, goodbye);
+    if (!has_said_goodbye_) {
         return;
     }
     const uint64_t deadline = host::monotonic_ns() + 4 * probe_interval_ns_;
@@ -290,6 +291,7 @@ void TcpMemory::say_goodbye() {
         }
     }
     has_leader_ = false;
+    has_said_goodbye_ = false;
 }
 
 }  // namespace tiffin::rdma_blk
