@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // A bank in remote memory, for as long as the file STOP is not there: threads move money between shared words by fetch_add
 // and compare_swap, and read back blocks that they wrote. Every value that comes back is checked (WordHistory), and the
-// total. Anything that is not executed ends it with an error.
+// total. Anything that is not executed ends it with an error. While the file CALM is there they pause.
 //
-// usage: bank ADDRESS PROGRESS STOP
+// usage: bank ADDRESS PROGRESS STOP CALM
 //
 // The file PROGRESS has one line at any time, of fixed length: how often all threads have got on, how often requests
 // left a link, and the state of each link.
@@ -77,6 +77,7 @@ class Bank {
         }
         return laps_;
     }
+    void set_calm(bool is_calm) { is_calm_.store(is_calm); }
     void finish() {
         is_ending_.store(true);
         for (std::thread& thread : threads_) {
@@ -173,7 +174,8 @@ class Bank {
             }
             rounds_[number]++;
             // About as long as it works: the machine has other tests to run.
-            std::this_thread::sleep_for(std::chrono::microseconds(random() % 4000));
+            const uint64_t most_us = is_calm_.load() ? 200000 : 4000;
+            std::this_thread::sleep_for(std::chrono::microseconds(random() % most_us));
         }
     }
     // Both words in one batch.
@@ -248,6 +250,7 @@ class Bank {
     std::vector<WordHistory> histories_;  // under mutex_ while threads run
     std::vector<std::thread> threads_;
     std::atomic<bool> is_ending_{false};
+    std::atomic<bool> is_calm_{false};
     std::atomic<uint64_t> rounds_[kThreads] = {};
     std::atomic<uint64_t> blocks_{0};
     uint64_t seen_[kThreads] = {};
@@ -272,8 +275,8 @@ void write_progress(int file, uint64_t laps, const Statistics& statistics) {
 int main(int count, char** arguments) {
     using namespace tiffin;
     constexpr std::string_view kScheme = "tiffin:";
-    if (count != 4 || std::string_view(arguments[1]).substr(0, kScheme.size()) != kScheme) {
-        rdma_blk::stop("usage: bank ADDRESS PROGRESS STOP");
+    if (count != 5 || std::string_view(arguments[1]).substr(0, kScheme.size()) != kScheme) {
+        rdma_blk::stop("usage: bank ADDRESS PROGRESS STOP CALM");
     }
     const auto address =
         fuse::parse_remote_address(std::string_view(arguments[1]).substr(kScheme.size()));
@@ -293,7 +296,8 @@ int main(int count, char** arguments) {
         bank.start();
         while (access(arguments[3], F_OK) != 0) {
             rdma_blk::write_progress(progress, bank.laps(), (*opened)->statistics());
-            std::this_thread::sleep_for(std::chrono::milliseconds(2));
+            bank.set_calm(access(arguments[4], F_OK) == 0);
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
         }
         bank.finish();
     }

@@ -47,11 +47,11 @@ mount_device
 
 load_names=(files sqlite bank)
 for load in files sqlite; do
-    python3 "$(dirname "$0")/lib/failover_load.py" "$load" "$mount_point" "$work/progress-$load" "$work/stop" \
+    python3 "$(dirname "$0")/lib/failover_load.py" "$load" "$mount_point" "$work/progress-$load" "$work/stop" "$work/calm" \
         >"$work/said-$load" 2>&1 &
     loads+=($!)
 done
-"$bank" "$(over_links "$bank_address")&links=$policy" "$work/progress-bank" "$work/stop" >"$work/said-bank" 2>&1 &
+"$bank" "$(over_links "$bank_address")&links=$policy" "$work/progress-bank" "$work/stop" "$work/calm" >"$work/said-bank" 2>&1 &
 loads+=($!)
 
 # The state of both links, of the file system or of the bank.
@@ -81,28 +81,37 @@ leaves() {
     read -ra states <<<"$(states_of "$1")"
     [[ ${states[$2]:-active} != active ]]
 }
-rounds_of() { sed 's/ .*//' "$work/progress-$1" 2>/dev/null || true; }
+# Without a process each time it is asked: sets `rounds`.
+read_rounds() { read -r rounds _ 2>/dev/null <"$work/progress-$1" || rounds=0; }
 # Those that have ended fail at once.
 have_gone_on() {
-    local index found
+    local index rounds
     for index in 0 1 2; do
         ! has_ended "${loads[index]}" || fail "${load_names[index]} has ended: $(<"$work/said-${load_names[index]}")"
-        found=$(rounds_of "${load_names[index]}")
-        [[ ${found:-0} -ge $((before[index] + 2)) ]] || return 1
+        read_rounds "${load_names[index]}"
+        [[ $rounds -ge $((before[index] + 2)) ]] || return 1
     done
 }
 note_rounds() {
     before=()
-    local load
-    for load in "${load_names[@]}"; do before+=("$(rounds_of "$load")"); done
+    local load rounds
+    for load in "${load_names[@]}"; do
+        read_rounds "$load"
+        before+=("$rounds")
+    done
 }
 
 before=(0 0 0)
 wait_until have_gone_on
 given_up=0
 for ((i = 0; i < cuts; i++)); do
-    wait_until are_well files
-    wait_until are_well bank
+    # They only go on while a link rests after its failure, which takes seconds.
+    : >"$work/calm"
+    poll_s=0.2 wait_until are_well files
+    poll_s=0.2 wait_until are_well bank
+    rm "$work/calm"
+    note_rounds
+    wait_until have_gone_on
     # The link that one of them uses; what the other one uses may be the same.
     user=files
     [[ $((i % 2)) -eq 0 ]] || user=bank

@@ -37,7 +37,7 @@ else
 fi
 mount_device
 for load in files sqlite; do
-    python3 "$(dirname "$0")/lib/failover_load.py" "$load" "$mount_point" "$work/progress-$load" "$work/stop" \
+    python3 "$(dirname "$0")/lib/failover_load.py" "$load" "$mount_point" "$work/progress-$load" "$work/stop" "$work/calm" \
         >"$work/said-$load" 2>&1 &
     loads+=($!)
 done

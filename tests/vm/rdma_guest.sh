@@ -309,11 +309,11 @@ cut_links() {
     load_processes=()
     rm -f "$work/stop"
     for load in files sqlite; do
-        python3 /mnt/tests/remote/lib/failover_load.py $load "$work/linked" "$work/progress-$load" "$work/stop" \
+        python3 /mnt/tests/remote/lib/failover_load.py $load "$work/linked" "$work/progress-$load" "$work/stop" "$work/calm" \
             >"$work/said-$load" 2>&1 &
         load_processes+=($!)
     done
-    "$build/tests/remote/bank" "$bank_address" "$work/progress-bank" "$work/stop" >"$work/said-bank" 2>&1 &
+    "$build/tests/remote/bank" "$bank_address" "$work/progress-bank" "$work/stop" "$work/calm" >"$work/said-bank" 2>&1 &
     load_processes+=($!)
     before=(0 0 0)
     wait_until have_gone_on

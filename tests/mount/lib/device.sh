@@ -47,19 +47,8 @@ done
 has_sanitizer_report() { compgen -G "$work/sanitizer.*" >/dev/null; }
 check_sanitizer() { ! has_sanitizer_report || fail "a sanitizer has found something"; }
 
-is_mounted() { grep -qF " $mount_point fuse" /proc/self/mounts; }
-# With all its threads: the first one may be gone while another one still has files and locks.
-has_ended() { ! grep -qs '^State:.[^ZX]' "/proc/$1"/task/*/status; }
-
-# Bounded by the test's own limit, generous enough for a busy machine.
-wait_until() {
-    local i
-    for ((i = 0; i < 1200; i++)); do
-        "$@" && return 0
-        sleep 0.05
-    done
-    fail "waited in vain: $*"
-}
+# shellcheck source=tests/support/wait.sh
+source "$repository/tests/support/wait.sh"
 
 take_away() { take_away_from "$mount_point" "$@"; }
 take_away_from() {
@@ -96,7 +85,7 @@ clean_up() {
         local i
         for ((i = 0; i < 200; i++)); do
             has_ended "$server" && break
-            sleep 0.05
+            pause 0.05
         done
         has_ended "$server" || kill -KILL "$server" 2>/dev/null || true
     fi
@@ -199,7 +188,7 @@ check_device() {
         if [[ $status -ne 8 || $device != tiffin:* ]] || ! grep -q "is being written by" "$work/fsck"; then
             break
         fi
-        sleep 0.1
+        pause 0.1
     done
     [[ $status -eq 0 ]] || fail "fsck.tiffin -n, $1, ended with $status: $(<"$work/fsck")"
 }

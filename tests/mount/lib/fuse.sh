@@ -19,7 +19,8 @@ fail() {
     exit 1
 }
 
-is_mounted() { grep -qF " $mount_point fuse" /proc/self/mounts; }
+# shellcheck source=tests/support/wait.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../../support/wait.sh"
 
 take_away() {
     if [[ $(id -u) -eq 0 ]]; then
@@ -32,19 +33,6 @@ take_away() {
 
 # The process that serves the mount.
 server() { "$tiffin" status "$mount_point" | sed -n 's/^process: //p'; }
-
-# Whether a process has ended, with all its threads (a zombie that nobody has asked about yet counts).
-has_ended() { ! grep -qs '^State:.[^ZX]' "/proc/$1"/task/*/status; }
-
-# Bounded by the test's own time limit, generous enough for a busy machine.
-wait_until() {
-    local i
-    for ((i = 0; i < 600; i++)); do
-        "$@" && return 0
-        sleep 0.05
-    done
-    fail "waited in vain: $*"
-}
 
 is_unmounted() { ! is_mounted; }
 

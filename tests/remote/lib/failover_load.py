@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT OR GPL-2.0-only
 """A load on a file system, for as long as the file `stop` is not there: ends with an error when anything it was told is
-not so. The file `progress` has the number of rounds.
+not so, with pauses while the file `calm` is there. The file `progress` has the number of rounds.
 
-usage: failover_load.py files|sqlite FOLDER PROGRESS STOP
+usage: failover_load.py files|sqlite FOLDER PROGRESS STOP CALM
 """
 
 import os
@@ -71,7 +71,7 @@ def move_money(folder: str) -> Callable[[int], None]:
 
 
 def main() -> None:
-    kind, folder, progress, stop = sys.argv[1:]
+    kind, folder, progress, stop, calm = sys.argv[1:]
     random.seed(1)
     play = {"files": write_and_read, "sqlite": move_money}[kind](folder)
     number = 0
@@ -79,7 +79,7 @@ def main() -> None:
         while not os.path.exists(stop):
             number += 1
             play(number)
-            time.sleep(random.random() / 100)
+            time.sleep(random.random() / (5 if os.path.exists(calm) else 100))
             os.pwrite(file.fileno(), f"{number}\n".encode(), 0)
     print(f"{number} rounds of {kind}")
 

@@ -55,7 +55,7 @@ start_server() {
         for ((i = 0; i < 400; i++)); do
             server_is_ready && return 0
             has_ended "$keeper" && break
-            sleep 0.05
+            pause 0.05
         done
         end_server || true
         port=$before
@@ -99,7 +99,7 @@ end_server() {
             wait "$process"
             return
         fi
-        sleep 0.05
+        pause 0.05
     done
     kill -KILL "$process" ${serving:+"$serving"} 2>/dev/null || true
     return 1

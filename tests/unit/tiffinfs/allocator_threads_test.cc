@@ -105,7 +105,7 @@ TEST(AllocatorThreads, NoBlockIsHandedOutWhileSomebodyUsesIt) {
     std::atomic<uint64_t> durable_ticket{0};
     std::atomic<uint64_t> generation{2};
     std::atomic<int> running{kThreads};
-    const uint64_t steps = test::test_size(4000, 1500);
+    const uint64_t steps = test::test_size(4000, 1500, 400);
 
     std::thread checkpoints([&] {
         while (running.load() > 0) {

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: MIT OR GPL-2.0-only
+# Waiting for what programs do; tests/mount/lib has it for all scripts. No process is started to look again: that takes
+# longer than what is waited for, and processor time from it.
+# shellcheck shell=bash
+
+exec {silent_pipe}<> <(:)
+# pause SECONDS
+pause() { read -rt "$1" -u "$silent_pipe" || true; }
+
+# Whether a process has ended, with all its threads: the first one may be gone while another one still has files and locks. A
+# zombie that nobody has asked about yet counts.
+has_ended() {
+    local file key value
+    for file in "/proc/$1"/task/*/status; do
+        while read -r key value; do
+            [[ $key == State: ]] || continue
+            [[ $value == [ZX]* ]] || return 1
+            break
+        done 2>/dev/null <"$file" || true  # it may end right now
+    done
+}
+
+# Bounded by the test's own limit, generous enough for a busy machine. It looks every `poll_s` seconds.
+wait_until() {
+    local i
+    for ((i = 0; i < 1200; i++)); do
+        "$@" && return 0
+        pause "${poll_s:-0.05}"
+    done
+    fail "waited in vain: $*"
+}
+
+# Whether a FUSE file system is mounted on $mount_point.
+is_mounted() {
+    : "${mount_point:?}"
+    local mounts
+    mapfile -t mounts </proc/self/mounts
+    [[ "${mounts[*]}" == *" $mount_point fuse"* ]]
+}
