@@ -5,6 +5,9 @@
 # calls, and in known_differences.txt what may differ and why. Where TIFFIN_TEST_WHOLE is set, a second mount has the option
 # write_through; there it may also be as on the first.
 #
+# What ext4 and tmpfs have answered is kept below $XDG_CACHE_HOME (or ~/.cache) in tiffin/conformance, and goes for the same kernel
+# and the same trials: more than half of the time goes into that. Not where TIFFIN_TEST_WHOLE is set, nor when something differs.
+#
 # usage: conformance.sh CONFORMANCE [GROUP]...
 #
 # With TIFFIN_CONFORMANCE_OUTPUT=FOLDER the outputs are left there. With groups, which are named in
@@ -22,21 +25,29 @@ folder=$repository/tests/conformance
 need_programs mkfs.ext4 python3 setsid
 
 # All in memory: a tmpfs for its own sake, and one on which the image of the ext4 lies.
-memory=$work/memory
-mkdir "$memory" "$work/ext4" "$work/tmpfs" "$work/write_through"
-for place in "$memory" "$work/tmpfs"; do
-    mount -t tmpfs -o size=1G,nr_inodes=1M,mode=755 tmpfs "$place" || fail "cannot mount a tmpfs"
-done
-truncate -s 768M "$memory/image"
-mkfs.ext4 -q -F -N 400000 -E lazy_itable_init=0,lazy_journal_init=0 "$memory/image" ||
-    fail "mkfs.ext4 cannot make the image to compare with"
-mount -t ext4 -o loop "$memory/image" "$work/ext4" ||
-    fail "an ext4 image cannot be mounted by a loop device here, so there is nothing to compare with"
+mount_others() {
+    local memory=$work/memory place
+    mkdir "$memory" "$work/ext4" "$work/tmpfs"
+    for place in "$memory" "$work/tmpfs"; do
+        mount -t tmpfs -o size=1G,nr_inodes=1M,mode=755 tmpfs "$place" || fail "cannot mount a tmpfs"
+    done
+    truncate -s 768M "$memory/image"
+    mkfs.ext4 -q -F -N 400000 -E lazy_itable_init=0,lazy_journal_init=0 "$memory/image" ||
+        fail "mkfs.ext4 cannot make the image to compare with"
+    mount -t ext4 -o loop "$memory/image" "$work/ext4" ||
+        fail "an ext4 image cannot be mounted by a loop device here, so there is nothing to compare with"
+}
+kept=""
+if [[ $all == yes && -z ${TIFFIN_TEST_WHOLE:-}${TIFFIN_CONFORMANCE_AGAIN:-} ]]; then
+    kept=$({ uname -rv && mkfs.ext4 -V 2>&1 && cat "$0" "$folder"/*.cc "$folder"/*.h; } | sha256sum)
+    kept=${XDG_CACHE_HOME:-$HOME/.cache}/tiffin/conformance/${kept%% *}
+fi
 use_device mem:1G 0
 mount_device dev,suid
 second=""
 if [[ -n ${TIFFIN_TEST_WHOLE:-} ]]; then
     second=$work/write_through
+    mkdir "$second"
     "$bin/mount.tiffin" "$device" "$second" -o dev,suid,write_through || fail "mount.tiffin -o write_through"
     second_server=$("$bin/tiffin" status "$second" | sed -n 's/^process: //p')
 fi
@@ -61,8 +72,15 @@ try_all tiffin "$mount_point" "$(remount_tiffin "$mount_point" dev,suid)" "$@" &
 if [[ -n $second ]]; then
     try_all write_through "$second" "$(remount_tiffin "$second" dev,suid,write_through)" "$@" & load_group+=($!)
 fi
-try_all ext4 "$work/ext4" "mount -o remount,ro $work/ext4" "$@" & load_group+=($!)
-try_all tmpfs "$work/tmpfs" "mount -o remount,ro $work/tmpfs" "$@" & load_group+=($!)
+if [[ -n $kept && -e $kept ]]; then
+    say "ext4 and tmpfs: as in $kept"
+    cp "$kept"/{ext4,tmpfs}.txt "$work"
+else
+    mount_others
+    for other in ext4 tmpfs; do
+        try_all $other "$work/$other" "mount -o remount,ro $work/$other" "$@" & load_group+=($!)
+    done
+fi
 made=yes
 for run in "${load_group[@]}"; do
     wait "$run" || made=no
@@ -94,6 +112,11 @@ compare() {
 
 say "comparison"
 compare known_differences.txt tiffin ext4 tmpfs
+if [[ -n $kept && ! -e $kept ]]; then
+    mkdir -p "$kept.$$"
+    cp "$work"/{ext4,tmpfs}.txt "$kept.$$"
+    mv -T "$kept.$$" "$kept" || rm -r "${kept:?}.$$"
+fi
 if [[ -n $second ]]; then
     say "comparison with write_through"
     compare known_differences_write_through.txt write_through ext4 tmpfs tiffin

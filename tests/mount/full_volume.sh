@@ -82,7 +82,7 @@ check_inodes() {
 
 declare -A sizes=([large]=64M [tiny]=8M [xattr]=16M)
 declare -A addresses=([large]=$1 [tiny]=${2:-$1} [xattr]=${3:-$1})
-rounds=3
+rounds=2
 [[ $# -eq 1 ]] || rounds=1
 for kind in large tiny xattr; do
     say "$kind"

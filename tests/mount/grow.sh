@@ -38,7 +38,7 @@ compare
 rm "$mount_point"/copy-{0,1,2,3,4,5}
 (
     set -e
-    for ((i = 0; i < 200; i++)); do
+    for ((i = 0; i < 100; i++)); do
         cp "$work/content" "$mount_point/busy"
         cmp "$work/content" "$mount_point/busy"
         rm "$mount_point/busy"
@@ -56,7 +56,7 @@ done
 sync "$mount_point"/copy-{0,1,2,3,4,5}
 
 # Killed at any time.
-for ((round = 1; round <= 10; round++)); do
+for ((round = 1; round <= 6; round++)); do
     old=$((300 + (round - 1) * 7))
     new=$((old + 7))
     truncate -s ${new}M "$image"

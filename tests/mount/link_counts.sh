@@ -9,7 +9,7 @@ script=$(realpath "$(dirname "$0")")/link_counts.py
 # shellcheck source=tests/mount/lib/device.sh
 source "$(dirname "$0")/lib/device.sh"
 need_programs python3
-rounds=${1:-8000}
+rounds=${1:-4000}
 [[ $(id -u) -eq 0 ]] || fail "drops the kernel's caches: run it as root"
 use_device mem:256M 0
 

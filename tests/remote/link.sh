@@ -42,6 +42,7 @@ for load in files sqlite; do
     loads+=($!)
 done
 
+poll_s=0.2
 link() { "$bin/tiffin" link "$1" "$mount_point" "$(link_address "$2")"; }
 # The state of a link by its address; nothing if there is none.
 state_of() {

@@ -66,7 +66,7 @@ if [[ $links -gt 1 ]]; then
     # The first link is preferred, carries small packets, and in the end those of this session.
     is_known() { [[ $transport == sdr ]] || grep -q "link 1 .*segments of at most 500 bytes" "$log"; }
     used_again() { write_and_read again && is_known && is_steady && [[ $(status_of 'link 1 transport') == "$transport" ]]; }
-    wait_until used_again
+    poll_s=1 wait_until used_again
     # Datagrams are found to be too long without a word.
     fails_no_more() {
         local failures round
@@ -74,7 +74,7 @@ if [[ $links -gt 1 ]]; then
         for round in 1 2 3; do write_and_read "$round" || fail "in round $round: $(tail -n 3 "$log")"; done
         [[ $(status_of 'link 1 failures') -eq $failures ]] && is_steady
     }
-    wait_until fails_no_more
+    poll_s=1 wait_until fails_no_more
 else
     # Once the width is known, nothing breaks any more.
     reconnections=$(status_of reconnections)

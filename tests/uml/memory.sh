@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: MIT OR GPL-2.0-only
 # Allocations of the core fail: calls may, but what has succeeded is there, and nothing is left behind; and no call waits
 # without limit. Run by tests/uml/run.
+#
+# usage: memory.sh [EVERY...]
 set -euo pipefail
 # shellcheck source=tests/uml/lib/guest.sh
 source "$(dirname "$0")/lib/guest.sh"
@@ -10,7 +12,8 @@ make_device 200
 load_modules
 make_file_system
 fail_every=/sys/module/tiffin_tiffinfs/parameters/fail_every
-for every in 5 97 211; do
+[[ $# -gt 0 ]] || set -- 5 97 211
+for every in "$@"; do
     say "one allocation of $every"
     mount_device rw
     echo "$every" >"$fail_every"
