@@ -15,6 +15,7 @@
 #include "fuse/host/log_sink.h"
 #include "tests/support/crash_device.h"
 #include "tests/support/findings.h"
+#include "tests/support/test_size.h"
 #include "tests/support/test_volume.h"
 #include "tests/support/units.h"
 
@@ -192,7 +193,8 @@ TEST(GrowVolume, WhileOthersWriteAndDelete) {
             }
         });
     }
-    for (uint64_t size = 25 * kMiB; size <= 300 * kMiB; size += 25 * kMiB) {
+    const uint64_t most = test::test_size(300, 300, 100) * kMiB;
+    for (uint64_t size = 25 * kMiB; size <= most; size += 25 * kMiB) {
         device.end_at(size);
         EXPECT_EQ(MUST(volume.file_system().grow()).to_bytes, size);
         for (const uint32_t seen = rounds; rounds < seen + 4 && !testing::Test::HasFailure();) {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <thread>
 
+#include "tests/support/test_size.h"
 #include "tests/support/test_volume.h"
 #include "tests/unit/tiffinfs/data_fixture.h"
 #include "tests/unit/tiffinfs/names_fixture.h"
@@ -63,7 +64,8 @@ TEST_F(Shrink, WhileOthersWork) {
             given_bytes += fs().shrink(1U << 20);
         }
     });
-    for (int round = 0; round < 20; ++round) {
+    const auto rounds = static_cast<int>(test::test_size(20, 20, 8));
+    for (int round = 0; round < rounds; ++round) {
         const std::string name = "/file" + std::to_string(round);
         const std::string content = test::test_content(static_cast<uint64_t>(round), 100000);
         ASSERT_TRUE(volume_.write(name, 0, content).ok());
