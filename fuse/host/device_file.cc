@@ -196,6 +196,8 @@ int DeviceFile::take_for_writing(const std::string& path) {
         if (exclusive_descriptor_ < 0) {
             return errno;
         }
+        // What was read before may be of another time: a file system of the kernel writes past these pages.
+        (void)ioctl(exclusive_descriptor_, BLKFLSBUF);
     }
     int error = 0;
     if (flock(descriptor_, LOCK_EX | LOCK_NB) != 0 ||

@@ -45,6 +45,12 @@ int tiffin_fsync(struct file* file, loff_t start, loff_t end, int data_only) {
                : TIFFIN_CALL(tiffin_mount_of(inode->i_sb), fsync, inode->i_ino, data_only != 0);
 }
 
+int tiffin_settle(struct inode* inode) {
+    const bool must = S_ISDIR(inode->i_mode) ? IS_DIRSYNC(inode) : IS_SYNC(inode);
+
+    return must ? TIFFIN_CALL(tiffin_mount_of(inode->i_sb), fsync, inode->i_ino, false) : 0;
+}
+
 const struct file_operations tiffin_directory_operations = {
     .llseek = llseek,
     .read = generic_read_dir,

@@ -83,8 +83,13 @@ static ssize_t finish(struct direct* direct) {
     tiffin_race_point("direct-end");
     if (direct->is_write && inode->i_mapping->nrpages > 0) {
         /* A fault may have brought back what was there before; pieces behind one that failed have been written, too. */
-        invalidate_inode_pages2_range(inode->i_mapping, direct->start >> PAGE_SHIFT,
-                                      (direct->wanted_end - 1) >> PAGE_SHIFT);
+        if (invalidate_inode_pages2_range(inode->i_mapping, direct->start >> PAGE_SHIFT,
+                                          (direct->wanted_end - 1) >> PAGE_SHIFT) != 0) {
+            /* ... and a store to it since then is written back over what this has written: fsync says so. */
+            errseq_set(&inode->i_mapping->wb_err, -EIO);
+            pr_warn_ratelimited("tiffin: inode %lu: a mapped page was changed during a direct write\n",
+                                inode->i_ino);
+        }
     }
     if (result > 0) {
         iocb->ki_pos += result;

@@ -124,6 +124,9 @@ static ssize_t write_locked(struct kiocb* iocb, struct iov_iter* from) {
     if (written <= 0) {
         return written;
     }
+    if (IS_IMMUTABLE(inode)) {
+        return -EPERM; /* it has become so since it was opened */
+    }
     error = file_remove_privs(file);
     if (error == 0) {
         error = file_update_time(file);
@@ -184,6 +187,9 @@ static vm_fault_t page_mkwrite(struct vm_fault* fault) {
     bool is_promised = false;
     int error;
 
+    if (IS_IMMUTABLE(inode)) {
+        return VM_FAULT_SIGBUS;
+    }
     sb_start_pagefault(inode->i_sb);
     file_update_time(file);
     filemap_invalidate_lock_shared(inode->i_mapping);
@@ -315,7 +321,7 @@ static long allocate(struct file* file, int mode, loff_t offset, loff_t length) 
     error = allocate_locked(file, mode, offset, length);
     filemap_invalidate_unlock(inode->i_mapping);
     inode_unlock(inode);
-    return error;
+    return error != 0 ? error : tiffin_settle(inode);
 }
 
 /* ---- Positions ---- */

@@ -51,7 +51,7 @@ int tiffin_fileattr_set(struct mnt_idmap* idmap, struct dentry* dentry, struct f
         tiffin_fill_flags(inode, fa->flags); /* they hold even if the rest cannot be asked for */
         tiffin_refresh(inode);
     }
-    return error;
+    return error != 0 ? error : tiffin_settle(inode);
 }
 
 static long trim(struct super_block* sb, struct fstrim_range __user* argument) {

@@ -429,6 +429,11 @@ static int set_size(struct inode* inode, const struct tiffin_change* change) {
     inode_dio_wait(inode);
     filemap_invalidate_lock(inode->i_mapping);
     if (new_size < old_size) {
+        if (offset_in_page(new_size) != 0) {
+            /* Should it fail, the page of the new end can be read again, with all that was in it. */
+            filemap_fdatawrite_range(inode->i_mapping, new_size, new_size);
+            filemap_fdatawait_range_keep_errors(inode->i_mapping, new_size, new_size);
+        }
         truncate_setsize(inode, new_size);
     }
     tiffin_race_point("truncate");
@@ -438,8 +443,7 @@ static int set_size(struct inode* inode, const struct tiffin_change* change) {
         tiffin_zero_tail(inode);
         truncate_setsize(inode, new_size);
     } else if (error != 0 && new_size < old_size) {
-        /* The file is as long as before, but what was cached there and not written back is lost. The page of the end that was
-         * not to be has zeros behind it: it is read again, unless it is dirty. */
+        /* The file is as long as before, but what was cached behind that page and not written back is lost. */
         i_size_write(inode, old_size);
         mapping_set_error(inode->i_mapping, error);
         invalidate_inode_pages2_range(inode->i_mapping, new_size >> PAGE_SHIFT,
@@ -486,13 +490,14 @@ int tiffin_setattr(struct mnt_idmap* idmap, struct dentry* dentry, struct iattr*
     if (error == 0 && (attr->ia_valid & ATTR_MODE)) {
         forget_all_cached_acls(inode); /* the file system keeps ACLs in step with the mode */
     }
-    return error;
+    return error != 0 ? error : tiffin_settle(inode);
 }
 
 int tiffin_getattr(struct mnt_idmap* idmap, const struct path* path, struct kstat* stat, u32 mask,
                    unsigned int flags) {
     struct inode* inode = d_inode(path->dentry);
     struct tiffin_attributes attributes;
+    bool is_written_later;
     int error;
 
     /* If somebody else has it locked, the next call does it. */
@@ -500,6 +505,10 @@ int tiffin_getattr(struct mnt_idmap* idmap, const struct path* path, struct ksta
         tiffin_refresh(inode);
         inode_unlock(inode);
     }
+    /* Before the file system is asked: what is written back meanwhile has blocks then. */
+    is_written_later = S_ISREG(inode->i_mode) &&
+                       (mapping_tagged(inode->i_mapping, PAGECACHE_TAG_DIRTY) ||
+                        mapping_tagged(inode->i_mapping, PAGECACHE_TAG_WRITEBACK));
     error = TIFFIN_CALL(tiffin_mount_of(inode->i_sb), get_attributes, inode->i_ino, &attributes);
     if (error != 0) {
         return error;
@@ -509,6 +518,9 @@ int tiffin_getattr(struct mnt_idmap* idmap, const struct path* path, struct ksta
         tiffin_set_change_cookie(stat, tiffin_change_cookie(inode));
     }
     stat->blocks = attributes.allocated_bytes >> SECTOR_SHIFT;
+    if (stat->blocks == 0 && is_written_later) {
+        stat->blocks = PAGE_SIZE >> SECTOR_SHIFT; /* tar takes a file without any for a hole */
+    }
     stat->result_mask |= STATX_BTIME;
     stat->btime = to_timespec(&attributes.birth_time);
     if ((mask & STATX_DIOALIGN) != 0 && S_ISREG(inode->i_mode) &&

@@ -46,7 +46,7 @@ static int instantiate(struct inode* dir, struct dentry* dentry, struct tiffin_n
         return PTR_ERR(inode);
     }
     d_instantiate(dentry, inode);
-    return 0;
+    return tiffin_settle(dir);
 }
 
 static int mknod(struct mnt_idmap* idmap, struct inode* dir, struct dentry* dentry, umode_t mode,
@@ -137,7 +137,7 @@ static int link(struct dentry* old_dentry, struct inode* dir, struct dentry* den
     tiffin_refresh(dir);
     ihold(inode);
     d_instantiate(dentry, inode);
-    return 0;
+    return tiffin_settle(dir);
 }
 
 /* A name of it has gone. Without the last one it must not stay in memory. */
@@ -156,7 +156,7 @@ static int unlink(struct inode* dir, struct dentry* dentry) {
         tiffin_refresh(dir);
         refresh_unlinked(d_inode(dentry));
     }
-    return error;
+    return error != 0 ? error : tiffin_settle(dir);
 }
 
 static int rmdir(struct inode* dir, struct dentry* dentry) {
@@ -167,7 +167,7 @@ static int rmdir(struct inode* dir, struct dentry* dentry) {
         tiffin_refresh(dir);
         clear_nlink(d_inode(dentry));
     }
-    return error;
+    return error != 0 ? error : tiffin_settle(dir);
 }
 
 /* The VFS has locked what is no directory; of a directory only the change time has moved. */
@@ -209,7 +209,7 @@ static int rename(struct mnt_idmap* idmap, struct inode* old_dir, struct dentry*
             refresh_unlinked(target);
         }
     }
-    return 0;
+    return tiffin_settle(IS_DIRSYNC(old_dir) ? old_dir : new_dir); /* one commit has both */
 }
 
 const struct inode_operations tiffin_directory_inode_operations = {

@@ -28,7 +28,7 @@ static int change(struct inode* inode, const char* name, const void* value, size
     if (error == 0) {
         tiffin_refresh(inode);
     }
-    return error;
+    return error != 0 ? error : tiffin_settle(inode);
 }
 
 static int set(const struct xattr_handler* handler, struct mnt_idmap* idmap, struct dentry* dentry,

@@ -5,6 +5,7 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -21,7 +22,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr size_t kMaxLineBytes = 65536;
-constexpr int kPatienceMs = 10'000;  // for a line to come
+constexpr int kPatienceMs = 10'000;  // for a line to come, and for an answer to be taken
 constexpr int kRetryMs = 100;
 
 Json failure(const std::string& text) { return {{"ok", false}, {"error", text}}; }
@@ -199,6 +200,10 @@ void AdministrationSocket::run() {
         }
         const UniqueDescriptor connection(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
         if (connection.valid()) {
+            // One that does not read its answers must not keep the server from ending.
+            const timeval patience{kPatienceMs / 1000, 0};
+            (void)setsockopt(connection.get(), SOL_SOCKET, SO_SNDTIMEO, &patience,
+                             sizeof(patience));
             serve(connection.get());
         } else {
             // When descriptors run out, the connection goes on waiting, and poll() with it.

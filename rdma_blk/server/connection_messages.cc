@@ -392,6 +392,9 @@ Result<void> Connection::adopt_uc_path() {
     }
     path_pending_.store(false);
     const bool is_made = path != nullptr;
+    if (is_made) {
+        end_datagrams();  // of a join that came while this one was made
+    }
     return answer_datagram_join(is_made ? Result<std::shared_ptr<DatagramPath>>(std::move(path))
                                         : Result<std::shared_ptr<DatagramPath>>(error));
 }

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 
 #include "fs/vfs/host.h"
 #include "rdma_blk/server/backing_check.h"
@@ -211,10 +212,16 @@ Result<void> FileBacking::provide(uint64_t size_bytes) {
     return fsync(file_.get()) == 0 ? Result<void>() : Error::eio;
 }
 
-Result<void> FileBacking::read_all(unsigned char* memory, uint64_t size_bytes) {
-    for (uint64_t offset = 0; offset < size_bytes;) {
-        const size_t piece = std::min<uint64_t>(kBufferBytes, size_bytes - offset);
-        const ssize_t count = pread(file_.get(), buffers_, piece, static_cast<off_t>(offset));
+Result<void> FileBacking::read(unsigned char* memory, uint64_t begin, uint64_t end) {
+    // Not one of buffers_: a flush may be under way.
+    const std::unique_ptr<void, decltype(&std::free)> buffer(
+        std::aligned_alloc(kPageBytes, kBufferBytes), &std::free);
+    if (buffer == nullptr) {
+        return Error::enomem;
+    }
+    for (uint64_t offset = begin; offset < end;) {
+        const size_t piece = std::min<uint64_t>(kBufferBytes, end - offset);
+        const ssize_t count = pread(file_.get(), buffer.get(), piece, static_cast<off_t>(offset));
         if (count < 0 && errno == EINTR) {
             continue;
         }
@@ -222,7 +229,7 @@ Result<void> FileBacking::read_all(unsigned char* memory, uint64_t size_bytes) {
             return Error::eio;
         }
         const auto bytes = static_cast<size_t>(count);
-        std::memcpy(memory + offset, buffers_, bytes);
+        std::memcpy(memory + offset, buffer.get(), bytes);
         offset += bytes;
     }
     return {};

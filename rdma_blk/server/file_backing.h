@@ -29,6 +29,8 @@ class FileBacking final : public BackingStore, public Flusher {
     void discard_new_file();
     // For resizing. Errors: enospc, eio.
     Result<void> provide(uint64_t size_bytes);
+    // All of the file or disk, of which the volume may have less. Errors: eio.
+    Result<uint64_t> present_bytes() const;
     // The volume must live until stop(). Errors: those of the system.
     Result<void> start_thread(Volume& volume);
     // Does what is queued, and ends.
@@ -37,7 +39,7 @@ class FileBacking final : public BackingStore, public Flusher {
     Result<void> flush_all(uint64_t size_bytes);
 
     uint32_t write_unit_bytes() const override { return write_unit_bytes_; }
-    Result<void> read_all(unsigned char* memory, uint64_t size_bytes) override;
+    Result<void> read(unsigned char* memory, uint64_t begin, uint64_t end) override;
     void start(FlushJob job) override;
 
   private:
@@ -45,7 +47,6 @@ class FileBacking final : public BackingStore, public Flusher {
     static constexpr size_t kBufferCount = 8;
 
     FileBacking() = default;
-    Result<uint64_t> present_bytes() const;
     // Of one that was there before its volume.
     Result<void> check_found(const std::string& path, BackingContent content,
                              std::string& problem) const;

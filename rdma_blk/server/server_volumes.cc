@@ -153,10 +153,15 @@ Result<void> Server::resize_volume(const std::string& name, uint64_t size_bytes,
                   " bytes, " + std::to_string(memory_bytes()) + " of them in use) does not allow";
         return Error::enospc;
     }
-    Result<void> resized = served.backing ? served.backing->provide(size_bytes) : Result<void>();
-    if (resized.ok()) {
-        resized = served.volume->resize(size_bytes);
-    }
+    const auto grow = [&]() -> Result<void> {
+        if (!served.backing) {
+            return served.volume->resize(size_bytes);
+        }
+        const uint64_t backed = TRY(served.backing->present_bytes());
+        TRY(served.backing->provide(size_bytes));
+        return served.volume->resize(size_bytes, served.backing.get(), backed);
+    };
+    const Result<void> resized = grow();
     if (!resized.ok()) {
         problem = "volume " + name + " cannot be resized: " + describe(resized.error());
     }

@@ -49,8 +49,8 @@ class BackingStore {
   public:
     virtual ~BackingStore() = default;
     virtual uint32_t write_unit_bytes() const = 0;
-    // Reads the first size_bytes into memory. Errors: eio, enospc (smaller).
-    virtual Result<void> read_all(unsigned char* memory, uint64_t size_bytes) = 0;
+    // Reads what it has from `begin` to `end` into memory at `begin`, in any thread. Errors: eio, enomem.
+    virtual Result<void> read(unsigned char* memory, uint64_t begin, uint64_t end) = 0;
 };
 
 struct VolumeInfo {
@@ -161,7 +161,9 @@ class Volume {
     // Errors: those of the state file.
     Result<void> save_words();
     // Larger only. Errors: einval, enomem, efbig, those of the state file.
-    Result<void> resize(uint64_t data_bytes);
+    // The backing is there for data_bytes, and has had content up to present_bytes before.
+    Result<void> resize(uint64_t data_bytes, BackingStore* backing = nullptr,
+                        uint64_t present_bytes = 0);
     // From now on nothing is opened; all are told. The memory stays until the volume is destroyed.
     void stop();
     // Whether a process of this host may change the memory without a request. After stop() it leaves that, if it lives.
@@ -188,6 +190,7 @@ class Volume {
                           BackingStore* backing, uint64_t now_ns);
     Result<bool> adopt_memory(KeptMemory& kept) REQUIRES(mutex_);
     Result<void> make_memory(bool is_new, BackingStore* backing) REQUIRES(mutex_);
+    VolumeState state_with_words() const REQUIRES(mutex_);
     void write_header(const unsigned char server_uuid[16], uint32_t write_unit_bytes,
                       bool is_backed) REQUIRES(mutex_);
     Result<void> recover_sessions(uint64_t now_ns) REQUIRES(mutex_);

@@ -110,7 +110,7 @@ Result<void> Volume::make_memory(bool is_new, BackingStore* backing) {
         TRY(MemoryRegion::create("tiffind:" + name_ + ":control", layout_.control_bytes, {}));
     memory_ = {data_->data(), control_->data()};
     if (backing != nullptr) {  // of a new volume, too: its content is what the file or disk has
-        TRY(backing->read_all(memory_.data, state_.data_bytes));
+        TRY(backing->read(memory_.data, 0, state_.data_bytes));
     }
     lease().is_flushed = 1;
     if (backing != nullptr && !state_.words.empty()) {
@@ -215,12 +215,17 @@ Result<void> Volume::recover_sessions(uint64_t now_ns) {
     return {};
 }
 
-Result<void> Volume::save_words() {
-    MutexLock lock(mutex_);
+VolumeState Volume::state_with_words() const {
     const unsigned char* words = memory_.control + layout_.words_offset;
     VolumeState next = state_;
     next.words.assign(words, words + wire::kDurableWordsBytes);
     next.words_are_known = true;
+    return next;
+}
+
+Result<void> Volume::save_words() {
+    MutexLock lock(mutex_);
+    const VolumeState next = state_with_words();
     if (state_.words_are_known && next.words == state_.words) {
         return {};
     }
@@ -231,13 +236,18 @@ Result<void> Volume::save_words() {
 
 // ---- The volume as a whole -----------------------------------------------------------------------------
 
-Result<void> Volume::resize(uint64_t data_bytes) {
+Result<void> Volume::resize(uint64_t data_bytes, BackingStore* backing, uint64_t present_bytes) {
     MutexLock lock(mutex_);
     if (data_bytes < state_.data_bytes || data_bytes % wire::kControlPageBytes != 0 ||
         data_bytes > wire::kMaxSpaceBytes) {
         return Error::einval;
     }
     TRY(data_->grow(data_bytes));
+    // Its content becomes the volume's, as when that was made: otherwise a flush of all would put zeros there.
+    if (const uint64_t end = std::min(data_bytes, present_bytes);
+        backing != nullptr && end > state_.data_bytes) {
+        TRY(backing->read(memory_.data, state_.data_bytes, end));
+    }
     VolumeState next = state_;
     next.data_bytes = data_bytes;
     TRY(directory_.save(next));
@@ -280,7 +290,7 @@ bool Volume::needs_last_flush() const {
 
 Result<void> Volume::note_last_flush() {
     MutexLock lock(mutex_);
-    VolumeState next = state_;
+    VolumeState next = state_with_words();
     next.is_flushed = true;
     TRY(directory_.save(next));
     state_ = next;

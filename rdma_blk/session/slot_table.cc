@@ -264,7 +264,9 @@ Result<RequestDecision> SlotTable::decide_new(const wire::Request& request) {
     slot.is_repeated = is_settled;
     slot.sequence = request.sequence;
     slot.request = request;
-    if (!may_apply(request)) {
+    // What a reader may not do is refused at once, whatever it is to follow: the content of a write would be kept for it.
+    const bool may_wait = access_.is_writer || is_read(request);
+    if (may_wait && !may_apply(request)) {
         slot.progress = Progress::waiting;
         waiting_count_++;
         statistics_.waited++;

@@ -26,6 +26,47 @@ diff -r --no-dereference "$mount_point/copies" "$mount_point/unpacked" >/tmp/dif
 mv "$mount_point/unpacked" "$mount_point/moved"
 rm -r "$mount_point/copies"
 
+say "a file that is only in memory is no hole for tar"
+python3 - "$mount_point" <<'END' || fail "see above"
+import mmap, os, subprocess, sys
+os.chdir(sys.argv[1])
+written = os.open("written", os.O_RDWR | os.O_CREAT)
+os.write(written, os.urandom(100000))
+mapped = os.open("mapped", os.O_RDWR | os.O_CREAT)
+os.ftruncate(mapped, 65536)
+with mmap.mmap(mapped, 65536) as memory:
+    memory[40000] = 2
+for name in ("written", "mapped"):
+    subprocess.run(["tar", "--create", "--sparse", f"--file=/tmp/{name}.tar", name], check=True)
+    subprocess.run(["tar", "--compare", f"--file=/tmp/{name}.tar", name], check=True)
+END
+
+say "a file that becomes immutable while it is open"
+python3 - "$mount_point/immutable" <<'END' || fail "see above"
+import errno, fcntl, mmap, os, signal, struct, sys
+file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+os.write(file, b"x" * 8192)
+memory = mmap.mmap(file, 8192)
+os.fsync(file)
+fcntl.ioctl(file, 0x40086602, struct.pack("q", 0x10))
+for flags in (0, os.O_DIRECT):
+    fcntl.fcntl(file, fcntl.F_SETFL, flags)
+    try:
+        os.pwrite(file, mmap.mmap(-1, 4096), 0)
+        sys.exit("an immutable file was written")
+    except OSError as error:
+        assert error.errno == errno.EPERM, error
+child = os.fork()
+if child == 0:
+    memory[5000] = 1
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGBUS
+fcntl.ioctl(file, 0x40086602, struct.pack("q", 0))
+os.close(file)
+os.unlink(sys.argv[1])
+END
+
+
 say "a large file"
 head -c 60000000 /dev/urandom >/tmp/large
 cp /tmp/large "$mount_point/large"

@@ -105,6 +105,23 @@ unmount_device
 objects=${BASH_REMATCH[1]}
 "$bin/fsck.tiffin" -n -f "$device" >/tmp/fsck || fail "$(</tmp/fsck)"
 [[ $(tail -1 /tmp/fsck) =~ \ ${objects}\ objects ]] || fail "the copy has $objects objects, and the volume: $(</tmp/fsck)"
+# At once, where the mount says so: names, and with sync attributes, too.
+for word in dirsync sync; do
+    mount_device "$word,commit=3600"
+    mkdir "$mount_point/$word"
+    mknod "$mount_point/$word/made" p
+    ln "$mount_point/$word/made" "$mount_point/$word/linked"
+    mv "$mount_point/$word/made" "$mount_point/$word/moved"
+    [[ $word == dirsync ]] || chmod 0421 "$mount_point/$word/linked"
+    dd if="$device" of=/tmp/copy bs=1M iflag=direct 2>/dev/null
+    (cd "$mount_point" && find . -printf '%p %y %m %n\n' | sort) >/tmp/names
+    unmount_device
+    "$bin/fsck.tiffin" -y -f /tmp/copy >/tmp/fsck || [[ $? -eq 1 ]] || fail "fsck of the copy with $word: $(</tmp/fsck)"
+    dd if=/tmp/copy of="$device" bs=1M 2>/dev/null
+    mount_device rw
+    (cd "$mount_point" && find . -printf '%p %y %m %n\n' | sort) | diff /tmp/names - >/tmp/diff || fail "with $word: $(</tmp/diff)"
+    unmount_device
+done
 rm /tmp/copy
 mount_device rw
 
@@ -154,6 +171,8 @@ head -c 80M /dev/zero >"$mount_point/large" || fail "80 MiB on 128"
 umount "$mount_point"
 "$bin/fsck.tiffin" -n -f --data "$loop" >/tmp/fsck || fail "after growing: $(</tmp/fsck)"
 losetup --detach "$loop"
+flock /tmp/image "$bin/mount.tiffin" -o kernel /tmp/image "$mount_point" 2>/tmp/said && fail "an image that somebody else has was mounted"
+grep -q "in use by another process" /tmp/said || fail "$(</tmp/said)"
 "$bin/mount.tiffin" -o kernel,errors=remount-ro /tmp/image "$mount_point" || fail "an image"
 mount -o remount,errors=remount-ro,commit=5 "$mount_point" || fail "a remount that names the defaults"
 umount "$mount_point"

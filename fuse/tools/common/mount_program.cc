@@ -8,8 +8,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
+#include <utility>
 #include <vector>
 
 #include "fuse/host/device_address.h"
@@ -274,6 +277,17 @@ std::optional<Problem> mount_by_module(CommandLine& line, const MountTask& task)
         return Problem{"the kernel's module mounts tiffin on disks and images, not " + task.device +
                            ": leave out the option kernel",
                        Error::einval};
+    }
+    // The kernel keeps nobody from an image who has it open; from a disk it does. Held until the loop device has it.
+    std::unique_ptr<vfs::BlockDevice> image;
+    std::error_code ignored;
+    if (std::filesystem::is_regular_file(address->path, ignored)) {
+        auto opened = open_device(*address, {.read_only = task.options.file_system.read_only,
+                                             .mount_point = task.mount_point});
+        if (!opened.ok()) {
+            return opened.problem();
+        }
+        image = std::move(*opened);
     }
     return mount_in_kernel(address->path, task.mount_point, line.option_texts);
 }

@@ -155,10 +155,15 @@ end_group() {
     load_group=()
 }
 
-# Anybody's df asks all mounts and keeps each busy for that moment: so not only once.
+# Anybody's df asks all mounts and keeps each busy for that moment: so not only once. What still holds it after a minute is a fault.
 unmount_device() {
     stop_filler
-    take_away 2>/dev/null || { sleep 1; take_away; } || fail "cannot unmount"
+    local i
+    for ((i = 0; i < 60; i++)); do
+        take_away 2>"$work/umount" && break
+        pause 1
+    done
+    [[ $i -lt 60 ]] || fail "cannot unmount: $(<"$work/umount")"
     wait_until has_ended "$server"
     server=""
     check_sanitizer

@@ -551,6 +551,40 @@ TEST_F(ServerTest, AFlushedBackingComesBackWithoutMemory) {
     EXPECT_EQ(all.outcome, kExecuted);
 }
 
+TEST_F(ServerTest, GrowingFindsWhatTheBackingHas) {
+    start(folder_ + "/backing");
+    constexpr uint64_t kPlace = kVolumeBytes + 8192;
+    std::filesystem::resize_file(folder_ + "/backing", kVolumeBytes + 16384);
+    {
+        std::fstream file(folder_ + "/backing", std::ios::in | std::ios::out);
+        file.seekp(kPlace);
+        file << "there";
+    }
+    std::string problem;
+    ASSERT_TRUE(server_->resize_volume("volume", 2 * kVolumeBytes, problem).ok()) << problem;
+    auto client = open(1);
+    EXPECT_EQ(client->read(kPlace, 5), "there");
+    EXPECT_EQ(client->read(kVolumeBytes + 16384, 4), std::string(4, '\0'));
+    EXPECT_EQ(client->write(0, "not flushed").outcome, kExecuted);
+    keeper_.keeps = false;
+    server_->stop(true);
+    restart();
+    EXPECT_EQ(open(1)->read(kPlace, 5), "there");
+}
+
+TEST_F(ServerTest, AStopForGoodKeepsTheWords) {
+    start(folder_ + "/backing");
+    auto client = open(1);
+    const uint64_t words = wire::kLeaseOffset + wire::kControlPageBytes;
+    wire::Request request = client->make_request(OperationKind::write, words, 4);
+    request.space = static_cast<uint8_t>(AddressSpace::control);
+    EXPECT_EQ(client->call(request, "kept").outcome, kExecuted);
+    keeper_.keeps = false;
+    server_->stop(true);
+    restart();
+    EXPECT_EQ(std::memcmp(volume().memory().control + words, "kept", 4), 0);
+}
+
 TEST_F(ServerTest, AStopForGoodFlushesFirst) {
     start(folder_ + "/backing");
     auto client = open(1);

@@ -207,6 +207,7 @@ TEST_F(SlotTableTest, ChecksRightsAndRanges) {
     table_->set_access(reader);
     EXPECT_EQ(refusal(request(0, 5)), 30U);
     execute(request(0, 6, OperationKind::read));
+    EXPECT_EQ(refusal(request(1, 8, OperationKind::write, 7)), 30U) << "its content would be kept";
     table_->fence();
     EXPECT_EQ(refusal(request(0, 7, OperationKind::read)), 116U);
 }
