@@ -105,6 +105,7 @@ class Checker {
             return newest;
         }
         const Superblock& older = copies.generations[1];
+        context_.checkpoint_sequence = newest.journal_sequence;
         const std::optional<Trial> old_trial = try_generation(older);
         if (!old_trial.has_value()) {
             return newest;

@@ -61,6 +61,8 @@ class Context {
     // From the superblock, once it is known.
     tiffinfs::Superblock superblock{};
     tiffinfs::Layout layout{};
+    // What came before it in the journal was committed; 0: nothing of it is known.
+    uint64_t checkpoint_sequence = 0;
 
   private:
     bool may_repair(Code code);

@@ -99,6 +99,15 @@ class Replay {
         if (!result_.damaged) {
             result_.end = reader_.position();
         }
+        if (!result_.damaged && !context_.cancelled() &&
+            result_.end.sequence < context_.checkpoint_sequence) {
+            // What was committed for a checkpoint is no frame that was cut off.
+            stop(Code::journal_damaged,
+                 fmt::format(
+                     "frames {} to {} are not there, whose changes were acknowledged and are "
+                     "in the newest generation",
+                     result_.end.sequence, context_.checkpoint_sequence - 1));
+        }
         result_.torn_bytes = result_.damaged ? 0 : reader_.torn_bytes();
         if (result_.frames > 0) {
             context_.note(

@@ -87,8 +87,9 @@ static ssize_t finish(struct direct* direct) {
                                           (direct->wanted_end - 1) >> PAGE_SHIFT) != 0) {
             /* ... and a store to it since then is written back over what this has written: fsync says so. */
             errseq_set(&inode->i_mapping->wb_err, -EIO);
-            pr_warn_ratelimited("tiffin: inode %lu: a mapped page was changed during a direct write\n",
-                                inode->i_ino);
+            pr_warn_ratelimited(
+                "tiffin: inode %lu: a mapped page was changed during a direct write\n",
+                inode->i_ino);
         }
     }
     if (result > 0) {

@@ -506,9 +506,9 @@ int tiffin_getattr(struct mnt_idmap* idmap, const struct path* path, struct ksta
         inode_unlock(inode);
     }
     /* Before the file system is asked: what is written back meanwhile has blocks then. */
-    is_written_later = S_ISREG(inode->i_mode) &&
-                       (mapping_tagged(inode->i_mapping, PAGECACHE_TAG_DIRTY) ||
-                        mapping_tagged(inode->i_mapping, PAGECACHE_TAG_WRITEBACK));
+    is_written_later =
+        S_ISREG(inode->i_mode) && (mapping_tagged(inode->i_mapping, PAGECACHE_TAG_DIRTY) ||
+                                   mapping_tagged(inode->i_mapping, PAGECACHE_TAG_WRITEBACK));
     error = TIFFIN_CALL(tiffin_mount_of(inode->i_sb), get_attributes, inode->i_ino, &attributes);
     if (error != 0) {
         return error;

@@ -278,7 +278,7 @@ std::optional<Problem> mount_by_module(CommandLine& line, const MountTask& task)
                            ": leave out the option kernel",
                        Error::einval};
     }
-    // The kernel keeps nobody from an image who has it open; from a disk it does. Held until the loop device has it.
+    // The kernel mounts an image that another process has open; a disk it does not. Held until the loop device has it.
     std::unique_ptr<vfs::BlockDevice> image;
     std::error_code ignored;
     if (std::filesystem::is_regular_file(address->path, ignored)) {

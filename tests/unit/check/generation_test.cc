@@ -93,6 +93,33 @@ TEST(Generations, NewestOneStaysWhereTheOlderOneIsWorse) {
     EXPECT_GT(files_in_many(see(device)), kFiles - 60);
 }
 
+// What was acknowledged before the newest checkpoint is not taken for a frame that was cut off.
+TEST(Generations, OlderOneWhoseJournalEndsEarlyIsNotWhole) {
+    CrashDevice device(kDeviceBytes);
+    make_with_damaged_root(device, [](ImageEditor&) {});
+    {
+        ImageEditor editor(device);
+        const auto& superblock = editor.superblock();
+        const uint64_t last = superblock.journal_position - 1;
+        for (size_t byte = 0; byte < tiffinfs::kBlockBytes; byte += 16) {
+            editor.flip_bit(superblock.journal_first_block + last / tiffinfs::kBlockBytes, byte, 0);
+        }
+    }
+    const Bytes before = image_of(device);
+    CheckOptions options;
+    options.repair = true;
+    options.may_repair = [](Code code) { return code_is_safe_to_repair(code); };
+    const Report withheld = run_check(device, options);
+    EXPECT_TRUE(withheld.has(Code::journal_damaged)) << text_of(withheld);
+    EXPECT_FALSE(withheld.has(Code::journal_torn)) << text_of(withheld);
+    EXPECT_EQ(withheld.not_repaired, withheld.damage + withheld.harmless) << text_of(withheld);
+    EXPECT_TRUE(image_of(device) == before);
+    const Report repaired = repair_completely(device);
+    EXPECT_TRUE(repaired.has(Code::superblock_older)) << text_of(repaired);
+    EXPECT_EQ(text_of(repaired).find("nothing is lost"), std::string::npos) << text_of(repaired);
+    EXPECT_EQ(files_in_many(see(device)), kFiles);
+}
+
 // What is lost in either case is for somebody to decide.
 TEST(Generations, GoingBackToADamagedOneIsNotDoneUnasked) {
     CrashDevice device(kDeviceBytes);
