@@ -205,11 +205,13 @@ TEST_F(SlotTableTest, ChecksRightsAndRanges) {
     SessionAccess reader = table_->access();
     reader.is_writer = false;
     table_->set_access(reader);
+    wire::Request early = request(1, 6, OperationKind::write, 5);
+    early.pending_since = 5;
+    EXPECT_EQ(refusal(early), 30U) << "its content would be kept";
     EXPECT_EQ(refusal(request(0, 5)), 30U);
-    execute(request(0, 6, OperationKind::read));
-    EXPECT_EQ(refusal(request(1, 8, OperationKind::write, 7)), 30U) << "its content would be kept";
+    execute(request(0, 7, OperationKind::read));
     table_->fence();
-    EXPECT_EQ(refusal(request(0, 7, OperationKind::read)), 116U);
+    EXPECT_EQ(refusal(request(0, 8, OperationKind::read)), 116U);
 }
 
 TEST_F(SlotTableTest, AResumptionTellsWhatWasExecuted) {
