@@ -35,20 +35,22 @@ static loff_t llseek(struct file* file, loff_t offset, int whence) {
 
 int tiffin_fsync(struct file* file, loff_t start, loff_t end, int data_only) {
     struct inode* inode = file_inode(file);
-    int error = file_write_and_wait_range(file, start, end);
+    const int error = file_write_and_wait_range(file, start, end);
 
-    if (error == 0) {
-        error = tiffin_write_times(inode);
-    }
-    return error != 0
-               ? error
-               : TIFFIN_CALL(tiffin_mount_of(inode->i_sb), fsync, inode->i_ino, data_only != 0);
+    return error != 0 ? error : tiffin_commit(inode, data_only != 0);
+}
+
+int tiffin_commit(struct inode* inode, bool data_only) {
+    const int error = tiffin_write_times(inode);
+
+    return error != 0 ? error
+                      : TIFFIN_CALL(tiffin_mount_of(inode->i_sb), fsync, inode->i_ino, data_only);
 }
 
 int tiffin_settle(struct inode* inode) {
     const bool must = S_ISDIR(inode->i_mode) ? IS_DIRSYNC(inode) : IS_SYNC(inode);
 
-    return must ? TIFFIN_CALL(tiffin_mount_of(inode->i_sb), fsync, inode->i_ino, false) : 0;
+    return must ? tiffin_commit(inode, false) : 0;
 }
 
 const struct file_operations tiffin_directory_operations = {

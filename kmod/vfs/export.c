@@ -84,12 +84,7 @@ static struct dentry* get_parent(struct dentry* child) {
 }
 
 /* What an NFS server has told its client must not be lost. The server would write the inode, which makes nothing durable. */
-static int commit_metadata(struct inode* inode) {
-    const int error = tiffin_write_times(inode);
-
-    return error != 0 ? error
-                      : TIFFIN_CALL(tiffin_mount_of(inode->i_sb), fsync, inode->i_ino, false);
-}
+static int commit_metadata(struct inode* inode) { return tiffin_commit(inode, false); }
 
 const struct export_operations tiffin_export_operations = {.encode_fh = encode_handle,
                                                            .fh_to_dentry = handle_to_dentry,

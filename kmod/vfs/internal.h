@@ -214,6 +214,8 @@ long tiffin_control(struct file* file, unsigned int command, void __user* argume
 extern const struct inode_operations tiffin_directory_inode_operations;
 extern const struct file_operations tiffin_directory_operations;
 int tiffin_fsync(struct file* file, loff_t start, loff_t end, int data_only);
+/* What the file system has of the inode, with its times, is durable then; what waits in the page cache is not. */
+int tiffin_commit(struct inode* inode, bool data_only);
 /* After a change of an inode or of the names in a directory: where the mount or the inode says so (sync, dirsync), it is
  * durable before the call ends. */
 int tiffin_settle(struct inode* inode);

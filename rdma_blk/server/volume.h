@@ -161,7 +161,7 @@ class Volume {
     // Errors: those of the state file.
     Result<void> save_words();
     // Larger only. Errors: einval, enomem, efbig, those of the state file.
-    // The backing is there for data_bytes, and has had content up to present_bytes before.
+    // The backing is there for data_bytes, and has had content up to present_bytes before. One call at a time.
     Result<void> resize(uint64_t data_bytes, BackingStore* backing = nullptr,
                         uint64_t present_bytes = 0);
     // From now on nothing is opened; all are told. The memory stays until the volume is destroyed.

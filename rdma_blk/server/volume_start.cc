@@ -237,17 +237,23 @@ Result<void> Volume::save_words() {
 // ---- The volume as a whole -----------------------------------------------------------------------------
 
 Result<void> Volume::resize(uint64_t data_bytes, BackingStore* backing, uint64_t present_bytes) {
-    MutexLock lock(mutex_);
-    if (data_bytes < state_.data_bytes || data_bytes % wire::kControlPageBytes != 0 ||
-        data_bytes > wire::kMaxSpaceBytes) {
-        return Error::einval;
+    uint64_t old_bytes = 0;
+    {
+        MutexLock lock(mutex_);
+        old_bytes = state_.data_bytes;
+        if (data_bytes < old_bytes || data_bytes % wire::kControlPageBytes != 0 ||
+            data_bytes > wire::kMaxSpaceBytes) {
+            return Error::einval;
+        }
+        TRY(data_->grow(data_bytes));
     }
-    TRY(data_->grow(data_bytes));
-    // Its content becomes the volume's, as when that was made: otherwise a flush of all would put zeros there.
+    // Its content becomes the volume's, as when that was made: otherwise a flush of all would put zeros there. It takes as long
+    // as the disk does, and nobody else has this part yet.
     if (const uint64_t end = std::min(data_bytes, present_bytes);
-        backing != nullptr && end > state_.data_bytes) {
-        TRY(backing->read(memory_.data, state_.data_bytes, end));
+        backing != nullptr && end > old_bytes) {
+        TRY(backing->read(memory_.data, old_bytes, end));
     }
+    MutexLock lock(mutex_);
     VolumeState next = state_;
     next.data_bytes = data_bytes;
     TRY(directory_.save(next));

@@ -66,7 +66,6 @@ os.close(file)
 os.unlink(sys.argv[1])
 END
 
-
 say "a large file"
 head -c 60000000 /dev/urandom >/tmp/large
 cp /tmp/large "$mount_point/large"

@@ -10,7 +10,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <system_error>
+#include <utility>
 
 #include "fuse/session/mount_point.h"
 #include "fuse/session/options.h"
@@ -93,14 +95,25 @@ bool is_kernel_mount(const std::string& mount_point) {
     return entry.has_value() && entry->type == kType;
 }
 
-std::optional<Problem> mount_in_kernel(const std::string& path, const std::string& mount_point,
+std::optional<Problem> mount_in_kernel(const DeviceAddress& address, const std::string& mount_point,
+                                       bool read_only,
                                        const std::vector<std::string>& option_texts) {
+    const std::string& path = address.path;
     if (std::optional<Problem> problem = refuse_others()) {
         return problem;
     }
     std::error_code ignored;
     // mount(8) makes a loop device by itself for types only that libblkid knows.
     const bool is_image = std::filesystem::is_regular_file(path, ignored);
+    // A disk is refused by the kernel where a process has it for itself; an image it mounts. Held until the loop device has it.
+    std::unique_ptr<vfs::BlockDevice> image;
+    if (is_image) {
+        auto opened = open_device(address, {.read_only = read_only, .mount_point = mount_point});
+        if (!opened.ok()) {
+            return opened.problem();
+        }
+        image = std::move(*opened);
+    }
     const std::string options = options_for_mount(option_texts) + (is_image ? ",loop" : "");
     const OrProblem<bool> mounted =
         run_mount({"mount", "-i", "-t", kType, "-o", options, path, mount_point});

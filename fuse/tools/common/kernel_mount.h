@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "fuse/host/device_address.h"
 #include "fuse/host/problem.h"
 
 namespace tiffin::fuse {
@@ -13,9 +14,10 @@ namespace tiffin::fuse {
 // Whether the module has what is mounted on `mount_point`.
 bool is_kernel_mount(const std::string& mount_point);
 
-// For root: mounts the block device or image at `path`, with the arguments of -o as they were given. The problem says what
-// the kernel lacks, and that FUSE remains.
-std::optional<Problem> mount_in_kernel(const std::string& path, const std::string& mount_point,
+// For root: mounts a block device or image that no other process has open, with the arguments of -o as they were given. The
+// problem says who has it, or what the kernel lacks, and that FUSE remains.
+std::optional<Problem> mount_in_kernel(const DeviceAddress& address, const std::string& mount_point,
+                                       bool read_only,
                                        const std::vector<std::string>& option_texts);
 // Changes such a mount: -o remount.
 std::optional<Problem> remount_in_kernel(const std::string& mount_point,

@@ -8,11 +8,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <memory>
 #include <optional>
 #include <string>
-#include <system_error>
-#include <utility>
 #include <vector>
 
 #include "fuse/host/device_address.h"
@@ -278,18 +275,8 @@ std::optional<Problem> mount_by_module(CommandLine& line, const MountTask& task)
                            ": leave out the option kernel",
                        Error::einval};
     }
-    // The kernel mounts an image that another process has open; a disk it does not. Held until the loop device has it.
-    std::unique_ptr<vfs::BlockDevice> image;
-    std::error_code ignored;
-    if (std::filesystem::is_regular_file(address->path, ignored)) {
-        auto opened = open_device(*address, {.read_only = task.options.file_system.read_only,
-                                             .mount_point = task.mount_point});
-        if (!opened.ok()) {
-            return opened.problem();
-        }
-        image = std::move(*opened);
-    }
-    return mount_in_kernel(address->path, task.mount_point, line.option_texts);
+    return mount_in_kernel(*address, task.mount_point, task.options.file_system.read_only,
+                           line.option_texts);
 }
 
 std::optional<Problem> run(CommandLine& line, const std::string& program,

@@ -15,6 +15,13 @@ std::string text_of(const Report& report) {
     return text;
 }
 
+CheckOptions only_what_is_safe() {
+    CheckOptions options;
+    options.repair = true;
+    options.may_repair = [](Code code) { return code_is_safe_to_repair(code); };
+    return options;
+}
+
 Report run_check(vfs::BlockDevice& device, const CheckOptions& options) {
     return check_file_system(device, options);
 }

@@ -18,6 +18,8 @@ inline constexpr uint64_t kDeviceBytes = 64U << 20;
 std::string text_of(const Report& report);
 
 Report run_check(vfs::BlockDevice& device, const CheckOptions& options = {});
+// As `fsck.tiffin -p`.
+CheckOptions only_what_is_safe();
 
 // Makes a file system with one of everything and `files` small files more, and unmounts it.
 void make_populated(test::CrashDevice& device, uint32_t files);

@@ -20,14 +20,6 @@ using tiffinfs::Key;
 using tiffinfs::Kind;
 using tiffinfs::make_key;
 
-// As `fsck.tiffin -p`.
-CheckOptions only_what_is_safe() {
-    CheckOptions options;
-    options.repair = true;
-    options.may_repair = [](Code code) { return code_is_safe_to_repair(code); };
-    return options;
-}
-
 // A finding that can only be repaired by leaving something out, on a volume that can be repaired
 // otherwise.
 struct Loss {

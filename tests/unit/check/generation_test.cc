@@ -106,10 +106,7 @@ TEST(Generations, OlderOneWhoseJournalEndsEarlyIsNotWhole) {
         }
     }
     const Bytes before = image_of(device);
-    CheckOptions options;
-    options.repair = true;
-    options.may_repair = [](Code code) { return code_is_safe_to_repair(code); };
-    const Report withheld = run_check(device, options);
+    const Report withheld = run_check(device, only_what_is_safe());
     EXPECT_TRUE(withheld.has(Code::journal_damaged)) << text_of(withheld);
     EXPECT_FALSE(withheld.has(Code::journal_torn)) << text_of(withheld);
     EXPECT_EQ(withheld.not_repaired, withheld.damage + withheld.harmless) << text_of(withheld);
@@ -128,10 +125,7 @@ TEST(Generations, GoingBackToADamagedOneIsNotDoneUnasked) {
         editor.flip_bit(editor.leaf_block(key), 3000, 2);
     });
     const Bytes before = image_of(device);
-    CheckOptions options;
-    options.repair = true;
-    options.may_repair = [](Code code) { return code_is_safe_to_repair(code); };
-    const Report report = run_check(device, options);
+    const Report report = run_check(device, only_what_is_safe());
     EXPECT_TRUE(report.has(Code::superblock_older)) << text_of(report);
     EXPECT_EQ(report.not_repaired, report.damage + report.harmless) << text_of(report);
     EXPECT_TRUE(image_of(device) == before);
