@@ -44,13 +44,15 @@ install(CODE "set(archives \"${archives}\")
     set(strip \"${CMAKE_STRIP}\")" ${component})
 install(CODE [[
     message(STATUS "Installing: ${folder}/libtiffin.a")
-    # In the build folder, since a script of ar cannot quote the names of folders.
+    # In the build folder, since a script of ar cannot quote the names of folders; under a name of its own, since several
+    # may install at once.
+    string(RANDOM LENGTH 12 name)
     list(TRANSFORM archives REPLACE "^${build}/" "")
     list(TRANSFORM archives PREPEND "ADDLIB ")
     list(JOIN archives "\n" script)
-    file(WRITE "${build}/libtiffin.mri" "CREATE libtiffin.a\n${script}\nSAVE\nEND\n")
-    execute_process(COMMAND "${ar}" -M INPUT_FILE libtiffin.mri WORKING_DIRECTORY "${build}" COMMAND_ERROR_IS_FATAL ANY)
-    execute_process(COMMAND "${strip}" --strip-debug libtiffin.a WORKING_DIRECTORY "${build}" COMMAND_ERROR_IS_FATAL ANY)
-    file(INSTALL "${build}/libtiffin.a" DESTINATION "${folder}")
-    file(REMOVE "${build}/libtiffin.a" "${build}/libtiffin.mri")
+    file(WRITE "${build}/${name}.mri" "CREATE ${name}.a\n${script}\nSAVE\nEND\n")
+    execute_process(COMMAND "${ar}" -M INPUT_FILE ${name}.mri WORKING_DIRECTORY "${build}" COMMAND_ERROR_IS_FATAL ANY)
+    execute_process(COMMAND "${strip}" --strip-debug ${name}.a WORKING_DIRECTORY "${build}" COMMAND_ERROR_IS_FATAL ANY)
+    file(INSTALL "${build}/${name}.a" DESTINATION "${folder}" RENAME libtiffin.a)
+    file(REMOVE "${build}/${name}.a" "${build}/${name}.mri")
 ]] ${component})

@@ -43,7 +43,7 @@ grep -q 'not a terminal: use tiffin stats --interval' "$work/out" || fail "it sa
 grep -q 'is not on a Tiffin mount' "$work/frame" || fail "it says $(<"$work/frame")"
 
 say "the view, on terminals of several sizes, ended in several ways"
-for end in ctrl-c q term; do
+for end in ctrl-c q term both; do
     terminal 24 80 4 $end "$bin/tiffin" top --interval 0.2 "$mount_point" || fail "tiffin top, ended by $end: $(<"$work/frame")"
     grep -q '^tiffin top  .*mem:64M  read-write, up ' "$work/frame" || fail "the head is missing: $(<"$work/frame")"
     grep -q 'requests/s .* under way' "$work/frame" || fail "the sum is missing: $(<"$work/frame")"

@@ -172,6 +172,10 @@ std::optional<Problem> run_on_screen(const std::function<std::optional<Problem>(
         }
     }
     close(ends[0]);
+    // Those that came at once with the child's end, such as a Ctrl-C to both, are not to end this process in their turn.
+    const timespec none{};
+    while (sigtimedwait(&signals, nullptr, &none) > 0) {
+    }
     sigprocmask(SIG_SETMASK, &before, nullptr);
     const bool is_ended_on_purpose =
         WIFSIGNALED(status) &&

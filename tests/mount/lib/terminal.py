@@ -4,7 +4,8 @@
 usage: terminal.py ROWS COLUMNS FRAMES END PROGRAM [ARGUMENT...]
 
   FRAMES  so many times it must have drawn before it is ended
-  END     ctrl-c, q, term (the signal) or self (it ends by itself)
+  END     ctrl-c, q, term (the signal), self (it ends by itself), or both (Ctrl-C and the signal, while the program itself
+          does not run, but its child does)
 
 Fails when the terminal is not as it was before, when a line is longer than the terminal is wide or a frame higher, or
 when the program does not end. The exit status is that of the program.
@@ -29,6 +30,22 @@ def fail(text: str, output: bytes) -> None:
     sys.exit(f"terminal.py: {text}; the output is {output!r}")
 
 
+def state_of(process: int) -> str:
+    with open(f"/proc/{process}/stat", encoding="ascii") as stat:
+        return stat.read().rpartition(")")[2].split()[0]
+
+
+def end_by_both(master: int, program: int) -> None:
+    with open(f"/proc/{program}/task/{program}/children", encoding="ascii") as children:
+        (child,) = map(int, children.read().split())
+    os.kill(program, signal.SIGSTOP)
+    os.write(master, b"\x03")
+    os.kill(program, signal.SIGTERM)
+    while state_of(child) != "Z":
+        time.sleep(0.01)
+    os.kill(program, signal.SIGCONT)
+
+
 def main() -> int:
     rows, columns, frames, end = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
     master, slave = pty.openpty()
@@ -50,7 +67,9 @@ def main() -> int:
             output += os.read(master, 65536)
         if not is_told and output.count(HOME) >= frames:
             is_told = True
-            if end == "term":
+            if end == "both":
+                end_by_both(master, child)
+            elif end == "term":
                 os.kill(child, signal.SIGTERM)
             else:
                 os.write(master, {"ctrl-c": b"\x03", "q": b"q"}[end])
@@ -60,7 +79,7 @@ def main() -> int:
         if time.monotonic() > deadline:
             os.kill(child, signal.SIGKILL)
             fail("the program does not end", output)
-    while select.select([master], [], [], 0)[0]:
+    while select.select([master], [], [], 0.2)[0]:
         output += os.read(master, 65536)
     if termios.tcgetattr(slave) != modes:
         fail("the terminal's modes have changed", output)
