@@ -111,7 +111,9 @@ class BlockDevice {
     // override them. `offset_bytes` and the total size are multiples of the write unit.
     virtual Result<void> read(uint64_t offset_bytes, const IoVector* buffers, size_t buffer_count);
     virtual Result<void> write(uint64_t offset_bytes, const IoVector* buffers, size_t buffer_count);
-    // All writes completed before this call survive a power failure once it has returned.
+    // All writes completed before this call survive a power failure once it has returned. After one that has failed,
+    // what it was for may be lost even if the system below says so once only: every later flush() and write_ordered()
+    // fails too, also one that runs at the same time and ends later, unless the device still has what was written.
     virtual Result<void> flush();
     // Writes `data`, in any order, and then `record`, which takes effect only if all of `data` has: a journal's
     // record, and what it names. With a volatile cache, `data` and all that was written by calls which had

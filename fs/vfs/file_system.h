@@ -81,7 +81,7 @@ class FileSystem {
     // one that comes all the same gives erofs. forget() may come. Nothing happens to what is mounted read-only. Errors:
     // eopnotsupp (the default), ebusy (frozen already); after an error it is not frozen.
     virtual Result<void> freeze();
-    // Errors: einval (not frozen); erofs, eio: it stays read-only.
+    // Errors: einval (not frozen); enomem: it is still frozen; others: it is not, and stays read-only.
     virtual Result<void> thaw();
 
     // Unused content of caches, in bytes, as far as it can be counted without waiting for locks.

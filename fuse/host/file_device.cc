@@ -156,19 +156,20 @@ Result<void> FileDevice::write(uint64_t offset_bytes, const vfs::IoVector* buffe
 }
 
 Result<void> FileDevice::flush() {
-    if (flush_failed_.load(std::memory_order_relaxed)) {
-        return Error::eio;
-    }
     // Nothing was written through a read-only descriptor.
     if (geometry().read_only) {
         return {};
+    }
+    MutexLock lock(flush_mutex_);
+    if (flush_failed_) {
+        return Error::eio;
     }
     int error = 0;
     do {
         error = fdatasync(file_.descriptor()) == 0 ? 0 : errno;
     } while (error == EINTR);
     if (error != 0) {
-        flush_failed_.store(true, std::memory_order_relaxed);
+        flush_failed_ = true;
         return failed("flush", 0, error);
     }
     return {};

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "fs/vfs/block_device.h"
+#include "fs/vfs/host.h"
 #include "fuse/host/device_file.h"
 #include "fuse/host/problem.h"
 #include "fuse/host/worker_pool.h"
@@ -26,8 +27,8 @@ namespace tiffin::fuse {
 // every disk writes whole. Block devices say what they write whole (the physical block size, up to
 // 4096, if the device is aligned to it, else the logical one).
 //
-// A flush that failed may have lost data that the system then reports as clean; so every flush after
-// it fails too, until the device is opened again.
+// A flush that failed may have lost data that the system then reports as clean, and it tells one of several
+// callers only; so flushes come one at a time, and every one after it fails too, until the device is opened again.
 //
 // All functions may be called from any threads at once. Synchronous calls work in the calling
 // thread; the first submit() starts worker threads, so fork() before it.
@@ -64,7 +65,7 @@ class FileDevice final : public vfs::BlockDevice {
                       size_t buffer_count) override;
     Result<void> write(uint64_t offset_bytes, const vfs::IoVector* buffers,
                        size_t buffer_count) override;
-    Result<void> flush() override;
+    Result<void> flush() override EXCLUDES(flush_mutex_);
     Result<void> discard(uint64_t offset_bytes, uint64_t length_bytes) override;
 
   private:
@@ -78,7 +79,8 @@ class FileDevice final : public vfs::BlockDevice {
     // The newest of those below, all of which threads may still be reading.
     std::atomic<const vfs::DeviceGeometry*> geometry_;
     std::deque<vfs::DeviceGeometry> geometries_;
-    std::atomic<bool> flush_failed_{false};
+    host::Mutex flush_mutex_{host::LockClass::leaf};
+    bool flush_failed_ GUARDED_BY(flush_mutex_) = false;
     std::atomic<uint32_t> logged_errors_{0};
     WorkerPool workers_;
 };

@@ -2,6 +2,7 @@
 /* Block I/O for file systems: requests of any length as bios. */
 #include <linux/bio.h>
 #include <linux/blkdev.h>
+#include <linux/log2.h>
 #include <linux/mm.h>
 #include <linux/vmalloc.h>
 
@@ -16,8 +17,9 @@ static struct bio_set firsts; /* each at the end of a request */
 static struct bio_set bios;
 
 struct request {
-    atomic_t pending; /* bios, and one for submit() itself */
-    int error;        /* the last */
+    struct tiffin_device* device; /* of one that flushes; else NULL */
+    atomic_t pending;             /* bios, and one for submit() itself */
+    int error;                    /* the last */
     void (*completed)(void* owner, int error);
     void* owner;
     struct bio first;
@@ -32,6 +34,13 @@ static void put_request(struct request* request) {
         return;
     }
     error = READ_ONCE(request->error);
+    if (request->device != NULL) {
+        if (error != 0) {
+            WRITE_ONCE(request->device->flush_failed, true);
+        } else if (READ_ONCE(request->device->flush_failed)) {
+            error = -EIO;
+        }
+    }
     bio_put(&request->first);
     completed(owner, error);
 }
@@ -149,11 +158,12 @@ static void submit(struct tiffin_device* device, u32 operation, u64 offset_bytes
                    const struct tiffin_vector* buffers, size_t buffer_count,
                    void (*completed)(void* owner, int error), void* owner) {
     const bool moves_data = operation != TIFFIN_IO_FLUSH && operation != TIFFIN_IO_DISCARD;
+    const bool flushes = operation == TIFFIN_IO_FLUSH || operation == TIFFIN_IO_WRITE_ORDERED;
     struct request* request;
     size_t bytes = 0;
     int error = operation < ARRAY_SIZE(block_operations) ? 0 : -EINVAL;
 
-    if (READ_ONCE(device->is_closed)) {
+    if (READ_ONCE(device->is_closed) || (flushes && READ_ONCE(device->flush_failed))) {
         error = -EIO;
     } else if (error == 0 && moves_data) {
         error = check_data(offset_bytes, buffers, buffer_count, &bytes);
@@ -165,7 +175,8 @@ static void submit(struct tiffin_device* device, u32 operation, u64 offset_bytes
     request = container_of(new_bio(device, block_operations[operation], bytes, &firsts),
                            struct request, first);
     atomic_set(&request->pending, 1);
-    request->error = 0;
+    request->device = flushes ? device : NULL;
+    request->error = operation == TIFFIN_IO_FLUSH ? tiffin_planted_flush() : 0;
     request->completed = completed;
     request->owner = owner;
     if (moves_data) {
@@ -183,11 +194,21 @@ static void submit(struct tiffin_device* device, u32 operation, u64 offset_bytes
     put_request(request);
 }
 
+/* What the device writes whole when the power fails: it may write a logical sector by changing a physical one. */
+static u32 write_unit_bytes(struct block_device* bdev) {
+    const u32 logical = bdev_logical_block_size(bdev);
+    const u32 physical = min_t(u32, bdev_physical_block_size(bdev), TIFFIN_BLOCK_BYTES);
+
+    return bdev_alignment_offset(bdev) == 0 && is_power_of_2(physical) && physical >= logical
+               ? physical
+               : logical;
+}
+
 static void geometry(struct tiffin_device* device, struct tiffin_geometry* geometry) {
     struct block_device* bdev = device->bdev;
 
     geometry->size_bytes = bdev_nr_bytes(bdev);
-    geometry->write_unit_bytes = bdev_logical_block_size(bdev);
+    geometry->write_unit_bytes = write_unit_bytes(bdev);
     geometry->volatile_cache = bdev_write_cache(bdev);
     geometry->supports_discard = bdev_max_discard_sectors(bdev) != 0;
     geometry->read_only = bdev_read_only(bdev);

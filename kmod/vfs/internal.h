@@ -22,6 +22,8 @@ struct tiffin_device {
     struct block_device* bdev;
     /* An invariant of the file system is broken: nothing reaches the device any more, and no call the file system. */
     bool is_closed;
+    /* A flush has failed, and so does every later one: what it was for may be lost, which the block layer says once. */
+    bool flush_failed;
 };
 
 /* One mount: sb->s_fs_info. */

@@ -50,6 +50,19 @@ long tiffin_planted_error(const char* operation) {
                : 0;
 }
 
+static atomic_t hold_flush = ATOMIC_INIT(0);
+module_param_named(hold_flush, hold_flush.counter, int, 0600);
+
+int tiffin_planted_flush(void) {
+    if (likely(atomic_cmpxchg(&hold_flush, 1, 2) != 1)) {
+        return 0;
+    }
+    while (atomic_read(&hold_flush) != 0) {
+        msleep(10);
+    }
+    return -EIO;
+}
+
 /* ---- Races ---- */
 
 static char delay_at[32];

@@ -142,8 +142,15 @@ static int freeze_fs(struct super_block* sb) {
     return sb_rdonly(sb) ? 0 : TIFFIN_CALL(tiffin_mount_of(sb), freeze);
 }
 
+/* What cannot be written any more has thawed all the same: an error would leave its writers asleep for ever. */
 static int unfreeze_fs(struct super_block* sb) {
-    return sb_rdonly(sb) ? 0 : TIFFIN_CALL(tiffin_mount_of(sb), thaw);
+    const int error = sb_rdonly(sb) ? 0 : TIFFIN_CALL(tiffin_mount_of(sb), thaw);
+
+    if (error == -EROFS || error == -EIO) {
+        pr_warn("tiffin: %s: read-only after the thaw (error %d)\n", sb->s_id, error);
+        return 0;
+    }
+    return error;
 }
 
 /* Of the superblock's shrinker, which calls them where a file system may be called. */

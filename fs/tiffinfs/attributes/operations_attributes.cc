@@ -181,6 +181,7 @@ Result<uint64_t> AttributeChanger::commit() {
     TRY(stage_inode(transaction, object_, inode));
     TRY(transaction.prepare());
     const uint64_t ticket = transaction.commit();
+    raise_ticket(object_, ticket);
     object_.inode = inode;
     return ticket;
 }
@@ -194,7 +195,7 @@ Result<vfs::Attributes> AttributeChanger::run_without_size() {
         ticket = TRY(commit());
         attributes = attributes_of(object_);
     }
-    TRY(file_system_.finish(object_, ticket));
+    TRY(file_system_.finish(ticket));
     return attributes;
 }
 
@@ -208,14 +209,13 @@ Result<vfs::Attributes> AttributeChanger::run_with_size() {
     if (needs_xattr_change()) {
         // A transaction of its own, and the first one: should the size then fail to change, rights
         // have gone that were to go, but none are left that were not.
-        const uint64_t ticket = TRY(commit());
-        TRY(file_system_.finish(object_, ticket));
+        TRY(commit());
     }
     InodeValue inode = object_.inode;
     change_inode(inode);
     inode.size_bytes = change_.size_bytes;
     TRY(file_system_.change_size(object_, inode, change_.size_bytes));
-    TRY(file_system_.finish(object_, object_.last_ticket.load(std::memory_order_relaxed)));
+    TRY(file_system_.finish(object_.last_ticket.load(std::memory_order_relaxed)));
     return attributes_of(object_);
 }
 
@@ -268,10 +268,11 @@ Result<void> TiffinFileSystem::set_flags(const vfs::Caller& /*caller*/, vfs::Nod
             TRY(stage_inode(transaction, object, inode));
             TRY(transaction.prepare());
             const uint64_t committed = transaction.commit();
+            raise_ticket(object, committed);
             object.inode = inode;
             return committed;
         });
-    return finish(object, TRY(std::move(changed)));
+    return finish(TRY(std::move(changed)));
 }
 
 Result<void> TiffinFileSystem::stage_kill_privileges(Object& object, InodeValue& inode,

@@ -59,6 +59,7 @@ Result<uint64_t> XattrChanger::commit(Transaction& transaction, InodeValue& inod
     TRY(stage_inode(transaction, object_, inode));
     TRY(transaction.prepare());
     const uint64_t ticket = transaction.commit();
+    raise_ticket(object_, ticket);
     object_.inode = inode;
     return ticket;
 }
@@ -153,7 +154,7 @@ Result<void> XattrChanger::set(ByteSpan value, uint32_t flags) {
         TRY(check());
         ticket = TRY(is_acl(kind_) ? set_acl(value, flags) : set_plain(value, flags));
     }
-    return file_system_.finish(object_, ticket);
+    return file_system_.finish(ticket);
 }
 
 Result<void> XattrChanger::remove() {
@@ -163,7 +164,7 @@ Result<void> XattrChanger::remove() {
         TRY(check());
         ticket = TRY(erase_if_found());
     }
-    return file_system_.finish(object_, ticket);
+    return file_system_.finish(ticket);
 }
 
 }  // namespace

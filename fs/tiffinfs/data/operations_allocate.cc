@@ -106,7 +106,7 @@ Result<void> TiffinFileSystem::allocate(vfs::NodeId node, uint32_t mode, uint64_
         log_line(host::LogLevel::warning, "fallocate: node ", object.node,
                  ": some extents are not moved yet, the next access moves them");
     }
-    return finish(object, object.last_ticket.load(std::memory_order_acquire));
+    return finish(object.last_ticket.load(std::memory_order_acquire));
 }
 
 Result<void> TiffinFileSystem::promise(uint64_t block_count) {

@@ -161,12 +161,8 @@ Result<void> TiffinFileSystem::end_write(vfs::WriteGrant& grant) NO_THREAD_SAFET
     return ticket != 0 && durable ? volume_->commit(ticket) : Result<void>();
 }
 
-Result<void> TiffinFileSystem::finish(Object& object, uint64_t ticket) {
-    raise_ticket(object, ticket);
-    if (options_.synchronous) {
-        return volume_->commit(ticket);
-    }
-    return {};
+Result<void> TiffinFileSystem::finish(uint64_t ticket) {
+    return options_.synchronous ? volume_->commit(ticket) : Result<void>();
 }
 
 Result<void> TiffinFileSystem::fsync(vfs::NodeId node, bool /*data_only*/) {

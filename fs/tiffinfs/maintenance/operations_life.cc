@@ -137,12 +137,16 @@ Result<void> TiffinFileSystem::sync(bool /*wait*/) { return volume_->sync(); }
 Result<void> TiffinFileSystem::remount(bool read_only) {
     TRY(volume_->remount(read_only));
     if (!read_only) {
-        MutexLock lock(reclaim_lock_);
-        leftovers_done_.store(false, std::memory_order_relaxed);
-        reclaim_pending_ = true;
-        reclaim_wake_.notify_all();
+        look_for_leftovers();
     }
     return {};
+}
+
+void TiffinFileSystem::look_for_leftovers() {
+    MutexLock lock(reclaim_lock_);
+    leftovers_done_.store(false, std::memory_order_relaxed);
+    reclaim_pending_ = true;
+    reclaim_wake_.notify_all();
 }
 
 // The device is then as after an unmount: what a remount leaves.
@@ -151,6 +155,7 @@ Result<void> TiffinFileSystem::freeze() {
         return Error::ebusy;
     }
     const bool was_read_only = volume_->read_only();
+    had_errors_when_frozen_ = volume_->errors_seen();
     TRY(volume_->remount(true));
     frozen_ = was_read_only ? Frozen::was_read_only : Frozen::yes;
     return {};
@@ -160,9 +165,18 @@ Result<void> TiffinFileSystem::thaw() {
     if (frozen_ == Frozen::no) {
         return Error::einval;
     }
-    const Frozen frozen = frozen_;
+    Result<void> thawed;
+    if (frozen_ == Frozen::yes) {
+        thawed = volume_->thaw(had_errors_when_frozen_);
+        if (!thawed.ok() && thawed.error() == Error::enomem) {
+            return thawed;
+        }
+        if (thawed.ok()) {
+            look_for_leftovers();
+        }
+    }
     frozen_ = Frozen::no;
-    return frozen == Frozen::yes ? remount(false) : Result<void>();
+    return thawed;
 }
 
 // Without objects, as they are counted under locks.

@@ -38,7 +38,8 @@ Result<void> Scrub::check_tree() {
 bool Scrub::read_node(const InnerEntry& entry, uint8_t level, unsigned char* page) {
     count_bytes(kBlockBytes);
     const char* reason = nullptr;
-    if (read_tree_node(volume_.device(), volume_.superblock(), entry, level, page, reason)) {
+    // Not the superblock of the mount, since the volume may have grown.
+    if (read_tree_node(volume_.device(), superblocks_->found[0], entry, level, page, reason)) {
         return true;
     }
     log_line(host::LogLevel::error, "scrub: tree node at block ", entry.child_block, ", level ",

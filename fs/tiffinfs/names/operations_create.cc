@@ -354,10 +354,7 @@ Result<vfs::Attributes> NodeMaker::run() {
             is_too_long(wanted_.name) ? 0 : entry_hash(volume_.superblock().hash_key, wanted_.name);
         TRY(make_named());
     }
-    Result<void> done = file_system_.finish(*pin_, ticket_);
-    if (done.ok() && !wanted_.is_temporary()) {
-        done = file_system_.finish(parent_, ticket_);
-    }
+    const Result<void> done = file_system_.finish(ticket_);
     if (!done.ok()) {
         file_system_.forget(attributes_.node, 1);
         return done.error();

@@ -72,6 +72,8 @@ Result<uint64_t> Linker::commit(uint64_t entry_offset) {
     }
     TRY(transaction.prepare());
     const uint64_t ticket = transaction.commit();
+    raise_ticket(object_, ticket);
+    raise_ticket(parent_, ticket);
     parent_.inode = parent_inode;
     object_.inode = inode;
     if (was_temporary) {
@@ -97,8 +99,7 @@ Result<vfs::Attributes> Linker::run() {
             ticket = TRY(commit(entry_offset));
             attributes = attributes_of(object_);
         }
-        TRY(file_system_.finish(object_, ticket));
-        return file_system_.finish(parent_, ticket);
+        return file_system_.finish(ticket);
     };
     const Result<void> added = add_link();
     if (!added.ok()) {

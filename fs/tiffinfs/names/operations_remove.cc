@@ -64,7 +64,8 @@ Result<bool> Remover::find_and_lock() {
                    ? volume_.report_damage("an entry leads to no inode", parent_.node, place_.node)
                    : found.error();
     }
-    if (locks_.try_extend(found->get())) {
+    // A guess that was wrong stays pinned as long as it is locked.
+    if (!child_ && locks_.try_extend(found->get())) {
         child_ = found.release_value();
         return true;
     }
@@ -104,6 +105,8 @@ Result<void> Remover::commit(Object& child) {
     TRY(stage_link_drop(transaction, child, inode));
     TRY(transaction.prepare());
     ticket_ = transaction.commit();
+    raise_ticket(parent_, ticket_);
+    raise_ticket(child, ticket_);
     parent_.inode = parent_inode;
     child.inode = inode;
     note_link_drop(file_system_, child);
@@ -124,8 +127,7 @@ Result<void> Remover::run() {
         TRY(commit(child));
     }
     locks_.release();
-    TRY(file_system_.finish(*child_, ticket_));
-    return file_system_.finish(parent_, ticket_);
+    return file_system_.finish(ticket_);
 }
 
 }  // namespace

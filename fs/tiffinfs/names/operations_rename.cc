@@ -63,7 +63,6 @@ class Renamer {
         REQUIRES(from_.directory.state);
     Result<void> commit(Object& source, Object* target)
         REQUIRES(from_.directory.state, to_.directory.state, source.state);
-    Result<void> finish();
 
     bool same_directory() const { return &from_.directory == &to_.directory; }
     // A directory gets another parent.
@@ -341,6 +340,9 @@ Result<void> Renamer::commit(Object& source, Object* target) {
     TRY(transaction.prepare());
     ticket_ = transaction.commit();
 
+    raise_ticket(from_.directory, ticket_);
+    raise_ticket(to_.directory, ticket_);
+    raise_ticket(source, ticket_);
     from_.directory.inode = old_parent;
     if (!same_directory()) {
         to_.directory.inode = new_parent;
@@ -348,6 +350,7 @@ Result<void> Renamer::commit(Object& source, Object* target) {
     source.inode = source_inode;
     if (target != nullptr) {
         locks_.assert_held(*target);
+        raise_ticket(*target, ticket_);
         target->inode = target_inode;
         if (!exchange_) {
             note_link_drop(file_system_, *target);
@@ -387,18 +390,6 @@ Result<void> Renamer::run_with_rename_lock() {
     return Error::ebusy;
 }
 
-Result<void> Renamer::finish() {
-    if (nothing_to_do_) {
-        return {};
-    }
-    TRY(file_system_.finish(*from_.pin, ticket_));
-    if (to_.pin) {
-        TRY(file_system_.finish(*to_.pin, ticket_));
-    }
-    TRY(file_system_.finish(from_.directory, ticket_));
-    return file_system_.finish(to_.directory, ticket_);
-}
-
 Result<void> Renamer::run() {
     const Outcome outcome = TRY(lock_all(false));
     if (outcome == Outcome::needs_rename_lock) {
@@ -409,7 +400,7 @@ Result<void> Renamer::run() {
         TRY(apply());
         locks_.release();
     }
-    return finish();
+    return nothing_to_do_ ? Result<void>() : file_system_.finish(ticket_);
 }
 
 }  // namespace

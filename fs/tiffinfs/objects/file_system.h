@@ -141,8 +141,8 @@ class TiffinFileSystem final : public vfs::FileSystem, private SpaceReclaimer {
     // file capabilities, in `inode` and staged in `transaction` (one scattered change at most).
     Result<void> stage_kill_privileges(Object& object, InodeValue& inode, Transaction& transaction)
         REQUIRES(object.state);
-    // After a commit: remembers the ticket for fsync, and makes it durable under -o sync.
-    Result<void> finish(Object& object, uint64_t ticket);
+    // After a commit, without locks, so that threads share one: makes it durable under -o sync.
+    Result<void> finish(uint64_t ticket);
 
     Volume& volume() { return *volume_; }
     ObjectTable& objects() { return objects_; }
@@ -154,6 +154,7 @@ class TiffinFileSystem final : public vfs::FileSystem, private SpaceReclaimer {
     // SpaceReclaimer: lets the reclaim thread run through its queue and waits for it (bounded). The
     // caller may hold locks of objects.
     void reclaim_now() override;
+    void look_for_leftovers() EXCLUDES(reclaim_lock_);
     static void reclaim_main(void* file_system);
     void reclaim_loop();
     // Wakes the reclaim thread when something waits for it.
@@ -184,6 +185,7 @@ class TiffinFileSystem final : public vfs::FileSystem, private SpaceReclaimer {
     MountOptions options_;
     enum class Frozen : uint8_t { no, yes, was_read_only };
     Frozen frozen_ = Frozen::no;  // hosts freeze and thaw one at a time
+    bool had_errors_when_frozen_ = false;
     ObjectTable objects_;
     DataScratchPool data_scratch_;
     // Cross-directory renames of directories: keeps two of them from making a loop.

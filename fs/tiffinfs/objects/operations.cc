@@ -179,11 +179,12 @@ void touch_access_time(TiffinFileSystem& file_system, Object& object) {
         TRY(stage_inode(transaction, object, inode));
         TRY(transaction.prepare());
         ticket = transaction.commit();
+        raise_ticket(object, ticket);
         object.inode = inode;
         return {};
     };
     if (update().ok()) {
-        (void)file_system.finish(object, ticket);
+        (void)file_system.finish(ticket);
     }
 }
 

@@ -46,7 +46,8 @@ void count_entry(InodeValue& directory, int change, vfs::Timestamp now);
 // the link count has changed.
 void keep_entry_count(Object& directory, const InodeValue& inode) REQUIRES(*directory.count);
 
-// Remembers a transaction of the object for fsync. Any thread.
+// Remembers a transaction of the object for fsync: as soon as it is committed, before other threads can see what it has
+// changed and ask for that to be made durable. Any thread.
 inline void raise_ticket(Object& object, uint64_t ticket) {
     uint64_t last = object.last_ticket.load(std::memory_order_relaxed);
     while (last < ticket && !object.last_ticket.compare_exchange_weak(last, ticket)) {

@@ -126,6 +126,8 @@ Result<void> Volume::write_generation(Seal& sealed, Ending ending) {
     }
     if (!done.ok()) {
         cache_.give_back_dirty(sealed.dirty);
+        // Also where the seal has made it read-only.
+        stopped_by_error_.store(true, std::memory_order_relaxed);
         fail("a checkpoint could not be written");
         return done.error();
     }
@@ -163,6 +165,9 @@ Result<void> Volume::write_sealed(const Seal& sealed, const JournalPosition& pos
     next.journal_sequence = position.sequence;
     next.journal_previous_checksum = position.previous_checksum;
     next.written_ns = host::realtime_ns();
+    attempted_ = next;
+    newest_generation_ =
+        newest_generation_ > next.generation ? newest_generation_ : next.generation;
     TRY(write_superblock(device_, next, sealed.page));
     TRY(flush_device());
     durable_ = next;
@@ -198,7 +203,7 @@ Result<void> Volume::write_nodes(Node* list) NO_THREAD_SAFETY_ANALYSIS {
 }
 
 // After an error there are no more checkpoints, but the next mount and fsck.tiffin shall know: the
-// superblock that is there gets the mark.
+// superblock that is there gets the mark, and so does one that could not be written whole: what it names had been.
 void Volume::record_errors() {
     if (!stopped_by_error_.load(std::memory_order_relaxed) || is_shut_down() ||
         taken_away_.load(std::memory_order_relaxed)) {
@@ -207,6 +212,14 @@ void Volume::record_errors() {
     MutexLock lock(checkpoint_lock_);
     if ((durable_.state & superblock_state::errors) != 0 || !check_still_owner().ok()) {
         return;
+    }
+    if (attempted_.generation > durable_.generation) {
+        // One after the other: a power failure may take what is being written.
+        attempted_.state |= superblock_state::errors;
+        (void)write_superblock(device_, attempted_).ok();
+        if (!flush_device().ok()) {
+            return;
+        }
     }
     Superblock marked = durable_;
     marked.state |= superblock_state::errors;

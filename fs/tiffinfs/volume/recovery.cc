@@ -187,9 +187,22 @@ Result<void> Volume::remount(bool read_only) {
         MutexLock lock(checkpoint_lock_);
         return checkpoint_locked(Ending::read_only);
     }
+    return errors_seen() ? Error::erofs : start_writing();
+}
+
+Result<void> Volume::thaw(bool had_errors) {
+    TRY(check_running());
+    if (errors_seen() && !had_errors && options_.errors == ErrorsPolicy::remount_read_only) {
+        stopped_by_error_.store(true, std::memory_order_relaxed);
+        wake_maintenance();
+        return Error::erofs;
+    }
+    return start_writing();
+}
+
+Result<void> Volume::start_writing() {
     // Without recovery the journal would be lost with the first write.
-    if (errors_seen_.load(std::memory_order_relaxed) || !may_be_written(superblock_) ||
-        options_.no_recovery) {
+    if (!may_be_written(superblock_) || options_.no_recovery) {
         return Error::erofs;
     }
     TRY(device_.start_writing());

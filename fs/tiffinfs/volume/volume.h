@@ -162,6 +162,10 @@ class Volume final : private DamageListener {
     Result<void> check_writable() const;
     Result<void> check_running() const;
     Result<void> remount(bool read_only);
+    // What remount(true) has made read-only becomes writable, whatever errors were seen before that; with
+    // errors=remount-ro those that were met since keep it read-only. Errors: enomem (may be called again); erofs, eio.
+    Result<void> thaw(bool had_errors);
+    bool errors_seen() const { return errors_seen_.load(std::memory_order_relaxed); }
 
     // Logs "what" (and where) and applies the errors policy; returns euclean to pass on.
     Error report_damage(const char* what, uint64_t node, uint64_t detail);
@@ -192,6 +196,7 @@ class Volume final : private DamageListener {
     Result<void> start_from(const Superblock& superblock, uint64_t generation);
     Result<void> begin_timeline();
     Result<void> become_writer();
+    Result<void> start_writing();
     void note_incarnation(uint64_t incarnation) {
         newest_incarnation_ = incarnation > newest_incarnation_ ? incarnation : newest_incarnation_;
     }
@@ -273,8 +278,10 @@ class Volume final : private DamageListener {
     // The next seal is to extend the volume; it has been extended, and nothing new is in use yet.
     bool extend_at_seal_ GUARDED_BY(checkpoint_lock_) = false;
     bool is_extended_ GUARDED_BY(checkpoint_lock_) = false;
-    // The greatest that any superblock or frame on the device had when it was opened: those of a
-    // generation whose tree is damaged may be greater than those of the one that was chosen.
+    // What was to become durable_: superblocks of it may be on the device, also where writing it has failed.
+    Superblock attempted_ GUARDED_BY(checkpoint_lock_){};
+    // The greatest that any superblock or frame on the device had when it was opened, or was written since: those of
+    // a generation whose tree is damaged may be greater than those of the one that was chosen.
     uint64_t newest_generation_ = 0;
     uint64_t newest_incarnation_ = 0;
     // During replay there is no journal to write to yet.

@@ -138,6 +138,7 @@ ConnectionInfo RcMemory::present_info() const {
     info.content_incarnation = content_incarnation_.load();
     info.empty_since_incarnation = empty_since_incarnation_.load();
     info.inherits_unflushed = inherits_unflushed_.load();
+    info.words_unknown = words_unknown_.load();
     return info;
 }
 
@@ -162,6 +163,7 @@ void RcMemory::connection_changed(const ConnectionInfo& info) {
     content_incarnation_.store(info.content_incarnation);
     empty_since_incarnation_.store(info.empty_since_incarnation);
     inherits_unflushed_.store(info.inherits_unflushed);
+    words_unknown_.store(info.words_unknown);
     if (info.state != ConnectionState::ready) {
         control_generation_.fetch_add(1);
     }

@@ -185,6 +185,8 @@ class RcMemory final : public RemoteMemory,
     void look_at_links() REQUIRES(mutex_);
     void beat() REQUIRES(mutex_);
     void end_session(ConnectionState state, Error error) REQUIRES(mutex_);
+    // Before control_ says goodbye: what has no known outcome may have changed something that was not counted.
+    void count_unknown() REQUIRES(mutex_);
     void sleep_until(uint64_t time_ns) REQUIRES(mutex_);
     // Pumps, and submits to control_ with mutex_ let go for that.
     void pump_all() REQUIRES(mutex_);
@@ -280,12 +282,14 @@ class RcMemory final : public RemoteMemory,
     std::atomic<uint64_t> content_incarnation_{0};
     std::atomic<uint64_t> empty_since_incarnation_{0};
     std::atomic<bool> inherits_unflushed_{false};
+    std::atomic<bool> words_unknown_{false};
     std::atomic<bool> has_news_{false};  // of control_, for the thread
 
     Operation heartbeat_;
     vfs::IoVector heartbeat_buffer_{};
     uint64_t heartbeat_count_ = 0;
     std::atomic<bool> is_beating_{false};
+    std::atomic<uint64_t> unknown_beat_count_{0};
     uint64_t next_beat_ns_ GUARDED_BY(mutex_) = 0;
     uint64_t beat_interval_ns_ = 1'000'000'000;
 

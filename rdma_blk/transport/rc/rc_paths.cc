@@ -62,6 +62,7 @@ void RcMemory::rejoin(uint64_t now_ns) {
     waiters_.wake_finished();
     if (is_late(now_ns)) {
         end_session(ConnectionState::closed, Error::enodev);
+        count_unknown();
         // It may be well, and would keep the lease from others.
         mutex_.unlock();
         control_->close();

@@ -180,7 +180,9 @@ void RcMemory::beat() {
     heartbeat_.buffer_count = 1;
     heartbeat_.owner = this;
     heartbeat_.complete = [](Operation& operation) {
-        static_cast<RcMemory*>(operation.owner)->is_beating_.store(false);
+        auto* memory = static_cast<RcMemory*>(operation.owner);
+        memory->unknown_beat_count_.fetch_add(operation.outcome == Outcome::unknown ? 1 : 0);
+        memory->is_beating_.store(false);
     };
     queue_->submit(heartbeat_);
     pump_all();

@@ -121,18 +121,27 @@ void RcMemory::close() {
             (void)path_.queue_pair->stop();
             break_path();
         }
+        if (queue_) {
+            if (state_ == ConnectionState::ready || state_ == ConnectionState::reconnecting) {
+                set_state(ConnectionState::closed);
+            }
+            queue_->fail_all(Error::enodev);
+            waiters_.wake_finished();
+            count_unknown();
+        }
     }
     control_->close();
     MutexLock lock(mutex_);
-    if (!queue_) {
-        return;
+    if (queue_) {
+        handle_control_done();
+        waiters_.wake_finished();
     }
-    handle_control_done();
-    if (state_ == ConnectionState::ready || state_ == ConnectionState::reconnecting) {
-        set_state(ConnectionState::closed);
+}
+
+void RcMemory::count_unknown() {
+    if (queue_->completed(Outcome::unknown) > unknown_beat_count_.load()) {
+        change_count_.fetch_add(1);
     }
-    queue_->fail_all(Error::enodev);
-    waiters_.wake_finished();
 }
 
 }  // namespace tiffin::rdma_blk

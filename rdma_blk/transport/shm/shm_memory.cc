@@ -106,9 +106,11 @@ Result<void> ShmMemory::add_arena(MutableByteSpan memory) {
     return {};
 }
 
-// Not while the server is away: who asks then is to wait, as by read().
+// Not while the server is away: who asks then is to wait, as by read(). Nor where each read is to look at the epoch
+// after it has copied.
 const void* ShmMemory::direct_address(uint64_t offset_bytes, uint64_t size_bytes) {
-    const uint64_t mapped_bytes = gate_.is_open() ? data_.size_bytes() : 0;
+    const bool is_direct = gate_.is_open() && steady_epoch_.load() == kNoEpoch;
+    const uint64_t mapped_bytes = is_direct ? data_.size_bytes() : 0;
     if (offset_bytes > mapped_bytes || size_bytes > mapped_bytes - offset_bytes) {
         return nullptr;
     }

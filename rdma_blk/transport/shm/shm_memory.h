@@ -74,13 +74,13 @@ class ShmMemory final : public RemoteMemory, private OneSidedPath {
 
     std::unique_ptr<TcpMemory> stream_;
     DirectGate gate_;
-    // Changed while the gate is closed only, but for what direct_address() looks at.
+    // Changed while the gate is closed only; direct_address() looks at some of it without the gate.
     MappedMemory data_;
     MappedMemory control_;
     bool reads_steadily_ = false;
     // Of the volume when it was mapped to be read steadily; kNoEpoch: it was not.
     static constexpr uint64_t kNoEpoch = UINT64_MAX;
-    uint64_t steady_epoch_ = kNoEpoch;
+    std::atomic<uint64_t> steady_epoch_{kNoEpoch};
 };
 
 }  // namespace tiffin::rdma_blk

@@ -419,6 +419,8 @@ Result<void> TcpMemory::handle_notice() {
             if (extension_.one_sided != nullptr &&
                 extension_.one_sided->transport() == wire::PathTransport::shm) {
                 extension_.one_sided->stop();
+                // What is on its way, too, would open it again: it is not what was asked for any more.
+                paths_[at_].join.number++;
                 send_control(wire::MessageType::notice, notice);
             }
             break;

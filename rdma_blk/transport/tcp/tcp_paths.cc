@@ -568,7 +568,6 @@ void TcpMemory::make_path(size_t index) {
     {
         Locked lock(*this);
         facts = facts_;
-        paths_[index].id = next_path_id_++;
     }
     LinkPatience patience;
     patience.memory = this;
@@ -629,12 +628,17 @@ Result<void> TcpMemory::join_stream(size_t index, const SessionFacts& facts, Pat
     wire::PathJoin join{};
     join.session_id = facts.session_id;
     join.incarnation = facts.incarnation;
-    join.path_id = paths_[index].id;
     join.transport = static_cast<uint8_t>(wire::PathTransport::tcp);
     join.parameter_bytes = sizeof(wire::PathProof);
     wire::PathProof proof{};
     {
         Locked lock(*this);
+        // Only of a link that is up, since a server takes none that is not greater than those before it.
+        if (next_path_id_ == UINT16_MAX) {
+            abort_connection();  // an incarnation counts from the beginning
+            return Error::eagain;
+        }
+        join.path_id = paths_[index].id = next_path_id_++;
         make_join_proof(session_secret_, connection.keys().session_secret, join, proof.proof);
     }
     connection.writer().add(

@@ -5,12 +5,34 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
 #include <fstream>
+#include <thread>
 
 #include "fuse/host/log_sink.h"
 #include "tests/support/device_testing.h"
+
+namespace {
+
+// While it is set, fdatasync() tells one caller of a failure, and another one that runs at the same time of none: as for
+// an open file of Linux.
+std::atomic<bool> failure_is_pending{false};
+
+}  // namespace
+
+extern "C" int fdatasync(int descriptor) {
+    if (failure_is_pending.exchange(false)) {
+        usleep(100000);
+        errno = EIO;
+        return -1;
+    }
+    return static_cast<int>(syscall(SYS_fdatasync, descriptor));
+}
 
 namespace tiffin::fuse {
 namespace {
@@ -62,6 +84,21 @@ TEST_F(FileDeviceTest, KeepsTheContract) {
     EXPECT_TRUE(device->geometry().volatile_cache);
     EXPECT_EQ(device->path(), path_);
     check_device_contract(*device);
+}
+
+TEST_F(FileDeviceTest, AFailedFlushFailsThoseBesideIt) {
+    CapturedLog log;
+    make_image(1 << 20);
+    auto device = open_device();
+    ASSERT_NE(device, nullptr);
+    failure_is_pending = true;
+    std::thread first([&] { EXPECT_EQ(device->flush().error(), Error::eio); });
+    while (failure_is_pending) {
+        std::this_thread::yield();
+    }
+    EXPECT_EQ(device->flush().error(), Error::eio);
+    first.join();
+    EXPECT_EQ(device->flush().error(), Error::eio);
 }
 
 TEST_F(FileDeviceTest, TakesRequestsFromManyThreads) {

@@ -138,6 +138,51 @@ TEST(TakenAway, NothingMoreIsWritten) {
     EXPECT_EQ(test::findings_of(device), "");
 }
 
+// Whichever write or flush of a checkpoint fails: what the volume itself has left of it is no other mount, what comes
+// afterwards is kept as promised, and the next mount learns of it.
+class FailedCheckpoint : public testing::TestWithParam<bool> {};
+
+TEST_P(FailedCheckpoint, IsMarked) {
+    const bool fails_flush = GetParam();
+    fuse::CapturedLog log;
+    bool has_failed = true;
+    uint64_t number = 1;
+    for (; has_failed && number < 100; ++number) {
+        test::CrashDevice device(32U << 20);
+        ASSERT_TRUE(make_file_system(device, {}).ok());
+        MountOptions options;
+        options.volume.commit_interval_ms = 0;
+        auto* fs = static_cast<TiffinFileSystem*>(MUST(mount(device, options)));
+        vfs::AttributeChange change;
+        change.valid = vfs::AttributeChange::mode_bit;
+        change.mode = 0711;
+        ASSERT_TRUE(fs->set_attributes({}, vfs::kRootNode, change).ok());
+        ASSERT_TRUE(fs->sync(true).ok());
+        fails_flush ? device.fail_flush(number) : device.fail_write(number);
+        has_failed = !fs->volume().checkpoint().ok();
+        device.fail_flush(0);
+        device.fail_write(0);
+        EXPECT_TRUE(fs->sync(true).ok());
+        EXPECT_TRUE(fs->unmount().ok());
+        destroy(fs);
+        Superblock superblock;
+        ASSERT_TRUE(read_superblock(device, superblock).ok());
+        EXPECT_EQ((superblock.state & superblock_state::errors) != 0, has_failed) << number;
+        fs = static_cast<TiffinFileSystem*>(MUST(mount(device, options)));
+        EXPECT_EQ(MUST(fs->get_attributes(vfs::kRootNode)).mode & 07777, 0711U);
+        EXPECT_TRUE(fs->unmount().ok());
+        destroy(fs);
+        EXPECT_EQ(test::findings_of(device, check::Severity::damage), "");
+    }
+    EXPECT_GT(number, fails_flush ? 2U : 4U);
+    EXPECT_LT(number, 100U);
+    for (const std::string& line : log.lines()) {
+        EXPECT_EQ(line.find("mounted elsewhere"), std::string::npos) << line;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(WritesAndFlushes, FailedCheckpoint, testing::Bool());
+
 // Features that an older version may read, but not write.
 TEST(ReadOnlyFeatures, ForbidToBecomeWritable) {
     fuse::CapturedLog log;

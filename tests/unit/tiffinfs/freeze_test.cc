@@ -4,6 +4,8 @@
 // go on.
 #include <cstring>
 
+#include "fs/tiffinfs/volume/superblock.h"
+#include "fuse/host/allocation_hooks.h"
 #include "tests/support/test_volume.h"
 #include "tests/unit/tiffinfs/data_fixture.h"
 #include "tests/unit/tiffinfs/names_fixture.h"
@@ -98,6 +100,44 @@ TEST_F(Freeze, OnceAndBack) {
     ASSERT_TRUE(fs().freeze().ok());
     ASSERT_TRUE(volume_.unmount().ok()) << "while it is frozen";
     EXPECT_TRUE(check::check_file_system(*device_, {}).findings.empty());
+}
+
+// A thaw that fails would leave the writers of a kernel asleep for ever.
+TEST_F(Freeze, ThawsWithErrorsThatWereSeenBefore) {
+    ASSERT_TRUE(volume_.unmount().ok());
+    Superblock superblock;
+    ASSERT_TRUE(read_superblock(*device_, superblock).ok());
+    superblock.state |= superblock_state::errors;
+    ASSERT_TRUE(write_superblock(*device_, superblock).ok());
+    ASSERT_TRUE(volume_.mount().ok());
+    ASSERT_TRUE(volume_.write("/before", 0, "x").ok());
+    ASSERT_TRUE(fs().freeze().ok());
+    EXPECT_EQ(volume_.write("/refused", 0, "x").error(), Error::erofs);
+    ASSERT_TRUE(fs().thaw().ok());
+    EXPECT_TRUE(volume_.write("/after", 0, "x").ok());
+    ASSERT_TRUE(volume_.unmount().ok());
+    ASSERT_TRUE(read_superblock(*device_, superblock).ok());
+    EXPECT_NE(superblock.state & superblock_state::errors, 0U);
+}
+
+TEST_F(Freeze, IsStillFrozenWhereAThawFindsNoMemory) {
+    fuse::AllocationWatch watch;
+    uint64_t failures = 0;
+    ASSERT_TRUE(fs().freeze().ok());
+    while (true) {
+        watch.fail_allocation(failures + 1);
+        const Result<void> thawed = fs().thaw();
+        watch.stop_failing();
+        if (thawed.ok()) {
+            break;
+        }
+        ++failures;
+        ASSERT_EQ(thawed.error(), Error::enomem);
+        ASSERT_EQ(fs().freeze().error(), Error::ebusy);
+        ASSERT_LT(failures, 1000U);
+    }
+    EXPECT_GT(failures, 0U);
+    EXPECT_TRUE(volume_.write("/after", 0, "x").ok());
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "fs/tiffinfs/objects/file_system.h"
 #include "fs/tiffinfs/space/bitmap_block.h"
 #include "fs/tiffinfs/volume/superblock.h"
 #include "fuse/check/check.h"
@@ -43,6 +44,16 @@ void expect_content(TestVolume& volume, const std::string& prefix, uint64_t coun
     for (uint64_t i = 0; i < count; ++i) {
         EXPECT_EQ(MUST(volume.read("/" + prefix + std::to_string(i))), test_content(i, kMiB)) << i;
     }
+}
+
+// Returns how many errors it has found.
+uint64_t scrub(vfs::FileSystem& file_system) {
+    vfs::ScrubProgress progress;
+    for (int i = 0; i < 100000 && !progress.finished; ++i) {
+        MUST(file_system.scrub(progress));
+    }
+    EXPECT_TRUE(progress.finished);
+    return progress.errors_found;
 }
 
 // Made with the first size and mounted; the device has the second one, and shows it when it is told to.
@@ -95,6 +106,9 @@ TEST_P(Grow, GivesTheRoom) {
     // All but what is in reserve, which is larger in a larger volume, and what the tree needs.
     EXPECT_GE((after + 3) * kMiB,
               large.available_blocks * kBlockBytes - large.available_blocks * kBlockBytes / 50);
+    // Nodes of the tree are in the room that was added by now.
+    MUST(static_cast<TiffinFileSystem&>(volume.file_system()).volume().checkpoint());
+    EXPECT_EQ(scrub(volume.file_system()), 0U);
     MUST(volume.unmount());
     EXPECT_EQ(findings_of(device, check::Severity::note), "");
     MUST(volume.mount());

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "rdma_blk/server/volume_state.h"
 #include "rdma_blk/transport/open.h"
 #include "tests/support/fake_network.h"
 #include "tests/unit/rdma_blk/server/server_fixture.h"
@@ -803,7 +804,7 @@ TEST_F(RcTest, WhatIsSeenOnlyAfterTheServerLostItsMemoryIsNotBelieved) {
 }
 
 TEST_F(RcTest, WhoseDeviceIsLostForGoodDoesNotKeepTheLease) {
-    start();
+    start(folder_ + "/backing");
     auto client = make_client(1);
     client->options.reconnect_timeout_ms = 200;
     client->open();
@@ -814,6 +815,42 @@ TEST_F(RcTest, WhoseDeviceIsLostForGoodDoesNotKeepTheLease) {
     auto other = make_client(2);
     wait_for([&] { return other->memory || other->try_open() == Error{}; });
     EXPECT_EQ(client->recorder.last, ConnectionState::closed);
+    EXPECT_TRUE(other->memory->connection().inherits_unflushed) << "the write may have come";
+    EXPECT_EQ(other->flush(), Outcome::executed);
+    other->memory->close();
+    auto third = make_client(3);
+    third->open();
+    EXPECT_FALSE(third->memory->connection().inherits_unflushed);
+}
+
+TEST_F(RcTest, AWriteOnItsWayAtTheEndIsNotCalledFlushed) {
+    start(folder_ + "/backing");
+    auto client = make_client(1);
+    client->open();
+    network_.is_filtered = true;
+    Io io(OperationKind::write, 0, const_cast<char*>("x"), 1);
+    client->memory->submit(io.operation);
+    client->memory->close();
+    EXPECT_EQ(io.operation.outcome, Outcome::unknown);
+    network_.is_filtered = false;
+    auto other = make_client(2);
+    other->open();
+    EXPECT_TRUE(other->memory->connection().inherits_unflushed);
+}
+
+// As after a server of an earlier version, which did not keep the durable words.
+TEST_F(RcTest, SaysThatDurableWordsAreUnknown) {
+    start(folder_ + "/backing");
+    server_.reset();
+    const StateDirectory files(configuration_.state_directory);
+    VolumeState state = MUST(files.load("volume"));
+    state.words_are_known = false;
+    ASSERT_TRUE(files.save(state).ok());
+    start();
+    auto client = make_client();
+    client->open();
+    EXPECT_STREQ(client->memory->connection().transport_name, "rc");
+    EXPECT_TRUE(client->memory->connection().words_unknown);
 }
 
 TEST_F(RcTest, WithoutADeviceItSaysSoInOneLine) {

@@ -131,6 +131,18 @@ TEST_F(ShmMemoryTest, AReaderReadsAndCannotWrite) {
     EXPECT_EQ(protection_of(address), "r--s");
 }
 
+// Whoever reads by an address does not see afterwards that another client has taken the volume and changed it.
+TEST_F(ShmMemoryTest, AReaderOfWhatNobodyChangesHasNoAddress) {
+    open(client_, OpenOptions::Mode::read_steady);
+    unsigned char seen = 0;
+    ASSERT_EQ(client_.read(100, &seen, 1), Outcome::executed);
+    EXPECT_EQ(requests(OperationKind::read), 0U);
+    EXPECT_EQ(client_.memory->direct_address(0, 4096), nullptr);
+    Holder holder;
+    ASSERT_TRUE(client_.memory->start_writing(false, holder).ok());
+    EXPECT_NE(client_.memory->direct_address(0, 4096), nullptr);
+}
+
 TEST_F(ShmMemoryTest, AReaderThatGetsTheLeaseWritesDirectly) {
     open(client_, OpenOptions::Mode::read);
     const void* address = client_.memory->direct_address(0, 4096);
