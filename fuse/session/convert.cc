@@ -3,6 +3,7 @@
 
 #include <sys/sysmacros.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "fuse/session/tuning.h"
@@ -25,6 +26,13 @@ statx_timestamp to_statx_timestamp(const vfs::Timestamp& time) {
 }
 #endif
 
+// In sectors. A file may have data that only the kernel has yet, which keeps what is said here: without any blocks, tar
+// would take it for one hole, and never read it.
+uint64_t sectors_of(const vfs::Attributes& attributes) {
+    const bool is_regular = (attributes.mode & vfs::mode::type_mask) == vfs::mode::regular;
+    return std::max<uint64_t>(attributes.allocated_bytes / kSectorBytes, is_regular ? 1 : 0);
+}
+
 }  // namespace
 
 struct stat to_stat(const vfs::Attributes& attributes) {
@@ -39,7 +47,7 @@ struct stat to_stat(const vfs::Attributes& attributes) {
     }
     status.st_size = static_cast<off_t>(attributes.size_bytes);
     status.st_blksize = vfs::kBlockBytes;
-    status.st_blocks = static_cast<blkcnt_t>(attributes.allocated_bytes / kSectorBytes);
+    status.st_blocks = static_cast<blkcnt_t>(sectors_of(attributes));
     status.st_atim = to_timespec(attributes.access_time);
     status.st_mtim = to_timespec(attributes.modification_time);
     status.st_ctim = to_timespec(attributes.change_time);
@@ -81,7 +89,7 @@ struct statx to_statx(const vfs::Attributes& attributes) {
     status.stx_mode = static_cast<uint16_t>(attributes.mode);
     status.stx_ino = attributes.node;
     status.stx_size = attributes.size_bytes;
-    status.stx_blocks = attributes.allocated_bytes / kSectorBytes;
+    status.stx_blocks = sectors_of(attributes);
     status.stx_atime = to_statx_timestamp(attributes.access_time);
     status.stx_btime = to_statx_timestamp(attributes.birth_time);
     status.stx_ctime = to_statx_timestamp(attributes.change_time);

@@ -227,7 +227,19 @@ void allocate(fuse_req_t handle, fuse_ino_t node, int mode, off_t offset, off_t 
     Result<void> allocated = request.file_system().allocate(node, static_cast<uint32_t>(mode),
                                                             static_cast<uint64_t>(offset),
                                                             static_cast<uint64_t>(length));
-    request.finish(allocated.ok() ? privileges.clear() : allocated);
+    if (allocated.ok()) {
+        allocated = privileges.clear();
+    }
+    constexpr uint32_t kChangesContent =
+        vfs::allocate_flag::punch_hole | vfs::allocate_flag::zero_range;
+    if (allocated.ok() || (static_cast<uint32_t>(mode) & kChangesContent) == 0) {
+        return request.finish(allocated);
+    }
+    // Some of the content may have gone, and the kernel drops its pages of it only after success.
+    const std::shared_ptr<Request> waiting(new Request(std::move(request)));
+    waiting->session().page_flusher().flush(node, static_cast<uint64_t>(offset),
+                                            static_cast<uint64_t>(length),
+                                            [waiting, allocated] { waiting->finish(allocated); });
 }
 
 void copy_range(fuse_req_t handle, fuse_ino_t source, off_t source_offset,
@@ -309,11 +321,15 @@ void seek(fuse_req_t handle, fuse_ino_t node, off_t offset, int whence, fuse_fil
     if (whence != SEEK_DATA && whence != SEEK_HOLE) {
         return Request(handle, Operation::seek).fail(Error::einval);
     }
+    Request request(handle, Operation::seek);
+    if (!request.session().knows_what_is_written()) {
+        return request.decline();
+    }
     const vfs::SeekTarget target =
         whence == SEEK_DATA ? vfs::SeekTarget::data : vfs::SeekTarget::hole;
     // Shared, since the answer may come from the flusher's thread.
     continue_seek(std::shared_ptr<Seek>(
-        new Seek{Request(handle, Operation::seek), node, static_cast<uint64_t>(offset), target}));
+        new Seek{std::move(request), node, static_cast<uint64_t>(offset), target}));
 }
 
 }  // namespace

@@ -138,6 +138,8 @@ class Session {
     }
 
     PageFlusher& page_flusher() { return page_flusher_; }
+    // Whether the kernel keeps a page for one that is being written until that has been answered: from Linux 6.16 on.
+    bool knows_what_is_written() const { return protocol_minor_ >= 44; }
     DirtyLimit& dirty_limit() { return dirty_limit_; }
     RefusedPages& refused_pages() { return refused_pages_; }
     // The file system's, for commands that come side by side.

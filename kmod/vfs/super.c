@@ -106,6 +106,9 @@ static void put_super(struct super_block* sb) {
     if (error != 0) {
         pr_err("tiffin: %s: unmounting failed (error %d)\n", sb->s_id, -error);
     }
+    if (sb->s_bdev != NULL) {
+        invalidate_bdev(sb->s_bdev); /* of those who have it open */
+    }
     if (!tiffin_leaks_mounts) {
         kfree(mount);
     }
@@ -137,9 +140,14 @@ static int statistics(struct dentry* dentry, struct kstatfs* out) {
     return 0;
 }
 
-/* The VFS keeps writers back, and has written back what they left. */
+/* The VFS keeps writers back, and has written back what they left. Who copies the device then reads what is there now. */
 static int freeze_fs(struct super_block* sb) {
-    return sb_rdonly(sb) ? 0 : TIFFIN_CALL(tiffin_mount_of(sb), freeze);
+    const int error = sb_rdonly(sb) ? 0 : TIFFIN_CALL(tiffin_mount_of(sb), freeze);
+
+    if (error == 0 && sb->s_bdev != NULL) {
+        invalidate_bdev(sb->s_bdev);
+    }
+    return error;
 }
 
 /* What cannot be written any more has thawed all the same: an error would leave its writers asleep for ever. */
@@ -285,6 +293,11 @@ static int fill_super(struct super_block* sb, struct fs_context* context) {
     if (own->options.no_recovery && !sb_rdonly(sb)) {
         errorf(context, "tiffin: norecovery is for read-only mounts: add ro");
         return -EINVAL;
+    }
+    if (sb->s_bdev != NULL) {
+        /* Requests go past the device's own page cache: nothing of it may be written later, or read. */
+        sync_blockdev(sb->s_bdev);
+        invalidate_bdev(sb->s_bdev);
     }
     error = mount_file_system(sb, own);
     if (error != 0) {

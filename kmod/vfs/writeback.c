@@ -230,6 +230,10 @@ int tiffin_writepages(struct address_space* mapping, struct writeback_control* c
     struct blk_plug plug;
     int error;
 
+    /* What became dirty since (memory that a device writes to) stays so: it would be refused. */
+    if (mapping->host->i_sb->s_writers.frozen >= SB_FREEZE_FS) {
+        return 0;
+    }
     blk_start_plug(&plug);
     error = write_cache_pages(mapping, control, add_page, &collector);
     submit_collected(&collector);

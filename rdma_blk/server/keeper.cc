@@ -108,6 +108,7 @@ class Keeper {
     void take_signal(int signal);
     void reap_child();
     void restart_after_accident(int status);
+    void report_what_is_lost();
 
     const std::function<int(MemoryKeeper&)>& worker_;
     const std::vector<std::string>& program_;
@@ -144,6 +145,9 @@ bool Keeper::start_child() {
     }
     (void)std::signal(SIGUSR2, SIG_IGN);    // the keeper's; it may be sent to all processes at once
     sigaddset(&previous_signals_, SIGHUP);  // waits until the server takes it
+    if (!kept_.empty()) {
+        sigaddset(&previous_signals_, SIGTERM);  // likewise: it has what is kept to write first
+    }
     sigprocmask(SIG_SETMASK, &previous_signals_, nullptr);
     // Without its keeper the server's promise (memory survives it) would be empty: it ends as well.
     prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -264,10 +268,16 @@ void Keeper::take_signal(int signal) {
     }
     if (signal == SIGUSR2) {
         uses_program_ = true;
-        is_restarting_ = child_ > 0;  // else the next start is near
+        is_restarting_ = child_ > 0 && !is_stopping_;  // else the next start is near
     } else {
         is_stopping_ = true;
-        is_done_ = child_ <= 0;
+        is_restarting_ = false;
+        waits_to_restart_ = false;
+        // What is kept may be more than the backings have: a server writes it to them.
+        if (child_ <= 0 && (kept_.empty() || !start_child())) {
+            report_what_is_lost();
+            is_done_ = true;
+        }
     }
     if (child_ > 0) {
         kill(child_, is_stopping_ ? SIGTERM : kStopWithKeptMemory);
@@ -301,8 +311,22 @@ void Keeper::reap_child() {
     } else if (is_stopping_ || !by_accident || never_ran) {
         is_done_ = true;
         status_ = WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_FAILURE;
+        if (WIFSIGNALED(status)) {
+            report_what_is_lost();
+        }
     } else {
         restart_after_accident(status);
+    }
+}
+
+// At the end, without a server that could have written it.
+void Keeper::report_what_is_lost() {
+    for (const auto& [name, memory] : kept_) {
+        host::log(
+            host::LogLevel::error,
+            ("volume " + name + ": its memory is lost; what was not flushed is not in its backing")
+                .c_str());
+        status_ = EXIT_FAILURE;
     }
 }
 

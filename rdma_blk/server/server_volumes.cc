@@ -57,6 +57,11 @@ Result<Secret<kVolumeKeyBytes>> Server::create_volume(const NewVolume& wanted,
         problem = "backing must not have control characters";
         return Error::einval;
     }
+    if (!wanted.backing.empty() && directory_.has_for_itself(wanted.backing)) {
+        problem = wanted.backing +
+                  " is a name that the server has for files of its own: choose another one";
+        return Error::einval;
+    }
     VolumeState state;
     state.name = wanted.name;
     state.data_bytes = wanted.size_bytes;

@@ -92,6 +92,7 @@ Volume::LeaseTurn Volume::may_open(wire::SessionMode mode, const PeerProcess* as
 Result<void> Volume::end_lease() {
     VolumeState next = state_;
     next.epoch++;
+    next.is_flushed = false;
     const Result<void> saved = directory_.save(next);
     if (!saved.ok()) {
         host::log(host::LogLevel::error,
@@ -100,6 +101,7 @@ Result<void> Volume::end_lease() {
         return saved.error();
     }
     state_.epoch = next.epoch;
+    state_.is_flushed = false;
     if (const SessionPointer holder = find_holder()) {
         host::log(host::LogLevel::warning,
                   ("volume " + name_ + ": the lease of \"" +
@@ -114,7 +116,7 @@ Result<void> Volume::end_lease() {
 
 Result<void> Volume::grant_lease(VolumeSession& session, const char* holder_text,
                                  bool raises_epoch) {
-    if (raises_epoch) {
+    if (raises_epoch || state_.is_flushed) {
         TRY(end_lease());
     }
     fence_readers(session);

@@ -117,7 +117,7 @@ Result<void> Volume::make_memory(bool is_new, BackingStore* backing) {
         std::memcpy(memory_.control + layout_.words_offset, state_.words.data(),
                     state_.words.size());
     }
-    if (!is_new && !std::exchange(state_.is_flushed, false)) {
+    if (!is_new && !state_.is_flushed) {
         state_.content_incarnation++;
         if (backing == nullptr) {
             state_.empty_since_incarnation = state_.content_incarnation;

@@ -11,6 +11,7 @@
 #include <charconv>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <map>
 
 #include "fs/vfs/host.h"
@@ -23,6 +24,7 @@ namespace {
 constexpr char kSuffix[] = ".volume";
 constexpr char kTemporarySuffix[] = ".new";
 constexpr char kServerUuidFile[] = "server-uuid";
+constexpr char kLockFile[] = "lock";
 constexpr size_t kMaxFileBytes = 16384;
 
 Error system_error() { return static_cast<Error>(errno); }
@@ -161,6 +163,17 @@ bool is_volume_name(const std::string& name) {
            });
 }
 
+bool StateDirectory::has_for_itself(const std::string& path) const {
+    std::error_code error;
+    const std::filesystem::path file =
+        std::filesystem::weakly_canonical(std::filesystem::path(path), error);
+    const std::filesystem::path folder = std::filesystem::weakly_canonical(path_, error);
+    const std::string name = file.filename();
+    return file.parent_path() == folder &&
+           (ends_with(name, kSuffix) || ends_with(name, kTemporarySuffix) || name == kLockFile ||
+            name == kServerUuidFile);
+}
+
 Result<void> StateDirectory::prepare() const {
     return mkdir(path_.c_str(), 0700) == 0 || errno == EEXIST ? Result<void>() : system_error();
 }
@@ -171,7 +184,10 @@ Result<void> StateDirectory::remove_leftovers() const {
         return system_error();
     }
     while (const dirent* entry = readdir(folder)) {
-        if (ends_with(entry->d_name, kTemporarySuffix)) {
+        // Only what replace() makes: others may have files here, such as a backing.
+        const std::string file = entry->d_name;
+        if (ends_with(file, std::string(kSuffix) + kTemporarySuffix) ||
+            file == std::string(kServerUuidFile) + kTemporarySuffix) {
             (void)unlinkat(dirfd(folder), entry->d_name, 0);
         }
     }
@@ -181,7 +197,7 @@ Result<void> StateDirectory::remove_leftovers() const {
 
 Result<UniqueDescriptor> StateDirectory::lock() const {
     UniqueDescriptor file(
-        open((path_ + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+        open((path_ + "/" + kLockFile).c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!file.valid() || flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
         return Error::ebusy;
     }

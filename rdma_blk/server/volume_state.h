@@ -24,7 +24,8 @@ struct VolumeState {
     uint64_t epoch = 0;
     uint64_t content_incarnation = 1;
     uint64_t empty_since_incarnation = 1;
-    // The server has stopped after it had flushed all: the next start finds in the backing what was in the memory.
+    // The server has stopped after it had flushed all, and no lease was granted since: a start finds in the backing what
+    // was in the memory.
     bool is_flushed = false;
     // The first kDurableWordsBytes of the words, as last flushed; empty: nothing was, all are zero. Only with a
     // backing: without one they go with the memory.
@@ -42,6 +43,8 @@ class StateDirectory {
     explicit StateDirectory(std::string path) : path_(std::move(path)) {}
 
     const std::string& path() const { return path_; }
+    // Whether a file of that name is one of those that are made, replaced and removed here, so that nobody else may have it.
+    bool has_for_itself(const std::string& path) const;
     // Makes the folder (mode 700) when it is not there. Errors: those of the system.
     Result<void> prepare() const;
     // Removes what an interrupted save() left. With the lock only: another process may be in the middle of one.

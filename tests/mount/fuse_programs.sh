@@ -31,6 +31,8 @@ cp --sparse=always "$mount_point/sparse" "$mount_point/copy"
 cmp "$mount_point/sparse" "$mount_point/copy" || fail "sparse copy"
 [[ $(stat -c %b "$mount_point/copy") -le 64 ]] || fail "the copy has lost its holes"
 
+python3 "$(dirname "$0")/../support/in_memory_is_no_hole.py" "$mount_point" || fail "data that is only in memory"
+
 export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@localhost GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@localhost
 git -C "$tree" -c init.defaultBranch=main init -q
 git -C "$tree" add -A linux

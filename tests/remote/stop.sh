@@ -28,6 +28,7 @@ write_files() {
     done
 }
 has_written() { [[ -s $work/written && $(<"$work/written") -ge $1 ]]; }
+has_worker() { [[ -n $(worker) ]]; }
 # What the server calls its content.
 said_content() { "$bin/tiffin" volume info durable --socket "$admin" | sed -n 's/^content incarnation: *//p'; }
 check_files() {
@@ -54,6 +55,22 @@ for round in 1 2; do
     check_files "after stop $round"
 done
 ! grep "does not answer" "$server_log" || fail "a client was not heard"
+
+# Over shm the client has the memory mapped, and cannot say in time that it has left it.
+if [[ $transport != shm ]]; then
+    say "stopped when there is no server, but its memory"
+    write_files died
+    # The next start comes later each time.
+    for _ in 1 2 3 4 5; do
+        wait_until has_worker
+        victim=$(worker)
+        kill -KILL "$victim"
+        wait_until has_ended "$victim"
+    done
+    stop_server
+    start_server
+    check_files "after a stop without a server"
+fi
 sync -f "$mount_point"
 unmount_device
 check_device "after stops"

@@ -27,19 +27,7 @@ mv "$mount_point/unpacked" "$mount_point/moved"
 rm -r "$mount_point/copies"
 
 say "a file that is only in memory is no hole for tar"
-python3 - "$mount_point" <<'END' || fail "see above"
-import mmap, os, subprocess, sys
-os.chdir(sys.argv[1])
-written = os.open("written", os.O_RDWR | os.O_CREAT)
-os.write(written, os.urandom(100000))
-mapped = os.open("mapped", os.O_RDWR | os.O_CREAT)
-os.ftruncate(mapped, 65536)
-with mmap.mmap(mapped, 65536) as memory:
-    memory[40000] = 2
-for name in ("written", "mapped"):
-    subprocess.run(["tar", "--create", "--sparse", f"--file=/tmp/{name}.tar", name], check=True)
-    subprocess.run(["tar", "--compare", f"--file=/tmp/{name}.tar", name], check=True)
-END
+python3 "$repository/tests/support/in_memory_is_no_hole.py" "$mount_point" || fail "see above"
 
 say "a file that becomes immutable while it is open"
 python3 - "$mount_point/immutable" <<'END' || fail "see above"

@@ -39,6 +39,24 @@ cmp /tmp/large "$mount_point/large"
 unmount_device
 mount_device rw
 
+say "a second copy has nothing of the first"
+for copy in 1 2; do
+    cp /tmp/large "$mount_point/copied-$copy"
+    fsfreeze -f "$mount_point"
+    cp "$device" /tmp/frozen
+    fsfreeze -u "$mount_point"
+    rm "$mount_point/copied-$copy"
+done
+unmount_device
+cp /tmp/frozen "$device"
+rm /tmp/frozen
+check_device "the second copy"
+mount_device ro
+cmp /tmp/large "$mount_point/copied-2" || fail "the second copy"
+[[ ! -e $mount_point/copied-1 ]] || fail "the second copy has what had been removed"
+unmount_device
+mount_device rw
+
 say "caches give memory back"
 for folder in 1 2 3 4; do
     mkdir "$mount_point/$folder"

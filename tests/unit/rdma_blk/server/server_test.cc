@@ -591,6 +591,11 @@ TEST_F(ServerTest, AStopForGoodFlushesFirst) {
     EXPECT_EQ(client->write(1 << 20, "not flushed").outcome, kExecuted);
     keeper_.keeps = false;
     server_->stop(true);
+    // Nor do these lose anything before somebody has the lease again: another stop, and two accidents.
+    restart();
+    server_->stop(true);
+    restart();
+    restart();
     restart();
     auto resumed = connect(1);
     EXPECT_FALSE(resumed->resume(*client));
@@ -603,6 +608,39 @@ TEST_F(ServerTest, AStopForGoodFlushesFirst) {
     EXPECT_EQ(again->write(1 << 20, "lost").outcome, kExecuted);
     restart();
     EXPECT_EQ(open(3)->opened().content_incarnation, client->opened().content_incarnation + 1);
+}
+
+// In the folder of the server's own files, which is where backings are in a package's configuration.
+TEST_F(ServerTest, ABackingAmongTheServersFilesIsNotTakenForOneOfThem) {
+    keeper_.keeps = false;
+    const std::string folder = folder_ + "/state/";
+    for (const char* const name :
+         {"other.volume", "other.new", "x.volume.new", "lock", "server-uuid"}) {
+        std::string problem;
+        if (server_ == nullptr) {
+            start(folder + "volume.backing");
+        }
+        EXPECT_EQ(
+            server_->create_volume({"other", kVolumeBytes, 4096, folder + name}, problem).error(),
+            Error::einval)
+            << name;
+        EXPECT_EQ(
+            server_
+                ->create_volume({"other", kVolumeBytes, 4096, folder + "../state/" + name}, problem)
+                .error(),
+            Error::einval)
+            << name;
+    }
+    // Of a version that did not refuse it.
+    server_.reset();
+    const StateDirectory files(folder);
+    VolumeState state = MUST(files.load("volume"));
+    state.backing = folder + "data.new";
+    std::filesystem::rename(folder + "volume.backing", state.backing);
+    ASSERT_TRUE(files.save(state).ok());
+    start();
+    ASSERT_NE(server_->find_volume("volume"), nullptr);
+    EXPECT_EQ(std::filesystem::file_size(state.backing), kVolumeBytes);
 }
 
 TEST_F(ServerTest, ABackingThatIsMissingOrSmallerIsNotReplacedByZeros) {
