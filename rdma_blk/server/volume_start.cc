@@ -73,8 +73,8 @@ Result<bool> Volume::adopt_memory(KeptMemory& kept) {
     if (header.magic == wire::kControlMagic && header.version != wire::kControlVersion) {
         host::log(host::LogLevel::error,
                   ("volume " + name_ +
-                   ": its kept memory is of another version: only a stop of all of "
-                   "tiffind, which loses it, brings this one up")
+                   ": its kept memory is of another version, which can serve it: install that one "
+                   "again, and send SIGUSR2; a stop of tiffind loses what is not in the backing")
                       .c_str());
         return Error::eproto;
     }
