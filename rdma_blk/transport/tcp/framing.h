@@ -79,6 +79,8 @@ class MessageReader {
     void place_payload(const vfs::IoVector* pieces, size_t count);
     void place_payload(MutableByteSpan place);
     void skip_payload();
+    // What has not come yet of a payload that has a place goes nowhere: the place is the caller's again.
+    void skip_rest();
 
     // Whether a request in clear follows the present message, which is there in whole, and its fixed part is in the buffer
     // already. Nothing of it has been checked: good for guessing what will be needed.
@@ -157,10 +159,21 @@ class MessageWriter {
                     vfs::IoVector{const_cast<unsigned char*>(payload.data()), payload.size()});
     }
 
+    // With a copy of the payload. False: there is no memory for that.
+    template <typename T>
+    [[nodiscard]] bool add_copy(wire::MessageType type, const T& fixed, ByteSpan payload) {
+        add(type, fixed, payload);
+        return keep_copy(message(added_ - 1));
+    }
+
     // Messages added, and those of which the caller's memory is not needed any more, since creation
     // or reset().
     uint64_t added_count() const { return added_; }
     uint64_t sent_count() const { return sent_; }
+
+    // The memory of requests is not needed any more: those that were not begun are not sent, and the rest of one that was
+    // begun is copied. False: there is no memory for that, and nothing has changed.
+    bool let_go_of_requests();
 
     // Hands over to the socket as much as it takes. `flags` as for send(); MSG_NOSIGNAL is added. True:
     // everything; false: the socket would block. Errors: eio, enodev (the peer has closed), eproto.
@@ -178,6 +191,8 @@ class MessageWriter {
         const vfs::IoVector* pieces;  // piece_count of them
         size_t piece_count;
         bool sealed;
+        bool is_request;
+        std::unique_ptr<unsigned char[]> copy;  // of the payload, in place of the caller's memory
     };
 
     MessageWriter(std::unique_ptr<Message[]> messages, size_t capacity)
@@ -191,6 +206,8 @@ class MessageWriter {
     Result<void> stage_sealed();
     Result<size_t> send_vectors(int socket, iovec* vectors, size_t count, int flags);
     void advance_plain(size_t sent_bytes);
+    bool keep_copy(Message& kept);
+    void finish_first();
     void gather(Message& source, size_t offset, unsigned char* destination, size_t count);
 
     std::unique_ptr<Message[]> messages_;  // a ring

@@ -155,6 +155,11 @@ void MessageReader::skip_payload() {
     skips_ = true;
 }
 
+void MessageReader::skip_rest() {
+    TIFFIN_ASSERT(state_ == State::payload);
+    skips_ = true;
+}
+
 void MessageReader::scatter(const unsigned char* data, size_t count) {
     while (count > 0) {
         TIFFIN_ASSERT(piece_count_ > 0);

@@ -51,6 +51,7 @@ void MessageWriter::add_message(wire::MessageType type, ByteSpan fixed, const vf
                                 size_t piece_count, vfs::IoVector single) {
     TIFFIN_ASSERT(!full());
     Message& added = message(added_);
+    added.copy.reset();
     added.pieces = pieces;
     added.piece_count = piece_count;
     added.single = single;
@@ -63,6 +64,7 @@ void MessageWriter::add_message(wire::MessageType type, ByteSpan fixed, const vf
     const uint16_t flags = by_session && seals_requests_ ? wire::message_flag::sealed : 0;
     const wire::MessageHeader header = wire::make_header(type, flags, fixed, added.payload_bytes);
     added.sealed = wire::is_sealed(header);
+    added.is_request = type == wire::MessageType::request;
     TIFFIN_ASSERT(!added.sealed || seal_ != nullptr);
     std::memcpy(added.head, &header, sizeof(header));
     std::memcpy(added.head + sizeof(header), fixed.data(), fixed.size());
@@ -81,6 +83,44 @@ Result<bool> MessageWriter::send(int socket, int flags) {
         }
     }
     return true;
+}
+
+bool MessageWriter::keep_copy(Message& kept) {
+    if (kept.payload_bytes == 0 || kept.copy) {
+        return true;
+    }
+    std::unique_ptr<unsigned char[]> copy(new (std::nothrow) unsigned char[kept.payload_bytes]);
+    if (!copy) {
+        return false;
+    }
+    gather(kept, kept.head_bytes, copy.get(), kept.payload_bytes);
+    kept.single = vfs::IoVector{copy.get(), kept.payload_bytes};
+    kept.pieces = nullptr;
+    kept.piece_count = 1;
+    kept.copy = std::move(copy);
+    return true;
+}
+
+bool MessageWriter::let_go_of_requests() {
+    uint64_t number = sent_;
+    if (number != added_ && position_ != 0) {
+        Message& begun = message(number++);
+        if (begun.is_request && !keep_copy(begun)) {
+            return false;
+        }
+    }
+    for (; number != added_; number++) {
+        Message& one = message(number);
+        if (one.is_request) {
+            one = Message{};  // has no bytes, and keeps its number
+        }
+    }
+    return true;
+}
+
+void MessageWriter::finish_first() {
+    message(sent_).copy.reset();
+    sent_++;
 }
 
 Result<size_t> MessageWriter::send_vectors(int socket, iovec* vectors, size_t count, int flags) {
@@ -144,7 +184,7 @@ void MessageWriter::advance_plain(size_t sent_bytes) {
             return;
         }
         position_ -= whole;
-        sent_++;
+        finish_first();
     }
 }
 
@@ -186,7 +226,7 @@ Result<void> MessageWriter::stage_sealed() {
         position_ += plain;
         if (position_ == body_bytes) {
             position_ = 0;
-            sent_++;
+            finish_first();
         }
     }
     return {};

@@ -147,7 +147,11 @@ bool TcpMemory::send_on(StreamPath& path, wire::MessageType type, const T& messa
     if (is_broken_ || path.is_broken || path.connection->writer().full()) {
         return false;
     }
-    path.connection->writer().add(type, message, payload);
+    // What it is made of may be used for the next one while this one waits for room in the socket.
+    if (!path.connection->writer().add_copy(type, message, payload)) {
+        abort_path(path);
+        return false;
+    }
     flush_output(path);
     return true;
 }

@@ -325,12 +325,22 @@ Result<void> TcpMemory::finish_path_recovered() {
         return {};
     }
     tell_user_of_links();
-    // A suspect path must not go on reading from, or writing to, what is sent again.
-    if (lost != SessionMachine::kNoPath && machine_.is_living(lost) &&
-        (paths_[lost].receiving != nullptr || !paths_[lost].connection->writer().empty())) {
-        give_path_up(lost, "it was silent, and another one repeats what it was sending");
+    // A suspect path must not go on reading from, or writing to, what is sent again. It may live all the same, and what it
+    // still carries does no harm.
+    if (lost != SessionMachine::kNoPath && machine_.is_living(lost)) {
+        stop_receiving(lost);
+        if (!paths_[lost].connection->writer().let_go_of_requests()) {
+            give_path_up(lost, "it was silent, and another one repeats what it was sending");
+        }
     }
     return {};
+}
+
+// With the lead. What comes of the answer that the path is receiving goes nowhere.
+void TcpMemory::stop_receiving(size_t index) {
+    if (std::exchange(paths_[index].receiving, nullptr) != nullptr) {
+        paths_[index].connection->reader().skip_rest();
+    }
 }
 
 // Whether a request waits to be sent on a stream, perhaps once more, from its buffers. Of one that the server had already,
@@ -348,7 +358,7 @@ bool TcpMemory::is_being_sent(uint16_t slot) const {
 void TcpMemory::end_other_receiving(const Operation& operation) {
     for (size_t index = 0; index < paths_.size(); index++) {
         if (index != at_ && machine_.is_living(index) && paths_[index].receiving == &operation) {
-            give_path_up(index, "what it was receiving has come over another one");
+            stop_receiving(index);
         }
     }
 }
