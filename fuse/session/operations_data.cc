@@ -220,6 +220,17 @@ void fsync(fuse_req_t handle, fuse_ino_t node, int data_only, fuse_file_info* /*
     request.finish(request.file_system().fsync(node, data_only != 0));
 }
 
+// A change of content that may be done in part, of a range whose pages the kernel drops, or has dropped, only after success.
+void finish_change(Request request, vfs::NodeId node, uint64_t offset, uint64_t length,
+                   const Result<void>& changed) {
+    if (changed.ok()) {
+        return request.finish(changed);
+    }
+    const std::shared_ptr<Request> waiting(new Request(std::move(request)));
+    waiting->session().page_flusher().flush(node, offset, length,
+                                            [waiting, changed] { waiting->finish(changed); });
+}
+
 void allocate(fuse_req_t handle, fuse_ino_t node, int mode, off_t offset, off_t length,
               fuse_file_info* /*file*/) {
     Request request(handle, Operation::allocate);
@@ -232,14 +243,11 @@ void allocate(fuse_req_t handle, fuse_ino_t node, int mode, off_t offset, off_t 
     }
     constexpr uint32_t kChangesContent =
         vfs::allocate_flag::punch_hole | vfs::allocate_flag::zero_range;
-    if (allocated.ok() || (static_cast<uint32_t>(mode) & kChangesContent) == 0) {
+    if ((static_cast<uint32_t>(mode) & kChangesContent) == 0) {
         return request.finish(allocated);
     }
-    // Some of the content may have gone, and the kernel drops its pages of it only after success.
-    const std::shared_ptr<Request> waiting(new Request(std::move(request)));
-    waiting->session().page_flusher().flush(node, static_cast<uint64_t>(offset),
-                                            static_cast<uint64_t>(length),
-                                            [waiting, allocated] { waiting->finish(allocated); });
+    finish_change(std::move(request), node, static_cast<uint64_t>(offset),
+                  static_cast<uint64_t>(length), allocated);
 }
 
 void copy_range(fuse_req_t handle, fuse_ino_t source, off_t source_offset,
@@ -259,7 +267,8 @@ void copy_range(fuse_req_t handle, fuse_ino_t source, off_t source_offset,
         return request.fail(copied.error());
     }
     if (Result<void> cleared = privileges.clear(); !cleared.ok()) {
-        return request.fail(cleared.error());
+        return finish_change(std::move(request), destination,
+                             static_cast<uint64_t>(destination_offset), copied.value(), cleared);
     }
     request.written(copied.value());
 }

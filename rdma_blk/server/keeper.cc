@@ -296,7 +296,7 @@ void Keeper::reap_child() {
     child_ = -1;
     const bool by_accident = WIFSIGNALED(status) || WEXITSTATUS(status) != EXIT_SUCCESS;
     const bool never_ran = !has_run_ && !WIFSIGNALED(status);
-    if (!is_stopping_ && is_restarting_) {
+    if (is_restarting_) {
         is_restarting_ = false;
         host::log(
             host::LogLevel::info,

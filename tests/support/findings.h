@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// What the checker says of a device, for comparing with "".
+// What the checker says of a device, for comparing with "", and a scrub of a mounted one.
 #pragma once
+
+#include <gtest/gtest.h>
 
 #include <string>
 
 #include "fs/vfs/block_device.h"
+#include "fs/vfs/file_system.h"
 #include "fuse/check/check.h"
 
 namespace tiffin::test {
@@ -20,6 +23,16 @@ inline std::string findings_of(vfs::BlockDevice& device,
         }
     }
     return text;
+}
+
+// To its end.
+inline vfs::ScrubProgress scrub(vfs::FileSystem& file_system) {
+    vfs::ScrubProgress progress;
+    for (int i = 0; i < 100000 && !progress.finished; ++i) {
+        EXPECT_TRUE(file_system.scrub(progress).ok());
+    }
+    EXPECT_TRUE(progress.finished);
+    return progress;
 }
 
 }  // namespace tiffin::test

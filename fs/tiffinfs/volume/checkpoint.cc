@@ -9,6 +9,7 @@
 #include "fs/tiffinfs/volume/superblock.h"
 #include "fs/tiffinfs/volume/volume.h"
 #include "fs/vfs/host.h"
+#include "fs/vfs/numbers.h"
 
 namespace tiffin::tiffinfs {
 namespace {
@@ -166,8 +167,7 @@ Result<void> Volume::write_sealed(const Seal& sealed, const JournalPosition& pos
     next.journal_previous_checksum = position.previous_checksum;
     next.written_ns = host::realtime_ns();
     attempted_ = next;
-    newest_generation_ =
-        newest_generation_ > next.generation ? newest_generation_ : next.generation;
+    newest_generation_ = greater(newest_generation_, next.generation);
     TRY(write_superblock(device_, next, sealed.page));
     TRY(flush_device());
     durable_ = next;
@@ -238,14 +238,11 @@ Result<void> Volume::check_still_owner() {
     bool ours = read.ok();
     bool found = false;
     // One that was there from the beginning need not be the one that the mount started from.
-    const uint64_t generation =
-        newest_generation_ > durable_.generation ? newest_generation_ : durable_.generation;
-    const uint64_t incarnation =
-        newest_incarnation_ > durable_.incarnation ? newest_incarnation_ : durable_.incarnation;
+    const uint64_t incarnation = greater(newest_incarnation_, durable_.incarnation);
     for (uint32_t i = 0; read.ok() && i < set->count; ++i) {
         found = found || (set->found[i].generation == durable_.generation &&
                           set->found[i].incarnation == durable_.incarnation);
-        ours = ours && set->found[i].generation <= generation &&
+        ours = ours && set->found[i].generation <= newest_generation_ &&
                set->found[i].incarnation <= incarnation;
     }
     host::release(set, sizeof(SuperblockSet));

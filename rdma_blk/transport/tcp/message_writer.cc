@@ -28,6 +28,9 @@ Result<std::unique_ptr<MessageWriter>> MessageWriter::create(size_t message_capa
 }
 
 void MessageWriter::reset() {
+    while (sent_ != added_) {
+        finish_first();
+    }
     added_ = sent_ = 0;
     position_ = 0;
     seal_ = nullptr;
@@ -51,7 +54,6 @@ void MessageWriter::add_message(wire::MessageType type, ByteSpan fixed, const vf
                                 size_t piece_count, vfs::IoVector single) {
     TIFFIN_ASSERT(!full());
     Message& added = message(added_);
-    added.copy.reset();
     added.pieces = pieces;
     added.piece_count = piece_count;
     added.single = single;

@@ -34,7 +34,7 @@ struct PathQuestion {
     bool is_receiving = false;  // the parameters are on their way
     bool is_lost = false;       // the connection broke
     uint16_t path_id = 0;
-    unsigned char parameters[wire::kMaxPathParametersBytes] = {};  // until they have been sent
+    unsigned char parameters[wire::kMaxPathParametersBytes] = {};
     PathAnswer answer;
 };
 

@@ -165,14 +165,7 @@ class DataVolume {
     }
 
     // Runs a scrub to its end.
-    vfs::ScrubProgress scrub() {
-        vfs::ScrubProgress progress;
-        for (int i = 0; i < 100000 && !progress.finished; ++i) {
-            EXPECT_TRUE(file_system_->scrub(progress).ok());
-        }
-        EXPECT_TRUE(progress.finished);
-        return progress;
-    }
+    vfs::ScrubProgress scrub() { return test::scrub(*file_system_); }
 
   private:
     static std::vector<vfs::IoVector> pieces_of(char* data, size_t size_bytes, size_t piece_bytes) {

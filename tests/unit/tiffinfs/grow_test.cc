@@ -46,16 +46,6 @@ void expect_content(TestVolume& volume, const std::string& prefix, uint64_t coun
     }
 }
 
-// Returns how many errors it has found.
-uint64_t scrub(vfs::FileSystem& file_system) {
-    vfs::ScrubProgress progress;
-    for (int i = 0; i < 100000 && !progress.finished; ++i) {
-        MUST(file_system.scrub(progress));
-    }
-    EXPECT_TRUE(progress.finished);
-    return progress.errors_found;
-}
-
 // Made with the first size and mounted; the device has the second one, and shows it when it is told to.
 struct SmallVolume {
     SmallVolume(uint64_t bytes, uint64_t device_bytes) : device(device_bytes), volume(device) {
@@ -108,7 +98,7 @@ TEST_P(Grow, GivesTheRoom) {
               large.available_blocks * kBlockBytes - large.available_blocks * kBlockBytes / 50);
     // Nodes of the tree are in the room that was added by now.
     MUST(static_cast<TiffinFileSystem&>(volume.file_system()).volume().checkpoint());
-    EXPECT_EQ(scrub(volume.file_system()), 0U);
+    EXPECT_EQ(test::scrub(volume.file_system()).errors_found, 0U);
     MUST(volume.unmount());
     EXPECT_EQ(findings_of(device, check::Severity::note), "");
     MUST(volume.mount());

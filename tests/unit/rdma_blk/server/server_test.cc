@@ -614,22 +614,15 @@ TEST_F(ServerTest, AStopForGoodFlushesFirst) {
 TEST_F(ServerTest, ABackingAmongTheServersFilesIsNotTakenForOneOfThem) {
     keeper_.keeps = false;
     const std::string folder = folder_ + "/state/";
+    start(folder + "volume.backing");
+    const auto refusal = [&](const std::string& backing) {
+        std::string problem;
+        return server_->create_volume({"other", kVolumeBytes, 4096, backing}, problem).error();
+    };
     for (const char* const name :
          {"other.volume", "other.new", "x.volume.new", "lock", "server-uuid"}) {
-        std::string problem;
-        if (server_ == nullptr) {
-            start(folder + "volume.backing");
-        }
-        EXPECT_EQ(
-            server_->create_volume({"other", kVolumeBytes, 4096, folder + name}, problem).error(),
-            Error::einval)
-            << name;
-        EXPECT_EQ(
-            server_
-                ->create_volume({"other", kVolumeBytes, 4096, folder + "../state/" + name}, problem)
-                .error(),
-            Error::einval)
-            << name;
+        EXPECT_EQ(refusal(folder + name), Error::einval) << name;
+        EXPECT_EQ(refusal(folder + "../state/" + name), Error::einval) << name;
     }
     // Of a version that did not refuse it.
     server_.reset();

@@ -54,6 +54,10 @@ class FramingTest : public ::testing::TestWithParam<bool> {
         return bytes;
     }
 
+    void add_request(uint64_t sequence, const Bytes& payload) {
+        writer_->add(MessageType::request, write_request(sequence, payload.size()),
+                     ByteSpan(payload.data(), payload.size()));
+    }
     // Reads one request and its payload, into `pieces` parts; sends whenever the writer has more.
     void read_request(uint64_t sequence, const Bytes& expected, size_t pieces) {
         wire::Request request{};
@@ -142,8 +146,7 @@ TEST_P(FramingTest, SeveralMessagesGoInOneSystemCall) {
 
 TEST_P(FramingTest, BytesThatComeOneByOneMakeTheSameMessages) {
     const Bytes payload = random_bytes(20000, 1);
-    writer_->add(MessageType::request, write_request(1, payload.size()),
-                 ByteSpan(payload.data(), payload.size()));
+    add_request(1, payload);
     wire::Probe probe{};
     probe.id = 77;
     writer_->add(MessageType::probe, probe);
@@ -176,10 +179,8 @@ TEST_P(FramingTest, BytesThatComeOneByOneMakeTheSameMessages) {
 
 TEST_P(FramingTest, PayloadsCanBeSkipped) {
     const Bytes payload = random_bytes(100000, 1);
-    writer_->add(MessageType::request, write_request(1, payload.size()),
-                 ByteSpan(payload.data(), payload.size()));
-    writer_->add(MessageType::request, write_request(2, payload.size()),
-                 ByteSpan(payload.data(), payload.size()));
+    add_request(1, payload);
+    add_request(2, payload);
     bool is_skipped = false;
     while (!is_skipped) {
         switch (MUST(reader_->next())) {
@@ -207,8 +208,7 @@ TEST_P(FramingTest, WhatHasBegunGoesOnWithoutTheCallersMemory) {
     Bytes other = random_bytes(3000, 2);
     writer_->add(MessageType::request, write_request(1, payload.size()), pieces.data(),
                  pieces.size());
-    writer_->add(MessageType::request, write_request(2, other.size()),
-                 ByteSpan(other.data(), other.size()));
+    add_request(2, other);
     const bool is_all_sent = MUST(writer_->send(sockets_[0], MSG_DONTWAIT));
     ASSERT_FALSE(is_all_sent);
     EXPECT_TRUE(writer_->let_go_of_requests());
@@ -216,8 +216,7 @@ TEST_P(FramingTest, WhatHasBegunGoesOnWithoutTheCallersMemory) {
     std::fill(sent.begin(), sent.end(), 0);
     std::fill(other.begin(), other.end(), 0);
     // Of those that were not begun, nothing is sent.
-    writer_->add(MessageType::request, write_request(3, payload.size()),
-                 ByteSpan(payload.data(), payload.size()));
+    add_request(3, payload);
     read_request(1, payload, 3);
     read_request(3, payload, 2);
     EXPECT_TRUE(writer_->empty());
@@ -236,10 +235,8 @@ TEST_P(FramingTest, ACopyIsOfWhatThePayloadWasThen) {
 
 TEST_P(FramingTest, TheRestOfAPayloadCanBeSkipped) {
     const Bytes payload = random_bytes(1000000, 1);
-    writer_->add(MessageType::request, write_request(1, payload.size()),
-                 ByteSpan(payload.data(), payload.size()));
-    writer_->add(MessageType::request, write_request(2, payload.size()),
-                 ByteSpan(payload.data(), payload.size()));
+    add_request(1, payload);
+    add_request(2, payload);
     Bytes place(payload.size());
     size_t received = 0;
     bool is_past = false;
