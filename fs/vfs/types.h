@@ -146,8 +146,9 @@ struct AttributeChange {
         size_bit = 1U << 3,
         access_time_bit = 1U << 4,
         modification_time_bit = 1U << 5,
-        change_time_bit = 1U << 6,  // writeback hosts pass the time they have shown already
-        access_now_bit = 1U << 7,   // set the time to now
+        // Write-back hosts pass the time they have shown already. It does not move back: a change may have been later.
+        change_time_bit = 1U << 6,
+        access_now_bit = 1U << 7,  // set the time to now
         modification_now_bit = 1U << 8,
         // Clear set-user-id, set-group-id (if the group may execute) and file capabilities.
         kill_privileges_bit = 1U << 9,

@@ -308,7 +308,7 @@ class Checker {
         std::string problem;
         const RebuildInput input{
             .base = state.base,
-            .newest_generation = newest.generation,
+            .newest = newest,
             .keys = state.keys,
             .objects = *state.objects,
             .nodes = state.nodes,
@@ -320,7 +320,6 @@ class Checker {
                 std::max<uint64_t>(newest.incarnation, state.journal.greatest_incarnation),
             .next_node = state.journal.greatest_node + 1,
             .problems_left = problems_left,
-            .drop_newest = state.base.generation != newest.generation,
         };
         context_.report().changed = true;
         if (rebuild(context_, input, problem).ok()) {

@@ -47,6 +47,8 @@ std::string_view copy_state_text(const SuperblockCopy& copy) {
             return "wrong checksum";
         case SuperblockCopy::State::impossible:
             return "impossible";
+        case SuperblockCopy::State::unusable:
+            return "not usable here";
     }
     return "";
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// In this order: new nodes into free blocks, new bitmaps into slots that the old state does not use, a
-// flush, the superblock of the next generation, a flush, and the one after it, so that the old state is
-// nowhere left to fall back to.
+// In this order: new nodes into free blocks; the base is marked unclean; the newest superblock goes if another one is the base;
+// new bitmaps into slots that the old state does not use, a flush, the superblock of the next generation, a flush, and the one
+// after it, so that the old state is nowhere left to fall back to. An interruption before the first of these two leaves the old
+// state in force, with all its bitmaps, or with damaged ones still damaged.
 #include "fuse/check/rebuild.h"
 
 #include <fmt/format.h>
@@ -39,7 +40,7 @@ class Rebuild {
           prefer_(context.layout),
           bitmaps_(std::make_unique<TwoBitmaps>()) {
         // One more when a slot may hold a superblock that cannot be read: its number is not known.
-        generation_ = input.newest_generation + 3;
+        generation_ = input.newest.generation + 3;
         if (generation_ % 2 == input.base.generation % 2) {
             ++generation_;  // the slot of the base is written last
         }
@@ -52,8 +53,9 @@ class Rebuild {
         avoid_.merge(input_.old_blocks);
         avoid_.merge(final_);
         read_bitmaps(device_, input_.base, context_.layout, prefer_);
-        if (input_.drop_newest) {
-            TRY(drop_newest_superblock());
+        if (input_.gives_newest_up() && input_.newest.total_blocks == input_.base.total_blocks) {
+            read_bitmaps(device_, input_.newest, TRY(tiffinfs::Layout::from(input_.newest)),
+                         prefer_);
         }
         TRY(start_timeline());
         const Result<TreeRootRef> root = write_tree();
@@ -66,7 +68,17 @@ class Rebuild {
             return root.error();
         }
         context_.progress(Phase::repair, 0.7);
+        if (context_.cancelled()) {
+            return Error::eintr;
+        }
+        problem = "the superblock could not be marked";
+        TRY(mark_unclean());
+        if (input_.gives_newest_up()) {
+            problem = "the superblock of the damaged tree could not be removed";
+            TRY(drop_newest_superblock());
+        }
         problem = "the bitmaps could not be written";
+        TRY(keep_damaged_groups_damaged());
         TRY(write_bitmaps());
         context_.progress(Phase::repair, 0.9);
         problem = "the superblocks could not be written";
@@ -81,10 +93,6 @@ class Rebuild {
     // A mount that was interrupted may have left bitmaps of generations that never were. As every mount
     // that recovers a volume, a repair starts a timeline, so that they do not count.
     Result<void> start_timeline() {
-        const bool clean = (input_.base.state & tiffinfs::superblock_state::clean) != 0;
-        if (clean && !input_.drop_newest) {
-            return {};
-        }
         uint64_t stamp = 0;
         host::random_bytes(&stamp, sizeof stamp);
         const uint64_t first_generation = input_.base.generation + 1;
@@ -195,6 +203,29 @@ class Rebuild {
         return input_.keys.is_gone(key) ? Result<void>() : writer.add_key(key, value);
     }
 
+    bool read_slots(uint64_t group, BitmapSlots& slots) {
+        return tiffinfs::read_bitmap_slots(device_, context_.layout, group, input_.base.generation,
+                                           bitmaps_->blocks, slots)
+            .ok();
+    }
+
+    // Where the bitmap that counts is damaged, the other slot may have an older one that is not. It would count if this was
+    // interrupted after the damaged one had been overwritten: so it goes first.
+    Result<void> keep_damaged_groups_damaged() {
+        const uint64_t groups =
+            std::min<uint64_t>(std::max(input_.bitmap_groups, final_.end_of_touched_groups()),
+                               input_.base.initialized_groups);
+        const Block zeros{};
+        for (uint64_t group = 0; group < groups; ++group) {
+            BitmapSlots slots;
+            if (!read_slots(group, slots)) {
+                TRY(write_block(device_, tiffinfs::bitmap_block(group, 1), zeros));
+                damaged_groups_.push_back(group);
+            }
+        }
+        return damaged_groups_.empty() ? Result<void>() : device_.flush();
+    }
+
     // Writes the bitmaps that differ from those of the base, each into the slot that does not count.
     Result<void> write_bitmaps() {
         groups_ = std::max(input_.bitmap_groups, final_.end_of_touched_groups());
@@ -202,15 +233,12 @@ class Rebuild {
             context_.progress(Phase::repair, 0.7 + 0.2 * static_cast<double>(group) /
                                                        static_cast<double>(groups_));
             // Once the newest superblock is dropped there is no state to go back to but the base.
-            if (!input_.drop_newest && context_.cancelled()) {
+            if (!input_.gives_newest_up() && context_.cancelled()) {
                 return Error::eintr;
             }
             const bool is_new = group >= input_.base.initialized_groups;
             BitmapSlots slots;
-            const bool usable = !is_new && tiffinfs::read_bitmap_slots(
-                                               device_, context_.layout, group,
-                                               input_.base.generation, bitmaps_->blocks, slots)
-                                               .ok();
+            const bool usable = !is_new && read_slots(group, slots);
             if (usable && std::memcmp(bitmaps_->blocks[slots.newest].bits, final_.words(group),
                                       tiffinfs::kBitmapBytes) == 0) {
                 continue;
@@ -219,8 +247,6 @@ class Rebuild {
             TRY(write_bitmap(group, slot));
             if (is_new) {
                 TRY(write_bitmap(group, 1));
-            } else if (!usable) {
-                damaged_groups_.push_back(group);
             }
         }
         return device_.flush();
@@ -233,10 +259,21 @@ class Rebuild {
                              sizeof block);
     }
 
-    // What the second slot of a damaged group held is not known, so both get the same.
+    // See keep_damaged_groups_damaged(): both slots of a damaged group get the same.
     Result<void> write_damaged_slots() {
         for (const uint64_t group : damaged_groups_) {
             TRY(write_bitmap(group, 1));
+        }
+        return device_.flush();
+    }
+
+    // A mount of a clean volume counts on and starts no timeline, so that bitmaps of this repair, if it is interrupted, would
+    // come to count.
+    Result<void> mark_unclean() {
+        if ((input_.base.state & tiffinfs::superblock_state::clean) != 0) {
+            Superblock marked = input_.base;
+            marked.state &= ~tiffinfs::superblock_state::clean;
+            TRY(tiffinfs::write_superblock(device_, marked));
         }
         return device_.flush();
     }
@@ -248,7 +285,7 @@ class Rebuild {
         for (uint32_t copy = 0; copy < 2; ++copy) {
             TRY(write_block(device_,
                             tiffinfs::superblock_block(context_.layout.total_blocks,
-                                                       input_.newest_generation, copy),
+                                                       input_.newest.generation, copy),
                             zeros));
         }
         return device_.flush();

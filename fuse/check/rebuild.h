@@ -14,9 +14,9 @@
 namespace tiffin::check {
 
 struct RebuildInput {
-    // What the repair starts from, and the greatest generation that any superblock has.
+    // What the repair starts from, and the newest that there is.
     const tiffinfs::Superblock& base;
-    uint64_t newest_generation = 0;
+    const tiffinfs::Superblock& newest;
     KeySpace& keys;
     const Objects& objects;      // of the last scan, which found nothing more to repair
     const SpaceMap& nodes;       // of the tree on the device
@@ -30,8 +30,9 @@ struct RebuildInput {
     uint64_t next_node = 0;
     // Not everything that was found is repaired: the volume is marked, so that the next check looks.
     bool problems_left = false;
-    // The newest superblock names a tree that is given up for `base`, an older one.
-    bool drop_newest = false;
+
+    // The newest superblock names a tree that is given up for an older one.
+    bool gives_newest_up() const { return base.generation != newest.generation; }
 };
 
 // Errors: enospc, eio, erofs, and eintr when the check was cancelled; `problem` then says what could not be done.

@@ -22,6 +22,63 @@ bool all_zero(const unsigned char* bytes, size_t size) {
     return std::all_of(bytes, bytes + size, [](unsigned char byte) { return byte == 0; });
 }
 
+bool is_of_this_version(const Superblock& superblock) {
+    return superblock.version == tiffinfs::kFormatVersion &&
+           (superblock.incompat_features & ~tiffinfs::kKnownIncompatFeatures) == 0;
+}
+
+bool is_larger_than(const Superblock& superblock, uint64_t device_bytes) {
+    return superblock.total_blocks > device_bytes / kBlockBytes &&
+           superblock.total_blocks <= tiffinfs::kMaximumBlocks;
+}
+
+// Why a superblock cannot be used here that may be right; empty when it can.
+std::string find_unusable_field(const Superblock& superblock, uint64_t device_bytes) {
+    const Superblock& s = superblock;
+    if (s.version != tiffinfs::kFormatVersion) {
+        return fmt::format("format version {} is not known to this program", s.version);
+    }
+    if (!is_of_this_version(s)) {
+        return fmt::format("features {:#x} are not known to this program",
+                           s.incompat_features & ~tiffinfs::kKnownIncompatFeatures);
+    }
+    if (is_larger_than(s, device_bytes)) {
+        return fmt::format(
+            "the volume has {} bytes, the device only {}: its end has been cut off; make the "
+            "device as long again, if what "
+            "was there still is; 'fsck.tiffin -y' lengthens an image file with zeros, and finds "
+            "out what is gone",
+            s.total_blocks * kBlockBytes, device_bytes);
+    }
+    return {};
+}
+
+// What is wrong with one whose checksum is right; empty when nothing is.
+std::string find_impossible_field(const Superblock& superblock) {
+    const Superblock& s = superblock;
+    Result<tiffinfs::Layout> layout = tiffinfs::Layout::from(s);
+    if (!layout.ok() || s.journal_first_block != tiffinfs::kJournalFirstBlock ||
+        s.journal_block_count < tiffinfs::kMinimumJournalBytes / kBlockBytes) {
+        return "the journal or the size of the volume is impossible";
+    }
+    if (s.generation == 0 || s.root_generation > s.generation ||
+        s.root_level > tiffinfs::kMaximumRootLevel ||
+        layout->touches_fixed_blocks(std::min(s.root_block, s.total_blocks - 1), 1) ||
+        s.root_block >= s.total_blocks) {
+        return "the root of the tree is impossible";
+    }
+    if (s.journal_position >= s.journal_block_count * kBlockBytes) {
+        return "the journal begins outside of its place";
+    }
+    if (s.used_blocks > s.total_blocks || s.initialized_groups > layout->groups() ||
+        s.next_node <= vfs::kRootNode || s.next_node > tiffinfs::kKeyOffsetMask ||
+        s.generation >= tiffinfs::kCounterLimit || s.incarnation >= tiffinfs::kCounterLimit ||
+        s.journal_sequence >= tiffinfs::kCounterLimit) {
+        return "impossible totals";
+    }
+    return {};
+}
+
 void read_copy(vfs::BlockDevice& device, SuperblockCopy& copy) {
     const uint64_t device_bytes = device.geometry().size_bytes;
     Block block;
@@ -35,7 +92,12 @@ void read_copy(vfs::BlockDevice& device, SuperblockCopy& copy) {
     } else if (copy.superblock.checksum != superblock_checksum(copy.superblock)) {
         copy.state = State::damaged;
     } else {
-        copy.reason = find_impossible_field(copy.superblock, device_bytes);
+        copy.reason = find_unusable_field(copy.superblock, device_bytes);
+        if (!copy.reason.empty()) {
+            copy.state = State::unusable;
+            return;
+        }
+        copy.reason = find_impossible_field(copy.superblock);
         if (copy.reason.empty() && copy.superblock.generation % 2 != copy.slot) {
             copy.reason = "its generation belongs into the other slot";
         }
@@ -46,6 +108,19 @@ void read_copy(vfs::BlockDevice& device, SuperblockCopy& copy) {
 bool same_volume(const Superblock& a, const Superblock& b) {
     // Sizes may differ: while a volume grows, the generation before has the old one.
     return std::memcmp(a.uuid, b.uuid, sizeof a.uuid) == 0 && a.volume_nonce == b.volume_nonce;
+}
+
+// Whether it is unusable, at the front, and of the newest state that there is. What another version has written tells no
+// generation.
+bool is_newest(const SuperblockCopies& copies, const SuperblockCopy& unusable) {
+    return unusable.state == State::unusable && unusable.copy == 0 &&
+           std::none_of(std::begin(copies.copies), std::end(copies.copies),
+                        [&](const SuperblockCopy& other) {
+                            return other.state == State::valid &&
+                                   same_volume(other.superblock, unusable.superblock) &&
+                                   is_of_this_version(unusable.superblock) &&
+                                   other.superblock.generation > unusable.superblock.generation;
+                        });
 }
 
 // Which volume this is. What mkfs wrote last is at the front; copies at the end may be left over
@@ -98,6 +173,7 @@ std::string_view state_text(const SuperblockCopy& copy) {
         case State::damaged:
             return "has a wrong checksum";
         case State::impossible:
+        case State::unusable:
         case State::valid:
             break;
     }
@@ -135,57 +211,15 @@ uint32_t superblock_checksum(const Superblock& superblock) {
     return host::crc32c(0, &unsummed, sizeof unsummed);
 }
 
-std::string find_impossible_field(const Superblock& superblock, uint64_t device_bytes) {
-    const Superblock& s = superblock;
-    if (s.version != tiffinfs::kFormatVersion) {
-        return fmt::format("format version {} is not known to this program", s.version);
-    }
-    if (const uint64_t unknown = s.incompat_features & ~tiffinfs::kKnownIncompatFeatures;
-        unknown != 0) {
-        return fmt::format("features {:#x} are not known to this program", unknown);
-    }
-    if (s.total_blocks > device_bytes / kBlockBytes) {
-        return fmt::format(
-            "the volume has {} bytes, the device only {}: its end has been cut off; fsck.tiffin -y "
-            "lengthens an image file again and finds out what is gone",
-            s.total_blocks * kBlockBytes, device_bytes);
-    }
-    Result<tiffinfs::Layout> layout = tiffinfs::Layout::from(s);
-    if (!layout.ok() || s.journal_first_block != tiffinfs::kJournalFirstBlock ||
-        s.journal_block_count < tiffinfs::kMinimumJournalBytes / kBlockBytes) {
-        return "the journal or the size of the volume is impossible";
-    }
-    if (s.generation == 0 || s.root_generation > s.generation ||
-        s.root_level > tiffinfs::kMaximumRootLevel ||
-        layout->touches_fixed_blocks(std::min(s.root_block, s.total_blocks - 1), 1) ||
-        s.root_block >= s.total_blocks) {
-        return "the root of the tree is impossible";
-    }
-    if (s.journal_position >= s.journal_block_count * kBlockBytes) {
-        return "the journal begins outside of its place";
-    }
-    if (s.used_blocks > s.total_blocks || s.initialized_groups > layout->groups() ||
-        s.next_node <= vfs::kRootNode || s.next_node > tiffinfs::kKeyOffsetMask ||
-        s.generation >= tiffinfs::kCounterLimit || s.incarnation >= tiffinfs::kCounterLimit ||
-        s.journal_sequence >= tiffinfs::kCounterLimit) {
-        return "impossible totals";
-    }
-    return {};
-}
-
 uint64_t cut_off_volume_bytes(const SuperblockCopies& copies, uint64_t device_bytes) {
     uint64_t blocks = 0;
     for (const SuperblockCopy& copy : copies.copies) {
-        // Any other copy that is whole is of a volume that fits.
-        if (copy.state == State::valid) {
-            return 0;
-        }
-        if (copy.state == State::impossible && copy.copy == 0 &&
-            copy.superblock.total_blocks <= tiffinfs::kMaximumBlocks) {
+        if (is_newest(copies, copy) && is_of_this_version(copy.superblock) &&
+            is_larger_than(copy.superblock, device_bytes)) {
             blocks = std::max<uint64_t>(blocks, copy.superblock.total_blocks);
         }
     }
-    return blocks > device_bytes / kBlockBytes ? blocks * kBlockBytes : 0;
+    return blocks * kBlockBytes;
 }
 
 SuperblockCopies read_superblock_copies(vfs::BlockDevice& device) {
@@ -208,6 +242,10 @@ SuperblockCopies read_superblock_copies(vfs::BlockDevice& device) {
     if (const Superblock* volume = choose_volume(copies); volume != nullptr) {
         sort_generations(copies, *volume);
     }
+    if (std::any_of(std::begin(copies.copies), std::end(copies.copies),
+                    [&](const SuperblockCopy& copy) { return is_newest(copies, copy); })) {
+        copies.generations.clear();
+    }
     return copies;
 }
 
@@ -215,7 +253,8 @@ bool check_superblocks(Context& context, const SuperblockCopies& copies) {
     if (copies.generations.empty()) {
         bool found = false;
         for (const SuperblockCopy& copy : copies.copies) {
-            if (copy.state == State::damaged || copy.state == State::impossible) {
+            if (copy.state == State::damaged || copy.state == State::impossible ||
+                copy.state == State::unusable) {
                 context.found_for_good(Code::superblock_fields, copy.name(), state_text(copy));
                 found = true;
             }
@@ -223,6 +262,19 @@ bool check_superblocks(Context& context, const SuperblockCopies& copies) {
         context.found_for_good(Code::superblock_missing, "volume",
                                found ? "no superblock can be used" : "no tiffinfs is here");
         return false;
+    }
+    for (const Superblock& superblock : copies.generations) {
+        const uint64_t unknown =
+            superblock.read_only_compat_features & ~tiffinfs::kKnownReadOnlyCompatFeatures;
+        if (unknown != 0) {
+            context.found_for_good(Code::superblock_fields,
+                                   fmt::format("generation {}", superblock.generation),
+                                   fmt::format("features {:#x} are not known to this program, "
+                                               "which would take what belongs to them for "
+                                               "damage: use a newer version",
+                                               unknown));
+            return false;
+        }
     }
     const Superblock& newest = copies.generations.front();
     const bool clean = (newest.state & tiffinfs::superblock_state::clean) != 0;

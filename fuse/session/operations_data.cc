@@ -250,6 +250,11 @@ void allocate(fuse_req_t handle, fuse_ino_t node, int mode, off_t offset, off_t 
                   static_cast<uint64_t>(length), allocated);
 }
 
+bool ends_at(vfs::FileSystem& file_system, vfs::NodeId node, uint64_t offset) {
+    const Result<vfs::Attributes> attributes = file_system.get_attributes(node);
+    return attributes.ok() && attributes.value().size_bytes <= offset;
+}
+
 void copy_range(fuse_req_t handle, fuse_ino_t source, off_t source_offset,
                 fuse_file_info* /*source_file*/, fuse_ino_t destination, off_t destination_offset,
                 fuse_file_info* /*destination_file*/, size_t length, int flags) {
@@ -259,18 +264,26 @@ void copy_range(fuse_req_t handle, fuse_ino_t source, off_t source_offset,
     }
     PrivilegeChange privileges(request, destination);
     AccessTime access_time(request.session(), source);
-    Result<uint64_t> copied = request.file_system().copy_range(
-        source, static_cast<uint64_t>(source_offset), destination,
-        static_cast<uint64_t>(destination_offset), std::min<uint64_t>(length, kMaxCopyBytes));
+    const auto from = static_cast<uint64_t>(source_offset);
+    const auto to = static_cast<uint64_t>(destination_offset);
+    const auto wanted = std::min<uint64_t>(length, kMaxCopyBytes);
+    Result<uint64_t> copied =
+        request.file_system().copy_range(source, from, destination, to, wanted);
     access_time.forget_if_moved();
     if (!copied.ok()) {
-        return request.fail(copied.error());
+        return finish_change(std::move(request), destination, to, wanted, copied.error());
     }
     if (Result<void> cleared = privileges.clear(); !cleared.ok()) {
-        return finish_change(std::move(request), destination,
-                             static_cast<uint64_t>(destination_offset), copied.value(), cleared);
+        return finish_change(std::move(request), destination, to, wanted, cleared);
     }
-    request.written(copied.value());
+    const uint64_t count = copied.value();
+    if (count == wanted || ends_at(request.file_system(), source, from + count)) {
+        return request.written(count);
+    }
+    // Something has failed behind it, and may have changed what the kernel has of the rest.
+    const std::shared_ptr<Request> waiting(new Request(std::move(request)));
+    waiting->session().page_flusher().flush(destination, to + count, wanted - count,
+                                            [waiting, count] { waiting->written(count); });
 }
 
 // Looks for data or a hole. The kernel asks without having written its dirty pages. They cannot make a hole of what is

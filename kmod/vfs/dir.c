@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* Reading directories. */
 #include <linux/fs.h>
+#include <linux/pagemap.h>
 
 #include "kmod/vfs/internal.h"
 
@@ -33,10 +34,21 @@ static loff_t llseek(struct file* file, loff_t offset, int whence) {
     return generic_file_llseek_size(file, offset, whence, LLONG_MAX, 0);
 }
 
+/* Memory that a device writes to may become dirty while the volume is frozen: see tiffin_writepages(). */
+static bool is_left_dirty(struct inode* inode) {
+    return inode->i_sb->s_writers.frozen >= SB_FREEZE_FS &&
+           mapping_tagged(inode->i_mapping, PAGECACHE_TAG_DIRTY);
+}
+
 int tiffin_fsync(struct file* file, loff_t start, loff_t end, int data_only) {
     struct inode* inode = file_inode(file);
-    const int error = file_write_and_wait_range(file, start, end);
+    int error = file_write_and_wait_range(file, start, end);
 
+    while (error == 0 && is_left_dirty(inode)) {
+        sb_start_write(inode->i_sb); /* the thaw */
+        sb_end_write(inode->i_sb);
+        error = file_write_and_wait_range(file, start, end);
+    }
     return error != 0 ? error : tiffin_commit(inode, data_only != 0);
 }
 

@@ -303,6 +303,7 @@ ssize_t tiffin_direct_read(struct kiocb* iocb, struct iov_iter* to) {
     struct inode* inode = file_inode(iocb->ki_filp);
     const size_t wanted = iov_iter_count(to);
     const bool reachable = is_reachable(iocb, to);
+    const loff_t last = iocb->ki_pos + (loff_t)wanted - 1;
     ssize_t length;
 
     if (wanted == 0) {
@@ -313,10 +314,11 @@ ssize_t tiffin_direct_read(struct kiocb* iocb, struct iov_iter* to) {
         return -EAGAIN;
     }
     inode_lock_shared(inode);
-    length = filemap_write_and_wait_range(inode->i_mapping, iocb->ki_pos,
-                                          iocb->ki_pos + (loff_t)wanted - 1);
+    length = filemap_write_and_wait_range(inode->i_mapping, iocb->ki_pos, last);
     tiffin_race_point("direct-read");
-    if (length == 0 && iocb->ki_pos < i_size_read(inode)) {
+    if (length == 0 && filemap_range_needs_writeback(inode->i_mapping, iocb->ki_pos, last)) {
+        length = filemap_read(iocb, to, 0); /* the volume is frozen, or it became dirty again */
+    } else if (length == 0 && iocb->ki_pos < i_size_read(inode)) {
         file_accessed(iocb->ki_filp);
         iov_iter_truncate(to, i_size_read(inode) - iocb->ki_pos);
         length = reachable ? read_to_program(iocb, to) : read_through_copy(iocb, to);

@@ -137,8 +137,8 @@ static int read_target(struct inode* inode) {
     return length < 0 ? length : 0;
 }
 
-/* For an inode that is locked because it is new. */
-static struct inode* finish_new(struct inode* inode, const struct tiffin_attributes* attributes) {
+/* For an inode that is locked because it is new, and stays so. */
+static void finish_new(struct inode* inode, const struct tiffin_attributes* attributes) {
     inode->i_mode = attributes->mode;
     inode->i_generation = attributes->generation;
     tiffin_inode_of(inode)->generation = attributes->generation;
@@ -151,8 +151,6 @@ static struct inode* finish_new(struct inode* inode, const struct tiffin_attribu
     if ((attributes->traits & (TIFFIN_TRAIT_ACCESS_ACL | TIFFIN_TRAIT_DEFAULT_ACL)) == 0) {
         cache_no_acl(inode);
     }
-    unlock_new_inode(inode);
-    return inode;
 }
 
 struct inode* tiffin_iget(struct super_block* sb, const struct tiffin_attributes* attributes,
@@ -177,7 +175,9 @@ struct inode* tiffin_iget(struct super_block* sb, const struct tiffin_attributes
         iget_failed(inode);
         return ERR_PTR(error);
     }
-    return finish_new(inode, &now);
+    finish_new(inode, &now);
+    unlock_new_inode(inode);
+    return inode;
 }
 
 /* ---- New nodes: the inode is first, since security modules label inodes, and then the node is made with its labels ---- */
@@ -247,7 +247,8 @@ struct inode* tiffin_new_node_end(struct tiffin_new_node* new_node, int error,
         return tiffin_iget(sb, created, 1);
     }
     atomic64_set(&tiffin_inode_of(inode)->references, 1);
-    return finish_new(inode, created);
+    finish_new(inode, created);
+    return inode;
 }
 
 /* ---- Times ---- */

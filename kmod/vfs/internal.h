@@ -176,7 +176,7 @@ struct inode* tiffin_iget(struct super_block* sb, const struct tiffin_attributes
                           unsigned int references);
 /* Around an operation that makes a node. With the labels of security modules in `xattrs` after the first function. The second
  * one is called in any case, with the first one's error or the operation's; it takes over the node's reference, and returns
- * its inode. `name` is NULL for a file without one. */
+ * its inode, which is locked as new unless it was there already. `name` is NULL for a file without one. */
 struct tiffin_new_node {
     struct inode* inode;
     size_t xattr_count;

@@ -30,6 +30,30 @@ static struct dentry* lookup(struct inode* dir, struct dentry* dentry, unsigned 
     return error != 0 ? ERR_PTR(error) : d_splice_alias(tiffin_iget(dir->i_sb, &found, 1), dentry);
 }
 
+/*
+ * A new inode is locked until its name has it. One that is not has been found by a handle that somebody has guessed: as a
+ * directory it may have a dentry, and must not get another one.
+ */
+static int give_name(struct dentry* dentry, struct inode* inode) {
+    struct dentry* other;
+
+    if (inode->i_state & I_NEW) {
+        d_instantiate_new(dentry, inode);
+        return 0;
+    }
+    if (!S_ISDIR(inode->i_mode)) {
+        d_instantiate(dentry, inode);
+        return 0;
+    }
+    d_drop(dentry);
+    other = d_splice_alias(inode, dentry);
+    if (IS_ERR(other)) {
+        return PTR_ERR(other);
+    }
+    dput(other);
+    return 0;
+}
+
 /* The end of each operation that makes something with a name. */
 static int instantiate(struct inode* dir, struct dentry* dentry, struct tiffin_new_node* new_node,
                        int error, const struct tiffin_attributes* created) {
@@ -45,8 +69,8 @@ static int instantiate(struct inode* dir, struct dentry* dentry, struct tiffin_n
     if (IS_ERR(inode)) {
         return PTR_ERR(inode);
     }
-    d_instantiate(dentry, inode);
-    return tiffin_settle(dir);
+    error = give_name(dentry, inode);
+    return error != 0 ? error : tiffin_settle(dir);
 }
 
 static int mknod(struct mnt_idmap* idmap, struct inode* dir, struct dentry* dentry, umode_t mode,
@@ -115,6 +139,9 @@ static int tmpfile(struct mnt_idmap* idmap, struct inode* dir, struct file* file
     }
     set_nlink(inode, 1); /* d_tmpfile() takes it away */
     d_tmpfile(file, inode);
+    if (inode->i_state & I_NEW) {
+        unlock_new_inode(inode);
+    }
     return finish_open_simple(file, 0);
 }
 

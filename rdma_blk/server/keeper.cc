@@ -108,6 +108,7 @@ class Keeper {
     void take_signal(int signal);
     void reap_child();
     void restart_after_accident(int status);
+    void end_with(int status);
     void report_what_is_lost();
 
     const std::function<int(MemoryKeeper&)>& worker_;
@@ -303,19 +304,29 @@ void Keeper::reap_child() {
             ("the server is started again from " + program_[0] + "; its memory is kept").c_str());
         restart_delay_ms_ = 0;
         waits_to_restart_ = true;
-    } else if (!is_stopping_ && uses_program_ && !is_ready_) {
+    } else if (uses_program_ && !is_ready_ && (by_accident || !is_stopping_)) {
         uses_program_ = false;
         host::log(host::LogLevel::error,
                   (program_[0] + " cannot serve: what was started first goes on").c_str());
-        restart_after_accident(status);
-    } else if (is_stopping_ || !by_accident || never_ran) {
-        is_done_ = true;
-        status_ = WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_FAILURE;
-        if (WIFSIGNALED(status)) {
-            report_what_is_lost();
+        if (!is_stopping_) {
+            restart_after_accident(status);
+        } else if (!kept_.empty() && start_child()) {
+            kill(child_, SIGTERM);  // it writes what is kept
+        } else {
+            end_with(status);
         }
+    } else if (is_stopping_ || !by_accident || never_ran) {
+        end_with(status);
     } else {
         restart_after_accident(status);
+    }
+}
+
+void Keeper::end_with(int status) {
+    is_done_ = true;
+    status_ = WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_FAILURE;
+    if (WIFSIGNALED(status) || (status_ != EXIT_SUCCESS && !is_ready_)) {
+        report_what_is_lost();
     }
 }
 

@@ -123,15 +123,15 @@ void SentRequests::ask(size_t lost, wire::PathRecover& question) {
     question.flags = revokes_ ? wire::recover_flag::revoke : 0;
 }
 
-Result<void> SentRequests::take_answer(const wire::PathRecovered& answer, ByteSpan outcomes,
-                                       size_t over, uint64_t now_ns) {
+Result<size_t> SentRequests::take_answer(const wire::PathRecovered& answer, ByteSpan outcomes,
+                                         size_t over, uint64_t now_ns) {
     if (answer.number > number_) {
         return Error::eproto;
     }
     const size_t lost = machine_.recovering();
     if (answer.number != number_ || lost == SessionMachine::kNoPath ||
         machine_.recovering_over() != over) {
-        return {};
+        return SessionMachine::kNoPath;
     }
     if (answer.reason != 0 || outcomes.size() != asked_count_) {
         return Error::eproto;
@@ -167,7 +167,7 @@ Result<void> SentRequests::take_answer(const wire::PathRecovered& answer, ByteSp
     }
     counts_[lost].settled_ns = now_ns;
     machine_.recovered(lost, revokes_);
-    return {};
+    return lost;
 }
 
 }  // namespace tiffin::rdma_blk

@@ -57,10 +57,11 @@ class SentRequests {
         return {reinterpret_cast<const unsigned char*>(entries_.get()),
                 asked_count_ * sizeof(wire::OutstandingEntry)};
     }
-    // An answer that came on a path. What has to be sent again comes from RequestSlots::take_next() then. An answer to an
-    // earlier question is ignored. Errors: eproto (the incarnation must end: nothing is known then).
-    Result<void> take_answer(const wire::PathRecovered& answer, ByteSpan outcomes, size_t over,
-                             uint64_t now_ns);
+    // An answer that came on a path. What has to be sent again comes from RequestSlots::take_next() then. Returns the path
+    // that was asked about; kNoPath: it answers an earlier question, or one that is of no use any more, and nothing has
+    // changed. Errors: eproto (the incarnation must end: nothing is known then).
+    Result<size_t> take_answer(const wire::PathRecovered& answer, ByteSpan outcomes, size_t over,
+                               uint64_t now_ns);
 
   private:
     SentRequests(RequestSlots& slots, SessionMachine& machine, std::unique_ptr<uint8_t[]> paths,

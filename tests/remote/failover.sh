@@ -23,6 +23,7 @@ need_programs ip nft python3
 say_states() {
     local load
     for load in files sqlite bank; do echo "progress of $load: $(cat "$work/progress-$load")"; done
+    [[ ${#loads[@]} -eq 0 ]] || ps -o pid,stat,etimes,args -p "${loads[*]}" || true
     timeout 10 "$bin/tiffin" status "$mount_point" | grep -E ' (link|reconnections)' || true
 }
 failover_clean_up() {

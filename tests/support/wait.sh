@@ -8,16 +8,16 @@ exec {silent_pipe}<> <(:)
 pause() { read -rt "$1" -u "$silent_pipe" || true; }
 
 # Whether a process has ended, with all its threads: the first one may be gone while another one still has files and locks. A
-# zombie that nobody has asked about yet counts.
+# zombie that nobody has asked about yet counts. What cannot be read of a process that exists says nothing.
 has_ended() {
-    local file key value
-    for file in "/proc/$1"/task/*/status; do
-        while read -r key value; do
-            [[ $key == State: ]] || continue
-            [[ $value == [ZX]* ]] || return 1
-            break
-        done 2>/dev/null <"$file" || true  # it may end right now
+    local file line is_seen=
+    for file in "/proc/$1"/task/*/stat; do
+        # One line, in one read: between two, a new name of the process would move what is read.
+        read -r line 2>/dev/null <"$file" || continue  # it may end right now
+        [[ ${line##*) } == [ZX]* ]] || return 1
+        is_seen=yes
     done
+    [[ -n $is_seen || ! -e /proc/$1 ]]
 }
 
 # Bounded by the test's own limit, generous enough for a busy machine. It looks every `poll_s` seconds.

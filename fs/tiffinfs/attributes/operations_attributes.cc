@@ -121,11 +121,12 @@ void AttributeChanger::change_inode(InodeValue& inode) {
         set_time(inode.modification_time, now_);
     }
     const vfs::Timestamp change_time = has(Change::change_time_bit) ? change_.change_time : now_;
-    // An access time that a host gives with the change time as it was is no change; and there may have been one since.
-    if (!has(Change::change_time_bit) ||
-        (change_.valid & ~(Change::access_time_bit | Change::change_time_bit)) != 0 ||
-        from_disk(inode.change_time) < change_time) {
+    // The times of a write may come behind a change that was made after it. An access time that a host gives with the change
+    // time as it was is no change at all.
+    if (!has(Change::change_time_bit) || from_disk(inode.change_time) < change_time) {
         set_change_time(inode, change_time);
+    } else if ((change_.valid & ~(Change::access_time_bit | Change::change_time_bit)) != 0) {
+        count_change(inode);
     }
 }
 

@@ -155,7 +155,7 @@ Result<void> TiffinFileSystem::freeze() {
         return Error::ebusy;
     }
     const bool was_read_only = volume_->read_only();
-    had_errors_when_frozen_ = volume_->errors_seen();
+    errors_before_freeze_ = volume_->errors_seen();
     TRY(volume_->remount(true));
     frozen_ = was_read_only ? Frozen::was_read_only : Frozen::yes;
     return {};
@@ -167,7 +167,7 @@ Result<void> TiffinFileSystem::thaw() {
     }
     Result<void> thawed;
     if (frozen_ == Frozen::yes) {
-        thawed = volume_->thaw(had_errors_when_frozen_);
+        thawed = volume_->thaw(errors_before_freeze_);
         if (!thawed.ok() && thawed.error() == Error::enomem) {
             return thawed;
         }

@@ -185,7 +185,7 @@ class TiffinFileSystem final : public vfs::FileSystem, private SpaceReclaimer {
     MountOptions options_;
     enum class Frozen : uint8_t { no, yes, was_read_only };
     Frozen frozen_ = Frozen::no;  // hosts freeze and thaw one at a time
-    bool had_errors_when_frozen_ = false;
+    uint64_t errors_before_freeze_ = 0;
     ObjectTable objects_;
     DataScratchPool data_scratch_;
     // Cross-directory renames of directories: keeps two of them from making a loop.

@@ -152,7 +152,7 @@ Result<void> Volume::write_sealed(const Seal& sealed, const JournalPosition& pos
     next.total_blocks = total_blocks();
     next.incarnation = incarnation_;
     next.state = clean ? superblock_state::clean : 0;
-    if (errors_seen_.load(std::memory_order_relaxed)) {
+    if (errors_seen() != 0) {
         next.state |= superblock_state::errors;
     }
     next.root_block = sealed.root.block;
@@ -168,6 +168,7 @@ Result<void> Volume::write_sealed(const Seal& sealed, const JournalPosition& pos
     next.written_ns = host::realtime_ns();
     attempted_ = next;
     newest_generation_ = greater(newest_generation_, next.generation);
+    note_incarnation(next.incarnation);
     TRY(write_superblock(device_, next, sealed.page));
     TRY(flush_device());
     durable_ = next;

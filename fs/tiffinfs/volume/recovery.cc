@@ -61,12 +61,16 @@ Result<void> Volume::start() {
     }
     SuperblockSet& set = *owner.set;
     TRY(read_superblocks(device_, set));
+    if (set.unusable != nullptr) {
+        log_line(host::LogLevel::error, "the newest superblock cannot be used here: ", set.unusable,
+                 "; nothing older is taken in its place");
+        return Error::euclean;
+    }
     if (set.count == 0) {
         if (!set.magic_seen) {
             return Error::einval;
         }
-        log_line(host::LogLevel::error,
-                 "no copy of the superblock is valid, or the device was made shorter");
+        log_line(host::LogLevel::error, "no copy of the superblock is valid");
         return Error::euclean;
     }
     if ((device_.geometry().read_only || options_.no_recovery) && !options_.read_only) {
@@ -79,7 +83,7 @@ Result<void> Volume::start() {
     TRY(check_features(*chosen, options_.read_only));
     if (choice.damaged) {
         options_.read_only = true;
-        errors_seen_.store(true, std::memory_order_relaxed);
+        errors_seen_.fetch_add(1, std::memory_order_relaxed);
         log_line(host::LogLevel::error,
                  "the tree is damaged in all generations that the volume has: it is read-only, and "
                  "nothing is written to "
@@ -115,7 +119,7 @@ Result<void> Volume::start_from(const Superblock& superblock, uint64_t generatio
     next_node_.store(superblock.next_node, std::memory_order_relaxed);
     node_count_.reset(static_cast<int64_t>(superblock.node_count));
     if ((superblock.state & superblock_state::errors) != 0) {
-        errors_seen_.store(true, std::memory_order_relaxed);
+        errors_seen_.fetch_add(1, std::memory_order_relaxed);
         log_line(host::LogLevel::warning,
                  "damage was met when the volume was mounted before: unmount it and run "
                  "fsck.tiffin");
@@ -187,12 +191,12 @@ Result<void> Volume::remount(bool read_only) {
         MutexLock lock(checkpoint_lock_);
         return checkpoint_locked(Ending::read_only);
     }
-    return errors_seen() ? Error::erofs : start_writing();
+    return errors_seen() != 0 ? Error::erofs : start_writing();
 }
 
-Result<void> Volume::thaw(bool had_errors) {
+Result<void> Volume::thaw(uint64_t errors_before) {
     TRY(check_running());
-    if (errors_seen() && !had_errors && options_.errors == ErrorsPolicy::remount_read_only) {
+    if (errors_seen() != errors_before && options_.errors == ErrorsPolicy::remount_read_only) {
         stopped_by_error_.store(true, std::memory_order_relaxed);
         wake_maintenance();
         return Error::erofs;

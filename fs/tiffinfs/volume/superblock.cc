@@ -31,6 +31,13 @@ class BlockBuffer {
     unsigned char* memory_;
 };
 
+// Written rightly by another version, or for a larger device.
+bool may_be_right_elsewhere(const Superblock& superblock, uint64_t device_blocks) {
+    return superblock.magic == kSuperblockMagic && superblock.checksum == checksum_of(superblock) &&
+           (superblock.version != kFormatVersion ||
+            (superblock.total_blocks > device_blocks && superblock.total_blocks <= kMaximumBlocks));
+}
+
 bool is_empty(const unsigned char* block) {
     for (uint32_t i = 0; i < kBlockBytes; ++i) {
         if (block[i] != 0) {
@@ -63,7 +70,10 @@ bool check_superblock(const Superblock& superblock, uint64_t device_bytes, const
     }
     if (superblock.total_blocks < kMinimumBlocks || superblock.total_blocks > kMaximumBlocks ||
         superblock.total_blocks > device_bytes / kBlockBytes) {
-        reason = "the volume is larger than the device (or impossibly small)";
+        reason =
+            superblock.total_blocks > kMaximumBlocks || superblock.total_blocks < kMinimumBlocks
+                ? "an impossible size"
+                : "the volume is larger than the device, whose end may have been cut off";
         return false;
     }
     if (superblock.journal_first_block != kJournalFirstBlock ||
@@ -91,6 +101,8 @@ Result<void> read_superblocks(vfs::BlockDevice& device, SuperblockSet& set) {
     set.count = 0;
     set.damaged = 0;
     set.magic_seen = false;
+    set.unusable = nullptr;
+    uint64_t unusable_generation = 0;
     uint64_t device_bytes = device.geometry().size_bytes;
     uint64_t device_blocks = device_bytes / kBlockBytes;
     if (device_blocks < kMinimumBlocks) {
@@ -124,10 +136,21 @@ Result<void> read_superblocks(vfs::BlockDevice& device, SuperblockSet& set) {
             }
         } else {
             set.damaged++;
+            if (i < 2 && may_be_right_elsewhere(superblock, device_blocks)) {
+                // Of another version, nothing else is known to be where it is in this one.
+                const bool is_known = superblock.version == kFormatVersion;
+                const uint64_t generation = is_known ? superblock.generation : UINT64_MAX;
+                set.unusable = reason;
+                unusable_generation =
+                    generation > unusable_generation ? generation : unusable_generation;
+            }
         }
     }
     if (readable == 0) {
         return Error::eio;
+    }
+    if (set.count > 0 && set.found[0].generation > unusable_generation) {
+        set.unusable = nullptr;
     }
     if (set.count > 0 && set.found[0].generation == kFirstGeneration) {
         // mkfs writes one slot and clears the other.

@@ -18,6 +18,9 @@ struct SuperblockSet {
     bool magic_seen = false;
     // Copies that should be there and are not valid.
     uint32_t damaged = 0;
+    // Why a first copy is not valid that is newer than all that are, and may well be right: of another version, or of a
+    // volume that is larger than the device. What it names must not be given up for something older. nullptr: there is none.
+    const char* unusable = nullptr;
 };
 
 // Where to look for the second copies: where the first copy of the same slot says that the volume ends, since the two

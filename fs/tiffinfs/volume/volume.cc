@@ -272,7 +272,7 @@ void Volume::maintenance() {
 }
 
 void Volume::fail(const char* why) {
-    errors_seen_.store(true, std::memory_order_relaxed);
+    errors_seen_.fetch_add(1, std::memory_order_relaxed);
     if (!read_only_.exchange(true, std::memory_order_relaxed)) {
         stopped_by_error_.store(true, std::memory_order_relaxed);
     }
@@ -291,7 +291,7 @@ Error Volume::report_damage(const char* what, uint64_t node, uint64_t detail) {
 }
 
 void Volume::damage_met() {
-    const bool first = !errors_seen_.exchange(true, std::memory_order_relaxed);
+    const bool first = errors_seen_.fetch_add(1, std::memory_order_relaxed) == 0;
     if (options_.errors == ErrorsPolicy::remount_read_only &&
         !read_only_.exchange(true, std::memory_order_relaxed)) {
         stopped_by_error_.store(true, std::memory_order_relaxed);
@@ -304,7 +304,7 @@ void Volume::damage_met() {
     }
 }
 
-void Volume::damage_avoided() { errors_seen_.store(true, std::memory_order_relaxed); }
+void Volume::damage_avoided() { errors_seen_.fetch_add(1, std::memory_order_relaxed); }
 
 Error Volume::invariant_broken(const char* file, int line, const char* condition) {
     log_line(host::LogLevel::error, file, ":", line, ": broken invariant: ", condition,

@@ -162,10 +162,11 @@ class Volume final : private DamageListener {
     Result<void> check_writable() const;
     Result<void> check_running() const;
     Result<void> remount(bool read_only);
-    // What remount(true) has made read-only becomes writable, whatever errors were seen before that; with
+    // What remount(true) has made read-only becomes writable, whatever errors were seen before that, `errors_before`; with
     // errors=remount-ro those that were met since keep it read-only. Errors: enomem (may be called again); erofs, eio.
-    Result<void> thaw(bool had_errors);
-    bool errors_seen() const { return errors_seen_.load(std::memory_order_relaxed); }
+    Result<void> thaw(uint64_t errors_before);
+    // How often errors were met, or found noted on the device.
+    uint64_t errors_seen() const { return errors_seen_.load(std::memory_order_relaxed); }
 
     // Logs "what" (and where) and applies the errors policy; returns euclean to pass on.
     Error report_damage(const char* what, uint64_t node, uint64_t detail);
@@ -296,7 +297,7 @@ class Volume final : private DamageListener {
     alignas(64) std::atomic<uint64_t> next_node_{0};
     alignas(64) std::atomic<bool> read_only_{false};
     std::atomic<bool> shut_down_{false};
-    std::atomic<bool> errors_seen_{false};
+    std::atomic<uint64_t> errors_seen_{0};
     // It was an error that made it read-only.
     std::atomic<bool> stopped_by_error_{false};
     std::atomic<bool> taken_away_{false};  // by another mount

@@ -4,10 +4,8 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cerrno>
 #include <csignal>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -24,6 +22,7 @@
 #include "fuse/host/size_text.h"
 #include "fuse/tools/common/tool.h"
 #include "fuse/tools/fsck_tiffin/device_front.h"
+#include "fuse/tools/fsck_tiffin/lengthened_image.h"
 #include "fuse/tools/fsck_tiffin/options.h"
 #include "fuse/tools/fsck_tiffin/progress.h"
 
@@ -76,14 +75,14 @@ class Fsck {
             print_problem(kProgram, device.problem());
             return fsck_status::operational_error;
         }
-        if (std::optional<Problem> problem = lengthen(device)) {
-            print_problem(kProgram, *problem);
-            return fsck_status::operational_error;
-        }
+        lengthen(device);
         if (!must_look(**device)) {
             return fsck_status::clean;
         }
         const check::Report report = check(**device);
+        if (report.cancelled && lengthened_ != nullptr) {
+            lengthened_->take_back();
+        }
         progress_.clear();
         print_result(report, lost_content_reason(**device));
         // A clean volume raises no question either.
@@ -113,9 +112,8 @@ class Fsck {
             new DeviceFront(std::move(*device), options_.size_bytes));
     }
 
-    // An image whose end was cut off gets its size again, so that the rest can be checked. What is gone reads as
-    // zeros, which no checksum fits.
-    std::optional<Problem> lengthen(OrProblem<std::unique_ptr<vfs::BlockDevice>>& device) {
+    // An image whose end was cut off is checked as if it had its size: what is gone reads as zeros, which no checksum fits.
+    void lengthen(OrProblem<std::unique_ptr<vfs::BlockDevice>>& device) {
         const uint64_t device_bytes = (*device)->geometry().size_bytes;
         const uint64_t volume_bytes =
             check::cut_off_volume_bytes(check::read_superblock_copies(**device), device_bytes);
@@ -125,21 +123,17 @@ class Fsck {
             options_.mode == RepairMode::safe || !address.ok() ||
             address->kind != DeviceAddress::Kind::file ||
             !std::filesystem::is_regular_file(address->path, ignored)) {
-            return std::nullopt;
+            return;
         }
         fmt::print("damage: {}: {} of {} bytes are missing at its end [superblock-fields]\n",
                    options_.device, volume_bytes - device_bytes, volume_bytes);
         if (options_.mode == RepairMode::ask && !ask("Lengthen the image with zeros")) {
-            return std::nullopt;
+            return;
         }
-        if (truncate(address->path.c_str(), static_cast<off_t>(volume_bytes)) != 0) {
-            return Problem{fmt::format("cannot lengthen {} to {} bytes: {}", options_.device,
-                                       volume_bytes, std::strerror(errno))};
-        }
-        lengthened_ = true;
-        device->reset();
-        device = open();
-        return device.ok() ? std::nullopt : std::optional<Problem>(device.problem());
+        auto image =
+            std::make_unique<LengthenedImage>(std::move(*device), address->path, volume_bytes);
+        lengthened_ = image.get();
+        device = std::unique_ptr<vfs::BlockDevice>(std::move(image));
     }
 
     // Only the check at boot (-p) believes the mark of a clean volume, if a mount would not find damage either: the
@@ -213,7 +207,8 @@ class Fsck {
     void print_result(const check::Report& report, const char* lost_reason) {
         if (!report.is_volume && report.has(check::Code::superblock_fields)) {
             return print_problem(
-                kProgram, {options_.device + " cannot be checked: no superblock can be used"});
+                kProgram,
+                {options_.device + " cannot be checked: see what is said of its superblocks"});
         }
         if (!report.is_volume && lost_reason != nullptr) {
             return print_problem(
@@ -273,14 +268,15 @@ class Fsck {
         if (report.not_repaired != 0) {
             return fsck_status::uncorrected;
         }
-        return report.clean() && !lengthened_ ? fsck_status::clean : fsck_status::corrected;
+        const bool is_longer = lengthened_ != nullptr && lengthened_->is_longer();
+        return report.clean() && !is_longer ? fsck_status::clean : fsck_status::corrected;
     }
 
     const FsckOptions& options_;
     Quiet& log_;
     FsckProgress progress_;
     bool repair_ = false;
-    bool lengthened_ = false;
+    LengthenedImage* lengthened_ = nullptr;  // what open() gave, where its end is missing
     uint64_t shown_[check::kCodeCount] = {};
 };
 

@@ -174,6 +174,8 @@ class MessageWriter {
     // The memory of requests is not needed any more: those that were not begun are not sent, and the rest of one that was
     // begun is copied. False: there is no memory for that, and nothing has changed.
     bool let_go_of_requests();
+    // The same for one request: it has been answered, whatever of it waits here.
+    bool let_go_of_request(uint16_t slot, uint64_t sequence);
 
     // Hands over to the socket as much as it takes. `flags` as for send(); MSG_NOSIGNAL is added. True:
     // everything; false: the socket would block. Errors: eio, enodev (the peer has closed), eproto.
@@ -207,6 +209,7 @@ class MessageWriter {
     Result<size_t> send_vectors(int socket, iovec* vectors, size_t count, int flags);
     void advance_plain(size_t sent_bytes);
     bool keep_copy(Message& kept);
+    bool let_go_of(uint64_t number);
     void finish_first();
     void gather(Message& source, size_t offset, unsigned char* destination, size_t count);
 

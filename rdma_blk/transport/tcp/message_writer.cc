@@ -103,18 +103,33 @@ bool MessageWriter::keep_copy(Message& kept) {
     return true;
 }
 
+bool MessageWriter::let_go_of(uint64_t number) {
+    if (number == sent_ && position_ != 0) {
+        return keep_copy(message(number));
+    }
+    message(number) = Message{};  // has no bytes, and keeps its number
+    return true;
+}
+
 bool MessageWriter::let_go_of_requests() {
-    uint64_t number = sent_;
-    if (number != added_ && position_ != 0) {
-        Message& begun = message(number++);
-        if (begun.is_request && !keep_copy(begun)) {
-            return false;
+    for (uint64_t number = sent_; number != added_; number++) {
+        if (message(number).is_request && !let_go_of(number)) {
+            return false;  // the first one, so that all are as before
         }
     }
-    for (; number != added_; number++) {
-        Message& one = message(number);
-        if (one.is_request) {
-            one = Message{};  // has no bytes, and keeps its number
+    return true;
+}
+
+bool MessageWriter::let_go_of_request(uint16_t slot, uint64_t sequence) {
+    for (uint64_t number = sent_; number != added_; number++) {
+        const Message& one = message(number);
+        if (!one.is_request) {
+            continue;
+        }
+        wire::Request request;
+        std::memcpy(&request, one.head + sizeof(wire::MessageHeader), sizeof(request));
+        if (request.slot == slot && request.sequence == sequence && !let_go_of(number)) {
+            return false;
         }
     }
     return true;

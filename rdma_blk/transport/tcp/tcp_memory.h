@@ -282,7 +282,7 @@ class TcpMemory final : public RemoteMemory, private Patience {
     void ask_about(const SessionMachine::Action& action) REQUIRES(mutex_);
     Result<void> handle_path_recovered() REQUIRES(mutex_);
     Result<void> finish_path_recovered() REQUIRES(mutex_);
-    bool is_being_sent(uint16_t slot) const REQUIRES(mutex_);
+    Result<void> end_sending_on_streams(const wire::Response& response) REQUIRES(mutex_);
     void stop_receiving(size_t index) REQUIRES(mutex_);
     void end_other_receiving(const Operation& operation) REQUIRES(mutex_);
     void end_other_sending(uint16_t slot) REQUIRES(mutex_);

@@ -288,10 +288,7 @@ Result<void> TcpMemory::handle_response() {
         return Error::eproto;
     }
     path.receiving = TRY(slots_->find(response));
-    // An answer to what a suspect path has delivered after all. The server answers once more when it has the request that
-    // is being sent now, which is from the operation's buffers; no path has to be given up for that.
-    if (path.receiving == nullptr || (has_several() && is_being_sent(response.slot))) {
-        path.receiving = nullptr;
+    if (path.receiving == nullptr) {  // an answer that came twice
         if (reader.payload_bytes() > 0) {
             reader.skip_payload();
         }
@@ -299,6 +296,7 @@ Result<void> TcpMemory::handle_response() {
     }
     if (has_several()) {
         end_other_receiving(*path.receiving);
+        TRY(end_sending_on_streams(response));
     } else if (notes_[response.slot].message > stream().writer().sent_count()) {
         return Error::eproto;  // it would give back a buffer that is still read
     }

@@ -317,7 +317,6 @@ Result<void> TcpMemory::handle_path_recovered() {
 }
 
 Result<void> TcpMemory::finish_path_recovered() {
-    const size_t lost = machine_.recovering();
     const ByteSpan outcomes(outcomes_.data(), recovered_.outstanding_count);
     const auto taken = sent_->take_answer(recovered_, outcomes, at_, host::monotonic_ns());
     if (!taken.ok()) {
@@ -327,6 +326,7 @@ Result<void> TcpMemory::finish_path_recovered() {
     tell_user_of_links();
     // A suspect path must not go on reading from, or writing to, what is sent again. It may live all the same, and what it
     // still carries does no harm.
+    const size_t lost = taken.value();
     if (lost != SessionMachine::kNoPath && machine_.is_living(lost)) {
         stop_receiving(lost);
         if (!paths_[lost].connection->writer().let_go_of_requests()) {
@@ -343,15 +343,21 @@ void TcpMemory::stop_receiving(size_t index) {
     }
 }
 
-// Whether a request waits to be sent on a stream, perhaps once more, from its buffers. Of one that the server had already,
-// notes_ says which message it was on another path. What a path of requests is sending is no reason to leave an answer: it
-// may be the one that the server says it has given when it is asked about that path, and comes before it says so.
-bool TcpMemory::is_being_sent(uint16_t slot) const {
-    const size_t index = sent_->path_of(slot);
-    if (index >= paths_.size() || sent_->is_delivered(slot) || !machine_.is_living(index)) {
-        return false;
+// A request has its answer on one path: no stream may go on reading from its buffers. It may wait to be sent on several, once
+// more on each. The answer cannot wait for that: it may be the only one, which the server gives as it is asked about a path,
+// and says so behind it.
+Result<void> TcpMemory::end_sending_on_streams(const wire::Response& response) {
+    for (size_t index = 0; index < paths_.size(); index++) {
+        if (!machine_.is_living(index) || paths_[index].connection->writer().let_go_of_request(
+                                              response.slot, response.sequence)) {
+            continue;
+        }
+        if (index == at_) {
+            return Error::enomem;
+        }
+        give_path_up(index, "what it was sending has been answered over another one");
     }
-    return notes_[slot].message > paths_[index].connection->writer().sent_count();
+    return {};
 }
 
 // An operation has its answer on one path: no other one may go on writing to its buffers.
@@ -363,8 +369,8 @@ void TcpMemory::end_other_receiving(const Operation& operation) {
     }
 }
 
-// What another link sends of it would be read from its buffers, and cannot be called back: the other end would wait for the
-// rest, and keep what follows.
+// What the requests' path of another link sends of it would be read from its buffers, and cannot be called back: the other
+// end would wait for the rest, and keep what follows.
 void TcpMemory::end_other_sending(uint16_t slot) {
     for (size_t index = 0; index < paths_.size(); index++) {
         if (index != at_ && machine_.is_living(index) && paths_[index].is_request_sending(slot) &&

@@ -244,8 +244,7 @@ Result<void> TcpMemory::handle_path_answer(const RequestPath::Answer& answer) {
     Operation* const operation = TRY(slots_->find(answer.response));
     paths_[at_].received_bytes +=
         sizeof(wire::MessageHeader) + sizeof(answer.response) + answer.payload.size();
-    // See handle_response(): the server answers once more when it has what is being sent now.
-    if (operation == nullptr || (has_several() && is_being_sent(answer.response.slot))) {
+    if (operation == nullptr) {
         return {};  // an answer that came twice
     }
     if (operation == paths_[at_].receiving) {
@@ -253,6 +252,7 @@ Result<void> TcpMemory::handle_path_answer(const RequestPath::Answer& answer) {
     }
     if (has_several()) {
         end_other_receiving(*operation);
+        TRY(end_sending_on_streams(answer.response));
     } else if (notes_[answer.response.slot].message > stream().writer().sent_count()) {
         return Error::eproto;  // its request is still on its way into the stream
     }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "fs/tiffinfs/format.h"
+#include "fs/tiffinfs/volume/superblock.h"
 #include "fuse/check/check.h"
 #include "fuse/check/superblocks.h"
 #include "fuse/check/tree_reader.h"
@@ -86,6 +87,97 @@ TEST_F(Tools, FsckLengthensAnImageThatWasCut) {
     EXPECT_TRUE(worse.status == 1 || worse.status == 4) << worse.output;
     const Outcome after = run("fsck.tiffin", "-f -n " + image_);
     EXPECT_TRUE(after.status == 0 || after.status == 4) << after.output;
+}
+
+// A check that is cancelled, or repairs nothing, leaves the length that tells what is missing.
+TEST_F(Tools, FsckLengthensNothingInVain) {
+    make();
+    with_volume([](test::TestVolume& volume) {
+        ASSERT_TRUE(test::populate(volume, 50).ok());
+        ASSERT_TRUE(volume.unmount().ok());
+    });
+    files::resize_file(image_, (20U << 20) + 100);
+    const std::string cut = content();
+    const std::string terminal = "script --quiet --return --command '" + program("fsck.tiffin") +
+                                 " " + image_ + "' /dev/null 2>&1";
+    const Outcome declined = run_shell("(echo y; yes n | head -n 50) | " + terminal);
+    expect_contains(declined, "Lengthen the image with zeros");
+    EXPECT_EQ(declined.status, 4) << declined.output;
+    EXPECT_TRUE(content() == cut);
+    const Outcome refused = run_shell("yes n | head -n 50 | " + terminal);
+    EXPECT_EQ(refused.status, 8) << refused.output;
+    EXPECT_TRUE(content() == cut);
+}
+
+// The end of a grown volume is missing, and the superblocks of the time before it grew are there: they are not gone back to.
+TEST_F(Tools, FsckDoesNotGoBackToBeforeTheVolumeGrew) {
+    make();
+    const auto change = [&](const std::string& name, bool grows) {
+        with_volume([&](test::TestVolume& volume) {
+            if (grows) {
+                EXPECT_EQ(MUST(volume.file_system().grow()).to_bytes, 128U << 20);
+            }
+            ASSERT_TRUE(volume.write(name, 0, test::test_content(3, 100000)).ok());
+            ASSERT_TRUE(volume.unmount().ok());
+        });
+    };
+    change("/before", false);
+    files::resize_file(image_, 128U << 20);
+    change("/grown", true);
+    change("/after", false);
+    files::resize_file(image_, 64U << 20);
+    const std::string cut = content();
+    for (const char* options : {"-n ", "-p ", "-p -f ", ""}) {
+        const Outcome checked = run("fsck.tiffin", options + image_);
+        EXPECT_EQ(checked.status, 8) << options << checked.output;
+        expect_contains(checked, "its end has been cut off");
+        EXPECT_TRUE(content() == cut) << options;
+    }
+    {
+        auto device = fuse::open_device(image_, {});
+        ASSERT_TRUE(device.ok());
+        test::TestVolume volume(**device);
+        EXPECT_EQ(volume.mount().error(), Error::euclean);
+    }
+    EXPECT_TRUE(content() == cut);
+    const Outcome repaired = run("fsck.tiffin", "-y " + image_);
+    EXPECT_EQ(repaired.status, 1) << repaired.output;
+    EXPECT_EQ(files::file_size(image_), 128U << 20);
+    with_volume([](test::TestVolume& volume) {
+        for (const char* name : {"/before", "/grown", "/after"}) {
+            EXPECT_EQ(MUST(volume.read(name)), test::test_content(3, 100000)) << name;
+        }
+    });
+}
+
+// Another version has written what this one would take for damage, or does not know at all.
+TEST_F(Tools, FsckOfAnotherVersionsVolumeChangesNothing) {
+    for (int kind = 0; kind < 3; ++kind) {
+        files::remove(image_);
+        make();
+        {
+            auto device = fuse::open_device(image_, {});
+            ASSERT_TRUE(device.ok());
+            tiffinfs::Superblock superblock = read_superblock_copies(**device).generations.front();
+            superblock.generation++;
+            superblock.state = 0;
+            superblock.version += kind == 0 ? 1 : 0;
+            superblock.incompat_features |= kind == 1 ? 1ULL << 63 : 0;
+            superblock.read_only_compat_features |= kind == 2 ? 1ULL << 63 : 0;
+            ASSERT_TRUE(tiffinfs::write_superblock(**device, superblock).ok());
+        }
+        const std::string before = content();
+        for (const char* options : {"-n ", "-p ", "-y -f "}) {
+            const Outcome checked = run("fsck.tiffin", options + image_);
+            EXPECT_EQ(checked.status, 8) << options << checked.output;
+            expect_contains(checked, "not known to this program");
+            EXPECT_TRUE(content() == before) << options;
+        }
+        auto device = fuse::open_device(image_, {});
+        ASSERT_TRUE(device.ok());
+        test::TestVolume volume(**device);
+        EXPECT_FALSE(volume.mount().ok());
+    }
 }
 
 TEST_F(Tools, FsckFindsAndRepairs) {

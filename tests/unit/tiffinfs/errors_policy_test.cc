@@ -138,6 +138,35 @@ TEST(TakenAway, NothingMoreIsWritten) {
     EXPECT_EQ(test::findings_of(device), "");
 }
 
+// The first checkpoint of a mount that becomes writable raises the incarnation, too.
+TEST(FailedFirstCheckpoint, IsMarkedAndNoOtherMount) {
+    fuse::CapturedLog log;
+    bool has_failed = true;
+    uint64_t number = 1;
+    for (; has_failed && number < 100; ++number) {
+        test::CrashDevice device(32U << 20);
+        ASSERT_TRUE(make_file_system(device, {}).ok());
+        MountOptions options;
+        options.volume.read_only = true;
+        vfs::FileSystem* fs = MUST(mount(device, options));
+        device.fail_write(number);
+        has_failed = !fs->remount(false).ok();
+        device.fail_write(0);
+        EXPECT_TRUE(fs->unmount().ok()) << number;
+        destroy(fs);
+        options.volume.read_only = false;
+        fs = MUST(mount(device, options));
+        EXPECT_TRUE(fs->unmount().ok());
+        destroy(fs);
+        EXPECT_EQ(test::findings_of(device, check::Severity::damage), "");
+    }
+    EXPECT_GT(number, 2U);
+    EXPECT_LT(number, 100U);
+    for (const std::string& line : log.lines()) {
+        EXPECT_EQ(line.find("mounted elsewhere"), std::string::npos) << line;
+    }
+}
+
 // Whichever write or flush of a checkpoint fails: what the volume itself has left of it is no other mount, what comes
 // afterwards is kept as promised, and the next mount learns of it.
 class FailedCheckpoint : public testing::TestWithParam<bool> {};

@@ -120,6 +120,21 @@ TEST_F(Freeze, ThawsWithErrorsThatWereSeenBefore) {
     EXPECT_NE(superblock.state & superblock_state::errors, 0U);
 }
 
+// What is met while it is frozen counts, whatever had been seen before.
+TEST_F(Freeze, DoesNotThawAfterDamageThatWasMetMeanwhile) {
+    const uint64_t directory = MUST(volume_.find("/many"));
+    ASSERT_TRUE(volume_.unmount().ok());
+    Superblock superblock;
+    ASSERT_TRUE(read_superblock(*device_, superblock).ok());
+    superblock.state |= superblock_state::errors;
+    ASSERT_TRUE(write_superblock(*device_, superblock).ok());
+    ASSERT_TRUE(volume_.mount().ok());
+    ASSERT_TRUE(fs().freeze().ok());
+    static_cast<TiffinFileSystem&>(fs()).volume().report_damage("as a test says", directory, 0);
+    EXPECT_EQ(fs().thaw().error(), Error::erofs);
+    EXPECT_EQ(volume_.write("/refused", 0, "x").error(), Error::erofs);
+}
+
 TEST_F(Freeze, IsStillFrozenWhereAThawFindsNoMemory) {
     fuse::AllocationWatch watch;
     uint64_t failures = 0;

@@ -2,6 +2,7 @@
 // A client with two links to a server, both real: links that fall silent or break take nothing with them.
 #include <algorithm>
 #include <atomic>
+#include <random>
 #include <thread>
 
 #include "fuse/host/log_sink.h"
@@ -660,6 +661,43 @@ TEST_P(SpreadTest, SilentLinksTakeNothingWithThem) {
     // still repeats by datagrams what the other one has answered.
     EXPECT_LE(statistics.reconnections,
               GetParam().is_mixed() ? rounds : tiffin::test::test_size(0, 1));
+    EXPECT_EQ(statistics.outcomes[static_cast<size_t>(Outcome::unknown)], 0U);
+    client_->close();
+}
+
+// Too short to be given up, again and again, also while the other one is silent: each is asked about over the other, revives
+// with what it was sending, and answers late. Nothing waits for ever.
+TEST_P(SpreadTest, LinksThatAreSilentForMomentsLoseNothing) {
+    open_client();
+    Load load(*this);
+    std::atomic<bool> stops{false};
+    std::thread silencer([&] {
+        std::mt19937 random(20);
+        while (!stops) {
+            const size_t path = random() % 2;
+            stall(path, true);
+            usleep(1000 + random() % 20'000);
+            if (random() % 3 == 0) {
+                stall(1 - path, true);
+                usleep(random() % 10'000);
+            }
+            stall(path, false);
+            usleep(random() % 5'000);
+            stall(1 - path, false);
+        }
+        stall(0, false);
+        stall(1, false);
+    });
+    const uint64_t rounds = tiffin::test::test_size(25, 5);
+    for (uint64_t round = 0; round < rounds; round++) {
+        write_and_read(static_cast<unsigned char>(round));
+    }
+    stops = true;
+    silencer.join();
+    load.stop();
+    expect_sums();
+    const Statistics statistics = client_->memory->statistics();
+    EXPECT_GE(statistics.failovers, 1U);
     EXPECT_EQ(statistics.outcomes[static_cast<size_t>(Outcome::unknown)], 0U);
     client_->close();
 }

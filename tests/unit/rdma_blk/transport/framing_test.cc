@@ -224,6 +224,32 @@ TEST_P(FramingTest, WhatHasBegunGoesOnWithoutTheCallersMemory) {
     EXPECT_TRUE(writer_->let_go_of_requests()) << "there is nothing to let go of";
 }
 
+// One of several requests that wait is answered over another link.
+TEST_P(FramingTest, LetsGoOfOneRequest) {
+    const Bytes payload = random_bytes(1000000, 1);
+    Bytes sent = payload;
+    Bytes answered = random_bytes(3000, 2);
+    const Bytes other = random_bytes(3000, 3);
+    add_request(1, sent);
+    add_request(2, answered);
+    add_request(3, other);
+    const bool is_all_sent = MUST(writer_->send(sockets_[0], MSG_DONTWAIT));
+    ASSERT_FALSE(is_all_sent);
+    const auto let_go = [&](uint64_t number) {
+        const wire::Request request = write_request(number, 0);
+        EXPECT_TRUE(writer_->let_go_of_request(request.slot, request.sequence));
+    };
+    let_go(1);
+    let_go(2);
+    let_go(4);
+    std::fill(sent.begin(), sent.end(), 0);
+    std::fill(answered.begin(), answered.end(), 0);
+    read_request(1, payload, 3);
+    read_request(3, other, 2);
+    EXPECT_TRUE(writer_->empty());
+    EXPECT_EQ(writer_->sent_count(), 3U);
+}
+
 TEST_P(FramingTest, ACopyIsOfWhatThePayloadWasThen) {
     const Bytes payload = random_bytes(1000000, 1);
     Bytes sent = payload;
