@@ -321,11 +321,11 @@ class Checker {
             .next_node = state.journal.greatest_node + 1,
             .problems_left = problems_left,
         };
-        context_.report().changed = true;
-        if (rebuild(context_, input, problem).ok()) {
+        const Result<void> written = rebuild(context_, input, problem);
+        if (written.ok()) {
             return;
         }
-        if (context_.cancelled()) {
+        if (written.error() == Error::eintr) {
             context_.nothing_repaired();
         } else {
             context_.repair_failed(problem);

@@ -57,7 +57,6 @@ class Rebuild {
             read_bitmaps(device_, input_.newest, TRY(tiffinfs::Layout::from(input_.newest)),
                          prefer_);
         }
-        TRY(start_timeline());
         const Result<TreeRootRef> root = write_tree();
         if (!root.ok()) {
             if (root.error() == Error::enospc) {
@@ -78,6 +77,7 @@ class Rebuild {
             TRY(drop_newest_superblock());
         }
         problem = "the bitmaps could not be written";
+        TRY(start_timeline());
         TRY(keep_damaged_groups_damaged());
         TRY(write_bitmaps());
         context_.progress(Phase::repair, 0.9);
@@ -90,6 +90,7 @@ class Rebuild {
     }
 
   private:
+    // Not while there is a newer superblock than the base: what it takes for lost may be that one's.
     // A mount that was interrupted may have left bitmaps of generations that never were. As every mount
     // that recovers a volume, a repair starts a timeline, so that they do not count.
     Result<void> start_timeline() {
@@ -314,6 +315,7 @@ class Rebuild {
             next.incompat_features |= tiffinfs::incompat_feature::lost_extents;
         }
         layout_.timelines.store(next);
+        context_.report().changed = true;
         for (uint64_t generation = generation_; generation <= generation_ + 1; ++generation) {
             next.generation = generation;
             TRY(tiffinfs::write_superblock(device_, next));

@@ -139,7 +139,7 @@ struct Report {
     uint64_t not_repaired = 0;  // of the last two, those that are still there
 
     bool is_volume = false;  // a superblock was found
-    bool changed = false;    // the device was written to
+    bool changed = false;    // a superblock of the repaired state was written, or at least begun
     bool cancelled = false;
     Statistics statistics;
 

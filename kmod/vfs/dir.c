@@ -45,6 +45,9 @@ int tiffin_fsync(struct file* file, loff_t start, loff_t end, int data_only) {
     int error = file_write_and_wait_range(file, start, end);
 
     while (error == 0 && is_left_dirty(inode)) {
+        if (sb_rdonly(inode->i_sb)) {
+            return -EROFS; /* no thaw makes it writable */
+        }
         sb_start_write(inode->i_sb); /* the thaw */
         sb_end_write(inode->i_sb);
         error = file_write_and_wait_range(file, start, end);

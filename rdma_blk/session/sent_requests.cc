@@ -104,7 +104,7 @@ void SentRequests::forget() {
 }
 
 bool SentRequests::concerns(uint16_t slot, size_t lost) const {
-    return resends_all_ ? path_of(slot) == lost : (may_answer_over_[slot] & bit(lost)) != 0;
+    return (may_answer_over_[slot] & bit(lost)) != 0;
 }
 
 void SentRequests::ask(size_t lost, wire::PathRecover& question) {

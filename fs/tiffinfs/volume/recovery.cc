@@ -191,7 +191,7 @@ Result<void> Volume::remount(bool read_only) {
         MutexLock lock(checkpoint_lock_);
         return checkpoint_locked(Ending::read_only);
     }
-    return errors_seen() != 0 ? Error::erofs : start_writing();
+    return errors_seen() != 0 ? Error::erofs : start_writing(0);
 }
 
 Result<void> Volume::thaw(uint64_t errors_before) {
@@ -201,10 +201,10 @@ Result<void> Volume::thaw(uint64_t errors_before) {
         wake_maintenance();
         return Error::erofs;
     }
-    return start_writing();
+    return start_writing(errors_before);
 }
 
-Result<void> Volume::start_writing() {
+Result<void> Volume::start_writing(uint64_t errors_before) {
     // Without recovery the journal would be lost with the first write.
     if (!may_be_written(superblock_) || options_.no_recovery) {
         return Error::erofs;
@@ -220,8 +220,12 @@ Result<void> Volume::start_writing() {
         TRY(become_writer());
     }
     TRY(start_maintenance());
-    read_only_.store(false, std::memory_order_relaxed);
-    return {};
+    // In this order, and the reverse in damage_met(): one of the two sees the other.
+    read_only_.store(false);
+    if (errors_seen_.load() != errors_before) {
+        apply_errors_policy();
+    }
+    return check_writable();
 }
 
 Result<void> Volume::protect_journal_blocks(const Superblock& superblock, uint64_t& frames) {

@@ -291,17 +291,22 @@ Error Volume::report_damage(const char* what, uint64_t node, uint64_t detail) {
 }
 
 void Volume::damage_met() {
-    const bool first = errors_seen_.fetch_add(1, std::memory_order_relaxed) == 0;
-    if (options_.errors == ErrorsPolicy::remount_read_only &&
-        !read_only_.exchange(true, std::memory_order_relaxed)) {
-        stopped_by_error_.store(true, std::memory_order_relaxed);
-        log_line(host::LogLevel::error,
-                 "the volume is damaged and read-only now (errors=remount-ro): unmount it and run "
-                 "fsck.tiffin");
-        wake_maintenance();
-    } else if (first) {
+    const bool first = errors_seen_.fetch_add(1) == 0;
+    if (!apply_errors_policy() && first) {
         log_line(host::LogLevel::error, "the volume is damaged: unmount it and run fsck.tiffin");
     }
+}
+
+bool Volume::apply_errors_policy() {
+    if (options_.errors != ErrorsPolicy::remount_read_only || read_only_.exchange(true)) {
+        return false;
+    }
+    stopped_by_error_.store(true, std::memory_order_relaxed);
+    log_line(host::LogLevel::error,
+             "the volume is damaged and read-only now (errors=remount-ro): unmount it and run "
+             "fsck.tiffin");
+    wake_maintenance();
+    return true;
 }
 
 void Volume::damage_avoided() { errors_seen_.fetch_add(1, std::memory_order_relaxed); }

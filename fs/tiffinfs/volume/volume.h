@@ -197,7 +197,10 @@ class Volume final : private DamageListener {
     Result<void> start_from(const Superblock& superblock, uint64_t generation);
     Result<void> begin_timeline();
     Result<void> become_writer();
-    Result<void> start_writing();
+    // `errors_before`: what errors_seen() was when it was decided; others keep the volume read-only, by the errors policy.
+    Result<void> start_writing(uint64_t errors_before);
+    // After an error was counted. Whether it has made the volume read-only.
+    bool apply_errors_policy();
     void note_incarnation(uint64_t incarnation) {
         newest_incarnation_ = incarnation > newest_incarnation_ ? incarnation : newest_incarnation_;
     }

@@ -20,11 +20,12 @@ class LengthenedImage final : public vfs::BlockDevice {
     void submit(vfs::IoRequest& request) override;
 
     bool is_longer() const { return is_longer_; }
-    // The file gets its former size: nothing refers to what has been written.
+    // The file gets the whole size, or its former one: nothing refers to what has been written. False: it cannot, and the log
+    // says why.
+    bool make_longer();
     void take_back();
 
   private:
-    bool make_longer();
     Result<void> read_present(const vfs::IoRequest& request, uint64_t size_bytes);
 
     std::unique_ptr<vfs::BlockDevice> device_;

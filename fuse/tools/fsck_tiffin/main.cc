@@ -80,10 +80,10 @@ class Fsck {
             return fsck_status::clean;
         }
         const check::Report report = check(**device);
-        if (report.cancelled && lengthened_ != nullptr) {
-            lengthened_->take_back();
-        }
         progress_.clear();
+        if (lengthened_ != nullptr) {
+            settle_length(report);
+        }
         print_result(report, lost_content_reason(**device));
         // A clean volume raises no question either.
         if (options_.mode == RepairMode::ask && !terminal && report.not_repaired != 0) {
@@ -134,6 +134,18 @@ class Fsck {
             std::make_unique<LengthenedImage>(std::move(*device), address->path, volume_bytes);
         lengthened_ = image.get();
         device = std::unique_ptr<vfs::BlockDevice>(std::move(image));
+    }
+
+    // The image is as long as its volume exactly if that is what is left to do, or a repair needs it.
+    void settle_length(const check::Report& report) {
+        if (!report.changed) {
+            lengthened_->take_back();
+        }
+        const bool lacks_nothing_else =
+            !report.cancelled && report.is_volume && report.not_repaired == 0;
+        if (lacks_nothing_else && !lengthened_->make_longer()) {
+            lengthened_failed_ = true;
+        }
     }
 
     // Only the check at boot (-p) believes the mark of a clean volume, if a mount would not find damage either: the
@@ -262,7 +274,7 @@ class Fsck {
         if (report.cancelled) {
             return fsck_status::cancelled;
         }
-        if (!report.is_volume || report.has(check::Code::repair_failed)) {
+        if (!report.is_volume || report.has(check::Code::repair_failed) || lengthened_failed_) {
             return fsck_status::operational_error;
         }
         if (report.not_repaired != 0) {
@@ -277,6 +289,7 @@ class Fsck {
     FsckProgress progress_;
     bool repair_ = false;
     LengthenedImage* lengthened_ = nullptr;  // what open() gave, where its end is missing
+    bool lengthened_failed_ = false;
     uint64_t shown_[check::kCodeCount] = {};
 };
 

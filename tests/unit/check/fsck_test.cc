@@ -80,6 +80,10 @@ TEST_F(Tools, FsckLengthensAnImageThatWasCut) {
     EXPECT_EQ(repaired.status, 1) << repaired.output;
     expect_contains(repaired, "8192 of " + std::to_string(size) + " bytes are missing");
     EXPECT_EQ(files::file_size(image_), size);
+    // Nothing is missing but zeros.
+    files::resize_file(image_, size - 1000);
+    EXPECT_EQ(run("fsck.tiffin", "-y " + image_).status, 1);
+    EXPECT_EQ(files::file_size(image_), size);
     EXPECT_EQ(run("fsck.tiffin", "-f -n " + image_).status, 0);
     // What a cut in the middle takes along is named.
     files::resize_file(image_, 9U << 20);
