@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: MIT OR GPL-2.0-only
 # The tests of mounts (tests/mount) with the FUSE of this kernel, which may be older than that of the machine that runs the other
 # tests: what a kernel asks, and when it takes a write for done, has changed several times. Run by tests/uml/run.
-# usage: fuse.sh [NAME...]      of tests/mount/NAME.sh; without: those that go by what the kernel does
+# usage: fuse.sh [NAME...]      of tests/mount/NAME.sh; without: those that go by what the kernel does, and not by how fast it is
 set -euo pipefail
 # shellcheck source=tests/uml/lib/guest.sh
 source "$(dirname "$0")/lib/guest.sh"
 [[ $# -gt 0 ]] || set -- fuse_killed fuse_life_cycle fuse_privileges fuse_programs fuse_seeking fuse_starting fuse_waiting \
-    access_times ending filling_volume full_volume link_counts mount_helper parallel_use suite_on_mount unusual_use
+    access_times ending full_volume suite_on_mount unusual_use
 insmod "$kernel_modules/fs/fuse/fuse.ko"
 mountpoint -q /sys/fs/fuse/connections || mount -t fusectl none /sys/fs/fuse/connections
 export TIFFIN_BIN=$bin TMPDIR=/tmp
@@ -16,7 +16,7 @@ for name in "$@"; do
     case $name in
         fuse_*) arguments=("$bin/../tests/mount/mount_memory" "$bin/tiffin") ;;
         suite_on_mount) arguments=("$bin/../tests/mount/suite_run_mount") ;;
-        access_times | filling_volume | full_volume | parallel_use | unusual_use) arguments=("file:/tmp/$name.img") ;;
+        access_times | full_volume | unusual_use) arguments=("file:/tmp/$name.img") ;;
     esac
     say "$name"
     started=$SECONDS
