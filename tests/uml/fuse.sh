@@ -3,6 +3,7 @@
 # The tests of mounts (tests/mount) with the FUSE of this kernel, which may be older than that of the machine that runs the other
 # tests: what a kernel asks, and when it takes a write for done, has changed several times. Run by tests/uml/run.
 # usage: fuse.sh [NAME...]      of tests/mount/NAME.sh; without: those that go by what the kernel does, and not by how fast it is
+# shellcheck disable=SC2154  # tests/uml/run gives them
 set -euo pipefail
 # shellcheck source=tests/uml/lib/guest.sh
 source "$(dirname "$0")/lib/guest.sh"
