@@ -90,6 +90,33 @@ take_away -l
 wait_until has_ended "$server"
 server=""
 
+if [[ $transport == tcp ]]; then
+    say "stopped when there is no server, and none can start: the log tells what is lost"
+    # It starts again by itself, later each time; so often that its place can be taken before.
+    for _ in 1 2 3 4 5; do
+        wait_until has_worker
+        victim=$(worker)
+        kill -KILL "$victim"
+        wait_until has_ended "$victim"
+    done
+    python3 -c 'import socket, sys, time
+with socket.socket() as s:
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    s.bind(("127.0.0.1", int(sys.argv[1])))
+    s.listen()
+    open(sys.argv[2], "w").close()
+    time.sleep(600)' "$port" "$work/taken" &
+    taker=$!
+    wait_until test -e "$work/taken"
+    : >"$server_log"
+    status=0
+    end_server || status=$?
+    kill "$taker"
+    [[ $status -eq 1 ]] || fail "tiffind ended with $status: $(tail -n 5 "$server_log")"
+    grep -q "volume durable: its memory is lost" "$server_log" || fail "the log does not say it: $(<"$server_log")"
+    start_server
+fi
+
 if [[ $(id -u) -eq 0 && $transport == tcp ]]; then
     say "a backing that has no room: the exit status tells"
     backing=$work/backing_folder
