@@ -180,7 +180,7 @@ bool SessionMachine::retire(size_t path) {
 // ---- What is due ------------------------------------------------------------------------------------------
 
 bool SessionMachine::is_pending(size_t path) const {
-    return paths_[path].pending > 0 || (asks_ && path == active_);
+    return paths_[path].pending > 0 || (asks_ && path == active_) || path == over_;
 }
 
 uint64_t SessionMachine::least_delay_ns(size_t path) const {
@@ -217,10 +217,16 @@ SessionMachine::Due SessionMachine::due_of_ready(const Path& path, bool is_pendi
 
 SessionMachine::Due SessionMachine::due_of_suspect(size_t index) const {
     const Path& path = paths_[index];
-    const uint64_t silence_ns = active_ != index && is_ready(active_)
+    const Path& active = paths_[active_];
+    // A server that has stopped is no fault of one link: another one has to have been heard since.
+    const bool is_alone =
+        active_ != index && is_ready(active_) && active.life_ns > path.counts.suspected_ns;
+    const uint64_t silence_ns = is_alone
                                     ? std::max(16 * suspicion_ns(index), least_condemnation_ns_)
                                     : (kSilentIntervals + 1) * probe_interval_ns_;
-    const uint64_t close_ns = std::max(path.life_ns, path.counts.suspected_ns) + silence_ns;
+    const uint64_t others_ns = is_alone ? active.ready_ns : 0;
+    const uint64_t close_ns =
+        std::max({path.life_ns, path.counts.suspected_ns, others_ns}) + silence_ns;
     const uint64_t probe_ns = path.probed_ns + std::max(suspicion_ns(index), kSuspectProbeNs);
     return probe_ns < close_ns ? Due{probe_ns, Due::What::probe} : Due{close_ns, Due::What::close};
 }
@@ -303,6 +309,9 @@ SessionMachine::Action SessionMachine::next(uint64_t now_ns) {
         Path& path = paths_[index];
         if (path.is_to_recover && index != active_ && is_ready(active_)) {
             path.is_to_recover = false;
+            if (!is_pending(active_)) {
+                paths_[active_].pending_ns = now_ns;
+            }
             recovering_ = index;
             over_ = active_;
             return {Action::Kind::recover, index, active_};

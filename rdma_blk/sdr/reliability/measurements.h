@@ -5,12 +5,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <utility>
 
 #include "rdma_blk/sdr/tunables.h"
 
 namespace tiffin::rdma_blk::sdr {
 
-// Smoothed as by RFC 6298.
+// Smoothed as by RFC 6298, but for a single sample that is far from all before it: that of a peer which got no processor.
 class RoundTrip {
   public:
     explicit RoundTrip(uint32_t initial_us) : smoothed_us_(initial_us) {}
@@ -24,6 +25,12 @@ class RoundTrip {
             measured_ = true;
             return;
         }
+        const double most_us = kMostOfCareful * (smoothed_us_ + 4 * variation_us_);
+        const bool is_late = sample_us > most_us;
+        if (is_late && !std::exchange(was_late_, true)) {
+            sample_us = static_cast<uint32_t>(most_us);
+        }
+        was_late_ = is_late;
         // Follows a path that has become longer, slowly.
         least_us_ = std::min<double>(sample_us, least_us_ + (sample_us - least_us_) / 64);
         const double difference = static_cast<double>(sample_us) - smoothed_us_;
@@ -55,8 +62,11 @@ class RoundTrip {
     }
 
   private:
+    static constexpr double kMostOfCareful = 4;
+
     double smoothed_us_;
     double variation_us_ = 0;
+    bool was_late_ = false;
     double least_us_ = 0;
     bool measured_ = false;
 };

@@ -40,11 +40,11 @@ void PathProbe::on_reply(uint64_t now_ns, const Probe& probe) {
                            probe.datagram_bytes == size_bytes_ && probe.number <= number_ &&
                            number_ - probe.number < attempts_;
     if (is_answer) {
-        confirmed_bytes_ = size_bytes_;
-        if (state_ == State::error) {
+        if (confirmed_bytes_ == 0) {
             narrow_bytes_ =
                 most_bytes_ + 1;  // what was lost while nothing came says nothing of sizes
         }
+        confirmed_bytes_ = size_bytes_;
         choose(now_ns);
     }
 }

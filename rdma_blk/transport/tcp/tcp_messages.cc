@@ -205,7 +205,7 @@ void TcpMemory::handle_received(const Result<size_t>& received) {
         statistics_.copied_bytes = stream().reader().copied_bytes();
         paths_[at_].received_bytes += received.value();
         if (has_several()) {
-            paths_[at_].heard_ns = host::monotonic_ns();
+            note_stream_heard(paths_[at_], host::monotonic_ns());
             machine_.heard(at_, paths_[at_].heard_ns);
         }
         if (!handle_messages().ok()) {

@@ -262,11 +262,23 @@ bool TcpMemory::shows_life(StreamPath& path, uint64_t now_ns) {
     return info.tcpi_bytes_acked > before && now_ns - path.heard_ns < kMostWordlessNs;
 }
 
-// The stream of a link may live while its datagrams vanish. Where no other link is ready, RequestPath::has_failed() ends it later.
+void TcpMemory::note_stream_heard(StreamPath& path, uint64_t now_ns) {
+    if (now_ns - path.stream_heard_ns >= kMostWordlessNs) {
+        path.stream_lively_ns = now_ns;
+    }
+    path.heard_ns = path.stream_heard_ns = now_ns;
+}
+
+// The stream of a link may live while its datagrams vanish. One that has been silent, too, says nothing of them: the server may
+// have stopped. Where no other link is ready, RequestPath::has_failed() ends it later.
 bool TcpMemory::has_lost_datagrams(size_t index, uint64_t now_ns) const {
     const StreamPath& path = paths_[index];
-    if (!machine_.is_living(index) || !path.has_request_path() || !path.requests->is_up() ||
-        path.requests->silence_ns(now_ns) < kMostWordlessNs) {
+    if (!machine_.is_living(index) || !path.has_request_path() || !path.requests->is_up()) {
+        return false;
+    }
+    const uint64_t silence_ns = path.requests->silence_ns(now_ns);
+    if (silence_ns < kMostWordlessNs || now_ns - path.stream_heard_ns >= kMostWordlessNs ||
+        now_ns - path.stream_lively_ns < kMostWordlessNs) {
         return false;
     }
     for (size_t other = 0; other < paths_.size(); other++) {
@@ -599,7 +611,8 @@ void TcpMemory::make_path(size_t index) {
     const uint64_t now = host::monotonic_ns();
     if (is_present && joined.ok()) {
         path.acknowledged_bytes = 0;
-        path.heard_ns = path.made_ns = now;
+        path.made_ns = now;
+        note_stream_heard(path, now);
         path.is_failure_told = false;
         path.problem.clear();
         set_up(path);

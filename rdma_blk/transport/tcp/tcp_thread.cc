@@ -406,7 +406,7 @@ Result<void> TcpMemory::adopt(const wire::SessionOpened& opened) {
     probe_interval_ns_ = opened.probe_interval_ms * kMillisecondNs;
     session_flags_ = opened.flags;
     heard_calls_ = receive_calls_;
-    paths_[at_].heard_ns = host::monotonic_ns();
+    note_stream_heard(paths_[at_], host::monotonic_ns());
     paths_[at_].made_ns = paths_[at_].heard_ns;
     paths_[at_].is_failure_told = false;
     paths_[at_].problem.clear();

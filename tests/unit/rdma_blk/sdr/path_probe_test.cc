@@ -65,6 +65,20 @@ TEST(PathProbe, LossesByChanceDoNotCount) {
     EXPECT_GT(probe.confirmed_bytes() + kPathProbeStepBytes, 1500U);
 }
 
+// A peer that stood still for some seconds, or a link that was cut, is no narrow path.
+TEST(PathProbe, WhatWasLostInASilenceSaysNothingOfSizes) {
+    for (uint64_t seconds = 1; seconds < 20; seconds++) {
+        PathProbe probe(548, 1200, 8900, 8972);
+        uint64_t now_ns = 1000;
+        run(probe, now_ns, 9000, 60'000'000'000);
+        probe.on_black_hole(now_ns);
+        run(probe, now_ns, 0, seconds * 1'000'000'000);
+        run(probe, now_ns, 9000, 5'000'000'000);
+        EXPECT_EQ(probe.confirmed_bytes(), 8972U) << seconds;
+        EXPECT_FALSE(probe.is_too_narrow()) << seconds;
+    }
+}
+
 TEST(PathProbe, ABlackHoleIsLookedInto) {
     PathProbe probe(548, 1200, 8900, 8972);
     uint64_t now_ns = 1000;

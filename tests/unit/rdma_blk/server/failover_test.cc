@@ -301,6 +301,23 @@ TEST_P(FailoverTest, ASilentLinkIsLeftForTheOther) {
     }
 }
 
+// All links are silent for a while, as when the server's machine stands still: that is no fault of one of them.
+TEST_P(FailoverTest, AServerThatStandsStillIsNoFailureOfALink) {
+    open_client();
+    add_up(10);
+    stall(0, true);
+    stall(1, true);
+    std::thread worker([this] { add_up(10); });
+    usleep(2'500'000);
+    stall(0, false);
+    stall(1, false);
+    worker.join();
+    expect_sums();
+    const Statistics statistics = client_->memory->statistics();
+    EXPECT_EQ(statistics.paths[0].failures + statistics.paths[1].failures, 0U);
+    EXPECT_EQ(statistics.reconnections, 0U);
+}
+
 TEST_P(FailoverTest, ALinkThatIsWellAgainIsUsedAgain) {
     open_client();
     stall(0, true);

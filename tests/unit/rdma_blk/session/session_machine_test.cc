@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 namespace tiffin::rdma_blk {
 namespace {
 
@@ -123,9 +125,47 @@ TEST_F(SessionMachineTest, SilenceIsProbedThenSuspectedThenEndsAPath) {
     // It is not made again before the server has ended it.
     now_ns_ += 10 * kMsNs * 100;
     machine_.heard(1, now_ns_);
+    expect(Kind::probe, 1);
+    machine_.heard(1, now_ns_);
     expect(Kind::none, 0);
     machine_.recovered(0, true);
     expect(Kind::connect, 0);
+}
+
+// What is asked over a link waits for an answer there, as requests do: where it is silent, too, a third one is asked.
+TEST_F(SessionMachineTest, AQuestionOverASilentLinkIsAskedElsewhere) {
+    start(3);
+    machine_.sent(0, now_ns_);
+    const uint64_t sent_ns = now_ns_;
+    std::vector<size_t> asked_over;
+    while (asked_over.size() < 2 && now_ns_ - sent_ns < kIntervalNs) {
+        const auto action = machine_.next(now_ns_);
+        if (action.kind == Kind::recover) {
+            asked_over.push_back(action.over);
+        } else if (action.kind == Kind::none) {
+            go_on();
+        }
+        machine_.heard(2, now_ns_);
+    }
+    EXPECT_EQ(asked_over, (std::vector<size_t>{1, 2}));
+    EXPECT_LE(now_ns_ - sent_ns, 10 * SessionMachine::kLeastSuspicionNs);
+}
+
+// As when the server has stopped: none of them is given up before all would be, nor as soon as one of them is heard.
+TEST_F(SessionMachineTest, SilenceOfAllIsNoFaultOfOne) {
+    start(2);
+    machine_.sent(0, now_ns_);
+    for (const uint64_t end_ns = now_ns_ + 3 * kIntervalNs; now_ns_ < end_ns; go_on()) {
+        EXPECT_NE(machine_.next(now_ns_).kind, Kind::close);
+    }
+    machine_.heard(1, now_ns_);
+    const uint64_t heard_ns = now_ns_;
+    while (machine_.is_living(0)) {
+        go_on();
+        (void)machine_.next(now_ns_);
+        machine_.heard(1, now_ns_);
+    }
+    EXPECT_GE(now_ns_ - heard_ns, SessionMachine::kLeastCondemnationNs);
 }
 
 TEST_F(SessionMachineTest, ASlowAnswerIsNoSilenceWhenProbesAreAnswered) {
