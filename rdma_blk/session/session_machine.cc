@@ -283,9 +283,10 @@ uint64_t SessionMachine::next_time_ns() const {
 // ---- Decisions --------------------------------------------------------------------------------------------
 
 SessionMachine::Action SessionMachine::next(uint64_t now_ns) {
-    for (size_t index = 0; index < path_count_; index++) {
+    for (size_t index = 0; index < path_count_;) {
         const Due found = due(index);
         if (found.time_ns > now_ns) {
+            index++;
             continue;
         }
         apply(index, found.what, now_ns);
@@ -301,7 +302,7 @@ SessionMachine::Action SessionMachine::next(uint64_t now_ns) {
             case Due::What::remove:
                 return {Action::Kind::remove, index, 0};
             case Due::What::suspect:
-                break;
+                break;  // something else may be due at once
         }
     }
     choose_active(now_ns);
