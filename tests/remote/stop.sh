@@ -29,6 +29,16 @@ write_files() {
 }
 has_written() { [[ -s $work/written && $(<"$work/written") -ge $1 ]]; }
 has_worker() { [[ -n $(worker) ]]; }
+# It starts again by itself, later each time: after this there is time to do something before.
+kill_worker_until_it_stays_away() {
+    local victim
+    for _ in 1 2 3 4 5; do
+        wait_until has_worker
+        victim=$(worker)
+        kill -KILL "$victim"
+        wait_until has_ended "$victim"
+    done
+}
 # What the server calls its content.
 said_content() { "$bin/tiffin" volume info durable --socket "$admin" | sed -n 's/^content incarnation: *//p'; }
 check_files() {
@@ -60,13 +70,7 @@ done
 if [[ $transport != shm ]]; then
     say "stopped when there is no server, but its memory"
     write_files died
-    # The next start comes later each time.
-    for _ in 1 2 3 4 5; do
-        wait_until has_worker
-        victim=$(worker)
-        kill -KILL "$victim"
-        wait_until has_ended "$victim"
-    done
+    kill_worker_until_it_stays_away
     stop_server
     start_server
     check_files "after a stop without a server"
@@ -92,13 +96,7 @@ server=""
 
 if [[ $transport == tcp ]]; then
     say "stopped when there is no server, and none can start: the log tells what is lost"
-    # It starts again by itself, later each time; so often that its place can be taken before.
-    for _ in 1 2 3 4 5; do
-        wait_until has_worker
-        victim=$(worker)
-        kill -KILL "$victim"
-        wait_until has_ended "$victim"
-    done
+    kill_worker_until_it_stays_away
     python3 -c 'import socket, sys, time
 with socket.socket() as s:
     s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

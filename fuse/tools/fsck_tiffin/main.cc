@@ -143,6 +143,7 @@ class Fsck {
         }
         const bool lacks_nothing_else =
             !report.cancelled && report.is_volume && report.not_repaired == 0;
+        log_.repairs_are_written();
         if (lacks_nothing_else && !lengthened_->make_longer()) {
             lengthened_failed_ = true;
         }

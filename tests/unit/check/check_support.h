@@ -2,6 +2,8 @@
 // What the tests of the checker share.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdint>
 #include <string>
 
@@ -47,5 +49,24 @@ test::SeenTree see(vfs::BlockDevice& device);
 // Nothing but what is marked as lost for good.
 bool only_lost_content(const Report& report);
 Report repair_completely(test::CrashDevice& device);
+
+// Repairs a copy of the volume, and calls look(device, position) for what the power's failure leaves at each of its writes and
+// flushes, which it returns the number of. After all of them the volume is clean.
+template <typename Look>
+size_t interrupt_repair(test::CrashDevice& device, Look look) {
+    auto working = device.after_crash(test::CrashOutcome::drop_unflushed, 0);
+    working->start_recording();
+    EXPECT_EQ(run_check(*working, {.repair = true}).not_repaired, 0U);
+    test::CrashReplay replay(working->take_recording());
+    const size_t count = replay.size();
+    uint64_t seed = 1;
+    do {
+        for (const test::CrashOutcome outcome : test::kCrashOutcomes) {
+            look(*replay.after_crash(outcome, seed++), replay.position());
+        }
+    } while (replay.advance());
+    EXPECT_TRUE(run_check(*replay.after_crash(test::CrashOutcome::drop_unflushed, 0)).clean());
+    return count;
+}
 
 }  // namespace tiffin::check

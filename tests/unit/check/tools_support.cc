@@ -52,6 +52,14 @@ void Tools::SetUp() {
     }
 }
 
+Result<void> Tools::try_mount() {
+    auto device = fuse::open_device(image_, {});
+    if (!device.ok()) {
+        return device.problem().code;
+    }
+    return test::TestVolume(**device).mount();
+}
+
 void Tools::TearDown() { files::remove_all(folder_); }
 
 void Tools::make() {

@@ -40,6 +40,8 @@ class Tools : public testing::Test {
     void put_text(uint64_t offset, const std::string& text);
     // All that the image holds.
     std::string content() const;
+    // Of the image as it is; what comes of a success is given up.
+    Result<void> try_mount();
 
     template <typename Use>
     void with_volume(Use use) {

@@ -28,6 +28,15 @@ class Freeze : public ::testing::Test {
         return bytes;
     }
     vfs::FileSystem& fs() { return volume_.file_system(); }
+    // Once more, as after a mount that has met damage.
+    void mount_with_errors() {
+        ASSERT_TRUE(volume_.unmount().ok());
+        Superblock superblock;
+        ASSERT_TRUE(read_superblock(*device_, superblock).ok());
+        superblock.state |= superblock_state::errors;
+        ASSERT_TRUE(write_superblock(*device_, superblock).ok());
+        ASSERT_TRUE(volume_.mount().ok());
+    }
 
     std::unique_ptr<vfs::BlockDevice> device_ = make_memory_device(kBytes);
     test::TestVolume volume_{*device_};
@@ -104,18 +113,14 @@ TEST_F(Freeze, OnceAndBack) {
 
 // A thaw that fails would leave the writers of a kernel asleep for ever.
 TEST_F(Freeze, ThawsWithErrorsThatWereSeenBefore) {
-    ASSERT_TRUE(volume_.unmount().ok());
-    Superblock superblock;
-    ASSERT_TRUE(read_superblock(*device_, superblock).ok());
-    superblock.state |= superblock_state::errors;
-    ASSERT_TRUE(write_superblock(*device_, superblock).ok());
-    ASSERT_TRUE(volume_.mount().ok());
+    ASSERT_NO_FATAL_FAILURE(mount_with_errors());
     ASSERT_TRUE(volume_.write("/before", 0, "x").ok());
     ASSERT_TRUE(fs().freeze().ok());
     EXPECT_EQ(volume_.write("/refused", 0, "x").error(), Error::erofs);
     ASSERT_TRUE(fs().thaw().ok());
     EXPECT_TRUE(volume_.write("/after", 0, "x").ok());
     ASSERT_TRUE(volume_.unmount().ok());
+    Superblock superblock;
     ASSERT_TRUE(read_superblock(*device_, superblock).ok());
     EXPECT_NE(superblock.state & superblock_state::errors, 0U);
 }
@@ -123,12 +128,7 @@ TEST_F(Freeze, ThawsWithErrorsThatWereSeenBefore) {
 // What is met while it is frozen counts, whatever had been seen before.
 TEST_F(Freeze, DoesNotThawAfterDamageThatWasMetMeanwhile) {
     const uint64_t directory = MUST(volume_.find("/many"));
-    ASSERT_TRUE(volume_.unmount().ok());
-    Superblock superblock;
-    ASSERT_TRUE(read_superblock(*device_, superblock).ok());
-    superblock.state |= superblock_state::errors;
-    ASSERT_TRUE(write_superblock(*device_, superblock).ok());
-    ASSERT_TRUE(volume_.mount().ok());
+    ASSERT_NO_FATAL_FAILURE(mount_with_errors());
     ASSERT_TRUE(fs().freeze().ok());
     static_cast<TiffinFileSystem&>(fs()).volume().report_damage("as a test says", directory, 0);
     EXPECT_EQ(fs().thaw().error(), Error::erofs);
