@@ -15,6 +15,8 @@ constexpr uint64_t kSilentIntervals = 3;
 constexpr uint32_t kMostPatience = 6;
 // A suspect path is probed so often at most.
 constexpr uint64_t kSuspectProbeNs = 20'000'000;
+// ... and one of which samples are wanted.
+constexpr uint64_t kSampleNs = 100'000'000;
 constexpr uint64_t kFirstAttemptNs = 50'000'000;
 constexpr uint64_t kLastAttemptNs = 2'000'000'000;
 
@@ -22,7 +24,8 @@ constexpr uint64_t kLastAttemptNs = 2'000'000'000;
 
 // ---- Events -----------------------------------------------------------------------------------------------
 
-void SessionMachine::opened(size_t path, uint64_t now_ns, uint64_t probe_interval_ns) {
+void SessionMachine::opened(size_t path, uint64_t now_ns, uint64_t probe_interval_ns,
+                            uint64_t delay_ns) {
     lost();
     probe_interval_ns_ = probe_interval_ns;
     active_ = path;
@@ -30,7 +33,7 @@ void SessionMachine::opened(size_t path, uint64_t now_ns, uint64_t probe_interva
         paths_[index].attempt_ns = now_ns;
         paths_[index].attempts = 0;
     }
-    joined(path, now_ns, 0);
+    joined(path, now_ns, delay_ns);
 }
 
 void SessionMachine::lost() {
@@ -67,6 +70,16 @@ void SessionMachine::set_asking(bool asks, uint64_t now_ns) {
 }
 
 void SessionMachine::heard(size_t path, uint64_t now_ns) {
+    paths_[path].heard_ns = now_ns;
+    acknowledged(path, now_ns);
+}
+
+void SessionMachine::want_sample(size_t path, uint64_t now_ns) {
+    Path& one = paths_[path];
+    one.wants_sample = one.wants_sample || now_ns - one.sampled_ns >= kSampleNs;
+}
+
+void SessionMachine::acknowledged(size_t path, uint64_t now_ns) {
     Path& one = paths_[path];
     if (!is_living(path)) {
         return;
@@ -91,18 +104,19 @@ void SessionMachine::heard(size_t path, uint64_t now_ns) {
 // packet to be repeated. Another probe goes out at once, and if that takes as long, the link has become slower.
 void SessionMachine::measured(size_t path, uint64_t delay_ns) {
     Path& one = paths_[path];
-    const bool is_late = delay_ns > suspicion_ns(path);
+    const bool is_first = one.delay_ns == 0;
+    const bool is_late = !is_first && delay_ns > suspicion_ns(path);
     if (is_late && !std::exchange(one.was_late, true)) {
         one.wants_sample = true;
         return;
     }
     one.was_late = is_late;
-    delay_ns = std::min(delay_ns, suspicion_ns(path));
+    delay_ns = is_late ? suspicion_ns(path) : delay_ns;
     one.least_delay_ns = std::min(one.least_delay_ns, delay_ns);
     if (++one.sample_count % kSamplesOfLeast == 0) {
         one.earlier_least_delay_ns = std::exchange(one.least_delay_ns, kNever);
     }
-    if (one.delay_ns == 0) {
+    if (is_first) {
         one.delay_ns = delay_ns;
         one.deviation_ns = delay_ns / 2;
         return;
@@ -121,7 +135,7 @@ void SessionMachine::broken(size_t path, uint64_t now_ns) {
 void SessionMachine::joined(size_t path, uint64_t now_ns, uint64_t delay_ns) {
     Path& one = paths_[path];
     one.state = PathState::ready;
-    one.life_ns = one.ready_ns = one.sampled_ns = now_ns;
+    one.life_ns = one.heard_ns = one.ready_ns = one.sampled_ns = now_ns;
     one.taking_ns = now_ns + one.hold_ns;
     one.probed_ns = 0;
     one.patience = 0;
@@ -130,7 +144,7 @@ void SessionMachine::joined(size_t path, uint64_t now_ns, uint64_t delay_ns) {
     if (delay_ns != 0) {
         measured(path, delay_ns);
     }
-    // That was more than a probe's, and what is known of an earlier connection need not be so any more.
+    // That may be more than a probe's, and what is known of an earlier connection need not be so any more.
     one.least_delay_ns = one.earlier_least_delay_ns = kNever;
 }
 
@@ -220,7 +234,7 @@ SessionMachine::Due SessionMachine::due_of_suspect(size_t index) const {
     const Path& active = paths_[active_];
     // A server that has stopped is no fault of one link: another one has to have been heard since.
     const bool is_alone =
-        active_ != index && is_ready(active_) && active.life_ns > path.counts.suspected_ns;
+        active_ != index && is_ready(active_) && active.heard_ns > path.counts.suspected_ns;
     const uint64_t silence_ns = is_alone
                                     ? std::max(16 * suspicion_ns(index), least_condemnation_ns_)
                                     : (kSilentIntervals + 1) * probe_interval_ns_;
@@ -274,7 +288,10 @@ uint64_t SessionMachine::next_time_ns() const {
     for (size_t index = 0; index < path_count_; index++) {
         time_ns = std::min(time_ns, due(index).time_ns);
         if (may_fail_back(index)) {
-            time_ns = std::min(time_ns, paths_[index].ready_ns + paths_[index].hold_ns);
+            const Path& path = paths_[index];
+            // While the active one has failed lately itself, it stays until either may take requests.
+            const uint64_t taking_ns = std::min(path.taking_ns, paths_[active_].taking_ns);
+            time_ns = std::min(time_ns, std::max(path.ready_ns + path.hold_ns, taking_ns));
         }
     }
     return time_ns;

@@ -6,10 +6,11 @@
 // a time. Its owner:
 //
 //     opened:   opened(), once for each incarnation, with the path on which that was opened
-//     events:   sent(), answered(), heard(), measured(), broken(), joined(), join_failed(), recovered(), as they happen
+//     events:   sent(), answered(), heard(), acknowledged(), measured(), broken(), joined(), join_failed(), recovered(), as
+//               they happen
 //     after events, and at next_time_ns(): next() until it gives none, and does what it says:
 //         connect   makes a connection of that path and joins it: joined() or join_failed()
-//         probe     looks whether the peer has acknowledged something (heard()), and sends a probe else
+//         probe     sends a probe, if the peer has acknowledged nothing (acknowledged())
 //         leave     a path that is to be taken away has nothing on its way any more: its connection is closed
 //         remove    ... and the server has ended it: its place is free
 //         close     the path has been given up: its connection is closed, nothing of it touches a buffer afterwards
@@ -67,7 +68,8 @@ class SessionMachine {
 
     // ---- Events ----
 
-    void opened(size_t path, uint64_t now_ns, uint64_t probe_interval_ns);
+    // `delay_ns`, here and where one is joined: what an answer took meanwhile; 0: not known.
+    void opened(size_t path, uint64_t now_ns, uint64_t probe_interval_ns, uint64_t delay_ns);
     // The incarnation is over: no path is left.
     void lost();
     // A request went out on the path. / Its answer came, or it went out on another one.
@@ -75,8 +77,12 @@ class SessionMachine {
     void answered(size_t path);
     // Something but a request waits for an answer on the active path, or does no longer.
     void set_asking(bool asks, uint64_t now_ns);
-    // Bytes have come on the path, or the peer has acknowledged some.
+    // Bytes have come on the path.
     void heard(size_t path, uint64_t now_ns);
+    // The peer's TCP has acknowledged some: the link is well, and nothing is known of the server's process.
+    void acknowledged(size_t path, uint64_t now_ns);
+    // The path is probed, though it is not silent, unless it was just now.
+    void want_sample(size_t path, uint64_t now_ns);
     // How long a probe's answer took. More than suspicion_ns() counts as that, and not the first time.
     void measured(size_t path, uint64_t delay_ns);
     // Its connection has failed; the owner has closed it.
@@ -136,7 +142,8 @@ class SessionMachine {
   private:
     struct Path {
         PathState state = PathState::down;
-        uint64_t life_ns = 0;     // when it was heard last
+        uint64_t life_ns = 0;  // when it was heard last, or something was acknowledged
+        uint64_t heard_ns = 0;
         uint64_t pending_ns = 0;  // since when something is pending
         uint64_t probed_ns = 0;   // 0: not since it was heard
         // When it was probed last. One that is never silent is probed, too: else only those probes would be measured that

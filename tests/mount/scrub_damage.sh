@@ -93,6 +93,8 @@ grep -q '"/some/directory/victim"' "$work/fsck" || fail "fsck.tiffin does not na
 say "a file that is written again is sound"
 mount_device
 rm "$victim"
+# The kernel tells the file system later that it has forgotten the file, which has its blocks until then.
+wait_until "$bin/tiffin" scrub -q "$mount_point" 2>"$work/removed"
 scrub "no errors" 0
 unmount_device
 

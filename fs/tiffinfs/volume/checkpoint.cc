@@ -152,7 +152,7 @@ Result<void> Volume::write_sealed(const Seal& sealed, const JournalPosition& pos
     next.total_blocks = total_blocks();
     next.incarnation = incarnation_;
     next.state = clean ? superblock_state::clean : 0;
-    if (errors_seen() != 0) {
+    if (has_errors()) {
         next.state |= superblock_state::errors;
     }
     next.root_block = sealed.root.block;

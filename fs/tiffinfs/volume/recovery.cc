@@ -191,7 +191,7 @@ Result<void> Volume::remount(bool read_only) {
         MutexLock lock(checkpoint_lock_);
         return checkpoint_locked(Ending::read_only);
     }
-    return errors_seen() != 0 ? Error::erofs : start_writing(0);
+    return has_errors() ? Error::erofs : start_writing(0);
 }
 
 Result<void> Volume::thaw(uint64_t errors_before) {

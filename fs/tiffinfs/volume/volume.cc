@@ -309,7 +309,7 @@ bool Volume::apply_errors_policy() {
     return true;
 }
 
-void Volume::damage_avoided() { errors_seen_.fetch_add(1, std::memory_order_relaxed); }
+void Volume::damage_avoided() { has_avoided_damage_.store(true, std::memory_order_relaxed); }
 
 Error Volume::invariant_broken(const char* file, int line, const char* condition) {
     log_line(host::LogLevel::error, file, ":", line, ": broken invariant: ", condition,

@@ -165,8 +165,12 @@ class Volume final : private DamageListener {
     // What remount(true) has made read-only becomes writable, whatever errors were seen before that, `errors_before`; with
     // errors=remount-ro those that were met since keep it read-only. Errors: enomem (may be called again); erofs, eio.
     Result<void> thaw(uint64_t errors_before);
-    // How often errors were met, or found noted on the device.
+    // How often errors were met that the errors policy applies to, or found noted on the device.
     uint64_t errors_seen() const { return errors_seen_.load(std::memory_order_relaxed); }
+    // Those, or damage that can be worked around.
+    bool has_errors() const {
+        return errors_seen() != 0 || has_avoided_damage_.load(std::memory_order_relaxed);
+    }
 
     // Logs "what" (and where) and applies the errors policy; returns euclean to pass on.
     Error report_damage(const char* what, uint64_t node, uint64_t detail);
@@ -301,6 +305,7 @@ class Volume final : private DamageListener {
     alignas(64) std::atomic<bool> read_only_{false};
     std::atomic<bool> shut_down_{false};
     std::atomic<uint64_t> errors_seen_{0};
+    std::atomic<bool> has_avoided_damage_{false};
     // It was an error that made it read-only.
     std::atomic<bool> stopped_by_error_{false};
     std::atomic<bool> taken_away_{false};  // by another mount

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -114,7 +115,9 @@ Result<void> ClientConnection::shake_hands(const OpenOptions& options, uint64_t 
                               (options.has_reader_key ? wire::hello_flag::reader : 0)));
     problem = "what answers there is not a memory server";
     writer_->add(MessageType::client_hello, handshake.hello());
+    const uint64_t sent_ns = host::monotonic_ns();
     const auto greeted = exchange(deadline_ns, patience);
+    delay_ns_ = std::max<uint64_t>(host::monotonic_ns() - sent_ns, 1);
     if (!greeted.ok() && (greeted.error() == Error::enodev || greeted.error() == Error::eio)) {
         problem =
             "the connection was closed before a word was said: the server has no place for another "

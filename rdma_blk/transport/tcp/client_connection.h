@@ -41,6 +41,8 @@ class ClientConnection {
     // Of this connection; for what else belongs to it.
     const TrafficKeys& keys() const { return keys_; }
     uint8_t version() const { return version_; }  // of the protocol
+    // What the server's first answer took, for which it computes nothing; 0: none yet.
+    uint64_t delay_ns() const { return delay_ns_; }
 
     // Sends what was added to the writer and waits for the next message; its payload, if any, is not placed
     // yet. Errors: enodev (the peer has closed), and those of open().
@@ -67,6 +69,7 @@ class ClientConnection {
     unsigned char server_uuid_[16] = {};
     TrafficKeys keys_;
     uint8_t version_ = 0;
+    uint64_t delay_ns_ = 0;
 };
 
 }  // namespace tiffin::rdma_blk

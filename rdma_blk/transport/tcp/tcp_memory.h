@@ -276,9 +276,9 @@ class TcpMemory final : public RemoteMemory, private Patience {
     void serve_paths() REQUIRES(mutex_);
     void act(const SessionMachine::Action& action) REQUIRES(mutex_);
     void send_probe(size_t index) REQUIRES(mutex_);
-    bool shows_life(StreamPath& path, uint64_t now_ns) REQUIRES(mutex_);
+    void look_for_life(size_t index, uint64_t now_ns) REQUIRES(mutex_);
     static void note_stream_heard(StreamPath& path, uint64_t now_ns);
-    bool has_lost_datagrams(size_t index, uint64_t now_ns) const REQUIRES(mutex_);
+    bool has_lost_datagrams(size_t index, uint64_t now_ns) REQUIRES(mutex_);
     bool take_unread(size_t index) REQUIRES(mutex_);
     void ask_about(const SessionMachine::Action& action) REQUIRES(mutex_);
     Result<void> handle_path_recovered() REQUIRES(mutex_);

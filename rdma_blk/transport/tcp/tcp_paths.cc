@@ -22,6 +22,8 @@ namespace {
 
 // What acknowledges and says nothing for so long, though it is probed, is a server that has stopped.
 constexpr uint64_t kMostWordlessNs = kSecondNs;
+// Where datagrams are silent for so long, the stream is probed more often: it has to be known whether that is.
+constexpr uint64_t kSampledSilenceNs = kMostWordlessNs / 4;
 constexpr uint64_t kLinkTimeoutNs = 5 * kSecondNs;
 // Another thread may submit while who leads sleeps: so long it is not known when something will be due. The kernel makes one or
 // two ticks of it where it sleeps in recvmsg(), see set_up().
@@ -151,9 +153,8 @@ void TcpMemory::serve_paths() {
         }
         if (path.is_broken) {
             fail_path(index, "its connection is broken");
-        } else if (machine_.next_time_ns() <= now && machine_.is_living(index) &&
-                   shows_life(path, now)) {
-            machine_.heard(index, now);
+        } else if (machine_.next_time_ns() <= now && machine_.is_living(index)) {
+            look_for_life(index, now);
         }
         if (has_lost_datagrams(index, now) && !take_unread(index)) {
             fail_path(index, kNoDatagrams);
@@ -247,19 +248,23 @@ void TcpMemory::send_probe(size_t index) {
 
 // Whether bytes lie in the socket, or the peer's TCP has acknowledged some since this was asked last. A thread that got no
 // processor for some time, or did something else, must not take its own silence for the link's.
-bool TcpMemory::shows_life(StreamPath& path, uint64_t now_ns) {
+void TcpMemory::look_for_life(size_t index, uint64_t now_ns) {
+    StreamPath& path = paths_[index];
     int unread_bytes = 0;
     if (ioctl(path.connection->socket(), FIONREAD, &unread_bytes) == 0 && unread_bytes > 0) {
         path.heard_ns = now_ns;
-        return true;
+        machine_.heard(index, now_ns);
+        return;
     }
     tcp_info info{};
     socklen_t size = sizeof(info);
     if (getsockopt(path.connection->socket(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
-        return false;
+        return;
     }
     const uint64_t before = std::exchange(path.acknowledged_bytes, info.tcpi_bytes_acked);
-    return info.tcpi_bytes_acked > before && now_ns - path.heard_ns < kMostWordlessNs;
+    if (info.tcpi_bytes_acked > before && now_ns - path.heard_ns < kMostWordlessNs) {
+        machine_.acknowledged(index, now_ns);
+    }
 }
 
 void TcpMemory::note_stream_heard(StreamPath& path, uint64_t now_ns) {
@@ -271,12 +276,15 @@ void TcpMemory::note_stream_heard(StreamPath& path, uint64_t now_ns) {
 
 // The stream of a link may live while its datagrams vanish. One that has been silent, too, says nothing of them: the server may
 // have stopped. Where no other link is ready, RequestPath::has_failed() ends it later.
-bool TcpMemory::has_lost_datagrams(size_t index, uint64_t now_ns) const {
+bool TcpMemory::has_lost_datagrams(size_t index, uint64_t now_ns) {
     const StreamPath& path = paths_[index];
     if (!machine_.is_living(index) || !path.has_request_path() || !path.requests->is_up()) {
         return false;
     }
     const uint64_t silence_ns = path.requests->silence_ns(now_ns);
+    if (silence_ns >= kSampledSilenceNs) {
+        machine_.want_sample(index, now_ns);
+    }
     if (silence_ns < kMostWordlessNs || now_ns - path.stream_heard_ns >= kMostWordlessNs ||
         now_ns - path.stream_lively_ns < kMostWordlessNs) {
         return false;
@@ -289,7 +297,7 @@ bool TcpMemory::has_lost_datagrams(size_t index, uint64_t now_ns) const {
     return false;
 }
 
-// Whether datagrams lie unread. Like shows_life().
+// Whether datagrams lie unread. Like look_for_life().
 bool TcpMemory::take_unread(size_t index) {
     at_ = index;
     constexpr int kMost = 64;
@@ -600,7 +608,6 @@ void TcpMemory::make_path(size_t index) {
     LinkPatience patience;
     patience.memory = this;
     patience.incarnation = facts.incarnation;
-    const uint64_t began_ns = host::monotonic_ns();
     std::string problem;
     const auto joined = join_stream(index, facts, patience, problem);
     Locked lock(*this);
@@ -616,8 +623,7 @@ void TcpMemory::make_path(size_t index) {
         path.is_failure_told = false;
         path.problem.clear();
         set_up(path);
-        // Six messages, of which the first two are the connection's.
-        machine_.joined(index, now, std::max<uint64_t>((now - began_ns) / 4, 1));
+        machine_.joined(index, now, path.connection->delay_ns());
         want_join(path);
         tell_user_of_links();
     } else {

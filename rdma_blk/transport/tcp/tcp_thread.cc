@@ -410,7 +410,7 @@ Result<void> TcpMemory::adopt(const wire::SessionOpened& opened) {
     paths_[at_].made_ns = paths_[at_].heard_ns;
     paths_[at_].is_failure_told = false;
     paths_[at_].problem.clear();
-    machine_.opened(at_, paths_[at_].heard_ns, probe_interval_ns_);
+    machine_.opened(at_, paths_[at_].heard_ns, probe_interval_ns_, stream().delay_ns());
     if (has_several()) {
         set_up(paths_[at_]);
     }

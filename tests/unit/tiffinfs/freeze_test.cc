@@ -6,6 +6,7 @@
 
 #include "fs/tiffinfs/volume/superblock.h"
 #include "fuse/host/allocation_hooks.h"
+#include "fuse/host/log_sink.h"
 #include "tests/support/test_volume.h"
 #include "tests/unit/tiffinfs/data_fixture.h"
 #include "tests/unit/tiffinfs/names_fixture.h"
@@ -133,6 +134,20 @@ TEST_F(Freeze, DoesNotThawAfterDamageThatWasMetMeanwhile) {
     static_cast<TiffinFileSystem&>(fs()).volume().report_damage("as a test says", directory, 0);
     EXPECT_EQ(fs().thaw().error(), Error::erofs);
     EXPECT_EQ(volume_.write("/refused", 0, "x").error(), Error::erofs);
+}
+
+// A damaged bitmap makes no volume read-only, frozen or not.
+TEST_F(Freeze, ThawsAfterDamageThatIsAvoided) {
+    ASSERT_NO_FATAL_FAILURE(mount_with_errors());
+    ASSERT_TRUE(fs().freeze().ok());
+    fuse::CapturedLog log;
+    const std::string junk(2 * kBlockBytes, 'x');
+    ASSERT_TRUE(device_->write(bitmap_block(0, 0) * kBlockBytes, junk.data(), junk.size()).ok());
+    Volume& volume = static_cast<TiffinFileSystem&>(fs()).volume();
+    ASSERT_TRUE(volume.allocator().load({1000, 1}).ok());
+    ASSERT_TRUE(log.contains("bitmap of group 0 is damaged"));
+    EXPECT_TRUE(fs().thaw().ok());
+    EXPECT_FALSE(volume.read_only());
 }
 
 TEST_F(Freeze, IsStillFrozenWhereAThawFindsNoMemory) {

@@ -8,10 +8,11 @@
 namespace tiffin::rdma_blk::test {
 
 // A path of datagrams that sends, but hears nothing while it is deaf, not even that its requests have arrived.
-// set_deaf(): any thread; the rest as RequestPath says.
+// One that endures never says itself that it has failed. set_deaf(): any thread; the rest as RequestPath says.
 class DeafPath final : public RequestPath {
   public:
-    explicit DeafPath(const SdrOptions& options) : path_(options) {}
+    explicit DeafPath(const SdrOptions& options, bool endures = false)
+        : path_(options), endures_(endures) {}
     void set_deaf(bool is_deaf) { is_deaf_ = is_deaf; }
 
     wire::PathTransport transport() const override { return path_.transport(); }
@@ -23,7 +24,7 @@ class DeafPath final : public RequestPath {
     Result<void> joined(ByteSpan parameters) override { return path_.joined(parameters); }
     void stop() override { path_.stop(); }
     bool is_up() const override { return path_.is_up(); }
-    bool has_failed() const override { return !is_deaf_ && path_.has_failed(); }
+    bool has_failed() const override { return !is_deaf_ && !endures_ && path_.has_failed(); }
     uint64_t silence_ns(uint64_t now_ns) const override {
         return is_deaf_ ? 0 : path_.silence_ns(now_ns);
     }
@@ -48,6 +49,7 @@ class DeafPath final : public RequestPath {
 
   private:
     SdrPath path_;
+    const bool endures_;
     std::atomic<bool> is_deaf_{false};
 };
 

@@ -311,7 +311,7 @@ void FailoverSimulation::open_incarnation() {
     was_opened_ = is_open_ = true;
     next_path_id_ = 1;
     links_[link].connection = connection;
-    machine_.opened(link, now_ns_, kProbeIntervalNs);
+    machine_.opened(link, now_ns_, kProbeIntervalNs, 2 * kDelayNs);
     machine_.measured(link, 2 * kDelayNs);
 }
 

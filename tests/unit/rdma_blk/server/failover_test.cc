@@ -535,6 +535,39 @@ TEST_P(FailoverOfDatagramsTest, ALinkWhoseDatagramsVanishIsLeft) {
     client_->close();
 }
 
+// ... as they do over a long way, where words of the stream come seldom. The path itself and the server would say so, but much
+// later.
+class FarLinkTest : public FailoverTest {
+  protected:
+    void SetUp() override {
+        configuration_.probe_interval_ms = 1500;
+        FailoverTest::SetUp();
+    }
+    std::shared_ptr<RequestPath> make_path(const SdrOptions& options) override {
+        return std::make_shared<test::DeafPath>(options, true);
+    }
+};
+INSTANTIATE_TEST_SUITE_P(Over, FarLinkTest, ::testing::Values(kSdr), transport_of);
+
+TEST_P(FarLinkTest, WhoseDatagramsVanishIsLeft) {
+    for (const auto& link : links_) {
+        link->delay_us(150'000);
+    }
+    open_client();
+    add_up(10);
+    usleep(2'000'000);  // no word but a probe's
+    add_up(10);
+    fuse::CapturedLog log;
+    datagrams_[0]->emulator().set_longest_datagram(0);
+    add_up(10);
+    expect_sums();
+    const std::vector<std::string> lines = log.lines();
+    EXPECT_TRUE(std::any_of(lines.begin(), lines.end(), [](const std::string& line) {
+        return line.find("link 1 has failed: no datagrams") != std::string::npos;
+    })) << ::testing::PrintToString(lines);
+    client_->close();
+}
+
 class DeafLinkTest : public FailoverTest {
   protected:
     std::shared_ptr<RequestPath> make_path(const SdrOptions& options) override {

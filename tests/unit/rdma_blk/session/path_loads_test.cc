@@ -25,7 +25,7 @@ class PathLoadsTest : public ::testing::Test {
     void set_links(const Link& one, const Link& other) {
         links_[0] = one;
         links_[1] = other;
-        machine_.opened(0, now_ns_, 1000 * kMsNs);
+        machine_.opened(0, now_ns_, 1000 * kMsNs, 0);
         (void)machine_.next(now_ns_);
         machine_.joined(1, now_ns_, 0);
         for (int sample = 0; sample < 200; sample++) {

@@ -15,7 +15,7 @@ class SentRequestsTest : public ::testing::Test {
   protected:
     void SetUp() override {
         slots_->opened(2);
-        machine_.opened(0, now_ns_, 1'000'000'000);
+        machine_.opened(0, now_ns_, 1'000'000'000, 0);
         EXPECT_EQ(machine_.next(now_ns_).kind, Kind::connect);
         machine_.joined(1, now_ns_, 20'000);
         operation_.kind = OperationKind::write;

@@ -16,7 +16,7 @@ class SessionMachineTest : public ::testing::Test {
   protected:
     void start(size_t paths) {
         machine_ = SessionMachine(paths);
-        machine_.opened(0, now_ns_, kIntervalNs);
+        machine_.opened(0, now_ns_, kIntervalNs, 0);
         for (size_t path = 1; path < paths; path++) {
             expect(Kind::connect, path);
             machine_.joined(path, now_ns_, 20'000);
@@ -168,6 +168,35 @@ TEST_F(SessionMachineTest, SilenceOfAllIsNoFaultOfOne) {
     EXPECT_GE(now_ns_ - heard_ns, SessionMachine::kLeastCondemnationNs);
 }
 
+// The TCP of a server that has stopped acknowledges on one link, while what the other one carries is lost.
+TEST_F(SessionMachineTest, AnAcknowledgementIsNoWordOfTheServer) {
+    for (const bool is_heard : {false, true}) {
+        start(2);
+        machine_.set_least_condemnation_ns(50 * kMsNs);
+        machine_.sent(0, now_ns_);
+        const uint64_t sent_ns = now_ns_;
+        while (machine_.next(now_ns_).kind != Kind::close) {
+            is_heard ? machine_.heard(1, now_ns_) : machine_.acknowledged(1, now_ns_);
+            go_on();
+        }
+        EXPECT_EQ(now_ns_ - sent_ns >= kIntervalNs, !is_heard) << now_ns_ - sent_ns;
+    }
+}
+
+TEST_F(SessionMachineTest, AWantedSampleIsTakenNowAndThen) {
+    start(2);
+    machine_.sent(0, now_ns_);
+    int probes = 0;
+    for (const uint64_t end_ns = now_ns_ + kIntervalNs; now_ns_ < end_ns; now_ns_ += kMsNs / 10) {
+        machine_.want_sample(0, now_ns_);
+        const auto action = machine_.next(now_ns_);
+        probes += action.kind == Kind::probe && action.path == 0 ? 1 : 0;
+        machine_.heard(0, now_ns_);
+    }
+    EXPECT_GE(probes, 8);
+    EXPECT_LE(probes, 10);
+}
+
 TEST_F(SessionMachineTest, ASlowAnswerIsNoSilenceWhenProbesAreAnswered) {
     start(2);
     machine_.sent(0, now_ns_);
@@ -230,6 +259,34 @@ TEST_F(SessionMachineTest, APathThatFailedLatelyTakesOverForAMomentOnly) {
 }
 
 // What was sent on it goes on; an answer that comes still must not have it sent again.
+// Both have failed: one has to be well for two seconds, and was suspected meanwhile; the other one took over for it.
+TEST_F(SessionMachineTest, SomethingIsToBeDoneWhenItIsDue) {
+    start(2);
+    const auto fail_and_join = [&](size_t path) {
+        machine_.broken(path, now_ns_);
+        (void)machine_.next(now_ns_);
+        machine_.recovered(path, true);
+        now_ns_ += kIntervalNs / 10;
+        (void)machine_.next(now_ns_);
+        machine_.joined(path, now_ns_, 20'000);
+    };
+    fail_and_join(1);
+    fail_and_join(0);
+    fail_and_join(0);
+    EXPECT_GT(machine_.hold_ns(0), SessionMachine::kLeastHoldNs);
+    now_ns_ += SessionMachine::kSteadyNs;
+    fail_and_join(1);
+    uint64_t steps = 0;
+    for (const uint64_t end_ns = now_ns_ + 10 * kIntervalNs; now_ns_ < end_ns; steps++) {
+        while (machine_.next(now_ns_).kind != Kind::none) {
+            machine_.heard(0, now_ns_);
+            machine_.heard(1, now_ns_);
+        }
+        ASSERT_GT(machine_.next_time_ns(), now_ns_) << "after " << steps;
+        go_on();
+    }
+}
+
 TEST_F(SessionMachineTest, ASuspectThatIsHeardIsAskedAboutNoMore) {
     start(2);
     machine_.sent(0, now_ns_);
@@ -349,7 +406,7 @@ TEST_F(SessionMachineTest, WhatIsTakenAwayStaysAwayInTheNextIncarnation) {
     start(3);
     ASSERT_TRUE(machine_.retire(2));
     machine_.lost();
-    machine_.opened(0, now_ns_, kIntervalNs);
+    machine_.opened(0, now_ns_, kIntervalNs, 0);
     expect(Kind::connect, 1);
     machine_.joined(1, now_ns_, 20'000);
     expect(Kind::none, 0);
