@@ -132,7 +132,8 @@ class ReliableConnection : public Endpoint {
     // Gives up: everything pending completes with etimedout, and the peer is told (which may be lost).
     virtual void fail() = 0;
     virtual bool has_failed() const = 0;
-    // For how long nothing has come of the peer although something is expected of it; 0: nothing is.
+    // For how long nothing has come of the peer although something was sent that it has to answer; 0: not often enough. On a
+    // way of long queues, which swallow bursts, the repeat timer makes the peer seem silent for seconds.
     virtual uint64_t silence_ns(uint64_t now_ns) const = 0;
 };
 

@@ -48,6 +48,9 @@ inline constexpr uint64_t kMaxGiveUpNs = uint64_t{1}
 // acknowledged for so long, and for so many timeouts, in which so many of its chunks have gone, repeats included: that is not
 // loss. With silences, after twice the time to give up.
 inline constexpr uint64_t kSilenceNs = kMaxTimeoutNs;
+// One thing that is not answered, and its repeat, may both have been lost: silence is what follows so many, at times apart.
+inline constexpr uint32_t kToldForSilence = 3;
+inline constexpr uint64_t kToldApartNs = 100'000'000;
 inline constexpr uint64_t kHopelessNs = 5'000'000'000;
 inline constexpr uint64_t kHopelessTimeouts = 4;
 inline constexpr uint64_t kHopelessChunks = 16;

@@ -2,12 +2,15 @@
 #include "rdma_blk/server/connection.h"
 
 #include <arpa/inet.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "fs/vfs/host.h"
 #include "rdma_blk/transport/mapped_address.h"
@@ -276,15 +279,34 @@ bool Connection::tick(uint64_t now_ns) {
             return false;
         }
         probe_sent_ns_ = now_ns;
+        (void)has_progress();
         count(host_.counters().probes_sent);
         return serve(now_ns);
     }
     if (probe_sent_ns_ != 0 &&
         now_ns - probe_sent_ns_ >= limits_.probe_interval_ns * kSilentIntervals) {
+        if (has_progress()) {
+            probe_sent_ns_ = now_ns;
+            return true;
+        }
         count(host_.counters().silent_connections);
         return false;
     }
     return true;
+}
+
+// Whether the peer's TCP has acknowledged more than a probe since this was asked last: a slow link may carry an answer, and the
+// probe behind it, for longer than silence is borne.
+bool Connection::has_progress() {
+    int waiting_bytes = 0;
+    if (ioctl(socket_.get(), SIOCOUTQ, &waiting_bytes) != 0) {
+        return false;
+    }
+    MutexLock lock(mutex_);
+    const int64_t acknowledged_bytes = static_cast<int64_t>(sent_bytes_) - waiting_bytes;
+    const int64_t before = std::exchange(acknowledged_bytes_, acknowledged_bytes);
+    constexpr int64_t kProbeBytes = sizeof(wire::MessageHeader) + sizeof(wire::Probe);
+    return acknowledged_bytes > before + kProbeBytes;
 }
 
 // It is this end that does not read, for as long as a disk takes perhaps: the peer's probes lie unread then, and its silence

@@ -137,6 +137,7 @@ class Connection final : public SessionPath,
 
     bool serve_turn(uint64_t now_ns);
     void note_turn(uint64_t began_ns);
+    bool has_progress();
     bool show_life(uint64_t now_ns);
     Result<void> read_turn(uint64_t now_ns);
     Result<void> on_message(uint64_t now_ns);
@@ -219,6 +220,7 @@ class Connection final : public SessionPath,
     Deferred deferred_;
     uint64_t last_received_ns_;
     uint64_t probe_sent_ns_ = 0;  // 0: none is unanswered
+    int64_t acknowledged_bytes_ = 0;
     uint64_t next_probe_id_ = 1;
     uint64_t shown_ns_ = 0;      // that this end lives, while it does not read
     uint64_t last_progress_ns_;  // of sending, or when there was nothing to send

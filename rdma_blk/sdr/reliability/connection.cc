@@ -134,12 +134,24 @@ void Connection::hear(uint64_t now_ns) {
         heard_since_ns_ = now_ns;
     }
     last_heard_ns_ = now_ns;
+    told_count_ = 0;
+}
+
+void Connection::note_told(uint64_t now_ns) {
+    if (told_count_ == 0) {
+        told_since_ns_ = now_ns;
+    } else if (now_ns - told_ns_ < kToldApartNs) {
+        return;
+    }
+    told_ns_ = now_ns;
+    told_count_++;
 }
 
 // From here on the peer's silence counts.
 void Connection::expect(uint64_t now_ns) {
     if (!waits_for_peer()) {
         last_heard_ns_ = now_ns;
+        told_count_ = 0;
     }
 }
 

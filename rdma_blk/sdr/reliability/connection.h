@@ -51,7 +51,9 @@ class Connection final : public ReliableConnection {
     }
     bool has_failed() const override { return failed_; }
     uint64_t silence_ns(uint64_t now_ns) const override {
-        return waits_for_peer() && now_ns > last_heard_ns_ ? now_ns - last_heard_ns_ : 0;
+        return waits_for_peer() && told_count_ >= kToldForSilence && now_ns > told_since_ns_
+                   ? now_ns - told_since_ns_
+                   : 0;
     }
 
     uint32_t packet_bytes() const override { return queue_attributes_.packet_bytes; }
@@ -160,6 +162,7 @@ class Connection final : public ReliableConnection {
     uint64_t repeat_request_ns() const;
     uint64_t tail_request_ns() const;
     bool waits_for_peer() const;
+    void note_told(uint64_t now_ns);
     uint64_t hopeless_ns() const;
     uint64_t probe_time_ns(const Sending& sending) const;
     void expire_sent(uint64_t now_ns);
@@ -176,6 +179,10 @@ class Connection final : public ReliableConnection {
     bool must_tell_failure_ = false;
     uint64_t last_heard_ns_ = 0;
     uint64_t heard_since_ns_ = 0;  // without a silence
+    // Since the peer was heard: how often it has been told something, at times apart, and the first and last of these.
+    uint32_t told_count_ = 0;
+    uint64_t told_since_ns_ = 0;
+    uint64_t told_ns_ = 0;
 
     std::unique_ptr<Sending[]> sending_;
     std::unique_ptr<Receiving[]> receiving_;

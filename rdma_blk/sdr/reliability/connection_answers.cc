@@ -143,6 +143,7 @@ bool Connection::make_request(uint64_t now_ns, Transmit& out) {
                 tail < slot.chunk_count && add_gap({tail, slot.chunk_count - tail}, out) ? 1 : 0;
         }
         if (gaps > 0) {
+            note_told(now_ns);
             return true;
         }
     }

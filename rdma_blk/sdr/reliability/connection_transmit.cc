@@ -180,6 +180,7 @@ void Connection::encode_group(const Sending& sending, const GroupShape& shape) {
 void Connection::note_transmitted(uint64_t now_ns, const DataRun& run) {
     Sending& message = sending(run.message_number);
     message.last_event_ns = now_ns;
+    note_told(now_ns);
     forget_held();
     if (run.kind != PacketKind::data) {
         return;

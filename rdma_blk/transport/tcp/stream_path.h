@@ -60,8 +60,10 @@ struct StreamPath {
     std::string problem;             // why; likewise
     SegmentSize segments;            // by who makes it, or has the lead
     uint64_t made_ns = 0;
-    uint64_t probe_id = 0;  // of the last one that was sent
-    uint64_t probe_sent_ns = 0;
+    uint64_t probe_id = 0;            // of the last one that was sent
+    uint64_t probe_number = 0;        // the writer's added_count() behind it
+    uint64_t probe_sent_ns = 0;       // 0: it has been answered
+    uint64_t probe_delay_ns = 0;      // of the last answer to one, with what it waited behind
     uint64_t heard_ns = 0;            // when bytes came last, in datagrams, too
     uint64_t stream_heard_ns = 0;     // ... on the stream
     uint64_t stream_lively_ns = 0;    // since when it has not been without any for kMostWordlessNs

@@ -20,10 +20,12 @@
 namespace tiffin::rdma_blk {
 namespace {
 
-// What acknowledges and says nothing for so long, though it is probed, is a server that has stopped.
+// What acknowledges no more than probes, and says nothing for so long, is a server that has stopped.
 constexpr uint64_t kMostWordlessNs = kSecondNs;
+constexpr uint64_t kFewBytes = 2 * (sizeof(wire::MessageHeader) + sizeof(wire::Probe));
 // Where datagrams are silent for so long, the stream is probed more often: it has to be known whether that is.
 constexpr uint64_t kSampledSilenceNs = kMostWordlessNs / 4;
+constexpr uint64_t kDelaysOfSilence = 3;
 constexpr uint64_t kLinkTimeoutNs = 5 * kSecondNs;
 // Another thread may submit while who leads sleeps: so long it is not known when something will be due. The kernel makes one or
 // two ticks of it where it sleeps in recvmsg(), see set_up().
@@ -55,7 +57,7 @@ void TcpMemory::close_path(StreamPath& path) {
     path.is_broken = false;
     path.is_output_waiting = false;
     path.is_silent = false;
-    path.probe_sent_ns = 0;
+    path.probe_sent_ns = path.probe_delay_ns = 0;
     path.ended_count++;
     finish_path_question(path, true);
     tell_user_of_links();
@@ -235,19 +237,24 @@ void TcpMemory::act(const SessionMachine::Action& action) {
 
 void TcpMemory::send_probe(size_t index) {
     StreamPath& path = paths_[index];
+    if (path.probe_sent_ns != 0 && path.connection->writer().sent_count() < path.probe_number) {
+        return;  // behind what the socket takes slowly
+    }
     wire::Probe probe{};
     probe.id = next_probe_id_++;
     probe.session_id = facts_.session_id;
     probe.epoch = facts_.epoch;
     probe.incarnation = facts_.incarnation;
-    if (send_on(path, wire::MessageType::probe, probe) && has_several()) {
+    if (send_on(path, wire::MessageType::probe, probe)) {
         path.probe_id = probe.id;
+        path.probe_number = path.connection->writer().added_count();
         path.probe_sent_ns = host::monotonic_ns();
     }
 }
 
 // Whether bytes lie in the socket, or the peer's TCP has acknowledged some since this was asked last. A thread that got no
-// processor for some time, or did something else, must not take its own silence for the link's.
+// processor for some time, or did something else, must not take its own silence for the link's. And a slow link may carry a
+// request for longer than silence is borne.
 void TcpMemory::look_for_life(size_t index, uint64_t now_ns) {
     StreamPath& path = paths_[index];
     int unread_bytes = 0;
@@ -262,7 +269,8 @@ void TcpMemory::look_for_life(size_t index, uint64_t now_ns) {
         return;
     }
     const uint64_t before = std::exchange(path.acknowledged_bytes, info.tcpi_bytes_acked);
-    if (info.tcpi_bytes_acked > before && now_ns - path.heard_ns < kMostWordlessNs) {
+    const uint64_t least_bytes = now_ns - path.heard_ns < kMostWordlessNs ? 0 : kFewBytes;
+    if (info.tcpi_bytes_acked > before + least_bytes) {
         machine_.acknowledged(index, now_ns);
     }
 }
@@ -285,7 +293,11 @@ bool TcpMemory::has_lost_datagrams(size_t index, uint64_t now_ns) {
     if (silence_ns >= kSampledSilenceNs) {
         machine_.want_sample(index, now_ns);
     }
-    if (silence_ns < kMostWordlessNs || now_ns - path.stream_heard_ns >= kMostWordlessNs ||
+    // Both wait in the same queues: where the stream's answers take seconds, those of datagrams do.
+    const uint64_t unanswered_ns = path.probe_sent_ns != 0 ? now_ns - path.probe_sent_ns : 0;
+    const uint64_t delay_ns = std::max(path.probe_delay_ns, unanswered_ns);
+    const uint64_t most_silent_ns = std::max(kMostWordlessNs, kDelaysOfSilence * delay_ns);
+    if (silence_ns < most_silent_ns || now_ns - path.stream_heard_ns >= kMostWordlessNs ||
         now_ns - path.stream_lively_ns < kMostWordlessNs) {
         return false;
     }

@@ -221,6 +221,9 @@ void TcpMemory::watch_silence(uint64_t now_ns) {
     if (is_broken_) {
         return;
     }
+    if (machine_.next_time_ns() <= now_ns) {
+        look_for_life(0, now_ns);
+    }
     switch (machine_.next(now_ns).kind) {
         case SessionMachine::Action::Kind::probe:
             send_probe(0);

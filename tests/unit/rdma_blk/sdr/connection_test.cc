@@ -512,6 +512,26 @@ TEST_F(ConnectionTest, AnOlderClockIsNoSilence) {
     EXPECT_FALSE(left_->has_failed());
 }
 
+// Where its first packets were lost in a full queue, the repeat timer may run for seconds: the peer has been asked once.
+TEST_F(ConnectionTest, OneUnansweredBurstIsNoSilence) {
+    make();
+    start_message(64 << 10);
+    Transmit out;
+    std::vector<uint64_t> told_ns;
+    while (told_ns.size() < kToldForSilence) {
+        EXPECT_EQ(left_->silence_ns(now_ns_), 0U) << told_ns.size();
+        if (left_->next_transmit(now_ns_, 1, out) && !out.is_control &&
+            (told_ns.empty() || now_ns_ >= told_ns.back() + kToldApartNs)) {
+            told_ns.push_back(now_ns_);
+        }
+        go_on(1'000'000);
+        ASSERT_FALSE(left_->has_failed());
+    }
+    EXPECT_EQ(left_->silence_ns(now_ns_), now_ns_ - told_ns.front());
+    hear_something_else();
+    EXPECT_EQ(left_->silence_ns(now_ns_ + kSecondNs), 0U);
+}
+
 // Several channels: a run that overtakes another is no loss; what is missing after a moment is.
 TEST_F(ConnectionTest, ChannelsOvertakeEachOther) {
     queue_attributes_.channel_count = 2;
