@@ -85,6 +85,20 @@ class TestResults(WithFolder):
         self.assertEqual(verdict([20, 21], [10, 11]), "too few rounds")
         self.assertEqual(verdict([30, 31, 32], [10, 11, 12], disturbed="busy"), "disturbed")
 
+    def test_only_what_was_measured_alike_is_compared(self) -> None:
+        results = self.results(sample("a", "tiffin", 1))
+        other = Results.start(self.folder / "other", ENVIRONMENT, {**PARAMETERS, "scale": 0.5, "rounds": 7})
+        with self.assertRaisesRegex(ValueError, "another scale \\(0.5, here"):
+            compare(results, other)
+        results.check_comparable(Results.start(self.folder / "third", ENVIRONMENT, {**PARAMETERS, "rounds": 7}))
+
+    def test_bins_are_of_undisturbed_samples(self) -> None:
+        results = self.results(sample("a", "tiffin", 1, detail={"bins": {100: 2}}),
+                               sample("a", "tiffin", 1, disturbed="busy", detail={"bins": {900: 7}}),
+                               sample("b", "tiffin", 1, disturbed="busy", detail={"bins": {900: 7}}))
+        self.assertEqual(results.bins("a"), {"tiffin": {100: 2}})
+        self.assertEqual(results.bins("b"), {"tiffin": {900: 7}})
+
     def test_bins_of_several_samples_add_up(self) -> None:
         results = self.results(sample("a", "tiffin", 1, detail={"bins": {100: 2, 200: 1}}),
                                sample("a", "tiffin", 1, number=1, detail={"bins": {"100": 3}}))

@@ -111,7 +111,7 @@ int main(int count, char** arguments) {
     for (std::thread& thread : threads) {
         thread.join();
     }
-    const double seconds = seconds_since(start);
+    const double seconds = std::chrono::duration<double>(shared.end - start).count();
     const Clock::time_point before_sync = Clock::now();
     sync_file_system(folder);
     const double sync_seconds = seconds_since(before_sync);

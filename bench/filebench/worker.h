@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -25,6 +26,7 @@ struct Shared {
         : loops_left(static_cast<int64_t>(settings.number("loops"))) {}
     std::atomic<bool> must_stop = false;
     std::atomic<int> running = 0;
+    std::chrono::steady_clock::time_point end;  // by the last one that runs
     std::atomic<int64_t> loops_left;
 };
 
@@ -57,7 +59,10 @@ class Worker {
                 MUST_CALL(::close(file));
             }
         }
-        --shared_.running;
+        const auto now = std::chrono::steady_clock::now();
+        if (--shared_.running == 0) {
+            shared_.end = now;
+        }
     }
 
     std::atomic<uint64_t> operations = 0;  // read meanwhile

@@ -194,7 +194,11 @@ def main() -> int:
     arguments = usage.parse_args()
     signal.signal(signal.SIGTERM, interrupted)
     if arguments.from_folder:
-        return finish(arguments, Results.load(arguments.from_folder))
+        try:
+            return finish(arguments, Results.load(arguments.from_folder))
+        except ValueError as error:
+            print(f"run: {error}", file=sys.stderr)
+            return 2
     scale = arguments.scale or (0.03 if arguments.quick else 0.25)
     seconds = arguments.seconds or (0.3 if arguments.quick else 3)
     shared_memory = Path("/dev/shm")
@@ -216,6 +220,8 @@ def main() -> int:
         folder = arguments.out or ROOT / "build/bench-results" / time.strftime("%Y%m%d-%H%M%S")
         try:
             results = Results.start(folder, machine.environment(ROOT), parameters)
+            if arguments.against:
+                results.check_comparable(Results.load(arguments.against))
         except ValueError as error:
             print(f"run: {error}", file=sys.stderr)
             return 2

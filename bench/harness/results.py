@@ -6,8 +6,12 @@ import os
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
+T = TypeVar("T")
 FORMAT = 1
+# Parameters that have to be the same where results are compared.
+COMPARED_PARAMETERS = ("scale", "seconds", "volume_mib", "awake", "tree")
 # Of two results a row changed if medians differ by more than this, and no sample of one lies among those of the other.
 LEAST_CHANGE = 0.05
 LEAST_ROUNDS = 3
@@ -79,6 +83,13 @@ class Results:
         found = dict.fromkeys(one["suite"] for one in self.content["samples"])
         return sorted(found, key=lambda name: order.index(name) if name in order else len(order))
 
+    def check_comparable(self, old: "Results") -> None:
+        """Raises ValueError where the other ones were measured with parameters that make figures others."""
+        ours, theirs = self.content["parameters"], old.content["parameters"]
+        if others := [key for key in COMPARED_PARAMETERS if ours.get(key) != theirs.get(key)]:
+            raise ValueError(f"nothing can be compared with {old.folder}, which was measured with another "
+                             + ", another ".join(f"{key} ({theirs.get(key)}, here {ours.get(key)})" for key in others))
+
     def failures(self) -> list[dict]:
         return [one for one in self.content["samples"] if one["error"]]
 
@@ -91,15 +102,15 @@ class Results:
                 gathered.setdefault(key, []).append((bool(sample["disturbed"]), figure))
         found: dict[tuple[str, str], dict[str, Summary]] = {}
         for (suite, row, name), figures in gathered.items():
-            quiet = [figure for disturbed, figure in figures if not disturbed]
-            used = quiet or [figure for _, figure in figures]
+            used = undisturbed(figures)
             found.setdefault((suite, row), {})[name] = Summary(
-                tuple(figure["value"] for figure in used), used[0]["unit"], used[0]["less_is_better"], not quiet)
+                tuple(figure["value"] for figure in used), used[0]["unit"], used[0]["less_is_better"],
+                all(disturbed for disturbed, _ in figures))
         suites = self.suites()
         return dict(sorted(found.items(), key=lambda item: suites.index(item[0][0])))
 
     def bins(self, row: str) -> dict[str, dict[int, int]]:
-        """Latencies in ns and how often they were seen, by file system, of all samples that were undisturbed."""
+        """Latencies in ns and how often they were seen, by file system, of the samples that summaries() takes."""
         return self._details(row, "bins")
 
     def timelines(self, row: str) -> dict[str, list[list[int]]]:
@@ -111,14 +122,19 @@ class Results:
         return found
 
     def _details(self, row: str, key: str) -> dict[str, dict[int, int]]:
-        found: dict[str, dict[int, int]] = {}
+        gathered: dict[str, list[tuple[bool, dict]]] = {}
         for sample in self.content["samples"]:
             for figure in sample["figures"]:
-                if figure["row"] == row:
-                    counts = found.setdefault(sample["file_system"], {})
-                    for ns, count in figure["detail"].get(key, {}).items():
-                        counts[int(ns)] = counts.get(int(ns), 0) + count
-        return {name: counts for name, counts in found.items() if counts}
+                if figure["row"] == row and figure["detail"].get(key):
+                    gathered.setdefault(sample["file_system"], []).append(
+                        (bool(sample["disturbed"]), figure["detail"][key]))
+        found: dict[str, dict[int, int]] = {}
+        for name, details in gathered.items():
+            counts = found.setdefault(name, {})
+            for detail in undisturbed(details):
+                for ns, count in detail.items():
+                    counts[int(ns)] = counts.get(int(ns), 0) + count
+        return found
 
 
 def speed_ratio(ours: Summary, other: Summary) -> float | None:
@@ -126,6 +142,11 @@ def speed_ratio(ours: Summary, other: Summary) -> float | None:
     if ours.median <= 0 or other.median <= 0:
         return None
     return other.median / ours.median if ours.less_is_better else ours.median / other.median
+
+
+def undisturbed(samples: list[tuple[bool, T]]) -> list[T]:
+    """Of samples and whether each was disturbed: those that were not, or all where there are none."""
+    return [one for disturbed, one in samples if not disturbed] or [one for _, one in samples]
 
 
 @dataclass(frozen=True)
@@ -139,6 +160,7 @@ class Change:
 
 def compare(new: Results, old: Results) -> list[Change]:
     """For what both have. Two ranges of n samples lie apart by chance once in C(2n, n)/2 times: 10 with 3, 126 with 5."""
+    new.check_comparable(old)
     before, found = old.summaries(), []
     for (suite, row), by_name in new.summaries().items():
         for name, summary in by_name.items():

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT OR GPL-2.0-only
 """What was measured, as pictures. Needs python3-matplotlib (scripts/deps bench)."""
 
+import math
 from pathlib import Path
 
-from findings import Measured, any_row, size_text
+from findings import Measured, any_row, has_tail, size_text
 from points import MIB, SCHEMES
 from tables import NAMES
 
@@ -54,15 +55,17 @@ def speedups(pyplot, measured: Measured, group: str):
     sizes = sorted({any_row(cell)["bytes"] for cell in cells})
     drops = sorted({any_row(cell)["drop"] for cell in cells})
     at = {(any_row(cell)["bytes"], any_row(cell)["drop"]): cell for cell in cells}
+    # Not all sizes are measured at all drop rates.
     values = [[at[size, drop]["sr_rto"]["mean_s"] / at[size, drop]["ec_mds"]["mean_s"]
-               for drop in drops] for size in sizes]
+               if (size, drop) in at else math.nan for drop in drops] for size in sizes]
     figure, axes = pyplot.subplots(figsize=(8, 5))
     image = axes.imshow(values, origin="lower", aspect="auto", cmap="RdBu_r", vmin=0, vmax=2)
     axes.set_xticks(range(len(drops)), [f"{drop:g}" for drop in drops])
     axes.set_yticks(range(len(sizes)), [size_text(size) for size in sizes])
     for row, line in enumerate(values):
         for column, value in enumerate(line):
-            axes.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=8)
+            if not math.isnan(value):
+                axes.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=8)
     axes.set(xlabel="drop rate", title=f"Mean of SR RTO over EC MDS(32,8), "
                                        f"chunks of {any_row(cells[0])['packet'] >> 10} KiB")
     figure.colorbar(image)
@@ -98,7 +101,9 @@ def times(pyplot, cells: list[dict], axis: str, label: str, title: str):
     cells = sorted(cells, key=lambda cell: any_row(cell)[axis])
     figure, both = pyplot.subplots(1, 2, figsize=(12, 4.5), sharey=True)
     for axes, key, name in zip(both, ("mean_s", "p999_s"), ("mean", "p99.9")):
-        for rows, line in draw_schemes(axes, cells, axis, lambda row: 1000 * row[key]):
+        # A tail of too few samples is chance.
+        for rows, line in draw_schemes(axes, cells, axis, lambda row: 1000 * row[key]
+                                       if key == "mean_s" or has_tail(row) else math.nan):
             modelled = [row for row in rows if "model_" + key in row]
             axes.plot([row[axis] for row in modelled], [1000 * row["model_" + key] for row in modelled],
                       "x", color=line.get_color())

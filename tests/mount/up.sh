@@ -77,4 +77,14 @@ echo content >"$mount_point/file"
 ! is_mounted || fail "still mounted"
 [[ ! -e $folder ]] || fail "$folder is left"
 [[ ! -e /proc/$server ]] || fail "the server, process $server, is left"
+
+say "up --remote, and down after its process has died"
+"$up" --remote "$mount_point" >"$work/up" 2>&1 || fail "up --remote: $(<"$work/up")"
+folder=$(df --output=source "$mount_point" | sed -n 's/.*key_file=\(.*\)\/up\.key&.*/\1/p')
+server=$(<"$folder/pid")
+kill -KILL "$("$bin/tiffin" status "$mount_point" | sed -n 's/^process: //p')"
+"$up" --down "$mount_point" >"$work/down" 2>&1 || fail "up --down: $(<"$work/down")"
+! is_mounted || fail "still mounted"
+[[ ! -e $folder ]] || fail "$folder is left"
+[[ ! -e /proc/$server ]] || fail "the server, process $server, is left"
 echo "passed"
