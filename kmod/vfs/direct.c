@@ -31,6 +31,7 @@ struct direct {
     struct inode* inode;
     bool waits;
     bool is_write;
+    bool in_order; /* each piece when the one before has succeeded */
     bool fills_user_memory;
     bool holds_pages; /* those of a kernel's caller are held by that */
     atomic_t pending; /* pieces, and one for the submission itself */
@@ -40,6 +41,7 @@ struct direct {
     loff_t wanted_end;
     loff_t end; /* of what has succeeded */
     int error;  /* of what is behind it */
+    struct work_struct work;
 };
 
 /* One that waits is `own`, which is the caller's. */
@@ -54,6 +56,7 @@ static struct direct* new_direct(struct kiocb* iocb, size_t length, bool is_writ
     direct->inode = file_inode(iocb->ki_filp);
     direct->waits = waits;
     direct->is_write = is_write;
+    direct->in_order = false;
     atomic_set(&direct->pending, 1);
     init_completion(&direct->completed);
     spin_lock_init(&direct->lock);
@@ -96,17 +99,26 @@ static ssize_t finish(struct direct* direct) {
         iocb->ki_pos += result;
     }
     inode_dio_end(inode);
-    if (!direct->waits) {
-        kfree(direct);
-    }
     return result;
 }
 
-static void put_direct(struct direct* direct) {
+/* Of one that does not wait. */
+static void end_direct(struct direct* direct) {
     struct kiocb* iocb = direct->iocb;
-    const bool is_write = direct->is_write;
-    ssize_t result;
+    ssize_t result = finish(direct);
 
+    if (direct->is_write && result > 0) {
+        result = generic_write_sync(iocb, result);
+    }
+    kfree(direct);
+    iocb->ki_complete(iocb, result);
+}
+
+static void continue_end(struct work_struct* work) {
+    end_direct(container_of(work, struct direct, work));
+}
+
+static void put_direct(struct direct* direct) {
     if (!atomic_dec_and_test(&direct->pending)) {
         /* Of a request that may be gone by now this takes the address only. */
         wake_up_var(&direct->pending);
@@ -116,11 +128,14 @@ static void put_direct(struct direct* direct) {
         complete(&direct->completed);
         return;
     }
-    result = finish(direct);
-    if (is_write && result > 0) {
-        result = generic_write_sync(iocb, result);
+    if (direct->is_write &&
+        (iocb_is_dsync(direct->iocb) || direct->inode->i_mapping->nrpages > 0)) {
+        /* It may wait for write-back, which may wait for other pieces: none may be queued behind it. */
+        INIT_WORK(&direct->work, continue_end);
+        queue_work(tiffin_mount_of(direct->inode->i_sb)->direct_ends, &direct->work);
+        return;
     }
-    iocb->ki_complete(iocb, result);
+    end_direct(direct);
 }
 
 /* One more piece, when there are not too many. */
@@ -339,9 +354,13 @@ struct write_piece {
     struct tiffin_turn turn;
 };
 
-static void free_write(struct write_piece* piece) {
+static void empty_write(struct write_piece* piece) {
     tiffin_give_back_writer(tiffin_mount_of(piece->direct->inode->i_sb), piece->writer);
     kvfree(piece->copy);
+}
+
+static void free_write(struct write_piece* piece) {
+    empty_write(piece);
     kfree(piece);
 }
 
@@ -374,10 +393,14 @@ static void advance_write(struct write_piece* piece) {
     if (written < (long)piece->vector.size_bytes) {
         failed_at(direct, piece->offset + max(written, 0L), min(written, 0L));
     }
-    if (!tiffin_is_closed(mount)) {
-        free_write(piece);
+    if (tiffin_is_closed(mount)) {
+        put_direct(direct);
+        return;
     }
+    empty_write(piece);
     put_direct(direct);
+    /* Last: another one in its place would look as if this work ran already, and wait for it. */
+    kfree(piece);
 }
 
 static void continue_write(struct work_struct* work) {
@@ -431,7 +454,10 @@ static void submit_writes(struct direct* direct, struct iov_iter* from) {
         } else {
             start_write(piece);
         }
-        if (is_short) {
+        if (direct->in_order) {
+            wait_var_event(&direct->pending, atomic_read(&direct->pending) == 1);
+        }
+        if (is_short || (direct->in_order && direct->end < direct->wanted_end)) {
             return;
         }
     }
@@ -458,6 +484,7 @@ ssize_t tiffin_direct_write(struct kiocb* iocb, struct iov_iter* from) {
     struct inode* inode = file_inode(iocb->ki_filp);
     const loff_t end = iocb->ki_pos + (loff_t)iov_iter_count(from);
     const bool extends = end > i_size_read(inode);
+    const bool in_order = extends && IS_APPEND(inode);
     /* The rest of a block may be written through the page cache, which asks for the lock only. */
     const bool has_partial_blocks = ((iocb->ki_pos | end) & (TIFFIN_BLOCK_BYTES - 1)) != 0;
     struct direct own;
@@ -473,15 +500,21 @@ ssize_t tiffin_direct_write(struct kiocb* iocb, struct iov_iter* from) {
     if (direct == NULL) {
         return -ENOMEM;
     }
+    /* It cannot be cut. */
+    direct->in_order = in_order;
     tiffin_race_point("direct-write");
     submit_writes(direct, from);
     written = submitted(direct);
     if (written > 0 && iocb->ki_pos > i_size_read(inode)) {
         i_size_write(inode, iocb->ki_pos);
     }
-    if (extends && i_size_read(inode) < end) {
+    if (extends && !in_order && i_size_read(inode) < end) {
         /* Pieces behind one that failed have made the file system's file longer than the program is told. */
-        tiffin_cut_to_size(inode);
+        const int error = tiffin_cut_to_size(inode);
+
+        if (error != 0) {
+            mapping_set_error(inode->i_mapping, error);
+        }
     }
     return written;
 }

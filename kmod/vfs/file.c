@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* Regular files through the page cache. */
 #include <linux/fs.h>
+#include <linux/iversion.h>
 #include <linux/mm.h>
 #include <linux/pagemap.h>
 #include <linux/uio.h>
@@ -241,6 +242,18 @@ static int map_file(struct file* file, struct vm_area_struct* vma) {
      FALLOC_FL_ZERO_RANGE | FALLOC_FL_INSERT_RANGE)
 #define MOVING_MODES (FALLOC_FL_COLLAPSE_RANGE | FALLOC_FL_INSERT_RANGE)
 
+/* Before anything is written back for it. */
+static int check_moving(const struct inode* inode, int mode, loff_t offset, loff_t length) {
+    const loff_t needed = mode & FALLOC_FL_COLLAPSE_RANGE ? offset + length : offset;
+
+    if (!(mode & MOVING_MODES)) {
+        return 0;
+    }
+    return ((offset | length) & (TIFFIN_BLOCK_BYTES - 1)) != 0 || needed >= i_size_read(inode)
+               ? -EINVAL
+               : 0;
+}
+
 /* What the operation changes has to be in the file system and not in the page cache. */
 static int leave_page_cache(struct inode* inode, int mode, loff_t offset, loff_t length) {
     const loff_t first = round_down(offset, PAGE_SIZE);
@@ -261,9 +274,9 @@ static long allocate_locked(struct file* file, int mode, loff_t offset, loff_t l
     struct inode* inode = file_inode(file);
     struct tiffin_mount* mount = tiffin_mount_of(inode->i_sb);
     struct tiffin_attributes attributes;
-    int error = 0;
+    int error = check_moving(inode, mode, offset, length);
 
-    if (!(mode & FALLOC_FL_KEEP_SIZE) && !(mode & MOVING_MODES)) {
+    if (error == 0 && !(mode & FALLOC_FL_KEEP_SIZE) && !(mode & MOVING_MODES)) {
         error = inode_newsize_ok(inode, offset + length);
     }
     if (error == 0) {
@@ -291,6 +304,7 @@ static long allocate_locked(struct file* file, int mode, loff_t offset, loff_t l
     tiffin_race_point("allocate");
     if (error == 0) {
         error = TIFFIN_CALL(mount, allocate, inode->i_ino, mode, offset, length);
+        inode_inc_iversion(inode); /* as where the size changes */
     }
     tiffin_race_point("allocated");
     if (error != 0) {

@@ -408,6 +408,9 @@ static int apply(struct inode* inode, const struct tiffin_change* change) {
     mutex_lock(&tiffin_inode_of(inode)->attributes_lock);
     error = TIFFIN_CALL(tiffin_mount_of(inode->i_sb), set_attributes, &nobody, inode->i_ino, change,
                         &after);
+    if (change->valid & TIFFIN_CHANGE_SIZE) {
+        inode_inc_iversion(inode); /* the content, which IMA has to measure again */
+    }
     if (error == 0) {
         tiffin_fill(inode, &after);
     } else {

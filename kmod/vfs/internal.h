@@ -40,6 +40,7 @@ struct tiffin_mount {
     struct workqueue_struct* reads;
     struct workqueue_struct* writes;
     struct workqueue_struct* directs;
+    struct workqueue_struct* direct_ends; /* of writes that may wait for write-back */
 };
 
 struct tiffin_inode {

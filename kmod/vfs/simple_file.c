@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /* Regular files of file systems that make their content up: no page cache, no mappings. */
 #include <linux/fs.h>
+#include <linux/iversion.h>
 #include <linux/slab.h>
 #include <linux/uio.h>
 
@@ -52,6 +53,7 @@ static ssize_t write_piece(struct kiocb* iocb, struct iov_iter* from) {
     }
     kvfree(vector.data);
     if (length > 0) {
+        inode_inc_iversion(inode);
         iocb->ki_pos += length;
         i_size_write(inode, max_t(loff_t, i_size_read(inode), iocb->ki_pos));
         tiffin_refresh(inode);

@@ -68,6 +68,9 @@ static void destroy_queues(struct tiffin_mount* mount) {
     if (mount->directs != NULL) {
         destroy_workqueue(mount->directs);
     }
+    if (mount->direct_ends != NULL) {
+        destroy_workqueue(mount->direct_ends);
+    }
     if (mount->reads != NULL) {
         destroy_workqueue(mount->reads);
     }
@@ -83,7 +86,9 @@ static int make_queues(struct tiffin_mount* mount, const char* name) {
     mount->reads = alloc_workqueue("tiffin-r/%s", flags, WQ_UNBOUND_MAX_ACTIVE, name);
     mount->writes = alloc_workqueue("tiffin-w/%s", flags, WQ_UNBOUND_MAX_ACTIVE, name);
     mount->directs = alloc_workqueue("tiffin-d/%s", flags, WQ_UNBOUND_MAX_ACTIVE, name);
-    if (mount->reads == NULL || mount->writes == NULL || mount->directs == NULL) {
+    mount->direct_ends = alloc_workqueue("tiffin-e/%s", flags, WQ_UNBOUND_MAX_ACTIVE, name);
+    if (mount->reads == NULL || mount->writes == NULL || mount->directs == NULL ||
+        mount->direct_ends == NULL) {
         destroy_queues(mount);
         return -ENOMEM;
     }

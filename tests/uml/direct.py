@@ -109,6 +109,29 @@ def failure(name):
     os.close(file)
 
 
+def append_failure(name):
+    file = os.open(name, os.O_RDWR | os.O_APPEND | os.O_DIRECT)
+    memory = mmap.mmap(-1, 3 * MIB)
+    memory[:] = b"x" * 3 * MIB
+    assert os.write(file, memory) == MIB
+    assert os.fstat(file).st_size == MIB
+    os.close(file)
+
+
+def append_again(name):
+    """What failed is at the end again, and works now."""
+    file = os.open(name, os.O_RDWR | os.O_APPEND | os.O_DIRECT)
+    memory = mmap.mmap(-1, 2 * MIB)
+    memory[:] = b"y" * 2 * MIB
+    assert os.write(file, memory) == 2 * MIB
+    os.close(file)
+
+
+def check_append(name):
+    with open(name, "rb") as file:
+        assert file.read() == b"x" * MIB + b"y" * 2 * MIB
+
+
 def check_failure(name):
     """What a program was not told it has written is not there, nor does it come back."""
     file = os.open(name, os.O_RDWR)

@@ -95,6 +95,23 @@ for flags in (0, os.O_DIRECT):
 os.unlink(sys.argv[1])
 END
 
+say "moving what lies behind the end of a file that waits in the page cache"
+head -c 5000 /dev/urandom >"$mount_point/waits"
+for options in "-i -o 8192 -l 4096" "-c -o 4096 -l 4096" "-i -o 100 -l 4096"; do
+    # shellcheck disable=SC2086  # several words
+    ! fallocate $options "$mount_point/waits" 2>/tmp/refused || fail "fallocate $options works"
+    grep -q "Invalid argument" /tmp/refused || fail "fallocate $options: $(</tmp/refused)"
+done
+rm "$mount_point/waits"
+
+say "the device of what became read-only, as it is read through its page cache"
+cat "$device" >/dev/null
+head -c 3M /dev/urandom >"$mount_point/later"
+mount -o remount,ro "$mount_point"
+cmp <(cat "$device") <(dd "if=$device" bs=1M iflag=direct status=none) || fail "an old copy is read"
+mount -o remount,rw "$mount_point"
+rm "$mount_point/later"
+
 say "the change attribute of NFS"
 cookies=$(python3 "$repository/tests/uml/change_cookie.py" "$mount_point") || fail "$cookies"
 
