@@ -305,7 +305,8 @@ bool Connection::has_progress() {
     MutexLock lock(mutex_);
     const int64_t acknowledged_bytes = static_cast<int64_t>(sent_bytes_) - waiting_bytes;
     const int64_t before = std::exchange(acknowledged_bytes_, acknowledged_bytes);
-    constexpr int64_t kProbeBytes = sizeof(wire::MessageHeader) + sizeof(wire::Probe);
+    constexpr int64_t kProbeBytes =
+        sizeof(wire::MessageHeader) + wire::sealed_bytes(sizeof(wire::Probe));
     return acknowledged_bytes > before + kProbeBytes;
 }
 

@@ -76,7 +76,8 @@ void SessionMachine::heard(size_t path, uint64_t now_ns) {
 
 void SessionMachine::want_sample(size_t path, uint64_t now_ns) {
     Path& one = paths_[path];
-    one.wants_sample = one.wants_sample || now_ns - one.sampled_ns >= kSampleNs;
+    one.wants_sample =
+        one.wants_sample || (is_pending(path) && now_ns - one.sampled_ns >= kSampleNs);
 }
 
 void SessionMachine::acknowledged(size_t path, uint64_t now_ns) {
@@ -104,19 +105,18 @@ void SessionMachine::acknowledged(size_t path, uint64_t now_ns) {
 // packet to be repeated. Another probe goes out at once, and if that takes as long, the link has become slower.
 void SessionMachine::measured(size_t path, uint64_t delay_ns) {
     Path& one = paths_[path];
-    const bool is_first = one.delay_ns == 0;
-    const bool is_late = !is_first && delay_ns > suspicion_ns(path);
+    const bool is_late = delay_ns > suspicion_ns(path);
     if (is_late && !std::exchange(one.was_late, true)) {
         one.wants_sample = true;
         return;
     }
     one.was_late = is_late;
-    delay_ns = is_late ? suspicion_ns(path) : delay_ns;
+    delay_ns = std::min(delay_ns, suspicion_ns(path));
     one.least_delay_ns = std::min(one.least_delay_ns, delay_ns);
     if (++one.sample_count % kSamplesOfLeast == 0) {
         one.earlier_least_delay_ns = std::exchange(one.least_delay_ns, kNever);
     }
-    if (is_first) {
+    if (one.delay_ns == 0) {
         one.delay_ns = delay_ns;
         one.deviation_ns = delay_ns / 2;
         return;
@@ -141,10 +141,11 @@ void SessionMachine::joined(size_t path, uint64_t now_ns, uint64_t delay_ns) {
     one.patience = 0;
     one.attempts = 0;
     one.pending = 0;
-    if (delay_ns != 0) {
-        measured(path, delay_ns);
+    if (one.delay_ns == 0) {
+        one.delay_ns = delay_ns;
+        one.deviation_ns = delay_ns / 2;
     }
-    // That may be more than a probe's, and what is known of an earlier connection need not be so any more.
+    // What is known of an earlier connection need not be so any more.
     one.least_delay_ns = one.earlier_least_delay_ns = kNever;
 }
 

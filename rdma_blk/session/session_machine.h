@@ -68,7 +68,7 @@ class SessionMachine {
 
     // ---- Events ----
 
-    // `delay_ns`, here and where one is joined: what an answer took meanwhile; 0: not known.
+    // `delay_ns`, here and where one is joined: the network's, until a probe has been measured; 0: not known.
     void opened(size_t path, uint64_t now_ns, uint64_t probe_interval_ns, uint64_t delay_ns);
     // The incarnation is over: no path is left.
     void lost();
@@ -81,7 +81,7 @@ class SessionMachine {
     void heard(size_t path, uint64_t now_ns);
     // The peer's TCP has acknowledged some: the link is well, and nothing is known of the server's process.
     void acknowledged(size_t path, uint64_t now_ns);
-    // The path is probed, though it is not silent, unless it was just now.
+    // The path is probed, though it is not silent, if something is pending on it, unless it was just now.
     void want_sample(size_t path, uint64_t now_ns);
     // How long a probe's answer took. More than suspicion_ns() counts as that, and not the first time.
     void measured(size_t path, uint64_t delay_ns);

@@ -137,6 +137,14 @@ void Connection::hear(uint64_t now_ns) {
     told_count_ = 0;
 }
 
+uint64_t Connection::silence_ns(uint64_t now_ns) const {
+    // An end that only receives, by a scheme that asks for nothing, tells nothing.
+    const bool is_telling = active_sends_ > 0 || told_count_ > 0;
+    const uint64_t since_ns = is_telling ? told_since_ns_ : last_heard_ns_;
+    const bool is_silent = waits_for_peer() && (!is_telling || told_count_ >= kToldForSilence);
+    return is_silent && now_ns > since_ns ? now_ns - since_ns : 0;
+}
+
 void Connection::note_told(uint64_t now_ns) {
     if (told_count_ == 0) {
         told_since_ns_ = now_ns;

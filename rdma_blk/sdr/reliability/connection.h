@@ -50,11 +50,7 @@ class Connection final : public ReliableConnection {
         return active_sending(message_number) != nullptr;
     }
     bool has_failed() const override { return failed_; }
-    uint64_t silence_ns(uint64_t now_ns) const override {
-        return waits_for_peer() && told_count_ >= kToldForSilence && now_ns > told_since_ns_
-                   ? now_ns - told_since_ns_
-                   : 0;
-    }
+    uint64_t silence_ns(uint64_t now_ns) const override;
 
     uint32_t packet_bytes() const override { return queue_attributes_.packet_bytes; }
     uint16_t channel_count() const override { return queue_attributes_.channel_count; }
@@ -163,6 +159,8 @@ class Connection final : public ReliableConnection {
     uint64_t tail_request_ns() const;
     bool waits_for_peer() const;
     void note_told(uint64_t now_ns);
+    bool next_control(uint64_t now_ns, Transmit& out);
+    void note_control(uint64_t now_ns);
     uint64_t hopeless_ns() const;
     uint64_t probe_time_ns(const Sending& sending) const;
     void expire_sent(uint64_t now_ns);

@@ -38,7 +38,7 @@ bool Connection::next_transmit(uint64_t now_ns, uint32_t max_packets, Transmit& 
         trim_sent_log();
         if (sent_.full()) {
             // No data until something is acknowledged or times out: what is sent must be remembered.
-            return queue_pair_->next_control(now_ns, out);
+            return next_control(now_ns, out);
         }
     }
     queue_next(now_ns, max_packets);
@@ -48,8 +48,25 @@ bool Connection::next_transmit(uint64_t now_ns, uint32_t max_packets, Transmit& 
     }
     if (!out.is_control) {
         note_transmitted(now_ns, out.run);
+    } else {
+        note_control(now_ns);
     }
     return true;
+}
+
+bool Connection::next_control(uint64_t now_ns, Transmit& out) {
+    const bool has_control = queue_pair_->next_control(now_ns, out);
+    if (has_control) {
+        note_control(now_ns);
+    }
+    return has_control;
+}
+
+// The peer answers it when it asks for room there.
+void Connection::note_control(uint64_t now_ns) {
+    if (first_pass_ < next_send_ && !queue_pair_->is_clear_to_send(first_pass_)) {
+        note_told(now_ns);
+    }
 }
 
 // Puts one part into the queue pair's queue when that is empty, so that what becomes urgent later does not

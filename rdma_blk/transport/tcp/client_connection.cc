@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 #include "rdma_blk/transport/tcp/client_connection.h"
 
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 
-#include <algorithm>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -17,6 +18,14 @@ namespace tiffin::rdma_blk {
 using wire::MessageType;
 
 namespace {
+
+uint64_t kernel_delay_ns(int socket) {
+    tcp_info info{};
+    socklen_t size = sizeof(info);
+    const bool is_known = getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 &&
+                          info.tcpi_min_rtt != UINT32_MAX;
+    return is_known ? uint64_t{info.tcpi_min_rtt} * 1000 : 0;
+}
 
 bool is_unix(int socket) {
     int domain = 0;
@@ -115,9 +124,7 @@ Result<void> ClientConnection::shake_hands(const OpenOptions& options, uint64_t 
                               (options.has_reader_key ? wire::hello_flag::reader : 0)));
     problem = "what answers there is not a memory server";
     writer_->add(MessageType::client_hello, handshake.hello());
-    const uint64_t sent_ns = host::monotonic_ns();
     const auto greeted = exchange(deadline_ns, patience);
-    delay_ns_ = std::max<uint64_t>(host::monotonic_ns() - sent_ns, 1);
     if (!greeted.ok() && (greeted.error() == Error::enodev || greeted.error() == Error::eio)) {
         problem =
             "the connection was closed before a word was said: the server has no place for another "
@@ -142,6 +149,7 @@ Result<void> ClientConnection::shake_hands(const OpenOptions& options, uint64_t 
     writer_->add(MessageType::client_proof, proof);
     TRY(send_all(deadline_ns, patience));
     problem.clear();
+    delay_ns_ = kernel_delay_ns(socket_.get());
     keys_ = handshake.keys();
     version_ = handshake.version();
     seal_out_.emplace(handshake.keys().seal_to_server);

@@ -41,7 +41,7 @@ class ClientConnection {
     // Of this connection; for what else belongs to it.
     const TrafficKeys& keys() const { return keys_; }
     uint8_t version() const { return version_; }  // of the protocol
-    // What the server's first answer took, for which it computes nothing; 0: none yet.
+    // The least round trip of the handshake, as the kernel has measured it: without what the processes take. 0: not known.
     uint64_t delay_ns() const { return delay_ns_; }
 
     // Sends what was added to the writer and waits for the next message; its payload, if any, is not placed

@@ -182,6 +182,8 @@ class MessageWriter {
     Result<bool> send(int socket, int flags);
 
     uint64_t system_calls() const { return system_calls_; }
+    // Taken by the socket since reset().
+    uint64_t handed_bytes() const { return handed_bytes_; }
 
   private:
     static constexpr size_t kMaxVectors = 128;
@@ -224,6 +226,7 @@ class MessageWriter {
     size_t staged_start_ = 0;
     size_t staged_end_ = 0;
     uint64_t system_calls_ = 0;
+    uint64_t handed_bytes_ = 0;
 };
 
 }  // namespace tiffin::rdma_blk

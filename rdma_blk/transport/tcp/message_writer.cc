@@ -31,7 +31,7 @@ void MessageWriter::reset() {
     while (sent_ != added_) {
         finish_first();
     }
-    added_ = sent_ = 0;
+    added_ = sent_ = handed_bytes_ = 0;
     position_ = 0;
     seal_ = nullptr;
     seals_requests_ = false;
@@ -148,6 +148,7 @@ Result<size_t> MessageWriter::send_vectors(int socket, iovec* vectors, size_t co
         system_calls_++;
         const ssize_t sent = sendmsg(socket, &message, flags | MSG_NOSIGNAL);
         if (sent >= 0) {
+            handed_bytes_ += static_cast<uint64_t>(sent);
             return static_cast<size_t>(sent);
         }
         if (errno == EAGAIN || errno == EWOULDBLOCK) {

@@ -62,10 +62,12 @@ struct StreamPath {
     uint64_t made_ns = 0;
     uint64_t probe_id = 0;            // of the last one that was sent
     uint64_t probe_number = 0;        // the writer's added_count() behind it
+    uint64_t probe_end_bytes = 0;     // of the stream, about; 0: it has not been sent yet
     uint64_t probe_sent_ns = 0;       // 0: it has been answered
     uint64_t probe_delay_ns = 0;      // of the last answer to one, with what it waited behind
     uint64_t heard_ns = 0;            // when bytes came last, in datagrams, too
     uint64_t stream_heard_ns = 0;     // ... on the stream
+    uint64_t datagram_heard_ns = 0;   // ... in datagrams
     uint64_t stream_lively_ns = 0;    // since when it has not been without any for kMostWordlessNs
     uint64_t acknowledged_bytes = 0;  // by the peer's TCP, when it was looked at last
     uint64_t sent_bytes = 0;          // of requests

@@ -20,9 +20,8 @@
 namespace tiffin::rdma_blk {
 namespace {
 
-// What acknowledges no more than probes, and says nothing for so long, is a server that has stopped.
+// What has acknowledged a probe, and says nothing for so long, is a server that has stopped.
 constexpr uint64_t kMostWordlessNs = kSecondNs;
-constexpr uint64_t kFewBytes = 2 * (sizeof(wire::MessageHeader) + sizeof(wire::Probe));
 // Where datagrams are silent for so long, the stream is probed more often: it has to be known whether that is.
 constexpr uint64_t kSampledSilenceNs = kMostWordlessNs / 4;
 constexpr uint64_t kDelaysOfSilence = 3;
@@ -237,8 +236,8 @@ void TcpMemory::act(const SessionMachine::Action& action) {
 
 void TcpMemory::send_probe(size_t index) {
     StreamPath& path = paths_[index];
-    if (path.probe_sent_ns != 0 && path.connection->writer().sent_count() < path.probe_number) {
-        return;  // behind what the socket takes slowly
+    if (path.probe_sent_ns != 0) {
+        return;  // TCP repeats it, and what it waits for another one would wait for, too
     }
     wire::Probe probe{};
     probe.id = next_probe_id_++;
@@ -248,6 +247,7 @@ void TcpMemory::send_probe(size_t index) {
     if (send_on(path, wire::MessageType::probe, probe)) {
         path.probe_id = probe.id;
         path.probe_number = path.connection->writer().added_count();
+        path.probe_end_bytes = 0;
         path.probe_sent_ns = host::monotonic_ns();
     }
 }
@@ -269,8 +269,15 @@ void TcpMemory::look_for_life(size_t index, uint64_t now_ns) {
         return;
     }
     const uint64_t before = std::exchange(path.acknowledged_bytes, info.tcpi_bytes_acked);
-    const uint64_t least_bytes = now_ns - path.heard_ns < kMostWordlessNs ? 0 : kFewBytes;
-    if (info.tcpi_bytes_acked > before + least_bytes) {
+    const MessageWriter& writer = path.connection->writer();
+    if (path.probe_sent_ns != 0 && path.probe_end_bytes == 0 &&
+        writer.sent_count() >= path.probe_number) {
+        path.probe_end_bytes = writer.handed_bytes();
+    }
+    const bool has_probe =
+        path.probe_sent_ns != 0 && path.probe_end_bytes != 0 && before >= path.probe_end_bytes;
+    if (info.tcpi_bytes_acked > before &&
+        (!has_probe || now_ns - path.heard_ns < kMostWordlessNs)) {
         machine_.acknowledged(index, now_ns);
     }
 }
@@ -290,7 +297,7 @@ bool TcpMemory::has_lost_datagrams(size_t index, uint64_t now_ns) {
         return false;
     }
     const uint64_t silence_ns = path.requests->silence_ns(now_ns);
-    if (silence_ns >= kSampledSilenceNs) {
+    if (now_ns - path.datagram_heard_ns >= kSampledSilenceNs) {
         machine_.want_sample(index, now_ns);
     }
     // Both wait in the same queues: where the stream's answers take seconds, those of datagrams do.

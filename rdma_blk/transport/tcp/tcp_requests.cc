@@ -167,7 +167,7 @@ bool TcpMemory::receive_from_path() {
     const bool has_come = paths_[at_].requests->receive(now);
     receive_calls_ += has_come ? 1 : 0;
     if (has_come && has_several()) {
-        paths_[at_].heard_ns = now;
+        paths_[at_].heard_ns = paths_[at_].datagram_heard_ns = now;
         machine_.heard(at_, now);
     }
     return has_come;

@@ -318,6 +318,26 @@ TEST_P(FailoverTest, AServerThatStandsStillIsNoFailureOfALink) {
     EXPECT_EQ(statistics.reconnections, 0U);
 }
 
+// ... and for ever: all links are given up in the end, though TCP acknowledges what they are probed with.
+TEST_P(FailoverTest, AServerThatStandsStillForLongIsLeft) {
+    open_client();
+    add_up(10);
+    stall(0, true);
+    stall(1, true);
+    std::thread worker([this] { add_up(10); });
+    const auto failures = [this](size_t path) {
+        return client_->memory->statistics().paths[path].failures;
+    };
+    while (failures(0) == 0 || failures(1) == 0) {
+        usleep(10'000);
+    }
+    stall(0, false);
+    stall(1, false);
+    worker.join();
+    expect_sums();
+    EXPECT_GE(client_->memory->statistics().reconnections, 1U);
+}
+
 TEST_P(FailoverTest, ALinkThatIsWellAgainIsUsedAgain) {
     open_client();
     stall(0, true);
