@@ -319,7 +319,7 @@ bool Connection::show_life(uint64_t now_ns) {
     }
     shown_ns_ = now_ns;
     wire::Probe probe{};
-    probe.id = next_probe_id_++;
+    probe.id = 0;  // it answers none of the client's
     probe.session_id = session_->id();
     probe.epoch = volume_->epoch();
     probe.content_incarnation = volume_->content_incarnation();

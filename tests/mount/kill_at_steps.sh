@@ -45,8 +45,9 @@ live() {
     fi
     if [[ $how == umount ]]; then
         umount "$mount_point" 2>/dev/null || true
-        # One that was in use for a moment, or mounted only now.
-        ! is_mounted || ! answers || umount "$mount_point" || fail "step $at: the mount lives and cannot be unmounted"
+        # One that was in use for a moment, or mounted only now; or it ends just then.
+        ! is_mounted || ! answers || umount "$mount_point" || ! is_mounted ||
+            fail "step $at: the mount lives and cannot be unmounted"
     else
         # shellcheck disable=SC2086  # numbers
         kill -TERM $known 2>/dev/null || true

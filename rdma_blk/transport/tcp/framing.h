@@ -182,8 +182,8 @@ class MessageWriter {
     Result<bool> send(int socket, int flags);
 
     uint64_t system_calls() const { return system_calls_; }
-    // Taken by the socket since reset().
-    uint64_t handed_bytes() const { return handed_bytes_; }
+    // Of the stream, since reset(): what the socket has taken, and the rest of the messages that sent_count() counts.
+    uint64_t taken_bytes() const { return handed_bytes_ + (staged_end_ - staged_start_); }
 
   private:
     static constexpr size_t kMaxVectors = 128;

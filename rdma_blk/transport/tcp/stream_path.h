@@ -60,7 +60,7 @@ struct StreamPath {
     std::string problem;             // why; likewise
     SegmentSize segments;            // by who makes it, or has the lead
     uint64_t made_ns = 0;
-    uint64_t probe_id = 0;            // of the last one that was sent
+    uint64_t probe_id = 0;            // of the first one that is not answered
     uint64_t probe_number = 0;        // the writer's added_count() behind it
     uint64_t probe_end_bytes = 0;     // of the stream, about; 0: it has not been sent yet
     uint64_t probe_sent_ns = 0;       // 0: it has been answered

@@ -57,6 +57,7 @@ void TcpMemory::close_path(StreamPath& path) {
     path.is_output_waiting = false;
     path.is_silent = false;
     path.probe_sent_ns = path.probe_delay_ns = 0;
+    path.acknowledged_bytes = path.probe_end_bytes = 0;
     path.ended_count++;
     finish_path_question(path, true);
     tell_user_of_links();
@@ -236,15 +237,20 @@ void TcpMemory::act(const SessionMachine::Action& action) {
 
 void TcpMemory::send_probe(size_t index) {
     StreamPath& path = paths_[index];
-    if (path.probe_sent_ns != 0) {
-        return;  // TCP repeats it, and what it waits for another one would wait for, too
+    // While one has not been acknowledged, TCP repeats it, and another one would wait for the same. What comes behind it shows
+    // only that the peer acknowledges: the first one is measured.
+    const bool is_first = path.probe_sent_ns == 0;
+    const bool is_there =
+        path.probe_end_bytes != 0 && path.acknowledged_bytes >= path.probe_end_bytes;
+    if (!is_first && !is_there) {
+        return;
     }
     wire::Probe probe{};
     probe.id = next_probe_id_++;
     probe.session_id = facts_.session_id;
     probe.epoch = facts_.epoch;
     probe.incarnation = facts_.incarnation;
-    if (send_on(path, wire::MessageType::probe, probe)) {
+    if (send_on(path, wire::MessageType::probe, probe) && is_first) {
         path.probe_id = probe.id;
         path.probe_number = path.connection->writer().added_count();
         path.probe_end_bytes = 0;
@@ -272,7 +278,7 @@ void TcpMemory::look_for_life(size_t index, uint64_t now_ns) {
     const MessageWriter& writer = path.connection->writer();
     if (path.probe_sent_ns != 0 && path.probe_end_bytes == 0 &&
         writer.sent_count() >= path.probe_number) {
-        path.probe_end_bytes = writer.handed_bytes();
+        path.probe_end_bytes = writer.taken_bytes();
     }
     const bool has_probe =
         path.probe_sent_ns != 0 && path.probe_end_bytes != 0 && before >= path.probe_end_bytes;
