@@ -66,9 +66,11 @@ cd /
 device=$image
 check_device "after up --down"
 
+# What `up` has made for the server of the mount.
+server_folder() { df --output=source "$mount_point" | sed -n 's/.*key_file=\(.*\)\/up\.key&.*/\1/p'; }
 say "up --remote, and down: its server ends"
 "$up" --remote "$mount_point" >"$work/up" 2>&1 || fail "up --remote: $(<"$work/up")"
-folder=$(df --output=source "$mount_point" | sed -n 's/.*key_file=\(.*\)\/up\.key&.*/\1/p')
+folder=$(server_folder)
 [[ -d $folder ]] || fail "no folder of the server's: $(df --output=source "$mount_point" | tail -n 1)"
 server=$(<"$folder/pid")
 [[ $(ps -o args= -p "$server") == *"$folder/tiffind.toml"* ]] || fail "process $server is not the server"
@@ -80,7 +82,7 @@ echo content >"$mount_point/file"
 
 say "up --remote, and down after its process has died"
 "$up" --remote "$mount_point" >"$work/up" 2>&1 || fail "up --remote: $(<"$work/up")"
-folder=$(df --output=source "$mount_point" | sed -n 's/.*key_file=\(.*\)\/up\.key&.*/\1/p')
+folder=$(server_folder)
 server=$(<"$folder/pid")
 kill -KILL "$("$bin/tiffin" status "$mount_point" | sed -n 's/^process: //p')"
 "$up" --down "$mount_point" >"$work/down" 2>&1 || fail "up --down: $(<"$work/down")"

@@ -100,31 +100,27 @@ def find_failure(name):
     print(place[0] // 512, MIB // 512)
 
 
-def failure(name):
-    file = os.open(name, os.O_RDWR | os.O_DIRECT)
-    memory = mmap.mmap(-1, 3 * MIB)
-    memory[:] = b"x" * 3 * MIB
-    assert os.pwrite(file, memory, 0) == MIB
-    assert os.fstat(file).st_size == MIB
+def write_direct(name, byte, size, more_flags=0):
+    """At the position of a file that has just been opened. Returns how much was written, and the size of the file."""
+    file = os.open(name, os.O_RDWR | os.O_DIRECT | more_flags)
+    memory = mmap.mmap(-1, size)
+    memory[:] = byte * size
+    written = os.write(file, memory), os.fstat(file).st_size
     os.close(file)
+    return written
+
+
+def failure(name):
+    assert write_direct(name, b"x", 3 * MIB) == (MIB, MIB)
 
 
 def append_failure(name):
-    file = os.open(name, os.O_RDWR | os.O_APPEND | os.O_DIRECT)
-    memory = mmap.mmap(-1, 3 * MIB)
-    memory[:] = b"x" * 3 * MIB
-    assert os.write(file, memory) == MIB
-    assert os.fstat(file).st_size == MIB
-    os.close(file)
+    assert write_direct(name, b"x", 3 * MIB, os.O_APPEND) == (MIB, MIB)
 
 
 def append_again(name):
     """What failed is at the end again, and works now."""
-    file = os.open(name, os.O_RDWR | os.O_APPEND | os.O_DIRECT)
-    memory = mmap.mmap(-1, 2 * MIB)
-    memory[:] = b"y" * 2 * MIB
-    assert os.write(file, memory) == 2 * MIB
-    os.close(file)
+    assert write_direct(name, b"y", 2 * MIB, os.O_APPEND) == (2 * MIB, 3 * MIB)
 
 
 def check_append(name):

@@ -258,7 +258,6 @@ TEST_F(SessionMachineTest, APathThatFailedLatelyTakesOverForAMomentOnly) {
     EXPECT_LT(now_ns_, joined_ns + machine_.hold_ns(0));
 }
 
-// What was sent on it goes on; an answer that comes still must not have it sent again.
 // Both have failed: one has to be well for two seconds, and was suspected meanwhile; the other one took over for it.
 TEST_F(SessionMachineTest, SomethingIsToBeDoneWhenItIsDue) {
     start(2);
@@ -287,6 +286,7 @@ TEST_F(SessionMachineTest, SomethingIsToBeDoneWhenItIsDue) {
     }
 }
 
+// What was sent on it goes on; an answer that comes still must not have it sent again.
 TEST_F(SessionMachineTest, ASuspectThatIsHeardIsAskedAboutNoMore) {
     start(2);
     machine_.sent(0, now_ns_);
