@@ -41,7 +41,7 @@ Volume::OpenAnswer Volume::open_session(const wire::SessionOpen& open, ByteSpan 
     } else {
         answer = resume(open, entries, client_uuid, path);
     }
-    if (answer.kind == OpenAnswer::Kind::opened) {
+    if (answer.session) {
         answer.session->heard(now_ns);
     }
     return answer;
@@ -179,7 +179,8 @@ Volume::OpenAnswer Volume::resume(const wire::SessionOpen& open, ByteSpan entrie
         case VolumeSession::OpenResult::opened:
             break;
         case VolumeSession::OpenResult::busy:
-            return OpenAnswer{};
+            answer.session = session;  // the disk is slow, but its client is there
+            return answer;
         case VolumeSession::OpenResult::stale:
             return refuse(wire::RefusalReason::stale_incarnation, 0);
         case VolumeSession::OpenResult::malformed:

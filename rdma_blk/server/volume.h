@@ -111,7 +111,7 @@ class Volume {
         wire::SessionOpened opened{};
         std::vector<unsigned char> outcomes;
         wire::SessionRefused refused{};
-        std::shared_ptr<VolumeSession> session;  // opened
+        std::shared_ptr<VolumeSession> session;  // opened, or try_again while that one is busy
         // try_again: whose end the lease waits for; it is on its way.
         std::shared_ptr<PeerProcess> ending;
     };

@@ -436,7 +436,11 @@ class TcpMemory final : public RemoteMemory, private Patience {
     uint64_t probe_interval_ns_ GUARDED_BY(mutex_) = 0;
     uint64_t next_probe_id_ GUARDED_BY(mutex_) = 1;
     uint64_t heard_calls_ GUARDED_BY(mutex_) = 0;  // receive_calls_ when last looked
-    // When the session left `ready`, or, when nothing has been executed since, an earlier time when it did.
+    // While it reconnects: the server has proved the key in this attempt, and is asked for the session. It has the question,
+    // and does not answer: it waits for a flush of the session to end.
+    bool is_opening_ GUARDED_BY(mutex_) = false;
+    bool is_kept_waiting_ GUARDED_BY(mutex_) = false;
+    // When the session left `ready`, or was kept waiting last, or, when nothing has been executed since, an earlier time when it did.
     uint64_t lost_ns_ GUARDED_BY(mutex_) = 0;
     // How much had been executed when it became ready with something pending; kNothingPending: without.
     static constexpr uint64_t kNothingPending = UINT64_MAX;

@@ -246,7 +246,8 @@ bool TcpMemory::go_on() {
     // Something the server was told of is late: this attempt must end before it can complete.
     const bool must_end = slots_->expire(now);
     waiters_.wake_finished();
-    return !must_end && !is_stopping_ && !is_reconnection_late(now);
+    is_kept_waiting_ = is_opening_ && !has_unacknowledged(stream());
+    return !must_end && !is_stopping_ && (is_kept_waiting_ || !is_reconnection_late(now));
 }
 
 uint64_t TcpMemory::executed_count() const {
@@ -325,12 +326,18 @@ Result<void> TcpMemory::try_session() {
     }
     const SessionFacts facts = facts_;
     const uint64_t next_sequence = slots_->next_sequence();
+    is_opening_ = true;
+    is_kept_waiting_ = false;
     leave();
     const auto answer = open_session(stream(), options_, facts, next_sequence,
                                      Span<const wire::OutstandingEntry>(entries_.data(), count),
                                      outcomes_.data(), deadline, *this);
     mutex_.lock();
+    is_opening_ = false;
     if (!answer.ok()) {
+        if (is_kept_waiting_) {
+            lost_ns_ = host::monotonic_ns();  // a slow disk is no reason to give the session up
+        }
         return answer.error();
     }
     return answer.value().is_opened ? adopt(answer.value().opened)

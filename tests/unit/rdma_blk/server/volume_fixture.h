@@ -77,7 +77,7 @@ class VolumeFixture : public ::testing::Test {
         Result<VolumeState> state = directory_->load("volume");
         ASSERT_TRUE(state.ok());
         auto volume = Volume::start(*directory_, *state, is_new, std::move(kept), options_,
-                                    kServerUuid, nullptr, nullptr, now_ns_);
+                                    kServerUuid, nullptr, flusher_, now_ns_);
         ASSERT_TRUE(volume.ok()) << static_cast<int>(volume.error());
         volume_ = volume.release_value();
     }
@@ -178,6 +178,7 @@ class VolumeFixture : public ::testing::Test {
     std::unique_ptr<StateDirectory> directory_;
     VolumeState state_;
     VolumeOptions options_;
+    Flusher* flusher_ = nullptr;  // outlives the volume
     std::unique_ptr<Volume> volume_;
     uint64_t now_ns_ = 1000 * kSecondNs;
 };

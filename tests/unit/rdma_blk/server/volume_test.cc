@@ -160,6 +160,30 @@ TEST_F(VolumeTest, ASilentHolderLosesTheLeaseAndIsFencedForGood) {
     EXPECT_EQ(resumed.refused.reason, static_cast<uint8_t>(RefusalReason::fenced));
 }
 
+// Its disk takes longer than a lease lasts. The holder asks again and again meanwhile.
+TEST_F(VolumeTest, WhoComesBackDuringItsFlushIsNotSilent) {
+    struct SlowFlusher final : Flusher {
+        void start(FlushJob job) override { flush = std::move(job); }
+        FlushJob flush;
+    } flusher;
+    flusher_ = &flusher;
+    start(true);
+    Client holder = client(1);
+    Client other = client(2);
+    ASSERT_EQ(open(holder, SessionMode::write).kind, Kind::opened);
+    send(holder, request(holder, OperationKind::flush, 0, 0));
+    holder.session->path_lost(*holder.path);
+    for (int i = 0; i < 10; i++) {
+        now_ns_ += 10 * kSecondNs;
+        ASSERT_EQ(resume(holder, {}).kind, Kind::try_again);
+    }
+    now_ns_ += 59 * kSecondNs;
+    EXPECT_EQ(open(other, SessionMode::write).refused.held_for_ms, 59000U);
+    holder.session->finish_flush(flusher.flush, {});
+    EXPECT_EQ(resume(holder, {}).kind, Kind::opened);
+    flusher.flush.session.reset();
+}
+
 TEST_F(VolumeTest, ThePauseOfTheServerIsNotTheHoldersSilence) {
     options_.probe_interval_ms = 1000;
     start(true);

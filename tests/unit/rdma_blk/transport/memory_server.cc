@@ -262,6 +262,12 @@ bool MemoryServer::shake_hands(Peer& peer) {
 void MemoryServer::serve(Peer& peer) {
     bool goes_on = shake_hands(peer);
     while (goes_on && receive_message(peer)) {
+        if (peer.header.type == static_cast<uint8_t>(MessageType::session_open) &&
+            kept_waiting_ > 0) {
+            kept_waiting_--;
+            usleep(700'000);
+            break;
+        }
         const Lock lock(mutex_);
         goes_on = handle(peer);
     }

@@ -60,6 +60,8 @@ class MemoryServer final : public VolumeKeys {
     void fence_all(bool tells);
     // Session openings are refused for this reason, that many times.
     void refuse_openings(wire::RefusalReason reason, int times);
+    // The next resumptions wait, as for a flush to a slow disk, and longer than the server bears with an opening.
+    void keep_waiting(int times) { kept_waiting_ = times; }
     // The next answers to reads have a checksum that is not theirs.
     void damage_reads(int times) { damaged_reads_ = times; }
     void resize(uint64_t data_bytes);
@@ -107,6 +109,7 @@ class MemoryServer final : public VolumeKeys {
     std::atomic<uint16_t> slot_count_{8};
     std::atomic<uint8_t> version_{wire::kHighestVersion};
     std::atomic<int> damaged_reads_{0};
+    std::atomic<int> kept_waiting_{0};
 
     mutable std::mutex mutex_;
     std::condition_variable thawed_;

@@ -288,6 +288,17 @@ TEST_F(TcpFaultsTest, WhoCannotComeBackInTimeIsClosed) {
     expect_end(ConnectionState::closed);
 }
 
+// ... but a server that is there and has its disk to wait for is no silent one, however long that takes.
+TEST_F(TcpFaultsTest, WhoIsKeptWaitingComesBackLater) {
+    client.options.reconnect_timeout_ms = 1000;
+    open();
+    server.keep_waiting(2);
+    server.cut_connections();
+    EXPECT_EQ(client.write(0, bytes, 64), Outcome::executed);
+    EXPECT_EQ(server.counts().sessions_resumed, 1U);
+    EXPECT_EQ(client.memory->connection().incarnation, 4U);
+}
+
 TEST_F(TcpFaultsTest, RefusedResumptionsAreTriedAgain) {
     open();
     server.refuse_openings(wire::RefusalReason::no_room, 2);
