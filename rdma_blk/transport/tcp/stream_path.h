@@ -10,6 +10,7 @@
 #include "rdma_blk/transport/request_path.h"
 #include "rdma_blk/transport/tcp/client_connection.h"
 #include "rdma_blk/transport/tcp/segment_size.h"
+#include "rdma_blk/transport/tcp/stream_probe.h"
 #include "rdma_blk/wire/format.h"
 
 namespace tiffin::rdma_blk {
@@ -60,17 +61,13 @@ struct StreamPath {
     std::string problem;             // why; likewise
     SegmentSize segments;            // by who makes it, or has the lead
     uint64_t made_ns = 0;
-    uint64_t probe_id = 0;            // of the first one that is not answered
-    uint64_t probe_number = 0;        // the writer's added_count() behind it
-    uint64_t probe_end_bytes = 0;     // of the stream, about; 0: it has not been sent yet
-    uint64_t probe_sent_ns = 0;       // 0: it has been answered
-    uint64_t probe_delay_ns = 0;      // of the last answer to one, with what it waited behind
-    uint64_t heard_ns = 0;            // when bytes came last, in datagrams, too
-    uint64_t stream_heard_ns = 0;     // ... on the stream
-    uint64_t datagram_heard_ns = 0;   // ... in datagrams
-    uint64_t stream_lively_ns = 0;    // since when it has not been without any for kMostWordlessNs
-    uint64_t acknowledged_bytes = 0;  // by the peer's TCP, when it was looked at last
-    uint64_t sent_bytes = 0;          // of requests
+    StreamProbe probe;
+    uint64_t probe_delay_ns = 0;     // of the last answer to one, with what it waited behind
+    uint64_t heard_ns = 0;           // when bytes came last, in datagrams, too
+    uint64_t stream_heard_ns = 0;    // ... on the stream
+    uint64_t datagram_heard_ns = 0;  // ... in datagrams
+    uint64_t stream_lively_ns = 0;   // since when it has not been without any for kMostWordlessNs
+    uint64_t sent_bytes = 0;         // of requests
     uint64_t received_bytes = 0;
     uint64_t resent_bytes = 0;  // over another one
 

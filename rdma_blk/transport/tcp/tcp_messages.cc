@@ -405,8 +405,9 @@ Result<void> TcpMemory::handle_probe_reply() {
     const auto reply = TRY(wire::parse_probe(reader.header(), reader.fixed_part()));
     facts_.content_incarnation = std::max(facts_.content_incarnation, reply.content_incarnation);
     StreamPath& path = paths_[at_];
-    if (reply.id == path.probe_id && path.probe_sent_ns != 0) {
-        path.probe_delay_ns = host::monotonic_ns() - std::exchange(path.probe_sent_ns, 0);
+    const uint64_t sent_ns = path.probe.sent_ns();
+    if (path.probe.answered(reply.id)) {
+        path.probe_delay_ns = host::monotonic_ns() - sent_ns;
         machine_.measured(at_, path.probe_delay_ns);
     }
     return {};

@@ -56,8 +56,8 @@ void TcpMemory::close_path(StreamPath& path) {
     path.is_broken = false;
     path.is_output_waiting = false;
     path.is_silent = false;
-    path.probe_sent_ns = path.probe_delay_ns = 0;
-    path.acknowledged_bytes = path.probe_end_bytes = 0;
+    path.probe = {};
+    path.probe_delay_ns = 0;
     path.ended_count++;
     finish_path_question(path, true);
     tell_user_of_links();
@@ -237,12 +237,7 @@ void TcpMemory::act(const SessionMachine::Action& action) {
 
 void TcpMemory::send_probe(size_t index) {
     StreamPath& path = paths_[index];
-    // While one has not been acknowledged, TCP repeats it, and another one would wait for the same. What comes behind it shows
-    // only that the peer acknowledges: the first one is measured.
-    const bool is_first = path.probe_sent_ns == 0;
-    const bool is_there =
-        path.probe_end_bytes != 0 && path.acknowledged_bytes >= path.probe_end_bytes;
-    if (!is_first && !is_there) {
+    if (!path.probe.may_send()) {
         return;
     }
     wire::Probe probe{};
@@ -250,11 +245,10 @@ void TcpMemory::send_probe(size_t index) {
     probe.session_id = facts_.session_id;
     probe.epoch = facts_.epoch;
     probe.incarnation = facts_.incarnation;
-    if (send_on(path, wire::MessageType::probe, probe) && is_first) {
-        path.probe_id = probe.id;
-        path.probe_number = path.connection->writer().added_count();
-        path.probe_end_bytes = 0;
-        path.probe_sent_ns = host::monotonic_ns();
+    if (send_on(path, wire::MessageType::probe, probe)) {
+        const MessageWriter& writer = path.connection->writer();
+        path.probe.sent(probe.id, writer.added_count(), host::monotonic_ns());
+        path.probe.taken(writer.sent_count(), writer.taken_bytes());
     }
 }
 
@@ -274,16 +268,14 @@ void TcpMemory::look_for_life(size_t index, uint64_t now_ns) {
     if (getsockopt(path.connection->socket(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
         return;
     }
-    const uint64_t before = std::exchange(path.acknowledged_bytes, info.tcpi_bytes_acked);
     const MessageWriter& writer = path.connection->writer();
-    if (path.probe_sent_ns != 0 && path.probe_end_bytes == 0 &&
-        writer.sent_count() >= path.probe_number) {
-        path.probe_end_bytes = writer.taken_bytes();
-    }
-    const bool has_probe =
-        path.probe_sent_ns != 0 && path.probe_end_bytes != 0 && before >= path.probe_end_bytes;
-    if (info.tcpi_bytes_acked > before &&
-        (!has_probe || now_ns - path.heard_ns < kMostWordlessNs)) {
+    path.probe.taken(writer.sent_count(), writer.taken_bytes());
+    const bool is_probed = path.probe.is_unanswered();
+    const auto acknowledged = path.probe.acknowledged(info.tcpi_bytes_acked);
+    // The only path is never suspected: silence costs it a probe, and what is acknowledged counts from that on.
+    if ((is_probed || has_several()) && (acknowledged == StreamProbe::Acknowledged::others ||
+                                         (acknowledged == StreamProbe::Acknowledged::probes &&
+                                          now_ns - path.heard_ns < kMostWordlessNs))) {
         machine_.acknowledged(index, now_ns);
     }
 }
@@ -307,7 +299,7 @@ bool TcpMemory::has_lost_datagrams(size_t index, uint64_t now_ns) {
         machine_.want_sample(index, now_ns);
     }
     // Both wait in the same queues: where the stream's answers take seconds, those of datagrams do.
-    const uint64_t unanswered_ns = path.probe_sent_ns != 0 ? now_ns - path.probe_sent_ns : 0;
+    const uint64_t unanswered_ns = path.probe.is_unanswered() ? now_ns - path.probe.sent_ns() : 0;
     const uint64_t delay_ns = std::max(path.probe_delay_ns, unanswered_ns);
     const uint64_t most_silent_ns = std::max(kMostWordlessNs, kDelaysOfSilence * delay_ns);
     if (silence_ns < most_silent_ns || now_ns - path.stream_heard_ns >= kMostWordlessNs ||
@@ -496,7 +488,8 @@ bool TcpMemory::must_watch_all() const {
         const StreamPath& path = paths_[index];
         const bool is_busy = path.is_output_waiting || path.receiving != nullptr ||
                              !machine_.is_ready(index) || path.join.is_wanted;
-        if (machine_.is_living(index) && (path.probe_sent_ns != 0 || (index != at_ && is_busy))) {
+        if (machine_.is_living(index) &&
+            (path.probe.is_unanswered() || (index != at_ && is_busy))) {
             return true;
         }
     }
@@ -642,7 +635,6 @@ void TcpMemory::make_path(size_t index) {
         state_ == ConnectionState::ready && !is_closing_ && facts_.incarnation == facts.incarnation;
     const uint64_t now = host::monotonic_ns();
     if (is_present && joined.ok()) {
-        path.acknowledged_bytes = 0;
         path.made_ns = now;
         note_stream_heard(path, now);
         path.is_failure_told = false;

@@ -256,6 +256,33 @@ TEST_F(TcpFaultsTest, SilenceEndsAConnectionAndAnotherOneGoesOn) {
     EXPECT_EQ(server.counts().writes, 2U);
 }
 
+// Its TCP acknowledges all the same. That it has acknowledged the probe is no reason to send another one.
+TEST_F(TcpFaultsTest, AStoppedServerIsGivenUpAfterOneProbe) {
+    server.set_probe_interval_ms(400);
+    FaultyLink link(server.port());
+    client.open(link.port());
+    EXPECT_EQ(client.write(0, bytes, 64), Outcome::executed);
+    server.freeze();
+    const uint64_t before = link.bytes_to_server();
+    uint64_t passed = 0;
+    Io io(OperationKind::read, 0, bytes, 64);
+    client.memory->submit(io.operation);
+    // What passes after that is the attempt to come back.
+    wait_until([&] {
+        const uint64_t bytes_now = link.bytes_to_server();
+        const bool is_over = client.memory->connection().state == ConnectionState::reconnecting;
+        passed = is_over ? passed : bytes_now - before;
+        return is_over;
+    });
+    constexpr uint64_t kRequestBytes = sizeof(wire::MessageHeader) + sizeof(wire::Request);
+    constexpr uint64_t kProbeBytes =
+        sizeof(wire::MessageHeader) + wire::sealed_bytes(sizeof(wire::Probe));
+    EXPECT_EQ(passed, kRequestBytes + kProbeBytes);
+    server.thaw();
+    client.memory->wait(io.operation);
+    EXPECT_EQ(io.outcome(), Outcome::executed);
+}
+
 TEST_F(TcpFaultsTest, AnIdleSessionProbes) {
     server.set_probe_interval_ms(20);
     open();
