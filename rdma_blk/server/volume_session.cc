@@ -204,18 +204,13 @@ void VolumeSession::keep_waiting(const std::shared_ptr<SessionPath>& path,
     Waiting& waiting = waiting_[request.slot];
     waiting.request = request;
     waiting.payload.assign(payload.begin(), payload.end());
-    waiting.path = path;
-    waiting.hold();
-}
-
-void VolumeSession::Waiting::hold() {
-    path->hold(payload.size(), answer_bytes(request));
-    is_held = true;
+    waiting.path = waiting.holder = path;
+    path->hold(waiting.payload.size(), answer_bytes(request));
 }
 
 void VolumeSession::Waiting::release() {
-    if (std::exchange(is_held, false)) {
-        path->release_held(payload.size(), answer_bytes(request));
+    if (const auto held_by = std::exchange(holder, nullptr)) {
+        held_by->release_held(payload.size(), answer_bytes(request));
     }
 }
 
@@ -226,7 +221,7 @@ const std::shared_ptr<SessionPath>& VolumeSession::living(
 }
 
 // A repetition of what waits, or is being flushed: its client may have given up the path on which it came first, before
-// this end knows.
+// this end knows. What waits is held of that one still: this one has to be read, since what it waits for comes here.
 bool VolumeSession::takes_answer_over(const std::shared_ptr<SessionPath>& path, uint16_t slot) {
     Waiting& waiting = waiting_[slot];
     std::shared_ptr<SessionPath>& place = waiting.path ? waiting.path : flush_paths_[slot];
@@ -234,13 +229,7 @@ bool VolumeSession::takes_answer_over(const std::shared_ptr<SessionPath>& path, 
         return false;
     }
     place->request_ignored();
-    if (waiting.path) {
-        waiting.release();
-        waiting.path = path;
-        waiting.hold();
-    } else {
-        place = path;
-    }
+    place = path;
     return true;
 }
 
@@ -383,8 +372,10 @@ void VolumeSession::remove_path(const SessionPath& path) {
     // reply is kept; the next incarnation forgets the rest. It is not held of the other one, which would stop reading,
     // perhaps before what this waits for: there is one for each slot at most.
     for (Waiting& waiting : waiting_) {
-        if (waiting.path.get() == &path && !paths_.empty()) {
+        if (waiting.holder.get() == &path) {
             waiting.release();
+        }
+        if (waiting.path.get() == &path && !paths_.empty()) {
             waiting.path = paths_.front().path;
         }
     }

@@ -164,10 +164,10 @@ class VolumeSession : public std::enable_shared_from_this<VolumeSession> {
     struct Waiting {
         wire::Request request{};
         std::vector<unsigned char> payload;
-        std::shared_ptr<SessionPath> path;
-        bool is_held = false;  // of the path
+        std::shared_ptr<SessionPath> path;  // where it is answered
+        std::shared_ptr<SessionPath>
+            holder;  // of the payload: where it came; nullptr: that has gone
 
-        void hold();
         void release();
     };
 
