@@ -9,6 +9,15 @@
 #include "rdma_blk/wire/parse.h"
 
 namespace tiffin::rdma_blk {
+namespace {
+
+// Whether a server that lets it wait keeps much for it: what it brings, or room for its answer.
+bool is_held_of_its_path(const Operation& operation) {
+    return operation.kind == OperationKind::write || operation.kind == OperationKind::read ||
+           operation.range_count != 0;
+}
+
+}  // namespace
 
 Result<std::unique_ptr<SentRequests>> SentRequests::create(RequestSlots& slots,
                                                            SessionMachine& machine) {
@@ -73,7 +82,7 @@ size_t SentRequests::path_of_follower(uint32_t candidates) const {
 bool SentRequests::may_send_next(uint32_t candidates) const {
     uint64_t next_sequence = 0;
     const Operation* const next = slots_.peek(next_sequence);
-    if (next == nullptr || !next->after_earlier || next->kind != OperationKind::write) {
+    if (next == nullptr || !next->after_earlier || !is_held_of_its_path(*next)) {
         return true;
     }
     const size_t path = path_of_follower(candidates);

@@ -31,9 +31,9 @@ class SentRequests {
     // where that went, if it may.
     size_t choose(uint32_t candidates, const wire::Request& request, uint64_t bytes,
                   uint64_t now_ns) const;
-    // Whether the next request may go out now. One with data that follows others waits here until they have arrived, or are on
-    // the path that it takes: a server that holds much of what waits for another path does not read on, not even what
-    // it is asked about that one.
+    // Whether the next request may go out now. One that follows others, and brings data or is answered with some, waits here
+    // until they have arrived, or are on the path that it takes: a server that holds much of what waits for another path does
+    // not read on, not even what it is asked about that one.
     bool may_send_next(uint32_t candidates) const;
     // Of the requests that were on their way when a path was lost.
     struct Counts {

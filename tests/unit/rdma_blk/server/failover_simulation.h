@@ -243,12 +243,12 @@ class FailoverSimulation::ServerPath final : public SessionPath {
         is_ended_ = true;
     }
     void send_notice(const wire::Notice& /*notice*/) override {}
-    // Nothing more is read while any of what came waits.
-    void hold(size_t payload_bytes, size_t /*answer_bytes*/) override {
-        held_bytes_ += payload_bytes;
+    // Nothing more is read while a write or read of what came waits.
+    void hold(size_t payload_bytes, size_t answer_bytes) override {
+        held_bytes_ += payload_bytes + answer_bytes - kAnswerBytes;
     }
-    void release_held(size_t payload_bytes, size_t /*answer_bytes*/) override {
-        held_bytes_ -= payload_bytes;
+    void release_held(size_t payload_bytes, size_t answer_bytes) override {
+        held_bytes_ -= payload_bytes + answer_bytes - kAnswerBytes;
         const auto connection = connection_.lock();
         if (connection && reads()) {
             simulation_.at(simulation_.now_ns_, [&simulation = simulation_, connection] {
@@ -262,6 +262,8 @@ class FailoverSimulation::ServerPath final : public SessionPath {
     bool is_ended() const { return is_ended_; }
 
   private:
+    static constexpr size_t kAnswerBytes = sizeof(wire::MessageHeader) + sizeof(wire::Response);
+
     void send(Message message) {
         const auto connection = connection_.lock();
         if (connection && !is_ended_) {

@@ -75,7 +75,9 @@ void FailoverSimulation::submit_one() {
     } else if (chosen == 6) {
         add(batch, OperationKind::read, pair * 16, 0);
         batch.back()->pair = pair;
-        batch.back()->least = pair_value_[pair] - (has_pair_pending_[pair] ? 1 : 0);
+        const bool follows = random_() % 2 == 0;
+        batch.back()->operation.after_earlier = follows;
+        batch.back()->least = pair_value_[pair] - (has_pair_pending_[pair] && !follows ? 1 : 0);
     } else {
         add(batch, OperationKind::fetch_add, kCounterOffset, 0);
         batch.back()->operation.operand = 1;

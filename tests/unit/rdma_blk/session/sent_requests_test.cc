@@ -90,6 +90,26 @@ TEST_F(SentRequestsTest, AnAnswerToAnEarlierQuestionChangesNothing) {
     EXPECT_EQ(sent_->path_of(request_.slot), 1U);
 }
 
+// The server holds what a follower brings or its answer takes, and does not read on: not even what it follows, sent again.
+TEST_F(SentRequestsTest, AFollowerThatIsLargeWaitsForWhatIsOnAnotherLink) {
+    constexpr uint32_t kSecondLink = 2;
+    const ByteRange range{0, 1};
+    Operation follower;
+    follower.after_earlier = true;
+    follower.deadline_ns = now_ns_;
+    follower.ranges = &range;
+    for (const OperationKind kind :
+         {OperationKind::write, OperationKind::read, OperationKind::flush}) {
+        follower.kind = kind;
+        follower.range_count = kind == OperationKind::flush ? 1 : 0;
+        follower.finished = 0;
+        slots_->submit(follower);
+        EXPECT_FALSE(sent_->may_send_next(kSecondLink)) << static_cast<int>(kind);
+        EXPECT_TRUE(sent_->may_send_next(1)) << static_cast<int>(kind);
+        EXPECT_FALSE(slots_->expire(now_ns_));  // takes it out of the queue
+    }
+}
+
 TEST_F(SentRequestsTest, AnAnswerToAQuestionOfTheFutureEndsTheIncarnation) {
     wire::PathRecover question = suspect();
     question.number++;
