@@ -37,11 +37,12 @@ Volume::OpenAnswer Volume::open_session(const wire::SessionOpen& open, ByteSpan 
                open.mode == static_cast<uint8_t>(wire::SessionMode::read_steady)) {
         answer = refuse(wire::RefusalReason::held, now_ns);
     } else if (open.session_id == 0) {
-        answer = open_new(open, client_uuid, path, now_ns, asking);
+        answer = open_new(open, client_uuid, is_reader, path, now_ns, asking);
     } else {
         answer = resume(open, entries, client_uuid, path);
     }
     if (answer.session) {
+        answer.session->set_by_reader(is_reader);
         answer.session->heard(now_ns);
     }
     return answer;
@@ -72,7 +73,7 @@ Volume::OpenAnswer Volume::refuse(wire::RefusalReason reason, uint64_t now_ns) {
 }
 
 Volume::OpenAnswer Volume::open_new(const wire::SessionOpen& open,
-                                    const unsigned char client_uuid[16],
+                                    const unsigned char client_uuid[16], bool is_reader,
                                     const std::shared_ptr<SessionPath>& path, uint64_t now_ns,
                                     const PeerProcess* asking) {
     if (open.next_sequence != 1 || open.outstanding_count != 0 || open.incarnation == 0 ||
@@ -99,7 +100,7 @@ Volume::OpenAnswer Volume::open_new(const wire::SessionOpen& open,
     const bool force = (open.flags & wire::open_flag::force) != 0;
     // Before the lease: nobody is ended for a session that there is no room for.
     uint32_t index = 0;
-    if (!find_place(index, now_ns)) {
+    if (!find_place(index, is_reader, now_ns)) {
         return refuse(wire::RefusalReason::no_room, now_ns);
     }
     OpenAnswer wait;
@@ -298,10 +299,16 @@ Volume::SessionPointer Volume::find_holder() const {
     return session && !session->is_fenced() ? session : nullptr;
 }
 
-// A free record; else one whose session has been silent for longer than a lease lasts and has no lease.
-bool Volume::find_place(uint32_t& index, uint64_t now_ns) {
+// A free record; else one whose session has been silent for longer than a lease lasts and has no lease. Sessions by a
+// reader's key leave a quarter of the places to others, who else could not come in to write.
+bool Volume::find_place(uint32_t& index, bool is_reader, uint64_t now_ns) {
     const uint32_t bound = std::min(layout_.session_count, options_.session_count);
-    if (sessions_.size() < bound) {
+    const uint32_t kept = bound > 1 ? std::max(bound / 4, 1U) : 0;
+    const auto reader_count =
+        std::count_if(sessions_.begin(), sessions_.end(),
+                      [](const auto& each) { return each.second->is_by_reader(); });
+    const bool replaces_reader = is_reader && reader_count >= int64_t{bound} - kept;
+    if (sessions_.size() < bound && !replaces_reader) {
         for (index = 0; index < layout_.session_count; index++) {
             if (record_at(index)->state == static_cast<uint32_t>(wire::SessionState::free)) {
                 return true;
@@ -315,6 +322,7 @@ bool Volume::find_place(uint32_t& index, uint64_t now_ns) {
         const bool is_silent =
             session->silence_ns(now_ns) >= uint64_t{options_.lease_timeout_ms} * 1'000'000;
         if (session != holder && is_silent && !session->has_paths() &&
+            (session->is_by_reader() || !replaces_reader) &&
             (!oldest || session->last_heard_ns() < oldest->last_heard_ns())) {
             oldest = session;
         }

@@ -197,7 +197,7 @@ class Volume {
     Result<SessionPointer> make_session(uint32_t index, uint64_t session_id,
                                         const unsigned char client_uuid[16]);
     OpenAnswer open_new(const wire::SessionOpen& open, const unsigned char client_uuid[16],
-                        const std::shared_ptr<SessionPath>& path, uint64_t now_ns,
+                        bool is_reader, const std::shared_ptr<SessionPath>& path, uint64_t now_ns,
                         const PeerProcess* asking) REQUIRES(mutex_);
     OpenAnswer resume(const wire::SessionOpen& open, ByteSpan entries,
                       const unsigned char client_uuid[16], const std::shared_ptr<SessionPath>& path)
@@ -229,7 +229,7 @@ class Volume {
     void fence(VolumeSession& session) REQUIRES(mutex_);
     void fence_readers(const VolumeSession& writer) REQUIRES(mutex_);
     void clear_lease() REQUIRES(mutex_);
-    bool find_place(uint32_t& index, uint64_t now_ns) REQUIRES(mutex_);
+    bool find_place(uint32_t& index, bool is_reader, uint64_t now_ns) REQUIRES(mutex_);
     void free_record(const SessionPointer& session) REQUIRES(mutex_);
     void update_access(VolumeSession& session) REQUIRES(mutex_);
     Result<std::shared_ptr<RcRegion>> find_rc_region(const uint8_t address[16])

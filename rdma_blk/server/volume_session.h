@@ -94,6 +94,9 @@ class VolumeSession : public std::enable_shared_from_this<VolumeSession> {
     // Whether nobody may change what it reads.
     bool reads_steadily() const { return place_.record->reads_steadily != 0 && !is_fenced(); }
 
+    // Whether its client has shown a reader's key, or, after a restart, nothing yet.
+    bool is_by_reader() const { return is_by_reader_; }
+    void set_by_reader(bool is_by_reader) { is_by_reader_ = is_by_reader; }
     // What those are told that it stands in the way of.
     void set_holder_text(const char* text) { holder_text_ = text; }
     const std::string& holder_text() const { return holder_text_; }
@@ -200,6 +203,7 @@ class VolumeSession : public std::enable_shared_from_this<VolumeSession> {
 
     const Place place_;
     std::string holder_text_;
+    bool is_by_reader_ = true;
     std::shared_ptr<PeerProcess> process_;
     mutable host::Mutex mutex_{host::LockClass::object_state};
     std::unique_ptr<SlotTable> table_ GUARDED_BY(mutex_);

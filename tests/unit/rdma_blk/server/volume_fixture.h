@@ -121,8 +121,10 @@ class VolumeFixture : public ::testing::Test {
         return take(client, volume_->open_session(message(client, mode, force), ByteSpan(),
                                                   client.uuid, is_reader, client.path, now_ns_));
     }
-    Volume::OpenAnswer resume(Client& client, const std::vector<wire::OutstandingEntry>& entries) {
-        wire::SessionOpen open = message(client, wire::SessionMode::write, false);
+    Volume::OpenAnswer resume(Client& client, const std::vector<wire::OutstandingEntry>& entries,
+                              bool is_reader = false) {
+        const auto mode = is_reader ? wire::SessionMode::read : wire::SessionMode::write;
+        wire::SessionOpen open = message(client, mode, false);
         open.session_id = client.opened.session_id;
         open.epoch = client.opened.epoch;
         open.next_sequence = client.next_sequence;
@@ -131,8 +133,8 @@ class VolumeFixture : public ::testing::Test {
         client.path = std::make_shared<RecordingPath>();
         const ByteSpan bytes(reinterpret_cast<const unsigned char*>(entries.data()),
                              entries.size() * sizeof(wire::OutstandingEntry));
-        return take(client,
-                    volume_->open_session(open, bytes, client.uuid, false, client.path, now_ns_));
+        return take(client, volume_->open_session(open, bytes, client.uuid, is_reader, client.path,
+                                                  now_ns_));
     }
     static Volume::OpenAnswer take(Client& client, Volume::OpenAnswer answer) {
         if (answer.kind == Volume::OpenAnswer::Kind::opened) {

@@ -395,6 +395,39 @@ TEST_F(VolumeTest, SessionsAreBoundedAndSilentReadersMakeRoom) {
               static_cast<uint8_t>(RefusalReason::no_session));
 }
 
+TEST_F(VolumeTest, AReaderKeyDoesNotTakeTheLastPlaces) {
+    const auto open_by_key = [this](Client& opened, bool is_reader) {
+        return open(opened, is_reader ? SessionMode::read : SessionMode::write, false, is_reader)
+            .kind;
+    };
+    start(true);
+    std::vector<Client> readers;
+    for (unsigned char number = 1; number <= 3; number++) {
+        readers.push_back(client(number));
+        ASSERT_EQ(open_by_key(readers.back(), true), Kind::opened);
+    }
+    Client late = client(9);
+    EXPECT_EQ(open_by_key(late, true), Kind::refused);
+    restart(true);  // from here on nobody knows whose they were, until they come back
+    EXPECT_EQ(open_by_key(late, true), Kind::refused);
+    for (Client& reader : readers) {
+        ASSERT_EQ(resume(reader, {}, true).kind, Kind::opened);
+    }
+    Client writer = client(8);
+    ASSERT_EQ(open_by_key(writer, false), Kind::opened);
+    // One of its own makes room for a reader, and nobody else's.
+    EXPECT_TRUE(volume_->close_session(writer.session, writer.path));
+    Client watcher = client(7);
+    ASSERT_EQ(open(watcher, SessionMode::read).kind, Kind::opened);
+    watcher.session->path_lost(*watcher.path);
+    now_ns_ += 61 * kSecondNs;
+    EXPECT_EQ(open_by_key(late, true), Kind::refused);
+    readers[1].session->path_lost(*readers[1].path);
+    EXPECT_EQ(open_by_key(late, true), Kind::opened);
+    EXPECT_EQ(resume(watcher, {}).kind, Kind::opened);
+    EXPECT_EQ(resume(readers[1], {}, true).kind, Kind::refused);
+}
+
 TEST_F(VolumeTest, AnOpeningThatIsRepeatedReplacesItselfInsteadOfFindingTheLeaseHeld) {
     start(true);
     Client writer = client(1);
