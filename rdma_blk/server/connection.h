@@ -48,8 +48,8 @@ class ConnectionHost {
         wait,          // for the end of processes
     };
     virtual bool run_later(Work kind, std::function<void()> work) = 0;
-    // Whether one more session may have a connection; one that comes back always may.
-    virtual bool has_room_for_session() const = 0;
+    // Whether a new session, or one more path of one that is connected, may have a connection. `is_reader`: by a reader's key.
+    virtual bool has_room(bool is_reader) const = 0;
     // Somebody was turned away: a line for the log, of which there is one in ten seconds.
     virtual void note_refusal(const std::string& line) = 0;
 
@@ -101,8 +101,8 @@ class Connection final : public SessionPath,
     // Whether something has come there, or is due: then serve_datagrams() has to be called.
     bool look_at_datagrams(uint64_t now_ns) { return datagrams_ && datagrams_->look(now_ns); }
     [[nodiscard]] bool serve_datagrams(uint64_t now_ns);
-    // Whether it has not shown the volume's key yet.
-    bool is_stranger() const { return state_ == State::hello || state_ == State::proof; }
+    // Whether it has not shown the volume's key yet, or has done nothing else.
+    bool is_stranger() const { return !is_attached(); }
     // See create().
     const std::vector<unsigned char>& peer_address() const { return peer_address_; }
     // Whether it belongs to a session, so that a data thread may have it.
@@ -169,6 +169,7 @@ class Connection final : public SessionPath,
                        const std::shared_ptr<VolumeSession>& session);
     Result<void> on_probe();
     Result<void> answer_deferred(uint64_t now_ns);
+    bool has_room();
     Result<void> open_session(uint64_t now_ns);
     Result<void> try_when_gone(std::shared_ptr<PeerProcess> process);
     Result<void> close_session();

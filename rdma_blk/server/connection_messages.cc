@@ -180,14 +180,21 @@ Result<void> Connection::answer_deferred(uint64_t now_ns) {
     return deferred_.type == wire::MessageType::session_close ? close_session() : Result<void>();
 }
 
+// Who comes back to a session needs none: the place that it had is free, or it finds one beyond the bound.
+bool Connection::has_room() {
+    if (host_.has_room(handshake_->is_reader())) {
+        return true;
+    }
+    count(volume_->counters().sessions_refused[static_cast<size_t>(wire::RefusalReason::no_room)]);
+    host_.note_refusal(
+        "all places for connections are taken (max_connections): a client of volume " +
+        asked_volume_ + " was refused");
+    return false;
+}
+
 Result<void> Connection::open_session(uint64_t now_ns) {
-    if (deferred_.open.session_id == 0 && !host_.has_room_for_session()) {
+    if (deferred_.open.session_id == 0 && !has_room()) {
         deferred_ = Deferred{};
-        count(volume_->counters()
-                  .sessions_refused[static_cast<size_t>(wire::RefusalReason::no_room)]);
-        host_.note_refusal(
-            "all places for connections are taken (max_connections): a client of volume " +
-            asked_volume_ + " was refused");
         wire::SessionRefused refused{};
         refused.reason = static_cast<uint8_t>(wire::RefusalReason::no_room);
         return reply(wire::MessageType::session_refused, refused);
@@ -241,8 +248,11 @@ Result<void> Connection::on_path_join(uint64_t now_ns) {
     if (join.transport == static_cast<uint8_t>(wire::PathTransport::tcp) &&
         handshake_->version() >= wire::kSeveralPathsVersion) {
         const wire::PathProof proof = TRY(wire::parse_path_proof(payload()));
-        session_ = volume_->join(join, handshake_->owner(), handshake_->keys().session_secret,
-                                 proof, shared_from_this(), reason);
+        reason = wire::RefusalReason::no_room;
+        if (has_room()) {
+            session_ = volume_->join(join, handshake_->owner(), handshake_->keys().session_secret,
+                                     proof, shared_from_this(), reason);
+        }
     }
     if (session_) {
         state_ = State::attached;

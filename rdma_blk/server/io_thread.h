@@ -25,7 +25,7 @@ class IoThread final : public ConnectionRunner {
         std::function<std::shared_ptr<Connection>(UniqueDescriptor socket,
                                                   std::vector<unsigned char> peer_address)>
             accept;
-        // How many connections may be here that have not shown a key (Connection::is_stranger()). For one more, the oldest of
+        // How many connections may be here that belong to no session (Connection::is_stranger()). For one more, the oldest of
         // the address that has most of them is closed, and displaced() called: so idle connections keep no client out, and
         // frequent ones from one address none from elsewhere.
         std::function<size_t()> most_strangers;

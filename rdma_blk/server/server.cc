@@ -314,7 +314,7 @@ Result<void> Server::start_threads() {
     acceptor.displaced = [this] {
         count(counters_.handshakes_displaced);
         note_refusal(
-            "more connections at once than max_handshakes allows have not shown a key: the "
+            "more connections at once than max_handshakes allows belong to no session: the "
             "oldest of the address with most of them is closed");
     };
     acceptor.hand_over = [this](std::shared_ptr<Connection> connection) {
@@ -436,10 +436,10 @@ size_t Server::most_strangers() const {
     return configuration_.max_handshakes;
 }
 
-// Who comes back to his session takes the place that he had, or may have lost to nobody.
-bool Server::has_room_for_session() const {
+bool Server::has_room(bool is_reader) const {
     MutexLock lock(configuration_mutex_);
-    return attached_count() < configuration_.max_connections;
+    const size_t most = configuration_.max_connections;
+    return attached_count() < (is_reader ? most_of_readers(most) : most);
 }
 
 std::shared_ptr<Connection> Server::accept(UniqueDescriptor socket,

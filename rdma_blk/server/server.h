@@ -88,7 +88,7 @@ class Server final : public ConnectionHost {
     bool run_later(Work kind, std::function<void()> work) override {
         return work_[static_cast<size_t>(kind)].add(std::move(work));
     }
-    bool has_room_for_session() const override;
+    bool has_room(bool is_reader) const override;
     void note_refusal(const std::string& line) override {
         refusals_.write(line, host::monotonic_ns());
     }

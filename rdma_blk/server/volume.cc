@@ -303,11 +303,11 @@ Volume::SessionPointer Volume::find_holder() const {
 // reader's key leave a quarter of the places to others, who else could not come in to write.
 bool Volume::find_place(uint32_t& index, bool is_reader, uint64_t now_ns) {
     const uint32_t bound = std::min(layout_.session_count, options_.session_count);
-    const uint32_t kept = bound > 1 ? std::max(bound / 4, 1U) : 0;
     const auto reader_count =
         std::count_if(sessions_.begin(), sessions_.end(),
                       [](const auto& each) { return each.second->is_by_reader(); });
-    const bool replaces_reader = is_reader && reader_count >= int64_t{bound} - kept;
+    const bool replaces_reader =
+        is_reader && static_cast<size_t>(reader_count) >= most_of_readers(bound);
     if (sessions_.size() < bound && !replaces_reader) {
         for (index = 0; index < layout_.session_count; index++) {
             if (record_at(index)->state == static_cast<uint32_t>(wire::SessionState::free)) {

@@ -5,6 +5,7 @@
 // requests never do (they go to the VolumeSession).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <memory>
@@ -19,6 +20,12 @@
 #include "rdma_blk/wire/control_area.h"
 
 namespace tiffin::rdma_blk {
+
+// How many of so many places those may have that only read, and may not keep others out: a quarter is left, if there are
+// several.
+constexpr size_t most_of_readers(size_t places) {
+    return places == 1 ? 1 : places - std::max<size_t>(places / 4, 1);
+}
 
 struct VolumeOptions {
     uint32_t session_count = 256;

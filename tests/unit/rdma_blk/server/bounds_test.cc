@@ -39,10 +39,6 @@ TEST_F(BoundsTest, ConnectionsAreBoundedAndMakeRoomWhenTheyEnd) {
     auto late = connect(4);
     EXPECT_FALSE(late->open(SessionMode::read));
     EXPECT_EQ(late->refused().reason, static_cast<uint8_t>(wire::RefusalReason::no_room));
-    TestClient too_many(server_->port(), 5);
-    EXPECT_FALSE(too_many.handshake(key_, "volume").ok());
-    EXPECT_EQ(server_->counters().connections_refused.load(), 1U);
-    EXPECT_EQ(server_->counters().connections_accepted.load(), 4U);
     EXPECT_EQ(first->write(0, "first").outcome, kExecuted);
     second->close();
     wait_for_connections(3);
@@ -52,6 +48,60 @@ TEST_F(BoundsTest, ConnectionsAreBoundedAndMakeRoomWhenTheyEnd) {
     auto again = connect(2);
     ASSERT_TRUE(again->resume(*second));
     EXPECT_EQ(again->read(0, 5), "first");
+}
+
+// Further streams are bounded as new sessions are, and a session without any comes back all the same.
+TEST_F(BoundsTest, FurtherStreamsOfASessionAreBounded) {
+    configuration_.max_connections = 3;
+    start();
+    auto first = open(1);
+    auto second = open(2, SessionMode::read);
+    second->close();
+    wait_for_connections(1);
+    auto stream = connect(1);
+    auto last = connect(1);
+    ASSERT_TRUE(stream->join(*first, 1));
+    ASSERT_TRUE(last->join(*first, 2));
+    EXPECT_FALSE(connect(1)->join(*first, 3));
+    auto again = connect(2);
+    ASSERT_TRUE(again->resume(*second));
+    EXPECT_EQ(first->write(0, "first").outcome, kExecuted);
+    EXPECT_EQ(again->read(0, 5), "first");
+}
+
+// The key opens the door to a session, and is no right to stand in it.
+TEST_F(BoundsTest, WhoOnlyShowsTheKeyKeepsNobodyOut) {
+    configuration_.max_connections = 3;
+    configuration_.max_handshakes = 2;
+    start();
+    std::vector<std::unique_ptr<TestClient>> idle;
+    for (unsigned char number = 10; number < 20; number++) {
+        idle.push_back(connect(number));
+    }
+    EXPECT_EQ(idle[0]->receive().error(), Error::enodev) << "the oldest makes room";
+    EXPECT_EQ(server_->counters().handshakes_displaced.load(), 8U);
+    EXPECT_EQ(open(1)->write(0, "first").outcome, kExecuted);
+    EXPECT_EQ(server_->counters().connections_refused.load(), 0U);
+}
+
+TEST_F(BoundsTest, ReaderKeysLeaveConnectionsToWriters) {
+    configuration_.max_connections = 4;
+    start();
+    Secret<kVolumeKeyBytes> reader_key;
+    derive_reader_key(key_, reader_key);
+    std::vector<std::unique_ptr<TestClient>> readers;
+    const auto connect_reader = [&](unsigned char number) {
+        readers.push_back(std::make_unique<TestClient>(server_->port(), number));
+        readers.back()->has_reader_key = true;
+        EXPECT_TRUE(readers.back()->handshake(reader_key, "volume").ok());
+        return readers.back().get();
+    };
+    ASSERT_TRUE(connect_reader(2)->open(SessionMode::read));
+    ASSERT_TRUE(connect_reader(2)->join(*readers[0], 1));
+    ASSERT_TRUE(connect_reader(3)->open(SessionMode::read));
+    EXPECT_FALSE(connect_reader(2)->join(*readers[0], 2));
+    EXPECT_FALSE(connect_reader(4)->open(SessionMode::read));
+    EXPECT_EQ(open(1)->write(0, "first").outcome, kExecuted);
 }
 
 TEST_F(BoundsTest, AClientThatStopsWithinAWriteStallsNobodyAndIsDropped) {
