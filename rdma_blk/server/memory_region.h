@@ -2,6 +2,7 @@
 // Memory of a volume that can outlive its process: a memfd, mapped at an address that stays when it grows.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -43,7 +44,8 @@ class MemoryRegion {
     bool has_huge_pages() const { return has_huge_pages_; }
     bool is_locked() const { return is_locked_; }
 
-    // Makes it larger; the address stays, the new part is zero and allocated. Errors: enomem, efbig (beyond the address
+    // Makes it larger; the address stays, the new part is zero and allocated. One call at a time, while others look at it and
+    // use what there is. Errors: enomem, efbig (beyond the address
     // space that was reserved), einval (smaller; not a multiple of its huge pages), eperm (cannot be locked).
     Result<void> grow(uint64_t size_bytes);
 
@@ -60,10 +62,10 @@ class MemoryRegion {
     UniqueDescriptor memfd_;
     unsigned char* address_ = nullptr;
     uint64_t reserved_bytes_ = 0;
-    uint64_t size_bytes_ = 0;
+    std::atomic<uint64_t> size_bytes_{0};
     Wish lock_ = Wish::no;
     bool has_huge_pages_ = false;
-    bool is_locked_ = false;
+    std::atomic<bool> is_locked_{false};
 };
 
 }  // namespace tiffin::rdma_blk

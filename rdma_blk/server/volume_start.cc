@@ -245,8 +245,9 @@ Result<void> Volume::resize(uint64_t data_bytes, BackingStore* backing, uint64_t
             data_bytes > wire::kMaxSpaceBytes) {
             return Error::einval;
         }
-        TRY(data_->grow(data_bytes));
     }
+    // Without the lock, which sessions, leases and ticks need: it takes a minute for 100 GiB.
+    TRY(data_->grow(data_bytes));
     // Its content becomes the volume's, as when that was made: otherwise a flush of all would put zeros there. It takes as long
     // as the disk does, and nobody else has this part yet.
     if (const uint64_t end = std::min(data_bytes, present_bytes);

@@ -2,6 +2,13 @@
 // A volume by itself: leases and fencing, sessions that end and come back, restarts with and without memory.
 #include "rdma_blk/server/volume.h"
 
+#include <sys/wait.h>
+
+#include <atomic>
+#include <csignal>
+#include <fstream>
+#include <thread>
+
 #include "tests/unit/rdma_blk/server/ordered_requests.h"
 #include "tests/unit/rdma_blk/server/volume_fixture.h"
 
@@ -476,6 +483,58 @@ TEST_F(VolumeTest, GrowingKeepsContentAndTellsSessions) {
     restart(true);
     EXPECT_EQ(content(1 << 20, 6), "beyond");
     EXPECT_EQ(volume_->info(now_ns_).data_bytes, 8U << 20);
+}
+
+// A child of this process, if there is one and it has been stopped before its end; else 0.
+pid_t stop_a_child() {
+    for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
+        pid_t child = 0;
+        if (!(std::ifstream(thread.path() / "children") >> child) || kill(child, SIGSTOP) != 0) {
+            continue;
+        }
+        siginfo_t stopped{};
+        if (waitid(P_PID, static_cast<id_t>(child), &stopped, WSTOPPED | WEXITED | WNOWAIT) == 0 &&
+            stopped.si_code == CLD_STOPPED) {
+            return child;
+        }
+    }
+    return 0;
+}
+
+// It takes a minute for 100 GiB: in a child, which stands still here.
+TEST_F(VolumeTest, AVolumeThatGrowsServesMeanwhile) {
+    start(true);
+    Client writer = client(1);
+    ASSERT_EQ(open(writer, SessionMode::write).kind, Kind::opened);
+    uint64_t size_bytes = 1 << 20;
+    const uint64_t step_bytes = 64 << 20;
+    std::thread growing;
+    pid_t child = 0;
+    for (int attempt = 0; attempt < 8 && child == 0; attempt++) {
+        size_bytes += step_bytes;
+        std::atomic<bool> is_over{false};
+        growing = std::thread([&] {
+            EXPECT_TRUE(volume_->resize(size_bytes).ok());
+            is_over = true;
+        });
+        while (child == 0 && !is_over) {
+            child = stop_a_child();
+        }
+        if (child == 0) {
+            growing.join();
+        } else {
+            volume_->tick(now_ns_);
+            Client reader = client(2);
+            EXPECT_EQ(open(reader, SessionMode::read).kind, Kind::opened);
+            EXPECT_EQ(reader.opened.data_bytes, size_bytes - step_bytes);
+            EXPECT_EQ(write(writer, size_bytes - 1, "x").error, errno_value(Error::eio));
+            kill(child, SIGCONT);
+            growing.join();
+        }
+    }
+    EXPECT_NE(child, 0);
+    EXPECT_EQ(volume_->info(now_ns_).data_bytes, size_bytes);
+    EXPECT_EQ(write(writer, size_bytes - 1, "x").outcome, kExecuted);
 }
 
 TEST_F(VolumeTest, AResizeThatWasInterruptedKeepsTheMemory) {
