@@ -115,7 +115,8 @@ Volume::OpenAnswer Volume::open_new(const wire::SessionOpen& open,
         case LeaseTurn::when_process_is_gone:
             return wait;
     }
-    if (reads_steadily && find_holder() && !end_lease().ok()) {
+    // Also without a holder: the queue pair of a former one may have been left when its session ended.
+    if (reads_steadily && !(find_holder() ? end_lease() : rc_leftovers_.end_all()).ok()) {
         return refuse(wire::RefusalReason::no_room, now_ns);
     }
     uint64_t session_id = 0;

@@ -532,6 +532,26 @@ TEST_F(RcTest, NobodyGetsTheLeaseWhileADeviceLetsItsFormerHolderThrough) {
     old_holder->memory->wait(late.operation);
 }
 
+TEST_F(RcTest, NobodyReadsSteadilyWhileADeviceLetsAFormerHolderThrough) {
+    start();
+    for (const bool is_closed : {false, true}) {
+        auto writer = make_client(1);
+        writer->open();
+        auto reader = make_client(2);
+        reader->options.mode = OpenOptions::Mode::read_steady;
+        reader->options.force = true;
+        network_.ends_no_pair = true;
+        if (is_closed) {
+            writer.reset();
+            EXPECT_EQ(volume().info(host::monotonic_ns()).holder, "");
+        }
+        EXPECT_EQ(reader->try_open(), Error::enospc);
+        EXPECT_EQ(reader->try_open(), Error::enospc) << "it is not forgotten with the lease";
+        network_.ends_no_pair = false;
+        reader->open();
+    }
+}
+
 TEST_F(RcTest, ALeaseDoesNotWaitForARegistration) {
     start();
     auto slow = make_client(1);
