@@ -140,6 +140,7 @@ class Connection final : public ReliableConnection {
     bool may_hold(const Receiving& receiving, const QueuePair::ReceiveSlot& slot) const;
     void hold_answer(const Receiving& receiving);
     void release_held(uint64_t now_ns);
+    void note_delivered_until();
     void forget_held();
     void on_told(const DataRun& run);
 
@@ -205,6 +206,7 @@ class Connection final : public ReliableConnection {
     uint64_t first_pass_ = 0;  // messages before this were sent once
     uint32_t active_sends_ = 0;
     uint64_t oldest_receive_ = 0;
+    uint64_t delivered_until_ = 0;  // that data tell: all before this, or they have failed
     uint64_t next_receive_ = 0;
     uint64_t senders_next_ =
         0;  // 1 + the highest message of which something has come, if only late

@@ -33,11 +33,26 @@ void Connection::release_held(uint64_t now_ns) {
     held_count_ = 0;
 }
 
-// Data have been sent that tell of all messages before the oldest open one.
+// What data tell: not a receive that was given up, before its sender has used all numbers that it could know then, and so
+// has heard of that one.
+void Connection::note_delivered_until() {
+    while (delivered_until_ < oldest_receive_) {
+        const Ended& end = ended(delivered_until_);
+        const bool is_delivered =
+            end.is_known && end.is_delivered && end.message_number == delivered_until_;
+        if (!is_delivered && delivered_until_ + queue_attributes_.max_messages >= senders_next_) {
+            break;
+        }
+        delivered_until_++;
+    }
+    queue_pair_->set_delivered_until(delivered_until_);
+}
+
+// Data have been sent that tell of all messages before that one.
 void Connection::forget_held() {
     uint32_t kept = 0;
     for (uint32_t index = 0; index < held_count_; index++) {
-        if (held_[index] >= oldest_receive_) {
+        if (held_[index] >= delivered_until_) {
             held_[kept++] = held_[index];
         }
     }

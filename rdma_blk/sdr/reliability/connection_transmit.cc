@@ -42,7 +42,7 @@ bool Connection::next_transmit(uint64_t now_ns, uint32_t max_packets, Transmit& 
         }
     }
     queue_next(now_ns, max_packets);
-    queue_pair_->set_delivered_until(oldest_receive_);
+    note_delivered_until();
     if (!queue_pair_->next_transmit(now_ns, max_packets, out)) {
         return false;
     }

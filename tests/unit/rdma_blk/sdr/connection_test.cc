@@ -319,6 +319,64 @@ TEST_F(ConnectionTest, AReceiverMayBeFarAhead) {
     }
 }
 
+// Data tell of what was delivered, and a receive that was given up before its message came is none of that.
+TEST_F(ConnectionTest, DataDoNotTellOfDiscardedReceivesAsDelivered) {
+    attributes_.hold_us = 1000;
+    make();
+    std::vector<unsigned char> from = some_bytes(500, 1);
+    std::vector<unsigned char> to(from.size());
+    std::vector<unsigned char> back(from.size());
+    ASSERT_TRUE(right_->recv_post(now_ns_, memory(to)).ok());
+    ASSERT_TRUE(left_->recv_post(now_ns_, memory(back)).ok());
+    deliver(*right_, *left_);
+    deliver(*left_, *right_);
+    ASSERT_TRUE(right_->recv_discard(0).ok());
+    deliver(*right_, *left_);  // who has sent nothing yet takes no note of it
+    ASSERT_TRUE(right_->send_post(now_ns_, memory(from), 7).ok());
+    Transmit late;
+    ASSERT_TRUE(right_->next_transmit(now_ns_, 64, late));
+    ASSERT_FALSE(late.is_control);
+    ASSERT_TRUE(left_->send_post(now_ns_, memory(from), 7).ok());
+    EXPECT_GT(discard_output(*left_, now_ns_), 0);
+    left_->on_data(now_ns_, late.run);
+    Completion sent;
+    sent.ok = true;
+    const auto is_over = [&] {
+        Completion completion;
+        while (right_->next_completion(completion)) {
+        }
+        while (left_->next_completion(completion)) {
+            sent = completion.is_send ? completion : sent;
+        }
+        return sent.is_send;
+    };
+    while (!is_over()) {
+        deliver(*left_, *right_);
+        deliver(*right_, *left_);
+        go_on(1'000'000);
+    }
+    EXPECT_FALSE(sent.ok);
+    EXPECT_EQ(sent.error, Error::ecanceled);
+    // Later messages are told of again: the sender has used all numbers that it knew then.
+    for (uint64_t number = 1; number <= 2 * uint64_t{queue_attributes_.max_messages}; number++) {
+        ASSERT_TRUE(right_->recv_post(now_ns_, memory(to)).ok());
+        deliver(*right_, *left_);
+        ASSERT_TRUE(left_->send_post(now_ns_, memory(from), 7).ok());
+        for (sent.is_send = false; !is_over(); go_on(1'000'000)) {
+            deliver(*left_, *right_);
+            deliver(*right_, *left_);
+        }
+        EXPECT_TRUE(sent.ok) << number;
+    }
+    ASSERT_TRUE(left_->recv_post(now_ns_, memory(back)).ok());
+    go_on(1'000'000);
+    deliver(*left_, *right_);
+    ASSERT_TRUE(right_->send_post(now_ns_, memory(from), 7).ok());
+    ASSERT_TRUE(right_->next_transmit(now_ns_, 64, late));
+    ASSERT_FALSE(late.is_control);
+    EXPECT_EQ(late.run.delivered_until, 2 * queue_attributes_.max_messages + 1);
+}
+
 // The message that tells of a failure was lost: whatever the other end sends is answered with another.
 TEST_F(ConnectionTest, AFailedEndSaysSoAgain) {
     make();
