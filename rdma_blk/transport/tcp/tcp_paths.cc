@@ -275,13 +275,13 @@ void TcpMemory::look_for_life(size_t index, uint64_t now_ns) {
     // The only path is never suspected: silence costs it a probe, and what is acknowledged counts from that on.
     if ((is_probed || has_several()) && (acknowledged == StreamProbe::Acknowledged::others ||
                                          (acknowledged == StreamProbe::Acknowledged::probes &&
-                                          now_ns - path.heard_ns < kMostWordlessNs))) {
+                                          elapsed_ns(now_ns, path.heard_ns) < kMostWordlessNs))) {
         machine_.acknowledged(index, now_ns);
     }
 }
 
 void TcpMemory::note_stream_heard(StreamPath& path, uint64_t now_ns) {
-    if (now_ns - path.stream_heard_ns >= kMostWordlessNs) {
+    if (elapsed_ns(now_ns, path.stream_heard_ns) >= kMostWordlessNs) {
         path.stream_lively_ns = now_ns;
     }
     path.heard_ns = path.stream_heard_ns = now_ns;
@@ -295,15 +295,17 @@ bool TcpMemory::has_lost_datagrams(size_t index, uint64_t now_ns) {
         return false;
     }
     const uint64_t silence_ns = path.requests->silence_ns(now_ns);
-    if (now_ns - path.datagram_heard_ns >= kSampledSilenceNs) {
+    if (elapsed_ns(now_ns, path.datagram_heard_ns) >= kSampledSilenceNs) {
         machine_.want_sample(index, now_ns);
     }
     // Both wait in the same queues: where the stream's answers take seconds, those of datagrams do.
-    const uint64_t unanswered_ns = path.probe.is_unanswered() ? now_ns - path.probe.sent_ns() : 0;
+    const uint64_t unanswered_ns =
+        path.probe.is_unanswered() ? elapsed_ns(now_ns, path.probe.sent_ns()) : 0;
     const uint64_t delay_ns = std::max(path.probe_delay_ns, unanswered_ns);
     const uint64_t most_silent_ns = std::max(kMostWordlessNs, kDelaysOfSilence * delay_ns);
-    if (silence_ns < most_silent_ns || now_ns - path.stream_heard_ns >= kMostWordlessNs ||
-        now_ns - path.stream_lively_ns < kMostWordlessNs) {
+    if (silence_ns < most_silent_ns ||
+        elapsed_ns(now_ns, path.stream_heard_ns) >= kMostWordlessNs ||
+        elapsed_ns(now_ns, path.stream_lively_ns) < kMostWordlessNs) {
         return false;
     }
     for (size_t other = 0; other < paths_.size(); other++) {

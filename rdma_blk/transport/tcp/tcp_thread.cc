@@ -197,7 +197,7 @@ bool TcpMemory::is_path_idle(uint64_t now_ns) const {
     for (const StreamPath& path : paths_) {
         heard_ns = std::max(heard_ns, path.heard_ns);
     }
-    return slots_->pending_count() == 0 && now_ns - heard_ns >= kSecondNs;
+    return slots_->pending_count() == 0 && elapsed_ns(now_ns, heard_ns) >= kSecondNs;
 }
 
 void TcpMemory::watch_deadlines(uint64_t now_ns) {
