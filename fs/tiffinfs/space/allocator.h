@@ -99,8 +99,8 @@ class Allocator {
 
     // Finds up to `wanted` contiguous free blocks, near `goal_block` when it is not 0, and makes
     // them busy. Returns at least one block, at most `wanted`, never across a group. Errors: enospc
-    // (try again after a commit and a checkpoint: deferred frees may be waiting); eio, euclean and
-    // enomem when bitmaps that might have had room could not be used. When the volume is as good as
+    // (try again after a commit and a checkpoint: deferred frees may be waiting); eio and enomem when
+    // bitmaps that might have had room could not be used; euclean when many are damaged. When the volume is as good as
     // full, enospc may also mean that other threads are just taking the last blocks.
     // `claimed_blocks`: those the caller has a claim on already, of which it takes first (by take_promise()).
     Result<BlockRange> allocate(uint64_t goal_block, uint64_t wanted, SpacePriority priority,

@@ -39,9 +39,13 @@ struct Allocator::Search {
     uint32_t failures = 0;
     Error error = Error::enospc;
 
+    // A group with a damaged bitmap has no room, as one that is full: after a commit there may be some elsewhere. Not so
+    // when the search ends because of them.
     void note_failure(Error failure) {
-        error = failure;
         failures += failure == Error::eio ? kCostOfReadError : 1;
+        if (failure != Error::euclean || gives_up()) {
+            error = failure;
+        }
     }
     bool gives_up() const { return failures >= kFailuresAtMost; }
     bool belongs_to_other(const BlockGroup& group) const {
@@ -168,6 +172,9 @@ bool Allocator::visit(Search& search, uint64_t index, uint32_t minimum, bool wai
         return false;
     }
     BlockGroup& group = **made;
+    if (group.load() == BlockGroup::Load::damaged) {
+        return false;
+    }
     // In a thread's own group others are to free blocks, which is over soon: no reason to move on to where they look
     // for room.
     if (wait || group.last_user() == search.user) {

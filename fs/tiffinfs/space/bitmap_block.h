@@ -88,8 +88,11 @@ struct BitmapSlots {
     // Those that no superblock will ever need have kUnneeded.
     static constexpr uint64_t kUnneeded = ~uint64_t{0};
     uint64_t generation[2] = {};
-    uint32_t newest = 0;           // the slot that counts
-    const char* damage = nullptr;  // what was wrong, after euclean
+    uint32_t newest = 0;  // the slot that counts
+    // After euclean: what was wrong, and how many free blocks the group may have been counted with. A header tells, which
+    // has a checksum of its own; without, all that are not fixed.
+    const char* damage = nullptr;
+    uint32_t free_blocks_at_most = 0;
 };
 
 // Reads both slots of `group` into `blocks` (allocate_pages) and finds the newest whose generation
