@@ -115,6 +115,13 @@ Result<OldBlock> copy_with_zeros(Volume& volume, const Object& object, uint64_t 
                                  uint32_t first_byte, uint32_t end_byte, DataScratch& scratch)
     REQUIRES_SHARED(object.state);
 
+// ---- Holes (operations_read.cc) -------------------------------------------------------------------
+
+// As FileSystem::seek(); also tells the file's size at that moment, unless its error is another than enxio.
+Result<uint64_t> seek_with_size(TiffinFileSystem& file_system, vfs::NodeId node,
+                                uint64_t offset_bytes, vfs::SeekTarget target,
+                                uint64_t& size_bytes);
+
 // ---- Intents (intent.cc) --------------------------------------------------------------------------
 
 // Completes what the object's intent says. To be called before every change of the map or size of a file

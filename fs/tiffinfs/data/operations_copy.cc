@@ -61,12 +61,19 @@ Result<void> copy_hole(TiffinFileSystem& file_system, const CopyJob& job, uint64
 // Copies the beginning of what is left of `job`, at most one step, and returns how much that was.
 Result<uint64_t> copy_step(TiffinFileSystem& file_system, const CopyJob& job, void* memory,
                            size_t memory_bytes) {
-    Result<uint64_t> data =
-        file_system.seek(job.source, job.source_offset_bytes, vfs::SeekTarget::data);
-    if (!data.ok() && data.error() != Error::enxio) {
+    // The source may become shorter between steps: behind its end is no hole.
+    uint64_t hole_end = 0;
+    Result<uint64_t> data = seek_with_size(file_system, job.source, job.source_offset_bytes,
+                                           vfs::SeekTarget::data, hole_end);
+    if (data.ok()) {
+        hole_end = data.value();
+    } else if (data.error() != Error::enxio) {
         return data.error();
     }
-    uint64_t hole_bytes = data.ok() ? data.value() - job.source_offset_bytes : job.length_bytes;
+    if (hole_end < job.source_offset_bytes) {
+        return uint64_t{0};
+    }
+    uint64_t hole_bytes = hole_end - job.source_offset_bytes;
     hole_bytes = hole_bytes < job.length_bytes ? hole_bytes : job.length_bytes;
     if (hole_bytes >= memory_bytes) {
         file_system.note_read(job.source);

@@ -310,22 +310,31 @@ Result<uint64_t> seek_in(Volume& volume, const Object& object, uint64_t offset_b
 
 Result<uint64_t> TiffinFileSystem::seek(vfs::NodeId node, uint64_t offset_bytes,
                                         vfs::SeekTarget target) {
-    TRY(volume_->check_running());
-    ObjectPin object = TRY(objects_.get(node));
+    uint64_t size_bytes = 0;
+    return seek_with_size(*this, node, offset_bytes, target, size_bytes);
+}
+
+Result<uint64_t> seek_with_size(TiffinFileSystem& file_system, vfs::NodeId node,
+                                uint64_t offset_bytes, vfs::SeekTarget target,
+                                uint64_t& size_bytes) {
+    Volume& volume = file_system.volume();
+    TRY(volume.check_running());
+    ObjectPin object = TRY(file_system.objects().get(node));
     bool finished_intent = false;
     while (true) {
         {
             BiasedSharedLock lock(object->state, object->node);
             TRY(check_regular(*object));
             if ((object->inode.inode_flags & inode_flag::has_intent) == 0 ||
-                !TRY(intent_blocks_reading(*volume_, *object))) {
-                return seek_in(*volume_, *object, offset_bytes, target);
+                !TRY(intent_blocks_reading(volume, *object))) {
+                size_bytes = object->inode.size_bytes;
+                return seek_in(volume, *object, offset_bytes, target);
             }
         }
         if (finished_intent) {
             return Error::eio;
         }
-        TRY(finish_intent_unlocked(*this, *object));
+        TRY(finish_intent_unlocked(file_system, *object));
         finished_intent = true;
     }
 }

@@ -95,7 +95,7 @@ class DataVolume {
     // Ends the mount and returns what the checker finds wrong.
     std::string check() {
         unmount();
-        return test::findings_of(*device_);
+        return tiffin::test::findings_of(*device_);
     }
     TiffinFileSystem& fs() { return *file_system_; }
     vfs::BlockDevice& device() { return *device_; }
@@ -165,7 +165,7 @@ class DataVolume {
     }
 
     // Runs a scrub to its end.
-    vfs::ScrubProgress scrub() { return test::scrub(*file_system_); }
+    vfs::ScrubProgress scrub() { return tiffin::test::scrub(*file_system_); }
 
   private:
     static std::vector<vfs::IoVector> pieces_of(char* data, size_t size_bytes, size_t piece_bytes) {
