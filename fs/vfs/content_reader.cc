@@ -11,6 +11,9 @@ namespace {
 // Beyond this no file ends, and no sum of an offset and a length overflows.
 constexpr uint64_t kMaximumOffsetBytes = uint64_t{1} << 62;
 
+// Each failure means that the file was in the middle of an operation that had failed, which the next attempt ends.
+constexpr int kAttempts = 16;
+
 // Memory for a scope; nullptr when there is none.
 struct Pages {
     explicit Pages(size_t size) : memory(host::allocate_pages(size)), size_bytes(size) {}
@@ -28,6 +31,18 @@ struct Pages {
 
 Result<void> ContentReader::map(FileSystem& file_system, BlockDevice& device, NodeId node,
                                 uint64_t offset_bytes, size_t size_bytes) {
+    for (int i = 0; i < kAttempts; ++i) {
+        Result<void> mapped = try_to_map(file_system, device, node, offset_bytes, size_bytes);
+        if (mapped.ok() || mapped.error() != Error::eagain) {
+            return mapped;
+        }
+        release();
+    }
+    return Error::eio;
+}
+
+Result<void> ContentReader::try_to_map(FileSystem& file_system, BlockDevice& device, NodeId node,
+                                       uint64_t offset_bytes, size_t size_bytes) {
     TIFFIN_ASSERT(mapping_count_ == 0 && size_bytes <= kMaximumBytes);
     file_system_ = &file_system;
     device_ = &device;
@@ -39,6 +54,7 @@ Result<void> ContentReader::map(FileSystem& file_system, BlockDevice& device, No
             return Error::e2big;
         }
         ReadMapping& mapping = mappings_[mapping_count_];
+        mapping.follows_another = mapping_count_ != 0;
         TRY(file_system.map_read(node, position, round_up(end_, kBlockBytes) - position, mapping));
         ++mapping_count_;
         // The size of the first moment counts: later the file may grow or shrink.

@@ -72,6 +72,10 @@ class ContentReader {
     void release();
 
   private:
+    // As map(); eagain when the next attempt may succeed, after release().
+    Result<void> try_to_map(FileSystem& file_system, BlockDevice& device, NodeId node,
+                            uint64_t offset_bytes, size_t size_bytes);
+
     static constexpr size_t kMaximumBlocks = kMaximumBytes / kBlockBytes + 1;
     // A segment holds at least one block, so this many mappings hold the longest request.
     static constexpr size_t kMaximumMappings = kMaximumBlocks / ReadMapping::kMaxSegments + 1;

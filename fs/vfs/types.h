@@ -295,6 +295,8 @@ struct ReadMapping {
     uint32_t segment_count = 0;
     uint32_t reader_token = 0;  // for the file system: keeps the mapped blocks from reuse
     bool active = false;
+    // Set by the caller: it holds another mapping until this one is made.
+    bool follows_another = false;
     ReadSegment segments[kMaxSegments];
     union {
         uint32_t checksums[kMaxBlocks];  // CRC32C of each mapped block on the device

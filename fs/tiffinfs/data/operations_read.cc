@@ -189,6 +189,10 @@ Result<void> map_object(TiffinFileSystem& file_system, Object& object, uint64_t 
         if (finished_intent) {
             return Error::eio;
         }
+        if (mapping.follows_another) {
+            // Who holds the claim that would be waited for may wait for the other mapping.
+            return Error::eagain;
+        }
         TRY(finish_intent_unlocked(file_system, object));
         finished_intent = true;
     }
