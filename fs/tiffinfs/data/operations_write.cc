@@ -168,8 +168,10 @@ Result<void> TiffinFileSystem::finish(uint64_t ticket) {
 Result<void> TiffinFileSystem::fsync(vfs::NodeId node, bool /*data_only*/) {
     TRY(volume_->check_running());
     ObjectPin object = TRY(objects_.get(node));
-    uint64_t ticket = object->last_ticket.load(std::memory_order_acquire);
-    // An object that was not in memory all the time does not know its last transaction.
+    // That of the root is how to make everything durable where a host does not pass on sync(). And an object that was not
+    // in memory all the time does not know its last transaction.
+    const uint64_t ticket =
+        node == vfs::kRootNode ? 0 : object->last_ticket.load(std::memory_order_acquire);
     return volume_->commit(ticket != 0 ? ticket : volume_->journal().last_ticket());
 }
 

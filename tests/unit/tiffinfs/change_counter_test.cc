@@ -134,5 +134,18 @@ TEST_F(ChangeCounter, IsAsDurableAsTheChange) {
     EXPECT_GT(counter(file_), last);
 }
 
+// Where the host's sync() asks for no commit, this is how a user makes everything durable.
+TEST_F(ChangeCounter, FsyncOfTheRootMakesAllOfItDurable) {
+    ASSERT_EQ(code(fs().fsync(kRootNode, false)), 0);
+    volume_.create(directory_, "later");
+    ASSERT_EQ(write("text", 0), 0);
+    const uint64_t last = counter(file_);
+    ASSERT_EQ(code(fs().fsync(kRootNode, false)), 0);
+    volume_.lose();
+    volume_.mount();
+    EXPECT_NE(volume_.lookup(directory_, "later"), 0U);
+    EXPECT_EQ(counter(volume_.lookup(kRootNode, "f")), last);
+}
+
 }  // namespace
 }  // namespace tiffin::tiffinfs
