@@ -39,17 +39,30 @@ std::optional<Problem> add_mount_option(const std::string& word, MountOptions& o
 std::vector<std::string> split_mount_options(std::string_view text) {
     std::vector<std::string> words;
     std::string word;
+    bool is_quoted = false;
     for (size_t i = 0; i <= text.size(); ++i) {
-        if (i < text.size() && text[i] == '\\' && i + 1 < text.size()) {
+        const char next = i < text.size() ? text[i] : '\0';
+        if (next == '\\' && i + 1 < text.size()) {
             word += text[++i];
-        } else if (i < text.size() && text[i] != ',') {
-            word += text[i];
+        } else if (next == '"' && (is_quoted || (i > 0 && text[i - 1] == '=' &&
+                                                 text.find('"', i + 1) != text.npos))) {
+            is_quoted = !is_quoted;
+        } else if (i < text.size() && (next != ',' || is_quoted)) {
+            word += next;
         } else if (!word.empty()) {
             words.push_back(word);
             word.clear();
         }
     }
     return words;
+}
+
+std::string quoted_mount_option(const std::string& word) {
+    const size_t equals = word.find('=');
+    if (equals == std::string::npos || word.find(',') == std::string::npos) {
+        return word;
+    }
+    return word.substr(0, equals + 1) + '"' + word.substr(equals + 1) + '"';
 }
 
 std::optional<Problem> add_mount_options(std::string_view text, MountOptions& options,

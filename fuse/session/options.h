@@ -57,8 +57,11 @@ enum class UnknownOptions : uint8_t { refuse, skip };
 std::optional<Problem> add_mount_options(std::string_view text, MountOptions& options,
                                          UnknownOptions unknown = UnknownOptions::refuse);
 
-// The words of one -o argument, and one of them added as add_mount_options() does.
+// The words of one -o argument, and one of them added as add_mount_options() does. A value in quotes, as mount(8) wants it
+// for security contexts, may have commas; the quotes are left out.
 std::vector<std::string> split_mount_options(std::string_view text);
+// A word as mount(8) and the kernel take it: a value with commas in quotes.
+std::string quoted_mount_option(const std::string& word);
 std::optional<Problem> add_mount_option(const std::string& word, MountOptions& options,
                                         UnknownOptions unknown = UnknownOptions::refuse);
 // Whether `words`, separated by commas as the kernel shows them, have this one.

@@ -36,7 +36,7 @@ std::string escaped(const std::string& text) {
 std::string option_text(const SessionOptions& options) {
     std::string text = "default_permissions,fsname=" + escaped(options.source);
     for (const std::string& option : options.mount_options) {
-        text += "," + escaped(option);
+        text += "," + escaped(quoted_mount_option(option));
     }
 #if TIFFIN_FUSE_HAS_IO_URING
     if (options.io_uring) {

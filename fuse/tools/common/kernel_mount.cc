@@ -33,21 +33,12 @@ bool kernel_has_module() {
     return false;
 }
 
-// A word as mount(8) takes it: a value with commas in quotes.
-std::string quoted(const std::string& word) {
-    const size_t equals = word.find('=');
-    if (equals == std::string::npos || word.find(',') == std::string::npos) {
-        return word;
-    }
-    return word.substr(0, equals + 1) + '"' + word.substr(equals + 1) + '"';
-}
-
 // What mount(8) is told: all but the word that says who mounts.
 std::string options_for_mount(const std::vector<std::string>& option_texts) {
     std::string options = "defaults";
     for (const std::string& text : option_texts) {
         for (const std::string& word : split_mount_options(text)) {
-            options += word == "kernel" ? "" : "," + quoted(word);
+            options += word == "kernel" ? "" : "," + quoted_mount_option(word);
         }
     }
     return options;

@@ -107,6 +107,17 @@ TEST(MountOptions, ABackslashKeepsAComma) {
     EXPECT_EQ(parsed("ro,fsname=last\\").source, "last\\");
 }
 
+TEST(MountOptions, QuotesKeepCommas) {
+    EXPECT_THAT(split_mount_options("ro,context=\"a:b:c1,c2\",noatime"),
+                ElementsAre("ro", "context=a:b:c1,c2", "noatime"));
+    EXPECT_THAT(for_kernel("context=\"a:b:c1,c2\"", true), testing::Contains("context=a:b:c1,c2"));
+    EXPECT_EQ(quoted_mount_option("context=a:b:c1,c2"), "context=\"a:b:c1,c2\"");
+    EXPECT_EQ(quoted_mount_option("context=a:b:c1"), "context=a:b:c1");
+    // Elsewhere, and alone, it is a character like others.
+    EXPECT_THAT(split_mount_options("log=/a\"b,ro,log=\"c"),
+                ElementsAre("log=/a\"b", "ro", "log=\"c"));
+}
+
 TEST(MountOptions, MistakesAreNamed) {
     EXPECT_THAT(problem_with("ro,color=red"), HasSubstr("\"color=red\""));
     EXPECT_THAT(problem_with("cache"), HasSubstr("cache=SIZE"));
