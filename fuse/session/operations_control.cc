@@ -142,8 +142,11 @@ void set_flags(Control& control) {
     // What was written before is legal, and has to arrive before the flag is set.
     auto waiting = std::make_shared<Control>(std::move(control));
     waiting->input = {};
-    waiting->request.session().page_flusher().flush(
-        waiting->node, 0, 0, [waiting, flags] { set_flags_and_answer(*waiting, flags); });
+    Session& session = waiting->request.session();
+    session.page_flusher().flush(waiting->node, 0, 0, [waiting, flags, &session] {
+        (void)session.settle();
+        set_flags_and_answer(*waiting, flags);
+    });
 }
 
 void get_generation(Control& control) {

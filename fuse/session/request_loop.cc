@@ -31,6 +31,9 @@ constexpr uint64_t kPileNs = 30'000;
 // How often the guard looks whether the leader goes on. No request waits for longer than twice this behind one
 // that takes long: such a leader is one no more.
 constexpr uint64_t kGuardUs = 1000;
+// For wait_until_quiet().
+constexpr auto kLook = std::chrono::milliseconds(10);
+constexpr uint32_t kQuietLooks = 10;
 // A thread that meets requests awake says so once in so many.
 constexpr uint64_t kBurstRequests = 64;
 
@@ -194,6 +197,25 @@ void RequestLoop::stop() {
         }
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
+}
+
+bool RequestLoop::wait_until_quiet(std::chrono::milliseconds limit) const {
+    const auto end = std::chrono::steady_clock::now() + limit;
+    uint32_t quiet_looks = 0;
+    Counters last{};
+    while (!options_.by_libfuse && !ended_.load() && std::chrono::steady_clock::now() < end) {
+        std::this_thread::sleep_for(kLook);
+        const Counters now = counters();
+        const bool is_quiet = awaited_.load() == 0 && !is_ready() &&
+                              now.met_awake == last.met_awake && now.slept == last.slept;
+        quiet_looks = is_quiet ? quiet_looks + 1 : 0;
+        // Several, for a thread that has just received a request does not count it yet.
+        if (quiet_looks == kQuietLooks) {
+            return true;
+        }
+        last = now;
+    }
+    return false;
 }
 
 // Several requests at once are several threads' work; one that waits for a device does not hold up the others.

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -58,6 +59,11 @@ class RequestLoop {
     void stop() EXCLUDES(mutex_);
 
     Counters counters() const EXCLUDES(mutex_);
+
+    // Waits until for a while no request was there or under way. The kernel passes on only so many writes of its cache at
+    // once, and keeps the others in a queue of its own, which syncfs does not wait for: then that is empty, too. False when
+    // that took longer than `limit`, or libfuse's loop serves. Not in a thread that serves.
+    bool wait_until_quiet(std::chrono::milliseconds limit) const EXCLUDES(mutex_);
 
     // Requests received and not yet answered; absent where libfuse's loop serves, which does not count them.
     std::optional<uint32_t> under_way() const {

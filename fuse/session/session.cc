@@ -20,6 +20,8 @@ namespace {
 
 // By then the kernel has taken an answer.
 constexpr auto kAnswerTaken = std::chrono::seconds(1);
+// A mount that is in use all the time may never be quiet.
+constexpr auto kSettleTime = std::chrono::seconds(60);
 
 // Mount options are separated by commas; libfuse takes a backslash before a comma as "part of it".
 std::string escaped(const std::string& text) {
@@ -231,6 +233,8 @@ void Session::lose_device() {
         (void)file_system_.list_references(forgetter);
     }
 }
+
+bool Session::settle() { return loop_->wait_until_quiet(kSettleTime); }
 
 void Session::stop() {
     // First, while there are threads that answer the writes it may be waiting for.

@@ -8,7 +8,7 @@ set -euo pipefail
 # shellcheck source=tests/uml/lib/guest.sh
 source "$(dirname "$0")/lib/guest.sh"
 [[ $# -gt 0 ]] || set -- fuse_killed fuse_life_cycle fuse_privileges fuse_programs fuse_seeking fuse_starting fuse_waiting \
-    access_times ending full_volume suite_on_mount unusual_use
+    access_times ending full_volume queued_writes suite_on_mount unusual_use
 insmod "$kernel_modules/fs/fuse/fuse.ko"
 mountpoint -q /sys/fs/fuse/connections || mount -t fusectl none /sys/fs/fuse/connections
 export TIFFIN_BIN=$bin TMPDIR=/tmp
@@ -16,6 +16,7 @@ for name in "$@"; do
     arguments=()
     case $name in
         fuse_*) arguments=("$bin/../tests/mount/mount_memory" "$bin/tiffin") ;;
+        queued_writes) arguments=("$bin/../tests/mount/libslow_device.so") ;;
         suite_on_mount) arguments=("$bin/../tests/mount/suite_run_mount") ;;
         access_times | full_volume | unusual_use) arguments=("file:/tmp/$name.img") ;;
     esac

@@ -256,10 +256,13 @@ void end_session(Session& session, int signal_number) {
             break;
     }
     int error = session.mounts().sync();
-    text += "the mount is in use: its users lose it" +
-            (error == 0 ? "" : "; writing back failed: " + system_error_text(error));
-    host::log(host::LogLevel::warning, text.c_str());
     session.mounts().detach(UnmountMode::detach);
+    const bool is_settled = session.settle();
+    text +=
+        "the mount is in use: its users lose it" +
+        (error == 0 ? "" : "; writing back failed: " + system_error_text(error)) +
+        (is_settled ? "" : "; they have not paused, so part of what they wrote may not be stored");
+    host::log(host::LogLevel::warning, text.c_str());
     session.stop();
 }
 

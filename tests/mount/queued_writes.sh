@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT OR GPL-2.0-only
+# What the kernel has taken from a program, and still keeps in its queue for a slow mount, is not lost when the mount ends, and
+# not refused because the file became immutable since. The kernel does not wait for such pages at syncfs.
+#
+# usage: queued_writes.sh SLOW_DEVICE      (the library slow_device)
+# shellcheck disable=SC2119  # the options of mount_device are not this script's
+set -euo pipefail
+[[ $(id -u) -eq 0 ]] || { echo "not run: umount takes root" && exit 0; }
+slow_device=$(realpath "$1")
+# shellcheck source=tests/mount/lib/device.sh
+source "$(dirname "$0")/lib/device.sh"
+need_programs chattr python3
+queued=$(dirname "$0")/lib/queued.py
+
+use_device "file:$work/image" 64M
+mkfifo "$work/said" "$work/answer"
+writer=""
+trap 'status=$?; kill $writer 2>/dev/null || true; clean_up $status' EXIT
+
+mount_slow() {
+    LD_PRELOAD=$slow_device mount_device
+    grep -qF "$slow_device" "/proc/$server/maps" || fail "the daemon's device is not slow"
+}
+# queue FILE: keeps it open.
+queue() {
+    python3 "$queued" write "$mount_point/$1" "$work/answer" >"$work/said" &
+    writer=$!
+    read -r _ <"$work/said" || fail "nothing was queued"
+}
+finish() {
+    : >"$work/answer"
+    wait "$writer" || fail "the program ended with $?"
+    writer=""
+}
+# expect FILE WHEN: mounts, reads and unmounts.
+expect() {
+    mount_device
+    python3 "$queued" check "$mount_point/$1" || fail "what was written is lost, $2"
+    chattr -i "$mount_point/$1"
+    unmount_device
+    check_device "$2"
+}
+
+say "SIGTERM while the file is open"
+mount_slow
+queue used
+kill "$server"
+wait_until has_ended "$server"
+finish
+expect used "after SIGTERM with an open file"
+
+say "a file that becomes immutable"
+mount_slow
+queue fixed
+# Not chattr(1), which closes the file once before: that waits for the pages.
+python3 "$queued" fix "$mount_point/fixed" || fail "the file could not be made immutable"
+finish
+unmount_device
+expect fixed "after the file became immutable"
+
+server=""
+echo "passed"
