@@ -168,7 +168,7 @@ Result<void> Allocator::load_group(BlockGroup& group) {
                  "; its free space is not used until fsck.tiffin has repaired it");
         group.set_damaged();
         // They were counted at mount, and none of them will be found.
-        free_blocks_.give(-static_cast<int64_t>(slots.free_blocks_at_most));
+        free_blocks_.give(-static_cast<int64_t>(slots.free_blocks));
         if (listener_ != nullptr) {
             listener_->damage_avoided();
         }

@@ -189,9 +189,6 @@ Result<void> read_bitmap_slots(vfs::BlockDevice& device, const Layout& layout, u
     // The slots are neighbours. When one cannot be read it might be the newer one: eio for both.
     TRY(device.read(bitmap_block(group, 0) * kBlockBytes, &blocks, sizeof blocks));
     bool found = false;
-    const uint32_t blocks_in_group = layout.blocks_in_group(group);
-    slots.free_blocks_at_most =
-        blocks_in_group - static_cast<uint32_t>(layout.fixed_blocks(group, group + 1));
     for (uint32_t slot = 0; slot < 2; ++slot) {
         const BitmapBlock& block = blocks[slot];
         if (!header_is_valid(layout, group, block)) {
@@ -216,11 +213,9 @@ Result<void> read_bitmap_slots(vfs::BlockDevice& device, const Layout& layout, u
     slots.damage = found ? find_damage(layout, group, blocks[slots.newest])
                          : "no slot of this generation or an older one";
     if (slots.damage != nullptr) {
-        if (found) {
-            slots.free_blocks_at_most = smaller(
-                slots.free_blocks_at_most,
-                blocks_in_group - smaller(blocks_in_group, blocks[slots.newest].used_blocks));
-        }
+        const uint32_t blocks_in_group = layout.blocks_in_group(group);
+        const uint32_t used_blocks = found ? blocks[slots.newest].used_blocks : blocks_in_group;
+        slots.free_blocks = blocks_in_group - smaller(blocks_in_group, used_blocks);
         return Error::euclean;
     }
     return {};

@@ -89,10 +89,10 @@ struct BitmapSlots {
     static constexpr uint64_t kUnneeded = ~uint64_t{0};
     uint64_t generation[2] = {};
     uint32_t newest = 0;  // the slot that counts
-    // After euclean: what was wrong, and how many free blocks the group may have been counted with. A header tells, which
-    // has a checksum of its own; without, all that are not fixed.
+    // After euclean: what was wrong, and with how many free blocks the group was counted. A header tells, which has a
+    // checksum of its own; 0 when that is damaged, too.
     const char* damage = nullptr;
-    uint32_t free_blocks_at_most = 0;
+    uint32_t free_blocks = 0;
 };
 
 // Reads both slots of `group` into `blocks` (allocate_pages) and finds the newest whose generation

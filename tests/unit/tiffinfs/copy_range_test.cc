@@ -13,7 +13,7 @@ namespace {
 constexpr uint64_t kFileBytes = 16U << 20;
 
 TEST(CopyRange, EndsWhereTheSourceEndsMeanwhile) {
-    DataVolume volume(std::make_unique<CrashDevice>(uint64_t{128} << 20));
+    DataVolume volume(std::make_unique<tiffin::test::CrashDevice>(uint64_t{128} << 20));
     const uint64_t source = volume.create("source");
     const uint64_t destination = volume.create("destination");
     int ended_early = 0;
