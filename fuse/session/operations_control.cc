@@ -97,21 +97,16 @@ void get_flags(Control& control) {
 }
 
 // Kernels before 5.13 do not check the permission for this.
-Result<void> set_flags_as_caller(const Control& control, uint32_t flags) {
-    vfs::FileSystem& file_system = control.request.file_system();
-    uint32_t user_id = control.request.caller().user_id;
-    if (user_id != 0) {
-        constexpr uint32_t kForRoot = vfs::file_flag::immutable | vfs::file_flag::append_only;
-        vfs::Attributes attributes = TRY(file_system.get_attributes(control.node));
-        if (attributes.user_id != user_id || ((attributes.flags ^ flags) & kForRoot) != 0) {
-            return Error::eperm;
-        }
-    }
-    return file_system.set_flags(control.request.caller(), control.node, flags);
+bool may_set_flags(const Control& control, const vfs::Attributes& attributes, uint32_t flags) {
+    constexpr uint32_t kForRoot = vfs::file_flag::immutable | vfs::file_flag::append_only;
+    const uint32_t user_id = control.request.caller().user_id;
+    return user_id == 0 ||
+           (attributes.user_id == user_id && ((attributes.flags ^ flags) & kForRoot) == 0);
 }
 
 void set_flags_and_answer(Control& control, uint32_t flags) {
-    Result<void> result = set_flags_as_caller(control, flags);
+    Result<void> result =
+        control.request.file_system().set_flags(control.request.caller(), control.node, flags);
     if (!result.ok()) {
         return control.request.fail(result.error());
     }
@@ -135,10 +130,18 @@ void set_flags(Control& control) {
     } else if (!control.read(flags)) {
         return control.request.fail(Error::einval);
     }
-    if ((flags & vfs::file_flag::immutable) == 0) {
-        return set_flags_and_answer(control, flags);
+    Result<vfs::Attributes> attributes = control.request.file_system().get_attributes(control.node);
+    if (!attributes.ok()) {
+        return control.request.fail(attributes.error());
+    }
+    if (!may_set_flags(control, *attributes, flags)) {
+        return control.request.fail(Error::eperm);
     }
     control.request.session().note_flags(flags);
+    const bool becomes_immutable = (flags & ~attributes->flags & vfs::file_flag::immutable) != 0;
+    if (!becomes_immutable || !vfs::mode::is_regular(attributes->mode)) {
+        return set_flags_and_answer(control, flags);
+    }
     // What was written before is legal, and has to arrive before the flag is set.
     auto waiting = std::make_shared<Control>(std::move(control));
     waiting->input = {};

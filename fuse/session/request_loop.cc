@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -17,6 +18,7 @@
 #include <utility>
 
 #include "fuse/session/libfuse.h"
+#include "fuse/session/tuning.h"
 
 namespace tiffin::fuse {
 namespace {
@@ -31,9 +33,9 @@ constexpr uint64_t kPileNs = 30'000;
 // How often the guard looks whether the leader goes on. No request waits for longer than twice this behind one
 // that takes long: such a leader is one no more.
 constexpr uint64_t kGuardUs = 1000;
-// For wait_until_quiet().
-constexpr auto kLook = std::chrono::milliseconds(10);
-constexpr uint32_t kQuietLooks = 10;
+// For wait_until_queue_is_answered().
+constexpr auto kLook = std::chrono::milliseconds(1);
+constexpr uint32_t kEmptyLooks = 5;
 // A thread that meets requests awake says so once in so many.
 constexpr uint64_t kBurstRequests = 64;
 
@@ -103,6 +105,8 @@ struct RequestLoop::Thread {
     bool is_awaited = false;
     // As the leader: when it last found that no request waited.
     uint64_t last_pause_ns = 0;
+    // Odd while it has a request.
+    std::atomic<uint64_t> turn{0};
     // Written by the thread alone, read by counters().
     std::atomic<uint64_t> met_awake{0};
     std::atomic<uint64_t> slept{0};
@@ -199,23 +203,56 @@ void RequestLoop::stop() {
     }
 }
 
-bool RequestLoop::wait_until_quiet(std::chrono::milliseconds limit) const {
-    const auto end = std::chrono::steady_clock::now() + limit;
-    uint32_t quiet_looks = 0;
-    Counters last{};
-    while (!options_.by_libfuse && !ended_.load() && std::chrono::steady_clock::now() < end) {
-        std::this_thread::sleep_for(kLook);
-        const Counters now = counters();
-        const bool is_quiet = awaited_.load() == 0 && !is_ready() &&
-                              now.met_awake == last.met_awake && now.slept == last.slept;
-        quiet_looks = is_quiet ? quiet_looks + 1 : 0;
-        // Several, for a thread that has just received a request does not count it yet.
-        if (quiet_looks == kQuietLooks) {
-            return true;
-        }
-        last = now;
+uint32_t RequestLoop::count_serving() const {
+    MutexLock lock(mutex_);
+    return static_cast<uint32_t>(std::count_if(
+        threads_.begin(), threads_.end(),
+        [](const auto& thread) { return thread->turn.load(std::memory_order_relaxed) % 2 != 0; }));
+}
+
+bool RequestLoop::wait_until_queue_is_answered(std::chrono::milliseconds limit) const {
+    if (options_.by_libfuse || serving != nullptr) {
+        return false;
     }
-    return false;
+    const auto end = std::chrono::steady_clock::now() + limit;
+    const auto look_again = [&] {
+        std::this_thread::sleep_for(kLook);
+        return !ended_.load() && std::chrono::steady_clock::now() < end;
+    };
+    // Several looks, for a thread that has just received a request does not count yet.
+    uint32_t empty_looks = 0;
+    while (empty_looks < kEmptyLooks) {
+        const bool is_empty = !is_ready() && count_serving() < kMaxBackgroundRequests;
+        empty_looks = is_empty ? empty_looks + 1 : 0;
+        if (!look_again()) {
+            return ended_.load();
+        }
+    }
+    std::vector<std::pair<const Thread*, uint64_t>> busy;
+    {
+        MutexLock lock(mutex_);
+        for (const auto& thread : threads_) {
+            if (const uint64_t turn = thread->turn.load(); turn % 2 != 0) {
+                busy.emplace_back(thread.get(), turn);
+            }
+        }
+    }
+    for (const auto& [thread, turn] : busy) {
+        while (is_in_turn(thread, turn)) {
+            if (!look_again()) {
+                return ended_.load();
+            }
+        }
+    }
+    return true;
+}
+
+// Threads stay until the loop ends, when there are none.
+bool RequestLoop::is_in_turn(const Thread* thread, uint64_t turn) const {
+    MutexLock lock(mutex_);
+    return std::any_of(threads_.begin(), threads_.end(), [&](const auto& each) {
+        return each.get() == thread && each->turn.load() == turn;
+    });
 }
 
 // Several requests at once are several threads' work; one that waits for a device does not hold up the others.
@@ -264,6 +301,7 @@ void RequestLoop::serve(Thread& self) {
             error_.compare_exchange_strong(none, -received);
             break;
         }
+        count(self.turn);
         if (waiting_.fetch_sub(1) == 1) {
             start_thread();
         }
@@ -273,6 +311,7 @@ void RequestLoop::serve(Thread& self) {
         }
         fuse_session_process_buf(session_, &self.buffer);
         answered();  // what libfuse answers itself
+        count(self.turn);
         if (busy_poll_ns_ != 0) {
             last_answer_ns_.store(host::monotonic_ns(), std::memory_order_relaxed);
         }

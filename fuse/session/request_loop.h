@@ -60,10 +60,11 @@ class RequestLoop {
 
     Counters counters() const EXCLUDES(mutex_);
 
-    // Waits until for a while no request was there or under way. The kernel passes on only so many writes of its cache at
-    // once, and keeps the others in a queue of its own, which syncfs does not wait for: then that is empty, too. False when
-    // that took longer than `limit`, or libfuse's loop serves. Not in a thread that serves.
-    bool wait_until_quiet(std::chrono::milliseconds limit) const EXCLUDES(mutex_);
+    // Waits until everything is answered that the kernel had queued for the session before. Of the writes of its cache it
+    // passes on only kMaxBackgroundRequests at once, and keeps the others in a queue of its own: that is empty once nothing is
+    // waiting, and fewer are under way. False when that took longer than `limit`, libfuse's loop serves, or the calling
+    // thread serves. True when the connection has ended.
+    bool wait_until_queue_is_answered(std::chrono::milliseconds limit) const EXCLUDES(mutex_);
 
     // Requests received and not yet answered; absent where libfuse's loop serves, which does not count them.
     std::optional<uint32_t> under_way() const {
@@ -89,6 +90,8 @@ class RequestLoop {
     int sleep_for_request(Thread& self);
     bool poll(Thread& self);
     bool is_ready() const;
+    uint32_t count_serving() const EXCLUDES(mutex_);
+    bool is_in_turn(const Thread* thread, uint64_t turn) const EXCLUDES(mutex_);
     bool is_leader(Thread& self);
     bool is_crowded() const;
     void note_crowd();

@@ -20,7 +20,7 @@ namespace {
 
 // By then the kernel has taken an answer.
 constexpr auto kAnswerTaken = std::chrono::seconds(1);
-// A mount that is in use all the time may never be quiet.
+// A device may be slow, and programs may go on writing.
 constexpr auto kSettleTime = std::chrono::seconds(60);
 
 // Mount options are separated by commas; libfuse takes a backslash before a comma as "part of it".
@@ -234,7 +234,7 @@ void Session::lose_device() {
     }
 }
 
-bool Session::settle() { return loop_->wait_until_quiet(kSettleTime); }
+bool Session::settle() { return loop_->wait_until_queue_is_answered(kSettleTime); }
 
 void Session::stop() {
     // First, while there are threads that answer the writes it may be waiting for.

@@ -95,9 +95,8 @@ class Session {
     // Serves requests until the mount point is unmounted or stop() is called. Call once.
     std::optional<Problem> run();
 
-    // Waits until the kernel has sent, and the session answered, what the kernel had taken from programs and queued; at most
-    // a minute. False when programs have not paused for so long, or the kernel's queue cannot be seen (io_uring). Not in a
-    // thread that serves.
+    // Waits until the session has answered what the kernel had taken from programs and queued for it; at most a minute. False
+    // when that was not enough, the kernel's queue cannot be seen (io_uring), or the calling thread serves.
     bool settle();
 
     // Makes run() return soon, from any other thread. Requests that were not answered by then fail,

@@ -258,10 +258,11 @@ void end_session(Session& session, int signal_number) {
     int error = session.mounts().sync();
     session.mounts().detach(UnmountMode::detach);
     const bool is_settled = session.settle();
-    text +=
-        "the mount is in use: its users lose it" +
-        (error == 0 ? "" : "; writing back failed: " + system_error_text(error)) +
-        (is_settled ? "" : "; they have not paused, so part of what they wrote may not be stored");
+    text += "the mount is in use: its users lose it" +
+            (error == 0 ? "" : "; writing back failed: " + system_error_text(error)) +
+            (is_settled ? ""
+                        : "; part of what they wrote may not be stored, since the kernel's queue "
+                          "has not been seen empty");
     host::log(host::LogLevel::warning, text.c_str());
     session.stop();
 }
