@@ -60,6 +60,11 @@ size_t RcMemory::next_link(const LinksView& view) const {
 void RcMemory::rejoin(uint64_t now_ns) {
     [[maybe_unused]] const bool is_posted_late = queue_->expire(now_ns);  // nothing is posted
     waiters_.wake_finished();
+    const bool has_control = control_state_.load() == ConnectionState::ready;
+    if (!has_control) {
+        // It has a patience of its own, knows when a slow disk keeps it waiting, and says when it has ended.
+        lost_ns_ = now_ns;
+    }
     if (is_late(now_ns)) {
         end_session(ConnectionState::closed, Error::enodev);
         count_unknown();
@@ -69,7 +74,6 @@ void RcMemory::rejoin(uint64_t now_ns) {
         mutex_.lock();
         return;
     }
-    const bool has_control = control_state_.load() == ConnectionState::ready;
     // No planned change any more, nor one to another link.
     if (!has_control || (has_several_ && now_ns - lost_ns_ > kLongBreakNs)) {
         tell_of_break();
