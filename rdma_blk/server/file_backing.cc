@@ -58,6 +58,19 @@ UniqueDescriptor make_file(const std::string& path) {
 
 }  // namespace
 
+// udev takes a lock for a moment whenever it looks at a disk that has changed, as one has that was closed by a server which
+// had it for writing.
+bool lock_in_time(int file) {
+    int attempts = 40;
+    while (flock(file, LOCK_EX | LOCK_NB) != 0) {
+        if ((errno != EWOULDBLOCK && errno != EINTR) || --attempts == 0) {
+            return false;
+        }
+        usleep(25'000);
+    }
+    return true;
+}
+
 Result<std::shared_ptr<FileBacking>> FileBacking::open(const std::string& path, uint64_t size_bytes,
                                                        BackingContent content,
                                                        std::string& problem) {
@@ -81,7 +94,7 @@ Result<std::shared_ptr<FileBacking>> FileBacking::open(const std::string& path, 
     if (!backing->file_.valid() || fstat(backing->file_.get(), &status) != 0) {
         return failed("cannot be opened");
     }
-    if (flock(backing->file_.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (!lock_in_time(backing->file_.get())) {
         const bool is_used = errno == EWOULDBLOCK;
         return is_used ? (problem =
                               path +

@@ -194,6 +194,24 @@ MemoryRegion::~MemoryRegion() {
     }
 }
 
+// Puts a part of the file in the place of addresses that were kept for it.
+bool MemoryRegion::map_more(uint64_t offset_bytes, uint64_t length_bytes) {
+    unsigned char* const place = address_ + offset_bytes;
+    // A mapping of huge pages takes them at once, and where there are too few the addresses are no longer kept: anything could
+    // be mapped there next.
+    if ((!has_huge_pages_ || fallocate(memfd_.get(), 0, static_cast<off_t>(offset_bytes),
+                                       static_cast<off_t>(length_bytes)) == 0) &&
+        mmap(place, length_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, memfd_.get(),
+             static_cast<off_t>(offset_bytes)) != MAP_FAILED) {
+        return true;
+    }
+    (void)mmap(place, length_bytes, PROT_NONE,
+               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+    (void)fallocate(memfd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                    static_cast<off_t>(offset_bytes), static_cast<off_t>(length_bytes));
+    return false;
+}
+
 Result<void> MemoryRegion::grow(uint64_t size_bytes) {
     if (size_bytes < size_bytes_ || (has_huge_pages_ && size_bytes % kHugePageBytes != 0)) {
         return Error::einval;
@@ -204,15 +222,20 @@ Result<void> MemoryRegion::grow(uint64_t size_bytes) {
     if (size_bytes == size_bytes_) {
         return {};
     }
-    if (ftruncate(memfd_.get(), static_cast<off_t>(size_bytes)) != 0) {
+    // After an attempt that failed the file is as long as was wanted then, and cannot be made shorter.
+    struct stat status {};
+    if (fstat(memfd_.get(), &status) != 0 ||
+        (static_cast<uint64_t>(status.st_size) < size_bytes &&
+         ftruncate(memfd_.get(), static_cast<off_t>(size_bytes)) != 0)) {
         return memory_error();
     }
-    // The last page is mapped once more: a size need not be a multiple of the page.
     const uint64_t old_size_bytes = size_bytes_;
     const uint64_t from = old_size_bytes / kHugePageBytes * kHugePageBytes;
-    if (mmap(address_ + from, size_bytes - from, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
-             memfd_.get(), static_cast<off_t>(from)) == MAP_FAILED) {
-        return memory_error();
+    // The last page is mapped already: a size need not be a multiple of the page.
+    const uint64_t unmapped =
+        (old_size_bytes + kSmallPageBytes - 1) / kSmallPageBytes * kSmallPageBytes;
+    if (size_bytes > unmapped && !map_more(unmapped, size_bytes - unmapped)) {
+        return Error::enomem;
     }
     (void)madvise(address_ + from, size_bytes - from, MADV_DONTDUMP);
     size_bytes_ = size_bytes;

@@ -50,6 +50,7 @@ class MemoryRegion {
     Result<void> grow(uint64_t size_bytes);
 
   private:
+    bool map_more(uint64_t offset_bytes, uint64_t length_bytes);
     MemoryRegion() = default;
     static Result<std::unique_ptr<MemoryRegion>> map_whole(UniqueDescriptor memfd,
                                                            uint64_t size_bytes,

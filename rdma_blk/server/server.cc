@@ -333,6 +333,10 @@ bool Server::stop(bool flushes) {
         return true;
     }
     started_ = false;
+    if (flushes && !failed_volumes().empty()) {
+        MutexLock lock(administration_mutex_);
+        (void)load_volumes();  // it has logged why
+    }
     close_local_sockets();
     std::map<std::string, Served> volumes;
     {
@@ -371,6 +375,14 @@ bool Server::stop(bool flushes) {
             if (flushes && !flush_stopped(served, changed.count(name) != 0)) {
                 is_all_kept = false;
             }
+        }
+    }
+    for (const auto& [name, problem] : failed_volumes()) {
+        if (flushes && keeper_.find(name).data.valid()) {
+            log(host::LogLevel::error,
+                "volume " + name +
+                    ": its memory is lost; what was not flushed is not in its backing: " + problem);
+            is_all_kept = false;
         }
     }
     return is_all_kept;

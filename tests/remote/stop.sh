@@ -115,6 +115,40 @@ with socket.socket() as s:
     start_server
 fi
 
+if [[ $transport == tcp ]]; then
+    # The volume is not served, and its memory is all that there is.
+    for comes_back in yes no; do
+        say "a backing that is missing when the worker starts again, and is back at the stop: $comes_back"
+        use_device "$(make_volume "away-$comes_back" 64M --backing "$work/away-$comes_back")"
+        mount_device
+        dd if=/dev/urandom of="$mount_point/file" bs=64K count=20 oflag=direct status=none
+        sum=$(sha256sum <"$mount_point/file")
+        mv "$work/away-$comes_back" "$work/elsewhere"
+        : >"$server_log"
+        kill -KILL "$(worker)"
+        wait_until grep -q "volume away-$comes_back: backing" "$server_log"
+        wait_until has_worker
+        [[ $comes_back == no ]] || mv "$work/elsewhere" "$work/away-$comes_back"
+        status=0
+        end_server || status=$?
+        if [[ $comes_back == yes ]]; then
+            [[ $status -eq 0 ]] || fail "tiffind ended with $status: $(tail -n 5 "$server_log")"
+            start_server
+            [[ $(sha256sum <"$mount_point/file") == "$sum" ]] || fail "what was acknowledged is lost"
+            unmount_device
+        else
+            [[ $status -eq 1 ]] || fail "tiffind ended with $status: $(tail -n 5 "$server_log")"
+            grep -q "volume away-no: its memory is lost" "$server_log" || fail "the log does not say it: $(<"$server_log")"
+            kill -KILL "$server"
+            take_away -l
+            wait_until has_ended "$server"
+            server=""
+            mv "$work/elsewhere" "$work/away-no"
+            start_server
+        fi
+    done
+fi
+
 if [[ $(id -u) -eq 0 && $transport == tcp ]]; then
     say "a backing that has no room: the exit status tells"
     backing=$work/backing_folder
