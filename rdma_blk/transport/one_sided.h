@@ -43,10 +43,10 @@ class OneSidedPath {
     virtual const char* name() const = 0;  // as ConnectionInfo::transport_name
 
     // The server has answered a path_join: `parameters` and descriptors are what came with that. From here on
-    // operations may go this way. `data_bytes`: what the session knows of the volume's size, which may have grown
-    // since. An error leaves everything to the stream.
+    // operations may go this way. `data_bytes`, `epoch`: what the session knows of the volume's size, which may have grown
+    // since, and under which epoch it was opened. An error leaves everything to the stream.
     virtual Result<void> joined(ByteSpan parameters, ReceivedDescriptors& descriptors,
-                                uint64_t data_bytes) = 0;
+                                uint64_t data_bytes, uint64_t epoch) = 0;
     // The connection is no more. Returns once nothing is under way on this path, and nothing begins before
     // joined() comes again: what the session knows of the server's memory then stays true.
     virtual void stop() = 0;

@@ -368,10 +368,15 @@ void RemoteBlockDevice::tell_of_opening() {
         servers_[0]->memory->connection().empty_since_incarnation <= kFirstIncarnation) {
         return;
     }
-    const vfs::IoVector buffer{page.data(), Page::kBytes};
-    const auto* bytes = static_cast<const unsigned char*>(page.data());
-    if (geometry_.size_bytes >= Page::kBytes && read(0, &buffer, 1).ok() &&
-        std::all_of(bytes, bytes + Page::kBytes, [](unsigned char byte) { return byte == 0; })) {
+    const auto is_empty = [&](uint64_t offset_bytes) {
+        const vfs::IoVector buffer{page.data(), Page::kBytes};
+        const auto* bytes = static_cast<const unsigned char*>(page.data());
+        return read(offset_bytes, &buffer, 1).ok() &&
+               std::all_of(bytes, bytes + Page::kBytes,
+                           [](unsigned char byte) { return byte == 0; });
+    };
+    // A file system that was just made has the second of its superblocks alone.
+    if (geometry_.size_bytes >= 2 * Page::kBytes && is_empty(0) && is_empty(Page::kBytes)) {
         has_lost_content_ = true;
         log_line(
             host::LogLevel::warning, "volume ", options_.name.c_str(), ", server ",

@@ -63,7 +63,7 @@ void ShmMemory::release() {
 }
 
 Result<void> ShmMemory::joined(ByteSpan parameters, ReceivedDescriptors& descriptors,
-                               uint64_t data_bytes) {
+                               uint64_t data_bytes, uint64_t epoch) {
     const wire::ShmParameters given = TRY(wire::parse_shm_parameters(parameters));
     if (descriptors.count != wire::kShmDescriptors) {
         return Error::eproto;
@@ -71,7 +71,8 @@ Result<void> ShmMemory::joined(ByteSpan parameters, ReceivedDescriptors& descrip
     gate_.close();
     TRY(data_.map(std::move(descriptors.descriptors[0]), given.data_bytes, given.is_writable != 0));
     TRY(control_.map(std::move(descriptors.descriptors[1]), given.control_bytes, false));
-    steady_epoch_ = reads_steadily_ && given.is_writable == 0 ? present_epoch(control_) : kNoEpoch;
+    // Not the one that is there now: a writer may have come since, and told nobody yet.
+    steady_epoch_ = reads_steadily_ && given.is_writable == 0 ? epoch : kNoEpoch;
     if (data_bytes > given.data_bytes) {  // the notice came before the answer; see resized()
         [[maybe_unused]] const auto grown = data_.grow(data_bytes);
     }

@@ -53,8 +53,8 @@ class ShmMemory final : public RemoteMemory, private OneSidedPath {
     // ---- OneSidedPath: from the stream's threads, one at a time
     wire::PathTransport transport() const override { return wire::PathTransport::shm; }
     const char* name() const override { return "shm"; }
-    Result<void> joined(ByteSpan parameters, ReceivedDescriptors& descriptors,
-                        uint64_t data_bytes) override;
+    Result<void> joined(ByteSpan parameters, ReceivedDescriptors& descriptors, uint64_t data_bytes,
+                        uint64_t epoch) override;
     void stop() override { gate_.close(); }
     void release() override;
     void resized(uint64_t data_bytes) override;
@@ -78,7 +78,7 @@ class ShmMemory final : public RemoteMemory, private OneSidedPath {
     MappedMemory data_;
     MappedMemory control_;
     bool reads_steadily_ = false;
-    // Of the volume when it was mapped to be read steadily; kNoEpoch: it was not.
+    // Under which a session was opened that reads steadily; kNoEpoch: it does not.
     static constexpr uint64_t kNoEpoch = UINT64_MAX;
     std::atomic<uint64_t> steady_epoch_{kNoEpoch};
 };

@@ -122,11 +122,11 @@ void TcpMemory::finish_join() {
         finish_request_join(paths_[at_]);
         return;
     }
-    const auto result =
-        join.joined.reason == 0
-            ? extension_.one_sided->joined(ByteSpan(join.parameters, join.joined.parameter_bytes),
-                                           stream().descriptors(), geometry_.data_bytes)
-            : Result<void>(Error::eopnotsupp);
+    const auto result = join.joined.reason == 0
+                            ? extension_.one_sided->joined(
+                                  ByteSpan(join.parameters, join.joined.parameter_bytes),
+                                  stream().descriptors(), geometry_.data_bytes, facts_.epoch)
+                            : Result<void>(Error::eopnotsupp);
     stream().descriptors().clear();
     join.is_joined = result.ok();
     join.is_wanted = false;
