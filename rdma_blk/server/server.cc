@@ -123,7 +123,7 @@ Result<void> Server::start(std::string& problem) {
     TRY(open_listeners(problem));
     {
         MutexLock lock(administration_mutex_);
-        const Result<void> loaded = load_volumes();
+        const Result<void> loaded = load_volumes(false);
         if (!loaded.ok()) {
             problem = directory_.path() +
                       ": cannot be listed: " + std::strerror(errno_value(loaded.error()));
@@ -166,9 +166,10 @@ void Server::warn_of_readers(const std::string& name) const {
     }
 }
 
-Result<void> Server::load_volumes() {
+Result<void> Server::load_volumes(bool only_kept) {
     for (const std::string& name : TRY(directory_.list())) {
-        if (find_volume(name.c_str()) != nullptr) {
+        if (find_volume(name.c_str()) != nullptr ||
+            (only_kept && !keeper_.find(name).data.valid())) {
             continue;
         }
         warn_of_readers(name);
@@ -335,7 +336,7 @@ bool Server::stop(bool flushes) {
     started_ = false;
     if (flushes && !failed_volumes().empty()) {
         MutexLock lock(administration_mutex_);
-        (void)load_volumes();  // it has logged why
+        (void)load_volumes(true);  // it has logged why
     }
     close_local_sockets();
     std::map<std::string, Served> volumes;

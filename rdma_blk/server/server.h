@@ -100,8 +100,8 @@ class Server final : public ConnectionHost {
         std::shared_ptr<Volume> volume;
     };
 
-    // Those that have a state file and are not served yet.
-    Result<void> load_volumes() REQUIRES(administration_mutex_);
+    // Those that have a state file and are not served yet. `only_kept`: and of which the keeper has memory.
+    Result<void> load_volumes(bool only_kept) REQUIRES(administration_mutex_);
     Result<UniqueDescriptor> lock_directory() const;
     void warn_of_readers(const std::string& name) const;
     // Why a volume that has a state file is not served; empty: it is, or there is none.

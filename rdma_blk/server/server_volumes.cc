@@ -248,7 +248,7 @@ void Server::reload(const Configuration& configuration) {
     }
     {
         MutexLock lock(administration_mutex_);
-        const Result<void> loaded = load_volumes();  // what could not be brought up before
+        const Result<void> loaded = load_volumes(false);  // what could not be brought up before
         if (!loaded.ok()) {
             host::log(
                 host::LogLevel::error,

@@ -301,6 +301,8 @@ class RcMemory final : public RemoteMemory,
     bool is_stopping_ GUARDED_BY(mutex_) = false;
     uint64_t next_look_ns_ GUARDED_BY(mutex_) = 0;
     uint64_t lost_ns_ GUARDED_BY(mutex_) = 0;
+    // When there was last seen to be no stream, whose absence does not count; 0: there is one.
+    uint64_t away_ns_ GUARDED_BY(mutex_) = 0;
     uint64_t adopted_count_ GUARDED_BY(mutex_) = 0;   // finished_count() when the path came
     uint64_t path_wanted_by_ GUARDED_BY(mutex_) = 0;  // submit_number of what it was to cover
     uint32_t attempts_ GUARDED_BY(mutex_) = 0;

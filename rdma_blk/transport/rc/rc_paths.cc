@@ -61,10 +61,11 @@ void RcMemory::rejoin(uint64_t now_ns) {
     [[maybe_unused]] const bool is_posted_late = queue_->expire(now_ns);  // nothing is posted
     waiters_.wake_finished();
     const bool has_control = control_state_.load() == ConnectionState::ready;
-    if (!has_control) {
-        // It has a patience of its own, knows when a slow disk keeps it waiting, and says when it has ended.
-        lost_ns_ = now_ns;
+    // The stream has a patience of its own, knows when a slow disk keeps it waiting, and says when it has ended.
+    if (away_ns_ != 0) {
+        lost_ns_ += now_ns - away_ns_;
     }
+    away_ns_ = has_control ? 0 : now_ns;
     if (is_late(now_ns)) {
         end_session(ConnectionState::closed, Error::enodev);
         count_unknown();
