@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <system_error>
 #include <thread>
@@ -50,6 +51,13 @@ void count(std::atomic<uint64_t>& counter) {
 bool has_one_processor() {
     cpu_set_t processors;
     return sched_getaffinity(0, sizeof processors, &processors) == 0 && CPU_COUNT(&processors) == 1;
+}
+
+// What a file of the kernel's has, which may not be there.
+std::optional<uint64_t> read_number(const std::string& path) {
+    std::ifstream file(path);
+    uint64_t number = 0;
+    return file >> number ? std::optional(number) : std::nullopt;
 }
 
 // Whether a program waits for the answer to a request.
@@ -203,14 +211,19 @@ void RequestLoop::stop() {
     }
 }
 
-uint32_t RequestLoop::count_serving() const {
+RequestLoop::Turns RequestLoop::count_turns() const {
+    Turns turns{};
     MutexLock lock(mutex_);
-    return static_cast<uint32_t>(std::count_if(
-        threads_.begin(), threads_.end(),
-        [](const auto& thread) { return thread->turn.load(std::memory_order_relaxed) % 2 != 0; }));
+    for (const auto& thread : threads_) {
+        const uint64_t turn = thread->turn.load();
+        turns.received += (turn + 1) / 2;
+        turns.serving += turn % 2;
+    }
+    return turns;
 }
 
-bool RequestLoop::wait_until_queue_is_answered(std::chrono::milliseconds limit) const {
+bool RequestLoop::wait_until_queue_is_answered(std::chrono::milliseconds limit,
+                                               const std::string& connection) const {
     if (options_.by_libfuse || serving != nullptr) {
         return false;
     }
@@ -219,15 +232,30 @@ bool RequestLoop::wait_until_queue_is_answered(std::chrono::milliseconds limit) 
         std::this_thread::sleep_for(kLook);
         return !ended_.load() && std::chrono::steady_clock::now() < end;
     };
-    // Several looks, for a thread that has just received a request does not count yet.
-    uint32_t empty_looks = 0;
-    while (empty_looks < kEmptyLooks) {
-        const bool is_empty = !is_ready() && count_serving() < kMaxBackgroundRequests;
+    // An administrator may have lowered it.
+    const uint64_t passed_on = std::min<uint64_t>(
+        kMaxBackgroundRequests,
+        read_number(connection + "/max_background").value_or(kMaxBackgroundRequests));
+    // Several looks where the kernel does not tell: a thread that has just received a request does not count yet.
+    std::optional<uint64_t> present = read_number(connection + "/waiting");
+    const uint32_t looks = present ? 1 : kEmptyLooks;
+    for (uint32_t empty_looks = 0; empty_looks < looks;) {
+        const bool is_empty =
+            present ? *present < passed_on : !is_ready() && count_turns().serving < passed_on;
         empty_looks = is_empty ? empty_looks + 1 : 0;
+        if (empty_looks < looks && !look_again()) {
+            return ended_.load();
+        }
+        present = empty_looks < looks ? read_number(connection + "/waiting") : present;
+    }
+    // The others are received in the order in which they came.
+    const uint64_t last = count_turns().received + present.value_or(0);
+    while (is_ready() && count_turns().received < last) {
         if (!look_again()) {
             return ended_.load();
         }
     }
+    (void)look_again();
     std::vector<std::pair<const Thread*, uint64_t>> busy;
     {
         MutexLock lock(mutex_);

@@ -18,6 +18,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "fs/vfs/host.h"
@@ -61,10 +62,12 @@ class RequestLoop {
     Counters counters() const EXCLUDES(mutex_);
 
     // Waits until everything is answered that the kernel had queued for the session before. Of the writes of its cache it
-    // passes on only kMaxBackgroundRequests at once, and keeps the others in a queue of its own: that is empty once nothing is
-    // waiting, and fewer are under way. False when that took longer than `limit`, libfuse's loop serves, or the calling
-    // thread serves. True when the connection has ended.
-    bool wait_until_queue_is_answered(std::chrono::milliseconds limit) const EXCLUDES(mutex_);
+    // passes on only kMaxBackgroundRequests at once, and keeps the others in a queue of its own: that is empty once fewer
+    // requests are there. `connection`: the kernel's folder that tells how many; where there is none, a mount that has more
+    // requests than threads all the time does not let it be seen. False when that took longer than `limit`, libfuse's loop
+    // serves, or the calling thread serves. True when the connection has ended.
+    bool wait_until_queue_is_answered(std::chrono::milliseconds limit,
+                                      const std::string& connection) const EXCLUDES(mutex_);
 
     // Requests received and not yet answered; absent where libfuse's loop serves, which does not count them.
     std::optional<uint32_t> under_way() const {
@@ -90,7 +93,11 @@ class RequestLoop {
     int sleep_for_request(Thread& self);
     bool poll(Thread& self);
     bool is_ready() const;
-    uint32_t count_serving() const EXCLUDES(mutex_);
+    struct Turns {
+        uint64_t received;
+        uint64_t serving;  // threads that have a request
+    };
+    Turns count_turns() const EXCLUDES(mutex_);
     bool is_in_turn(const Thread* thread, uint64_t turn) const EXCLUDES(mutex_);
     bool is_leader(Thread& self);
     bool is_crowded() const;

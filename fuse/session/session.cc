@@ -234,7 +234,11 @@ void Session::lose_device() {
     }
 }
 
-bool Session::settle() { return loop_->wait_until_queue_is_answered(kSettleTime); }
+bool Session::settle() {
+    const std::string& number = mounts_.own_device_number();
+    return loop_->wait_until_queue_is_answered(
+        kSettleTime, "/sys/fs/fuse/connections/" + number.substr(number.find(':') + 1));
+}
 
 void Session::stop() {
     // First, while there are threads that answer the writes it may be waiting for.
