@@ -38,9 +38,9 @@ struct CheckOptions {
     // repairs all that it sees, so that a few are enough; what comes after so many (at least 1) is left
     // for another run.
     int maximum_passes = 16;
-    // Which classes of findings may be repaired; asked once for each class when it first occurs. Empty:
-    // all of them.
-    std::function<bool(Code)> may_repair = {};
+    // Which classes of findings may be repaired; asked once for each class, with its first finding, before that is
+    // given to on_finding. Empty: all of them.
+    std::function<bool(const Finding&)> may_repair = {};
     // Called for each finding as it is met. May be empty.
     std::function<void(const Finding&)> on_finding = {};
     // Called now and then. May be empty.

@@ -23,13 +23,15 @@ bool is_left_out_at_once(Code code) {
 
 }  // namespace
 
-bool Context::may_repair(Code code) {
+bool Context::may_repair(Code code, std::string_view where, std::string_view what) {
     if (!options_.repair) {
         return false;
     }
     std::optional<bool>& answer = answers_[static_cast<size_t>(code)];
     if (!answer.has_value()) {
-        answer = !options_.may_repair || options_.may_repair(code);
+        answer =
+            !options_.may_repair ||
+            options_.may_repair({code, code_severity(code), std::string(where), std::string(what)});
     }
     return *answer;
 }
@@ -45,7 +47,7 @@ bool Context::found(Code code, std::string_view where, std::string_view what) {
         trial_missing_parts_ += is_left_out_at_once(code) ? 1 : 0;
         return false;
     }
-    const bool repair = may_repair(code);
+    const bool repair = may_repair(code, where, what);
     repair_wanted_ = repair_wanted_ || repair;
     must_not_write_ = must_not_write_ || (!repair && is_left_out_at_once(code));
     if (is_new(code, where)) {

@@ -65,7 +65,7 @@ class Context {
     uint64_t checkpoint_sequence = 0;
 
   private:
-    bool may_repair(Code code);
+    bool may_repair(Code code, std::string_view where, std::string_view what);
     bool is_new(Code code, std::string_view where);
     void add(Code code, Severity severity, std::string_view where, std::string_view what,
              bool repaired);

@@ -168,7 +168,7 @@ class Fsck {
         check::CheckOptions options;
         options.repair = repair_;
         options.verify_data = options_.verify_data;
-        options.may_repair = [this](check::Code code) { return may_repair(code); };
+        options.may_repair = [this](const check::Finding& finding) { return may_repair(finding); };
         options.on_finding = [this](const check::Finding& finding) { print(finding); };
         options.on_progress = [this](const check::Progress& progress) {
             if (progress.phase == check::Phase::repair) {
@@ -180,16 +180,20 @@ class Fsck {
         return check::check_file_system(device, options);
     }
 
-    bool may_repair(check::Code code) {
+    bool may_repair(const check::Finding& finding) {
         switch (options_.mode) {
             case RepairMode::no:
                 return false;
             case RepairMode::yes:
                 return true;
             case RepairMode::safe:
-                return check::code_is_safe_to_repair(code);
+                return check::code_is_safe_to_repair(finding.code);
             case RepairMode::ask:
-                return ask(check::code_repair(code));
+                // What the question is about comes before it.
+                progress_.clear();
+                fmt::print("{}\n", finding.line());
+                shown_before_question_ = finding.where;
+                return ask(check::code_repair(finding.code));
         }
         return false;
     }
@@ -207,7 +211,8 @@ class Fsck {
     void print(const check::Finding& finding) {
         uint64_t& shown = shown_[static_cast<size_t>(finding.code)];
         ++shown;
-        if (!options_.verbose && shown > kShownPerCode) {
+        const bool is_shown = shown == 1 && shown_before_question_ == finding.where;
+        if (is_shown || (!options_.verbose && shown > kShownPerCode)) {
             return;
         }
         progress_.clear();
@@ -258,12 +263,17 @@ class Fsck {
         } else if (report.not_repaired == 0) {
             fmt::print("{}: {} repaired, {}\n", options_.device, problems_text(report), usage);
         } else {
-            fmt::print("{}: {}, {} left; {}{}\n", options_.device, problems_text(report),
-                       report.not_repaired, usage,
-                       repair_ && !report.has(check::Code::repair_withheld)
-                           ? ""
-                           : "; fsck.tiffin -f -y repairs what can be repaired");
+            fmt::print(
+                "{}: {}, {} left; {}{}\n", options_.device, problems_text(report),
+                report.not_repaired, usage,
+                repair_ && !report.has(check::Code::repair_withheld)
+                    ? ""
+                    : "; fsck.tiffin -f -y" + size_argument() + " repairs what can be repaired");
         }
+    }
+
+    std::string size_argument() const {
+        return options_.size_bytes == 0 ? "" : fmt::format(" --size {}", options_.size_bytes);
     }
 
     static std::string problems_text(const check::Report& report) {
@@ -292,6 +302,7 @@ class Fsck {
     LengthenedImage* lengthened_ = nullptr;  // what open() gave, where its end is missing
     bool lengthened_failed_ = false;
     uint64_t shown_[check::kCodeCount] = {};
+    std::string shown_before_question_;  // where that finding is
 };
 
 int run(int argc, char** argv) {

@@ -18,7 +18,9 @@ std::string text_of(const Report& report) {
 CheckOptions only_what_is_safe() {
     CheckOptions options;
     options.repair = true;
-    options.may_repair = [](Code code) { return code_is_safe_to_repair(code); };
+    options.may_repair = [](const Finding& finding) {
+        return code_is_safe_to_repair(finding.code);
+    };
     return options;
 }
 

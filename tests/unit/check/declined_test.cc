@@ -173,7 +173,7 @@ TEST(Declined, TheMarkOfErrorsStays) {
     give_reasons_to_write(device);
     CheckOptions options;
     options.repair = true;
-    options.may_repair = [](Code code) { return code != Code::errors_flag; };
+    options.may_repair = [](const Finding& finding) { return finding.code != Code::errors_flag; };
     const Report declined = run_check(device, options);
     EXPECT_EQ(declined.not_repaired, 1U) << text_of(declined);
     EXPECT_FALSE(is_believed(device));

@@ -220,9 +220,10 @@ TEST_F(LostContent, IsNotWrittenWithoutItsMark) {
     editor.flip_bit(editor.leaf_block(make_key(editor.node_of(kScattered), Kind::extent, 300)),
                     2000, 3);
     const Bytes before = image_of(device_);
-    const Report report = run_check(device_, {.repair = true, .may_repair = [](Code code) {
-                                                  return code != Code::content_missing;
-                                              }});
+    const Report report =
+        run_check(device_, {.repair = true, .may_repair = [](const Finding& finding) {
+                                return finding.code != Code::content_missing;
+                            }});
     EXPECT_TRUE(report.has(Code::content_missing)) << text_of(report);
     EXPECT_FALSE(report.changed);
     EXPECT_TRUE(image_of(device_) == before);

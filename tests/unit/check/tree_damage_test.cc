@@ -306,9 +306,11 @@ TEST(Repair, DeclinedFindingsAreLeft) {
     CheckOptions options;
     options.repair = true;
     int asked = 0;
-    options.may_repair = [&](Code code) {
+    options.may_repair = [&](const Finding& finding) {
         ++asked;
-        return code != Code::link_count;
+        EXPECT_NE(finding.where, "");
+        EXPECT_NE(finding.what, "");
+        return finding.code != Code::link_count;
     };
     const Report report = check_file_system(device, options);
     EXPECT_EQ(report.not_repaired, 1U) << text_of(report);
