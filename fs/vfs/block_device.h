@@ -66,7 +66,7 @@ class BlockDevice {
     virtual const DeviceGeometry& geometry() const = 0;
 
     // Asks how large the device is now, so that geometry() says it from now on; never less than before. For one
-    // thread at a time. Errors: eio.
+    // thread at a time. Errors: eio (also: it has become shorter).
     virtual Result<uint64_t> update_size() { return geometry().size_bytes; }
 
     // Starts a request; see IoRequest. Offsets and lengths that are no multiples of the write unit are

@@ -111,6 +111,14 @@ Result<uint64_t> FileDevice::update_size() {
     if (!size_bytes.has_value()) {
         return failed("size", 0, errno);
     }
+    if (*size_bytes < geometry().size_bytes) {
+        host::log(
+            host::LogLevel::error,
+            (path_ + ": has become shorter: its end has been cut off; make it as long again (" +
+             std::to_string(geometry().size_bytes) + " bytes), and unmount")
+                .c_str());
+        return Error::eio;
+    }
     if (*size_bytes > geometry().size_bytes) {
         geometries_.push_back(geometry());
         geometries_.back().size_bytes = *size_bytes;

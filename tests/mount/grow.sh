@@ -72,6 +72,18 @@ for ((round = 1; round <= 6; round++)); do
     "$bin/tiffin" grow "$mount_point" >/dev/null
     compare
 done
+# An image that was cut off is no reason to say that all is well.
+long=$(stat --format %s "$image")
+truncate -s 32M "$image"
+! "$bin/tiffin" grow "$mount_point" >"$work/grow" 2>&1 || fail "an image that is too short may be grown: $(<"$work/grow")"
+grep -q "has become shorter" "$log" || fail "the log does not say that the image is too short"
+truncate -s "$long" "$image"
+# What was cut off is gone.
+take_away
+wait_until has_ended "$server"
+server=""
+use_device "$device" 100M
+mount_device
 # Somebody else may not.
 if [[ $(id -u) -eq 0 ]]; then
     chmod 755 "$mount_point"
