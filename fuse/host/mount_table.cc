@@ -5,6 +5,7 @@
 #include <sys/sysmacros.h>
 
 #include <cerrno>
+#include <filesystem>
 #include <memory>
 
 #include "fuse/host/memory_shortage.h"
@@ -48,6 +49,19 @@ std::vector<MountEntry> read_mounts() {
              .super_options = text(mnt_fs_get_fs_options(line))});
     }
     return mounts;
+}
+
+std::string mount_point_above(const std::string& path) {
+    std::error_code error;
+    const std::string whole =
+        std::filesystem::absolute(path, error).lexically_normal().string() + "/";
+    std::string found;
+    for (const MountEntry& entry : read_mounts()) {
+        if (entry.mount_point.size() > found.size() && whole.starts_with(entry.mount_point + "/")) {
+            found = entry.mount_point;
+        }
+    }
+    return found.empty() ? path : found;
 }
 
 }  // namespace tiffin::fuse

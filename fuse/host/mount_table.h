@@ -24,4 +24,8 @@ bool is_fuse(const MountEntry& entry);
 // All mounts of this process's name space, in mount order; empty when /proc is not there.
 std::vector<MountEntry> read_mounts();
 
+// Where the file system is mounted to which `path` belongs, by its text: the path of a mount that has died cannot be
+// resolved. The path itself when that is unknown.
+std::string mount_point_above(const std::string& path);
+
 }  // namespace tiffin::fuse

@@ -13,6 +13,7 @@
 #include <climits>
 #include <cstdlib>
 
+#include "fuse/host/mount_table.h"
 #include "fuse/session/options.h"
 #include "fuse/session/tuning.h"
 
@@ -130,10 +131,9 @@ OrProblem<std::string> check_mount_point(const std::string& path) {
                            Error::enoent};
         }
         if (error == ENOTCONN) {
-            return Problem{"the file system that was mounted on " + path +
-                               " has died, and was not mounted by this program: unmount it first "
-                               "(umount " +
-                               path + ")",
+            const std::string place = mount_point_above(path);
+            return Problem{"the file system that was mounted on " + place +
+                               " has died: unmount it first (umount " + place + ")",
                            Error::ebusy};
         }
         return Problem{"cannot use the mount point " + path + ": " + system_error_text(error),

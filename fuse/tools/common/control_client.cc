@@ -10,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "fuse/host/mount_table.h"
 #include "fuse/host/remote_address.h"
 
 namespace tiffin::fuse {
@@ -23,8 +24,9 @@ OrProblem<ControlClient> ControlClient::open(const std::string& path) {
     if (file < 0) {
         int error = errno;
         if (error == ENOTCONN) {
-            return Problem{"the file system that was mounted on " + path +
-                               " has died: unmount it (umount " + path + ") and mount it again",
+            const std::string place = mount_point_above(path);
+            return Problem{"the file system that was mounted on " + place +
+                               " has died: unmount it (umount " + place + ") and mount it again",
                            Error::eio};
         }
         return Problem{"cannot open " + path + ": " + system_error_text(error), Error::enoent};

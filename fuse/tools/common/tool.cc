@@ -92,6 +92,8 @@ void add_version_flag(CLI::App& app) {
     app.set_version_flag("--version", app.get_name() + " " + kVersion);
 }
 
+std::string refuse_empty(const std::string& text) { return text.empty() ? "it is empty" : ""; }
+
 std::optional<int> parse_arguments(CLI::App& app, int argc, char** argv, int usage_status) {
     try {
         app.parse(argc, argv);

@@ -25,6 +25,9 @@ void print_problem(const std::string& program, const Problem& problem);
 // Adds --version.
 void add_version_flag(CLI::App& app);
 
+// For CLI::Option::check(): an argument that a script has left empty is no wish for the default.
+std::string refuse_empty(const std::string& text);
+
 // Parses the command line. Returns the exit status when the program has to end now: 0 after --help
 // and --version, `usage_status` after a mistake, about which one line went to standard error.
 std::optional<int> parse_arguments(CLI::App& app, int argc, char** argv, int usage_status);

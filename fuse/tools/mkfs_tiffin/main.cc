@@ -45,11 +45,14 @@ void add_arguments(CLI::App& app, Arguments& arguments) {
     app.add_flag("-f,--force", arguments.force,
                  "overwrite what is on the device, even when it is a file system");
     app.add_option("-L,--label", arguments.label, "name of the volume, at most 63 bytes");
-    app.add_option("-U,--uuid", arguments.uuid, "identity of the volume; default: random");
+    app.add_option("-U,--uuid", arguments.uuid, "identity of the volume; default: random")
+        ->check(refuse_empty);
     app.add_option("-b,--block-size", arguments.block_size,
-                   "bytes in a block; there is only one size, 4096 (4K)");
+                   "bytes in a block; there is only one size, 4096 (4K)")
+        ->check(refuse_empty);
     app.add_option("-J,--journal-size", arguments.journal_size,
-                   "size of the journal, such as 16M; default: by the size of the device");
+                   "size of the journal, such as 16M; default: by the size of the device")
+        ->check(refuse_empty);
     app.add_flag("-K,--nodiscard", arguments.keep_blocks,
                  "do not discard the blocks of a disk before the file system is written");
     app.add_flag("-n,--dry-run", arguments.dry_run, "say what would be made, write nothing");
@@ -59,7 +62,8 @@ void add_arguments(CLI::App& app, Arguments& arguments) {
         ->required();
     app.add_option("size", arguments.size,
                    "make a new image file of this size, such as 10G, only if it does not exist; on "
-                   "a disk: the size of the volume, at most that of the disk");
+                   "a disk: the size of the volume, at most that of the disk")
+        ->check(refuse_empty);
 }
 
 OrProblem<tiffinfs::MakeOptions> make_options(const Arguments& arguments) {

@@ -2,6 +2,7 @@
 // tiffin: what there is to ask of file systems, mounted or not.
 #include <CLI/CLI.hpp>
 
+#include <cmath>
 #include <cstdlib>
 #include <optional>
 #include <string>
@@ -34,7 +35,10 @@ void add_mount_point(CLI::App& command, Arguments& arguments) {
 
 CLI::Option* add_interval(CLI::App& command, Arguments& arguments, const char* help) {
     return command.add_option("--interval", arguments.interval_s, help)
-        ->check(CLI::Range(0.1, 86400.0));
+        ->check(CLI::Range(0.1, 86400.0))
+        ->check([](const std::string& text) {
+            return std::isnan(std::strtod(text.c_str(), nullptr)) ? "not a number" : "";
+        });
 }
 
 // Those that ask a mounted file system. What went wrong lands in `problem`.
@@ -52,7 +56,7 @@ void add_mount_commands(CLI::App& app, Arguments& arguments, std::optional<Probl
         *stats, arguments, "Show what was served in each interval of SECONDS, until ended");
     stats->add_option("--count", arguments.count, "End after this many intervals")
         ->needs(interval)
-        ->check(CLI::PositiveNumber);
+        ->check(CLI::Range(uint64_t{1}, uint64_t{1'000'000'000}));
     stats->callback([&] {
         problem = arguments.interval_s.has_value()
                       ? watch_stats(arguments.place, *arguments.interval_s, arguments.count,
@@ -147,8 +151,9 @@ void add_volume_commands(CLI::App& app, VolumeArguments& arguments,
     CLI::App* create = add("create", "Makes a volume and hands out its key", volume_create);
     create->add_option("NAME", arguments.name, "1 to 63 of a-z A-Z 0-9 . _ -")->required();
     create->add_option("SIZE", arguments.size, "Such as 500M or 10G")->required();
-    create->add_option("--backing", arguments.backing,
-                       "A file or disk that flushed content goes to");
+    create
+        ->add_option("--backing", arguments.backing, "A file or disk that flushed content goes to")
+        ->check(refuse_empty);
     create->add_flag("--force", arguments.force,
                      "Take a backing whose data are not a Tiffin file system, with these data");
     create

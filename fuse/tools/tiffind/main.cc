@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <sstream>
@@ -48,6 +49,11 @@ struct Arguments {
 bool read_configuration(const std::string& file, Configuration& configuration,
                         std::string& problem) {
     configuration.busy_poll_us = default_busy_poll_us();  // unless it says something else
+    std::error_code ignored;
+    if (std::filesystem::is_directory(file, ignored)) {
+        problem = file + ": is a directory";
+        return false;
+    }
     std::ifstream stream(file, std::ios::binary);
     if (!stream) {
         if (file == kDefaultFile && errno == ENOENT) {
