@@ -198,7 +198,7 @@ static_assert(sizeof(NodeHeader) == 48);
 
 struct __attribute__((packed, aligned(4))) LeafSlot {
     Key key;
-    uint16_t value_offset;  // in the block
+    uint16_t value_offset;  // in the block; of an empty value: where another begins, or the end
     uint16_t value_bytes;
 };
 static_assert(sizeof(LeafSlot) == 20);

@@ -48,6 +48,31 @@ uint32_t page_checksum(const unsigned char* page) {
     return host::crc32c(checksum, page + sizeof(header), kBlockBytes - sizeof(header));
 }
 
+// Whether the values, whose sizes add up to the heap's, fill it side by side: from its begin on each ends where another
+// begins. Then no two overlap, since they would be more than the heap. Changing a leaf relies on that; an empty value
+// has its place where another one begins.
+bool values_fill_heap(const unsigned char* page) {
+    const NodeHeader& header = header_of(page);
+    constexpr uint32_t kBits = 64;
+    uint64_t begins[kBlockBytes / kBits] = {};
+    const auto is_bound = [&](uint32_t offset) {
+        return offset == kBlockBytes || (begins[offset / kBits] >> offset % kBits & 1) != 0;
+    };
+    for (uint32_t i = 0; i < header.count; ++i) {
+        const LeafSlot& slot = slots(page)[i];
+        if (slot.value_bytes != 0) {
+            begins[slot.value_offset / kBits] |= uint64_t{1} << slot.value_offset % kBits;
+        }
+    }
+    for (uint32_t i = 0; i < header.count; ++i) {
+        const LeafSlot& slot = slots(page)[i];
+        if (!is_bound(slot.value_offset + uint32_t{slot.value_bytes})) {
+            return false;
+        }
+    }
+    return is_bound(header.values_begin);
+}
+
 bool check_leaf(const unsigned char* page, const char*& reason) {
     const NodeHeader& header = header_of(page);
     uint32_t slots_end = sizeof(NodeHeader) + header.count * sizeof(LeafSlot);
@@ -70,7 +95,7 @@ bool check_leaf(const unsigned char* page, const char*& reason) {
         }
         total_bytes += slot.value_bytes;
     }
-    if (total_bytes != header.values_bytes) {
+    if (total_bytes != header.values_bytes || !values_fill_heap(page)) {
         reason = "leaf values that do not fill their heap";
         return false;
     }

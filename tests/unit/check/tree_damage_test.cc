@@ -62,6 +62,32 @@ TEST(TreeDamage, LeafIsCutOut) {
     EXPECT_LT(lost, 60U);
 }
 
+// To change one of them would move or write bytes outside of the leaf.
+TEST(TreeDamage, ValuesAtOnePlace) {
+    CrashDevice device(kDeviceBytes);
+    make_settled(device, 500);
+    ImageEditor editor(device);
+    forget_older_generation(editor);
+    const uint64_t block =
+        editor.leaf_block(make_key(editor.node_of("/many/file-250"), Kind::inode, 0));
+    Block leaf;
+    editor.read(block, leaf);
+    tiffinfs::NodeHeader header;
+    __builtin_memcpy(&header, leaf.bytes, sizeof header);
+    auto* const slots = reinterpret_cast<tiffinfs::LeafSlot*>(leaf.bytes + sizeof header);
+    uint32_t other = 1;
+    while (other < header.count && slots[other].value_bytes != slots[0].value_bytes) {
+        ++other;
+    }
+    ASSERT_LT(other, header.count);
+    slots[other].value_offset = slots[0].value_offset;
+    editor.write_node(block, leaf);
+
+    const Report found = run_check(device);
+    EXPECT_TRUE(found.has(Code::node_invalid)) << text_of(found);
+    (void)repair_completely(device);
+}
+
 // When the entries are lost, the files are still there.
 TEST(TreeDamage, FilesWithoutNamesGoToLostAndFound) {
     CrashDevice device(kDeviceBytes);
