@@ -141,6 +141,8 @@ inline constexpr uint64_t kKeyOffsetBits = 60;
 inline constexpr uint64_t kKeyOffsetMask = (uint64_t{1} << kKeyOffsetBits) - 1;
 // The node id under which keys of the volume itself are kept.
 inline constexpr uint64_t kVolumeNode = 0;
+// The greatest node id: an orphan key can name it, and also the one after it, which the superblock says is unused.
+inline constexpr uint64_t kMaximumNode = kKeyOffsetMask - 1;
 
 struct Key {
     uint64_t node;

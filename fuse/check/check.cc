@@ -205,7 +205,7 @@ class Checker {
         state.old_blocks->merge(state.nodes);
         return state.keys.scan_device([&](Key key, ByteSpan value) {
             tiffinfs::MappedExtent extent;
-            if (key.node == tiffinfs::kVolumeNode || key.node > tiffinfs::kKeyOffsetMask) {
+            if (key.node == tiffinfs::kVolumeNode || key.node > tiffinfs::kMaximumNode) {
                 return true;
             }
             state.old_greatest_node = key.node;

@@ -40,7 +40,7 @@ bool EntryCheck::is_valid(Key key, ByteSpan value, std::string& problem) const {
         problem = fmt::format("its name has {} bytes instead of {}", name.size(), entry.name_bytes);
     } else if (!is_legal_name(name)) {
         problem = fmt::format("{} is not a name", name_text(name));
-    } else if (entry.node == tiffinfs::kVolumeNode || entry.node > tiffinfs::kKeyOffsetMask) {
+    } else if (entry.node == tiffinfs::kVolumeNode || entry.node > tiffinfs::kMaximumNode) {
         problem = fmt::format("{} leads to node {}, which cannot be", name_text(name),
                               uint64_t{entry.node});
     } else if (!is_type_mode(uint32_t{entry.type} << 12)) {

@@ -25,6 +25,9 @@ constexpr std::string_view kWhere = "journal";
 
 // What is wrong with a record, or nullptr.
 const char* find_record_problem(const RecordIterator::Record& record, uint64_t total_blocks) {
+    if (record.key.node > tiffinfs::kMaximumNode) {
+        return "an impossible node";
+    }
     tiffinfs::MappedExtent extent;
     switch (record.type) {
         case RecordType::put:

@@ -68,7 +68,7 @@ Result<void> make_root_directory(KeySpace& keys) {
     return {};
 }
 
-// The directory /lost+found, made when it does not exist. False: something else has its name.
+// The directory /lost+found, made when it does not exist. False: something else has its name, or no id is left for it.
 Result<bool> find_or_make(KeySpace& keys, const tiffinfs::Superblock& superblock, uint64_t new_node,
                           uint64_t& node) {
     const EntryPlace place =
@@ -79,6 +79,9 @@ Result<bool> find_or_make(KeySpace& keys, const tiffinfs::Superblock& superblock
         return TRY(load_inode(keys, node, inode)) && vfs::mode::is_directory(inode.mode);
     }
     node = new_node;
+    if (node > tiffinfs::kMaximumNode) {
+        return false;
+    }
     if (!TRY(add_entry(keys, superblock, vfs::kRootNode, kLostAndFound, node,
                        vfs::mode::directory))) {
         return false;

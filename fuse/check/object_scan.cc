@@ -60,7 +60,7 @@ class ObjectScan {
         inline_.begin();
         inode_damaged_ = false;
         extra_kinds_ = 0;
-        if (node <= tiffinfs::kKeyOffsetMask) {
+        if (node <= tiffinfs::kMaximumNode) {
             state_.objects.greatest_node = node;  // they come in order
         }
         state_.context.progress(
@@ -104,7 +104,7 @@ class ObjectScan {
     }
 
     void visit_object_key(Key key, ByteSpan value) {
-        if (key.node > tiffinfs::kKeyOffsetMask) {
+        if (key.node > tiffinfs::kMaximumNode) {
             invalid_key(key);
             return;
         }
@@ -181,7 +181,7 @@ class ObjectScan {
     }
 
     void end_object() {
-        if (state_.node == 0 || state_.node > tiffinfs::kKeyOffsetMask) {
+        if (state_.node == 0 || state_.node > tiffinfs::kMaximumNode) {
             return;
         }
         if (!state_.has_inode) {

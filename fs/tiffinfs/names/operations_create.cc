@@ -284,8 +284,8 @@ Result<ObjectPin> NodeMaker::make_object() {
     uint64_t node = 0;
     for (uint32_t attempt = 0; attempt < kAttempts; ++attempt) {
         node = choose_id();
-        if (node <= parent_.node || node > kKeyOffsetMask) {
-            break;  // locks are taken by ascending id; no orphan key could name a greater one
+        if (node <= parent_.node || node > kMaximumNode) {
+            break;  // locks are taken by ascending id; greater ones cannot be
         }
         Result<ObjectPin> pin = file_system_.objects().create(node);
         if (pin.ok() || pin.error() != Error::ebusy) {

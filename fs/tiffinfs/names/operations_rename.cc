@@ -280,8 +280,8 @@ Result<void> Renamer::change_directories(InodeValue& old_parent, InodeValue& new
 // A new inode, which no other thread can know before the commit: it becomes an object when its name is found.
 Result<void> Renamer::stage_whiteout(Transaction& transaction, vfs::Timestamp now) {
     const uint64_t node = volume_.allocate_node_ids(1);
-    if (node > kKeyOffsetMask) {
-        return Error::enospc;  // no orphan key could name it
+    if (node > kMaximumNode) {
+        return Error::enospc;  // they have run out
     }
     InodeValue inode{};
     inode.mode = vfs::mode::character_device;

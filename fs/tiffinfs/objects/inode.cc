@@ -5,8 +5,8 @@
 namespace tiffin::tiffinfs {
 
 bool check_inode(uint64_t node, const InodeValue& inode) {
-    if (node > kKeyOffsetMask) {
-        return false;  // no orphan or intent key could name it
+    if (node > kMaximumNode) {
+        return false;  // no orphan or intent key could name it, or no superblock the one after it
     }
     const auto good_time = [](const DiskTime& time) { return time.nanoseconds < 1000000000; };
     switch (inode.mode & vfs::mode::type_mask) {

@@ -88,7 +88,9 @@ Result<void> Volume::seal(Seal& sealed, Ending ending) {
     sealed.ticket = replaying_ ? 0 : journal_.seal(sealed.generation + 1);
     sealed.root = tree_.root();
     sealed.dirty = cache_.take_dirty();
-    sealed.next_node = next_node_.load(std::memory_order_relaxed);
+    // Ids are given out in batches, of which the last one may reach further than ids can.
+    const uint64_t next_node = next_node_.load(std::memory_order_relaxed);
+    sealed.next_node = next_node > kMaximumNode ? kMaximumNode + 1 : next_node;
     sealed.node_count = node_count();
     tree_.advance_generation(sealed.generation + 1);
     if (ending == Ending::read_only) {

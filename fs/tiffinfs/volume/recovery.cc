@@ -307,9 +307,11 @@ Result<void> Volume::replay_frame(ByteSpan payload, TransactionWorkspace& worksp
     RecordIterator::Record record;
     while (TRY(records.next(record))) {
         bool scattered = record.type == RecordType::put || record.type == RecordType::erase;
-        if (record.type == RecordType::put &&
+        const bool impossible_value =
+            record.type == RecordType::put &&
             (record.value.size() > kMaximumValueBytes || record.key.kind() == Kind::extent) &&
-            !(record.key.kind() == Kind::extent && check_extent(record.value, total_blocks()))) {
+            !(record.key.kind() == Kind::extent && check_extent(record.value, total_blocks()));
+        if (impossible_value || record.key.node > kMaximumNode) {
             return report_damage("an impossible record in the journal", record.key.node,
                                  record.key.offset());
         }

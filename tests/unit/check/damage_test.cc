@@ -277,6 +277,11 @@ const std::vector<Damage> kNameDamage = {
          image.put(Key{~uint64_t{0} - 1, make_key(0, Kind::inode, 0).kind_and_offset},
                    Bytes(128, 0));
      }},
+    {"NodeWithoutSuccessor", Code::key_invalid,
+     [](ImageEditor& image) {
+         const Bytes inode = image.get(inode_key(image.node_of("/tiny")));
+         image.put(inode_key(tiffinfs::kKeyOffsetMask), inode);
+     }},
 };
 INSTANTIATE_TEST_SUITE_P(Names, DamageTest, testing::ValuesIn(kNameDamage), test_name);
 

@@ -52,6 +52,47 @@ TEST(MountDamage, DamagedRootLeadsToTheOlderGeneration) {
     EXPECT_TRUE(report.clean()) << text_of(report);
 }
 
+// The superblock names the next unused inode number. What a mount writes must be a superblock that it takes itself.
+TEST(MountDamage, ImpossibleNodesInTheJournalAreRefused) {
+    for (const uint64_t node :
+         {tiffinfs::kKeyOffsetMask, tiffinfs::kKeyOffsetMask + 1, ~uint64_t{0} - 1, ~uint64_t{0}}) {
+        CrashDevice device(kDeviceBytes);
+        make_populated(device, 20);
+        auto sound = device.after_crash(CrashOutcome::drop_unflushed, 0);
+        ImageEditor editor(device);
+        const tiffinfs::Key tiny = make_key(editor.node_of("/tiny"), Kind::inode, 0);
+        editor.append_frame(ImageEditor::record(tiffinfs::RecordType::put,
+                                                make_key(node, Kind::inode, 0), editor.get(tiny)),
+                            1);
+        TestVolume volume(device);
+        EXPECT_EQ(errno_value(volume.mount().error()), errno_value(Error::euclean)) << node;
+        const Report found = run_check(device);
+        EXPECT_TRUE(found.has(Code::journal_record)) << text_of(found);
+        (void)repair_completely(device);
+        EXPECT_EQ(difference(see(device), see(*sound)), "") << node;
+    }
+}
+
+TEST(MountDamage, InodeNumbersRunOut) {
+    CrashDevice device(kDeviceBytes);
+    make_populated(device, 20);
+    ImageEditor editor(device);
+    tiffinfs::Superblock superblock = editor.superblock();
+    superblock.next_node = tiffinfs::kKeyOffsetMask - 2;
+    editor.write_superblock(superblock);
+    TestVolume volume(device);
+    ASSERT_TRUE(volume.mount().ok());
+    uint64_t created = 0;
+    while (created < 50 && volume.create("/new-" + std::to_string(created)).ok()) {
+        ++created;
+    }
+    EXPECT_EQ(created, 2U);
+    (void)volume.unmount().ok();
+    const Report report = run_check(device);
+    EXPECT_TRUE(report.is_volume) << text_of(report);
+    EXPECT_EQ(see(device).count("/new-1"), 1U);
+}
+
 // Expects that the volume asks to be checked.
 void expect_marked(CrashDevice& device) {
     tiffinfs::Superblock superblock;
