@@ -246,6 +246,9 @@ class Checker {
         const uint64_t next_node = std::max({state.base.next_node, state.objects->greatest_node + 1,
                                              state.journal.greatest_node + 1});
         check_links(context_, state.keys, *state.objects, next_node, repairs);
+        if (context_.cancelled()) {
+            return {};
+        }
         report_lost_content(context_, state.keys, *state.objects, repairs);
         return {};
     }

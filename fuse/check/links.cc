@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <unordered_map>
 #include <vector>
@@ -57,6 +58,9 @@ class LinkCheck {
         break_circles();
         count_subdirectories();
         for (ObjectInfo& object : objects_.objects) {
+            if (context_.cancelled()) {
+                return;
+            }
             if (object.is_directory()) {
                 check_directory(object);
             } else {
@@ -93,17 +97,20 @@ class LinkCheck {
     void check_targets() {
         size_t i = 0;
         for (const ObjectInfo& object : objects_.objects) {
-            for (; i < objects_.links.size() && objects_.links[i].child < object.node; ++i) {
+            for (; has_link(i) && objects_.links[i].child < object.node; ++i) {
                 target_missing(i);
             }
-            for (; i < objects_.links.size() && objects_.links[i].child == object.node; ++i) {
+            for (; has_link(i) && objects_.links[i].child == object.node; ++i) {
                 check_type(objects_.links[i], object);
             }
         }
-        for (; i < objects_.links.size(); ++i) {
+        for (; has_link(i); ++i) {
             target_missing(i);
         }
     }
+
+    // Whether there is a link to look at: none after an interruption.
+    bool has_link(size_t index) { return index < objects_.links.size() && !context_.cancelled(); }
 
     void target_missing(size_t index) {
         const Link& link = objects_.links[index];
@@ -150,7 +157,7 @@ class LinkCheck {
             }
             const uint32_t end = objects_.links_end(object);
             const uint32_t kept = object.node == vfs::kRootNode ? kNone : choose_name(object, end);
-            for (uint32_t i = object.links_begin; i < end; ++i) {
+            for (uint32_t i = object.links_begin; i < end && !context_.cancelled(); ++i) {
                 if (i != kept) {
                     remove_directory_name(i, "the directory has another name");
                 }
@@ -193,7 +200,7 @@ class LinkCheck {
         enum : uint8_t { kUnknown, kOnTheWay, kKnown };
         std::vector<uint8_t> states(objects_.objects.size(), kUnknown);
         std::vector<size_t> way;
-        for (size_t start = 0; start < objects_.objects.size(); ++start) {
+        for (size_t start = 0; start < objects_.objects.size() && !context_.cancelled(); ++start) {
             way.clear();
             for (size_t i = start; objects_.objects[i].is_directory() && states[i] != kKnown;) {
                 if (states[i] == kOnTheWay) {
@@ -356,10 +363,16 @@ std::string path_text(KeySpace& keys, Objects& objects, uint64_t node) {
     constexpr int kMaximumDepth = 256;
     std::string path;
     uint64_t current = node;
+    uint64_t passed = 0;  // a node on the way
     for (int depth = 0; depth < kMaximumDepth && current != vfs::kRootNode; ++depth) {
         const ObjectInfo* object = objects.find(current);
-        if (object == nullptr || object->links_begin == objects.links_end(*object)) {
+        // Without a name, or inside itself. An object may have any number of names: only the first is looked at.
+        if (object == nullptr || object->links_begin >= objects.links.size() ||
+            objects.links[object->links_begin].child != current || current == passed) {
             return node_text(node);
+        }
+        if (std::has_single_bit(depth + 1U)) {
+            passed = current;
         }
         const Link& link = objects.links[object->links_begin];
         KeyValue found;
