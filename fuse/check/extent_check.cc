@@ -8,6 +8,7 @@
 #include "fuse/check/extent_edit.h"
 #include "fuse/check/lost_content.h"
 #include "fuse/check/object_parts.h"
+#include "fuse/check/shared_blocks.h"
 #include "fuse/check/text.h"
 
 namespace tiffin::check {
@@ -60,8 +61,15 @@ void ExtentCheck::mark_blocks(const MappedExtent& extent) {
         return;
     }
     const tiffinfs::BlockRange range{extent.physical_block, extent.block_count};
-    state_.objects.data_blocks.mark(range, &state_.objects.conflicts);
-    state_.nodes.find_marked(range, state_.objects.conflicts);
+    Objects& objects = state_.objects;
+    objects.data_blocks.mark(range, &objects.conflicts);
+    state_.nodes.find_marked(range, objects.conflicts);
+    // Any number of extents may add the same ranges.
+    constexpr size_t kUnjoinedRanges = 1U << 16;
+    if (objects.conflicts.size() > objects.conflicts_limit + kUnjoinedRanges) {
+        sort_and_join(objects.conflicts);
+        objects.conflicts_limit = 2 * objects.conflicts.size();
+    }
 }
 
 // False when there is nothing left of the extent to look at.

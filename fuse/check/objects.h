@@ -83,6 +83,7 @@ struct Objects {
     std::unordered_set<uint64_t> intents;
     SpaceMap data_blocks;                         // what extents claim
     std::vector<tiffinfs::BlockRange> conflicts;  // blocks with two owners
+    size_t conflicts_limit = 0;                   // beyond it they are joined
     std::vector<LostContent> lost_content;
     std::vector<LostNames> lost_names;
     std::vector<MarkedContent> marked_content;

@@ -38,24 +38,6 @@ struct Claim {
     }
 };
 
-void sort_and_join(std::vector<BlockRange>& ranges) {
-    std::sort(ranges.begin(), ranges.end(), [](const BlockRange& a, const BlockRange& b) {
-        return a.first_block < b.first_block;
-    });
-    size_t kept = 0;
-    for (const BlockRange& range : ranges) {
-        BlockRange* last = kept == 0 ? nullptr : &ranges[kept - 1];
-        if (last != nullptr && range.first_block <= last->first_block + last->block_count) {
-            const uint64_t end = std::max(last->first_block + last->block_count,
-                                          range.first_block + range.block_count);
-            last->block_count = end - last->first_block;
-        } else {
-            ranges[kept++] = range;
-        }
-    }
-    ranges.resize(kept);
-}
-
 bool data_matches(Context& context, const MappedExtent& extent, BlockRange range) {
     if (!extent.has_checksums()) {
         return false;
@@ -123,6 +105,24 @@ void lose(Context& context, Repairs& repairs, MissingKeys& missing, const Claim&
 
 }  // namespace
 
+void sort_and_join(std::vector<BlockRange>& ranges) {
+    std::sort(ranges.begin(), ranges.end(), [](const BlockRange& a, const BlockRange& b) {
+        return a.first_block < b.first_block;
+    });
+    size_t kept = 0;
+    for (const BlockRange& range : ranges) {
+        BlockRange* last = kept == 0 ? nullptr : &ranges[kept - 1];
+        if (last != nullptr && range.first_block <= last->first_block + last->block_count) {
+            const uint64_t end = std::max(last->first_block + last->block_count,
+                                          range.first_block + range.block_count);
+            last->block_count = end - last->first_block;
+        } else {
+            ranges[kept++] = range;
+        }
+    }
+    ranges.resize(kept);
+}
+
 Result<void> resolve_shared_blocks(Context& context, KeySpace& keys, const SpaceMap& nodes,
                                    MissingKeys& missing, Objects& objects, Repairs& repairs) {
     if (objects.conflicts.empty()) {
@@ -143,6 +143,9 @@ Result<void> resolve_shared_blocks(Context& context, KeySpace& keys, const Space
     std::sort(claims.begin(), claims.end());
     SpaceMap taken(context.layout);
     for (const Claim& claim : claims) {
+        if (context.cancelled()) {
+            break;
+        }
         std::vector<BlockRange> lost;
         nodes.find_marked(claim.range, lost);
         taken.mark(claim.range, &lost);

@@ -2,6 +2,8 @@
 // Blocks with two owners: whose they are.
 #pragma once
 
+#include <vector>
+
 #include "fuse/check/context.h"
 #include "fuse/check/key_space.h"
 #include "fuse/check/objects.h"
@@ -9,6 +11,9 @@
 #include "fuse/check/space_map.h"
 
 namespace tiffin::check {
+
+// Puts ranges in order; those that meet become one.
+void sort_and_join(std::vector<tiffinfs::BlockRange>& ranges);
 
 // Looks for all objects that claim the blocks of `objects.conflicts`, decides whose they are (tree nodes
 // first, then the extent whose checksums match, then the younger one), reports the others, and stages

@@ -9,6 +9,7 @@
 #include "fuse/check/context.h"
 #include "fuse/check/links.h"
 #include "fuse/check/objects.h"
+#include "fuse/check/shared_blocks.h"
 #include "fuse/check/tree_walk.h"
 #include "tests/unit/check/check_support.h"
 #include "tests/unit/check/image_editor.h"
@@ -86,6 +87,39 @@ TEST(CraftedVolume, LinksCanBeInterrupted) {
     EXPECT_TRUE(report.cancelled);
     EXPECT_EQ(findings, 1U);
     EXPECT_FALSE(report.has(Code::unreachable)) << text_of(report);
+}
+
+// Many extents over the same blocks, of which each second one is a tree node.
+TEST_F(CraftedCost, ConflictsAreJoinedOnTheWay) {
+    constexpr uint64_t kNode = 5000;  // a node id that nobody has
+    constexpr uint32_t kBlocks = tiffinfs::kUnwrittenExtentMaximumBlocks;
+    constexpr uint64_t kExtents = 60;
+    constexpr uint64_t kFirst = 4096;
+    make_populated(device_, 10);
+    start();
+    for (uint64_t block = kFirst; block < kFirst + kBlocks; block += 2) {
+        nodes_->mark({block, 1});
+    }
+    tiffinfs::InodeValue inode{};
+    inode.mode = vfs::mode::regular | 0600;
+    inode.link_count = 1;
+    inode.allocated_blocks = kExtents * kBlocks;
+    keys_->put_value(make_key(kNode, Kind::inode, 0), inode);
+    for (uint64_t i = 0; i < kExtents; ++i) {
+        keys_->put_value(
+            make_key(kNode, Kind::extent, i * kBlocks),
+            tiffinfs::ExtentValue{kFirst, 1, kBlocks, tiffinfs::extent_flag::unwritten});
+    }
+    scan();
+    EXPECT_GT(objects_->conflicts.size(), 0U);
+    EXPECT_LT(objects_->conflicts.size(), 100'000U);
+    ASSERT_TRUE(
+        resolve_shared_blocks(context_, *keys_, *nodes_, missing_, *objects_, repairs_).ok());
+    ASSERT_EQ(objects_->conflicts.size(), 1U);
+    EXPECT_EQ(objects_->conflicts[0].first_block, kFirst);
+    EXPECT_EQ(objects_->conflicts[0].block_count, kBlocks);
+    // The first loses what are nodes, the others all.
+    EXPECT_EQ(report_.count(Code::extent_shared), kBlocks / 2 + kExtents - 1);
 }
 
 }  // namespace
