@@ -13,6 +13,7 @@
 #include "fuse/session/libfuse_log.h"
 #include "fuse/session/mount_point.h"
 #include "fuse/session/operations.h"
+#include "fuse/session/options.h"
 #include "fuse/session/version.h"
 
 namespace tiffin::fuse {

@@ -380,9 +380,9 @@ bool Server::stop(bool flushes) {
     }
     for (const auto& [name, problem] : failed_volumes()) {
         if (flushes && keeper_.find(name).data.valid()) {
-            log(host::LogLevel::error,
-                "volume " + name +
-                    ": its memory is lost; what was not flushed is not in its backing: " + problem);
+            std::string line = "volume " + name;
+            line += ": its memory is lost; what was not flushed is not in its backing: ";
+            log(host::LogLevel::error, line + problem);
             is_all_kept = false;
         }
     }
