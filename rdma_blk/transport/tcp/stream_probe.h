@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "rdma_blk/wire/format.h"
+#include "rdma_blk/wire/parse.h"
 
 namespace tiffin::rdma_blk {
 

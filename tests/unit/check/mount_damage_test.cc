@@ -213,7 +213,7 @@ TEST(MountDamage, DamagedBitmapOfTheRootStopsNothing) {
 // a cache, nor do they stand in for the reserves: the volume can be filled, and emptied again.
 TEST(MountDamage, FreeBlocksBehindADamagedBitmapAreNotPromised) {
     constexpr uint64_t kGroups = 4;
-    CrashDevice device(kGroups * tiffinfs::kBlocksPerGroup * kBlockBytes);
+    CrashDevice device(kGroups * tiffinfs::kBlocksPerGroup * tiffinfs::kBlockBytes);
     {
         TestVolume volume(device);
         ASSERT_TRUE(volume.make().ok());
@@ -221,7 +221,8 @@ TEST(MountDamage, FreeBlocksBehindADamagedBitmapAreNotPromised) {
         // So that all groups have bitmaps.
         ASSERT_TRUE(volume.create("/large").ok());
         ASSERT_TRUE(
-            volume.allocate("/large", 0, 0, 3 * tiffinfs::kBlocksPerGroup * kBlockBytes).ok());
+            volume.allocate("/large", 0, 0, 3 * tiffinfs::kBlocksPerGroup * tiffinfs::kBlockBytes)
+                .ok());
         ASSERT_TRUE(volume.unlink("/large").ok());
         ASSERT_TRUE(volume.file_system().sync(true).ok());
         ASSERT_TRUE(volume.unmount().ok());
@@ -237,7 +238,7 @@ TEST(MountDamage, FreeBlocksBehindADamagedBitmapAreNotPromised) {
     ASSERT_TRUE(volume.create("/cached").ok());
     const uint64_t node = MUST(volume.find("/cached"));
     constexpr uint64_t kPart = 64;
-    const std::string text(kPart * kBlockBytes, 'c');
+    const std::string text(kPart * tiffinfs::kBlockBytes, 'c');
     uint64_t parts = 0;
     while (fs.promise(kPart).ok()) {
         vfs::IoVector buffer{const_cast<char*>(text.data()), text.size()};
