@@ -237,16 +237,18 @@ bool RequestLoop::wait_until_queue_is_answered(std::chrono::milliseconds limit,
         kMaxBackgroundRequests,
         read_number(connection + "/max_background").value_or(kMaxBackgroundRequests));
     // Several looks where the kernel does not tell: a thread that has just received a request does not count yet.
-    std::optional<uint64_t> present = read_number(connection + "/waiting");
-    const uint32_t looks = present ? 1 : kEmptyLooks;
-    for (uint32_t empty_looks = 0; empty_looks < looks;) {
+    std::optional<uint64_t> present;
+    for (uint32_t empty_looks = 0;;) {
+        present = read_number(connection + "/waiting");
         const bool is_empty =
             present ? *present < passed_on : !is_ready() && count_turns().serving < passed_on;
         empty_looks = is_empty ? empty_looks + 1 : 0;
-        if (empty_looks < looks && !look_again()) {
+        if (empty_looks == kEmptyLooks || (is_empty && present)) {
+            break;
+        }
+        if (!look_again()) {
             return ended_.load();
         }
-        present = empty_looks < looks ? read_number(connection + "/waiting") : present;
     }
     // The others are received in the order in which they came.
     const uint64_t last = count_turns().received + present.value_or(0);

@@ -56,8 +56,6 @@ UniqueDescriptor make_file(const std::string& path) {
     return file;
 }
 
-}  // namespace
-
 // udev takes a lock for a moment whenever it looks at a disk that has changed, as one has that was closed by a server which
 // had it for writing.
 bool lock_in_time(int file) {
@@ -70,6 +68,8 @@ bool lock_in_time(int file) {
     }
     return true;
 }
+
+}  // namespace
 
 Result<std::shared_ptr<FileBacking>> FileBacking::open(const std::string& path, uint64_t size_bytes,
                                                        BackingContent content,
