@@ -143,7 +143,25 @@ Result<void> Volume::write_generation(Seal& sealed, Ending ending) {
     return {};
 }
 
+Result<void> Volume::erase_newer_superblock(void* page) {
+    if (newer_end_blocks_ == 0) {
+        return {};
+    }
+    // Not zeros, as mkfs leaves them: it must still count as damaged.
+    __builtin_memset(page, 0xff, kBlockBytes);
+    const uint64_t slot = durable_.generation + 1;
+    for (const uint64_t block : {superblock_block(durable_.total_blocks, slot, 0),
+                                 superblock_block(durable_.total_blocks, slot, 1),
+                                 superblock_block(newer_end_blocks_, slot, 1)}) {
+        TRY(device_.write(block * kBlockBytes, static_cast<const void*>(page), kBlockBytes));
+    }
+    TRY(flush_device());
+    newer_end_blocks_ = 0;
+    return {};
+}
+
 Result<void> Volume::write_sealed(const Seal& sealed, const JournalPosition& position, bool clean) {
+    TRY(erase_newer_superblock(sealed.page));
     TRY(write_nodes(sealed.dirty));
     TRY(allocator_.write_sealed());
     TRY(flush_device());
@@ -171,7 +189,7 @@ Result<void> Volume::write_sealed(const Seal& sealed, const JournalPosition& pos
     attempted_ = next;
     newest_generation_ = greater(newest_generation_, next.generation);
     note_incarnation(next.incarnation);
-    TRY(write_superblock(device_, next, sealed.page));
+    TRY(write_superblock(device_, next, sealed.page, durable_.total_blocks));
     TRY(flush_device());
     durable_ = next;
     allocator_.release_node_frees(sealed.generation);

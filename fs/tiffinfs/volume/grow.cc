@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // Growth of a mounted volume. The superblocks' second copies, at the end, move with it, so it takes two checkpoints:
-// after the first the new size is valid, and the old end still has the copies of the generation before; after the
-// second no generation needs the old end, and what is new is handed out.
+// after the first the new size is valid, and the old end still has the copies of the generation before and one of the
+// new one; after the second no generation needs the old end, and what is new is handed out.
 #include "fs/base/text.h"
 #include "fs/tiffinfs/volume/volume.h"
 #include "fs/vfs/host.h"

@@ -107,6 +107,8 @@ Result<void> Volume::start() {
     if (set.damaged > 0 || choice.index != 0) {
         // Bitmaps of a lost generation may be about, so whatever it says it was not left cleanly.
         chosen->state &= ~superblock_state::clean;
+        MutexLock lock(checkpoint_lock_);
+        newer_end_blocks_ = set.found[0].total_blocks;
     }
     return start_from(*chosen, generation);
 }

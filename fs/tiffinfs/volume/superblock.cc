@@ -164,18 +164,23 @@ Result<void> write_superblock(vfs::BlockDevice& device, Superblock& superblock) 
     if (buffer.data() == nullptr) {
         return Error::enomem;
     }
-    return write_superblock(device, superblock, buffer.data());
+    return write_superblock(device, superblock, buffer.data(), superblock.total_blocks);
 }
 
-Result<void> write_superblock(vfs::BlockDevice& device, Superblock& superblock, void* page) {
+Result<void> write_superblock(vfs::BlockDevice& device, Superblock& superblock, void* page,
+                              uint64_t blocks_before) {
     superblock.checksum = checksum_of(superblock);
     __builtin_memset(page, 0, kBlockBytes);
     __builtin_memcpy(page, &superblock, sizeof(superblock));
     // A device with small write units needs no more than the structure itself.
     size_t size_bytes =
         device.geometry().write_unit_bytes <= kSuperblockBytes ? kSuperblockBytes : kBlockBytes;
-    for (uint32_t copy = 0; copy < 2; ++copy) {
-        uint64_t block = superblock_block(superblock.total_blocks, superblock.generation, copy);
+    const uint64_t generation = superblock.generation;
+    const uint32_t copies = blocks_before == superblock.total_blocks ? 2 : 3;
+    for (uint32_t copy = 0; copy < copies; ++copy) {
+        const uint64_t block = copy < 2
+                                   ? superblock_block(superblock.total_blocks, generation, copy)
+                                   : superblock_block(blocks_before, generation, 1);
         TRY(device.write(block * kBlockBytes, static_cast<const void*>(page), size_bytes));
     }
     return {};

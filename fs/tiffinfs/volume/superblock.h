@@ -47,8 +47,11 @@ class SecondCopies {
 Result<void> read_superblocks(vfs::BlockDevice& device, SuperblockSet& set);
 
 // Stamps the checksum and writes both copies of the superblock's slot; the caller flushes. Uses `page`, a
-// page of the host's, so that it cannot fail for want of memory.
-Result<void> write_superblock(vfs::BlockDevice& device, Superblock& superblock, void* page);
+// page of the host's, so that it cannot fail for want of memory. `blocks_before` is the size of the volume in the
+// other slot: where it differs, the second copy goes to the old end, too, since without the first copy only the old
+// end is known.
+Result<void> write_superblock(vfs::BlockDevice& device, Superblock& superblock, void* page,
+                              uint64_t blocks_before);
 // The same with memory of its own. Errors also: enomem.
 Result<void> write_superblock(vfs::BlockDevice& device, Superblock& superblock);
 

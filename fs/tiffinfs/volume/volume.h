@@ -241,6 +241,8 @@ class Volume final : private DamageListener {
     // journal of the next generation begins.
     Result<void> write_sealed(const Seal& sealed, const JournalPosition& position, bool clean)
         REQUIRES(checkpoint_lock_);
+    // Before anything is overwritten that a superblock newer than durable_ needs; see newer_end_blocks_.
+    Result<void> erase_newer_superblock(void* page) REQUIRES(checkpoint_lock_);
     Result<void> write_nodes(Node* list);
     Result<void> flush_device();
     Result<void> check_still_owner() REQUIRES(checkpoint_lock_);
@@ -292,6 +294,10 @@ class Volume final : private DamageListener {
     // a generation whose tree is damaged may be greater than those of the one that was chosen.
     uint64_t newest_generation_ = 0;
     uint64_t newest_incarnation_ = 0;
+    // The slot that the next superblock goes to may hold one that is newer than durable_: it was damaged, or what it
+    // names was, and on a device that fails at times it can be whole after the next power failure. Where its second
+    // copy is: the size of its volume; 0: there is none.
+    uint64_t newer_end_blocks_ GUARDED_BY(checkpoint_lock_) = 0;
     // During replay there is no journal to write to yet.
     bool replaying_ = false;
     JournalPosition replay_position_;  // of the frame that is being replayed; then of its end

@@ -235,6 +235,27 @@ TEST(Recovery, IsLeftOutWhenThatIsAskedFor) {
     EXPECT_EQ(MUST(volume.read("/after")), "text");
 }
 
+// One bit of a block is wrong, until the block is healed.
+class Healing {
+  public:
+    Healing(CrashDevice& device, uint64_t block) : offset_(block * kBlockBytes) {
+        device.flip_bit(offset_ + 150, 3);
+        MUST(device.read(offset_, wrong_.data(), wrong_.size()));
+    }
+    // Unless something else has been written there.
+    void heal(CrashDevice& device) const {
+        std::string now(kBlockBytes, 0);
+        MUST(device.read(offset_, now.data(), now.size()));
+        if (now == wrong_) {
+            device.flip_bit(offset_ + 150, 3);
+        }
+    }
+
+  private:
+    uint64_t offset_;
+    std::string wrong_ = std::string(kBlockBytes, 0);
+};
+
 // The newest root cannot be read: the mount starts from the generation before, and must not write its
 // first superblock over that one.
 TEST(Recovery, NeverOverwritesTheSuperblockItStartsFrom) {
@@ -253,18 +274,22 @@ TEST(Recovery, NeverOverwritesTheSuperblockItStartsFrom) {
         volume.abandon();
         const SuperblockSet before = superblocks_of(device);
         ASSERT_EQ(before.count, 4U);
-        device.flip_bit(before.found[0].root_block * kBlockBytes + 1000, 3);
+        const Healing root(device, before.found[0].root_block);
         device.start_recording();
         MUST(volume.mount());
         EXPECT_TRUE(log.contains("going back to generation"));
         volume.abandon();
-        // The power fails at any point of that, and all that was not flushed is lost.
+        // The power fails at any point of that, and all that was not flushed is lost. The root may be whole again then.
         CrashReplay replay(device.take_recording());
         uint64_t seed = 0;
         do {
             for (const CrashOutcome outcome :
-                 {CrashOutcome::drop_unflushed, CrashOutcome::keep_random_units}) {
+                 {CrashOutcome::drop_unflushed, CrashOutcome::keep_random_units,
+                  CrashOutcome::drop_unflushed, CrashOutcome::keep_completed}) {
                 auto after = replay.after_crash(outcome, ++seed);
+                if (seed % 4 == 3 || seed % 4 == 0) {
+                    root.heal(*after);
+                }
                 TestVolume again(*after);
                 const Result<void> mounted = again.mount();
                 ASSERT_TRUE(mounted.ok()) << "change " << replay.position();
@@ -278,6 +303,47 @@ TEST(Recovery, NeverOverwritesTheSuperblockItStartsFrom) {
         const SuperblockSet after = superblocks_of(device);
         EXPECT_EQ(after.found[after.count - 1].generation, before.found[2].generation);
     }
+}
+
+// The newest superblock cannot be read, and can after a power failure in the mount that went without it.
+TEST(Recovery, ErasesANewerSuperblockBeforeItsBitmaps) {
+    fuse::CapturedLog log;
+    CrashDevice device(16 * kMiB);
+    TestVolume volume(device);
+    MUST(volume.make());
+    MUST(volume.mount());
+    auto& engine = static_cast<TiffinFileSystem&>(volume.file_system()).volume();
+    for (int i = 0; i < 3; ++i) {
+        MUST(volume.write("/" + std::to_string(i), 0, test_content(i, 20 * kBlockBytes)));
+        MUST(engine.checkpoint());
+    }
+    volume.abandon();
+    const Superblock newest = superblocks_of(device).found[0];
+    const Healing copies[] = {
+        Healing(device, superblock_block(newest.total_blocks, newest.generation, 0)),
+        Healing(device, superblock_block(newest.total_blocks, newest.generation, 1))};
+    device.start_recording();
+    MUST(volume.mount());
+    volume.abandon();
+    CrashReplay replay(device.take_recording());
+    uint64_t seed = 0;
+    do {
+        for (const CrashOutcome outcome : test::kCrashOutcomes) {
+            auto after = replay.after_crash(outcome, ++seed);
+            for (const Healing& copy : copies) {
+                copy.heal(*after);
+            }
+            TestVolume again(*after);
+            MUST(again.mount());
+            for (int i = 0; i < 3; ++i) {
+                EXPECT_EQ(MUST(again.read("/" + std::to_string(i))),
+                          test_content(i, 20 * kBlockBytes));
+            }
+            MUST(again.unmount());
+            ASSERT_EQ(findings_of(*after), "")
+                << "change " << replay.position() << ", outcome " << static_cast<int>(outcome);
+        }
+    } while (replay.advance());
 }
 
 // Bitmaps of a checkpoint that power failed before its superblock, in groups that the volume does not
