@@ -60,6 +60,16 @@ std::optional<uint64_t> read_number(const std::string& path) {
     return file >> number ? std::optional(number) : std::nullopt;
 }
 
+// Whether a thread of this process sleeps, or cannot be looked at. While it copies what the kernel has it runs, or waits for
+// memory, which counts as something else.
+bool is_asleep(pid_t thread) {
+    std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
+    std::string line;
+    std::getline(file, line);
+    const size_t name_end = line.rfind(')');
+    return name_end == std::string::npos || line.compare(name_end + 1, 2, " S") == 0;
+}
+
 // Whether a program waits for the answer to a request.
 bool has_answer(const fuse_buf& buffer) {
     fuse_in_header header{};
@@ -113,8 +123,11 @@ struct RequestLoop::Thread {
     bool is_awaited = false;
     // As the leader: when it last found that no request waited.
     uint64_t last_pause_ns = 0;
+    std::atomic<pid_t> id{0};
     // Odd while it has a request.
     std::atomic<uint64_t> turn{0};
+    // Those that have an answer, which alone the kernel counts.
+    std::atomic<uint64_t> requests{0};
     // Written by the thread alone, read by counters().
     std::atomic<uint64_t> met_awake{0};
     std::atomic<uint64_t> slept{0};
@@ -216,7 +229,7 @@ RequestLoop::Turns RequestLoop::count_turns() const {
     MutexLock lock(mutex_);
     for (const auto& thread : threads_) {
         const uint64_t turn = thread->turn.load();
-        turns.received += (turn + 1) / 2;
+        turns.received += thread->requests.load();
         turns.serving += turn % 2;
     }
     return turns;
@@ -236,14 +249,17 @@ bool RequestLoop::wait_until_queue_is_answered(std::chrono::milliseconds limit,
     const uint64_t passed_on = std::min<uint64_t>(
         kMaxBackgroundRequests,
         read_number(connection + "/max_background").value_or(kMaxBackgroundRequests));
-    // Several looks where the kernel does not tell: a thread that has just received a request does not count yet.
+    // Several looks where the kernel does not tell, or counts many that wait for something else than a thread, as this call
+    // may: a thread that has just received a request does not count yet.
     std::optional<uint64_t> present;
     for (uint32_t empty_looks = 0;;) {
         present = read_number(connection + "/waiting");
-        const bool is_empty =
-            present ? *present < passed_on : !is_ready() && count_turns().serving < passed_on;
+        if (present && *present < passed_on) {
+            break;
+        }
+        const bool is_empty = !is_ready() && count_turns().serving < passed_on;
         empty_looks = is_empty ? empty_looks + 1 : 0;
-        if (empty_looks == kEmptyLooks || (is_empty && present)) {
+        if (empty_looks == kEmptyLooks) {
             break;
         }
         if (!look_again()) {
@@ -257,18 +273,15 @@ bool RequestLoop::wait_until_queue_is_answered(std::chrono::milliseconds limit,
             return ended_.load();
         }
     }
-    (void)look_again();
-    std::vector<std::pair<const Thread*, uint64_t>> busy;
+    std::vector<std::pair<const Thread*, uint64_t>> all;
     {
         MutexLock lock(mutex_);
         for (const auto& thread : threads_) {
-            if (const uint64_t turn = thread->turn.load(); turn % 2 != 0) {
-                busy.emplace_back(thread.get(), turn);
-            }
+            all.emplace_back(thread.get(), thread->turn.load());
         }
     }
-    for (const auto& [thread, turn] : busy) {
-        while (is_in_turn(thread, turn)) {
+    for (const auto& [thread, turn] : all) {
+        while (may_be_in_turn(thread, turn)) {
             if (!look_again()) {
                 return ended_.load();
             }
@@ -277,11 +290,19 @@ bool RequestLoop::wait_until_queue_is_answered(std::chrono::milliseconds limit,
     return true;
 }
 
-// Threads stay until the loop ends, when there are none.
-bool RequestLoop::is_in_turn(const Thread* thread, uint64_t turn) const {
+// Whether the thread may still have a request that it took, or was taking, when its turn was `turn`. Threads stay until the
+// loop ends, when there are none.
+bool RequestLoop::may_be_in_turn(const Thread* thread, uint64_t turn) const {
     MutexLock lock(mutex_);
     return std::any_of(threads_.begin(), threads_.end(), [&](const auto& each) {
-        return each.get() == thread && each->turn.load() == turn;
+        if (each.get() != thread) {
+            return false;
+        }
+        if (turn % 2 != 0) {
+            return each->turn.load() == turn;
+        }
+        const bool took_none = is_asleep(each->id.load()) && each->turn.load() == turn;
+        return !took_none && each->turn.load() < turn + 2;
     });
 }
 
@@ -320,6 +341,7 @@ void RequestLoop::answered() {
 
 void RequestLoop::serve(Thread& self) {
     serving = &self;
+    self.id.store(gettid());
     while (!ended_.load(std::memory_order_relaxed) && fuse_session_exited(session_) == 0) {
         const int received = receive(self);
         if (received == -EINTR || received == -EAGAIN) {
@@ -336,6 +358,9 @@ void RequestLoop::serve(Thread& self) {
             start_thread();
         }
         self.is_awaited = has_answer(self.buffer);
+        if (self.is_awaited) {
+            count(self.requests);
+        }
         if (self.is_awaited && awaited_.fetch_add(1, std::memory_order_relaxed) > 0) {
             note_crowd();
         }

@@ -63,8 +63,8 @@ class RequestLoop {
 
     // Waits until everything is answered that the kernel had queued for the session before. Of the writes of its cache it
     // passes on only kMaxBackgroundRequests at once, and keeps the others in a queue of its own: that is empty once fewer
-    // requests are there. `connection`: the kernel's folder that tells how many; where there is none, a mount that has more
-    // requests than threads all the time does not let it be seen. False when that took longer than `limit`, libfuse's loop
+    // requests are there. `connection`: the kernel's folder that tells how many; where there is none, or many of them wait for
+    // something else than a thread, a mount that has more requests than threads all the time does not let it be seen. False when that took longer than `limit`, libfuse's loop
     // serves, or the calling thread serves. True when the connection has ended.
     bool wait_until_queue_is_answered(std::chrono::milliseconds limit,
                                       const std::string& connection) const EXCLUDES(mutex_);
@@ -94,11 +94,11 @@ class RequestLoop {
     bool poll(Thread& self);
     bool is_ready() const;
     struct Turns {
-        uint64_t received;
-        uint64_t serving;  // threads that have a request
+        uint64_t received;  // requests that have an answer
+        uint64_t serving;   // threads that have a request
     };
     Turns count_turns() const EXCLUDES(mutex_);
-    bool is_in_turn(const Thread* thread, uint64_t turn) const EXCLUDES(mutex_);
+    bool may_be_in_turn(const Thread* thread, uint64_t turn) const EXCLUDES(mutex_);
     bool is_leader(Thread& self);
     bool is_crowded() const;
     void note_crowd();

@@ -209,7 +209,8 @@ static void geometry(struct tiffin_device* device, struct tiffin_geometry* geome
 
     geometry->size_bytes = bdev_nr_bytes(bdev);
     geometry->write_unit_bytes = write_unit_bytes(bdev);
-    geometry->volatile_cache = bdev_write_cache(bdev);
+    /* Whether there is one may change while it is mounted; the block layer drops flushes where there is none. */
+    geometry->volatile_cache = true;
     geometry->supports_discard = bdev_max_discard_sectors(bdev) != 0;
     geometry->read_only = bdev_read_only(bdev);
 }

@@ -455,7 +455,7 @@ static void submit_writes(struct direct* direct, struct iov_iter* from) {
             start_write(piece);
         }
         if (direct->in_order) {
-            wait_var_event(&direct->pending, atomic_read(&direct->pending) == 1);
+            wait_var_event(&direct->pending, atomic_read_acquire(&direct->pending) == 1);
         }
         if (is_short || (direct->in_order && direct->end < direct->wanted_end)) {
             return;

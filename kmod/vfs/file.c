@@ -303,8 +303,8 @@ static long allocate_locked(struct file* file, int mode, loff_t offset, loff_t l
     }
     tiffin_race_point("allocate");
     if (error == 0) {
-        error = TIFFIN_CALL(mount, allocate, inode->i_ino, mode, offset, length);
         inode_inc_iversion(inode); /* as where the size changes */
+        error = TIFFIN_CALL(mount, allocate, inode->i_ino, mode, offset, length);
     }
     tiffin_race_point("allocated");
     if (error != 0) {
@@ -335,7 +335,10 @@ static long allocate(struct file* file, int mode, loff_t offset, loff_t length) 
     error = allocate_locked(file, mode, offset, length);
     filemap_invalidate_unlock(inode->i_mapping);
     inode_unlock(inode);
-    return error != 0 ? error : tiffin_settle(inode);
+    if (error != 0) {
+        return error;
+    }
+    return (file->f_flags & O_DSYNC) != 0 ? tiffin_commit(inode, false) : tiffin_settle(inode);
 }
 
 /* ---- Positions ---- */

@@ -74,6 +74,7 @@ static long trim(struct super_block* sb, struct fstrim_range __user* argument) {
 
 static long shut_down(struct super_block* sb, u32 __user* argument) {
     u32 mode;
+    int error = 0;
 
     if (!capable(CAP_SYS_ADMIN)) {
         return -EPERM;
@@ -81,7 +82,16 @@ static long shut_down(struct super_block* sb, u32 __user* argument) {
     if (get_user(mode, argument) != 0) {
         return -EFAULT;
     }
-    return mode > 2 ? -EINVAL : TIFFIN_CALL(tiffin_mount_of(sb), shutdown, mode);
+    if (mode > 2) {
+        return -EINVAL;
+    }
+    if (mode == 0) {
+        /* The page cache and the times of inodes belong to everything, too. */
+        down_read(&sb->s_umount);
+        error = sync_filesystem(sb);
+        up_read(&sb->s_umount);
+    }
+    return error != 0 ? error : TIFFIN_CALL(tiffin_mount_of(sb), shutdown, mode);
 }
 
 long tiffin_ioctl(struct file* file, unsigned int command, unsigned long argument) {

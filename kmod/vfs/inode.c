@@ -325,6 +325,10 @@ static int write_times(struct inode* inode) {
         return_times(inode, &change);
     } else if (error != 0) {
         WRITE_ONCE(tiffin_inode_of(inode)->is_stale, true);
+        if (error != -EPERM) {
+            mapping_set_error(inode->i_mapping,
+                              error); /* for the next fsync: the flusher tells nobody */
+        }
     }
     return error;
 }
@@ -406,11 +410,12 @@ static int apply(struct inode* inode, const struct tiffin_change* change) {
     int error;
 
     mutex_lock(&tiffin_inode_of(inode)->attributes_lock);
+    if (change->valid & TIFFIN_CHANGE_SIZE) {
+        /* The content, which IMA has to measure again. Before it changes: who asks in between must be told again. */
+        inode_inc_iversion(inode);
+    }
     error = TIFFIN_CALL(tiffin_mount_of(inode->i_sb), set_attributes, &nobody, inode->i_ino, change,
                         &after);
-    if (change->valid & TIFFIN_CHANGE_SIZE) {
-        inode_inc_iversion(inode); /* the content, which IMA has to measure again */
-    }
     if (error == 0) {
         tiffin_fill(inode, &after);
     } else {

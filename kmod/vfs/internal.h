@@ -129,10 +129,10 @@ enum { TIFFIN_TURN_BEGINNING, TIFFIN_TURN_COMPLETED, TIFFIN_TURN_LEFT };
 static inline void tiffin_turn_begin(struct tiffin_turn* turn) {
     atomic_set(&turn->state, TIFFIN_TURN_BEGINNING);
 }
-/* In the thread that began it: whether it goes on. If not, what `turn` belongs to may be gone already. */
+/* In the thread that began it: whether it goes on, seeing what the completion has written. If not, what `turn` belongs to may
+ * be gone already. (A cmpxchg that fails would order nothing.) */
 static inline bool tiffin_turn_is_own(struct tiffin_turn* turn) {
-    return atomic_cmpxchg(&turn->state, TIFFIN_TURN_BEGINNING, TIFFIN_TURN_LEFT) !=
-           TIFFIN_TURN_BEGINNING;
+    return atomic_xchg(&turn->state, TIFFIN_TURN_LEFT) != TIFFIN_TURN_BEGINNING;
 }
 /* In the completion: whether it queues work. */
 static inline bool tiffin_turn_is_queued(struct tiffin_turn* turn) {

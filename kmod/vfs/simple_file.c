@@ -48,12 +48,12 @@ static ssize_t write_piece(struct kiocb* iocb, struct iov_iter* from) {
     if (copy_from_iter(vector.data, vector.size_bytes, from) != vector.size_bytes) {
         length = -EFAULT;
     } else {
+        inode_inc_iversion(inode);
         length = TIFFIN_CALL(tiffin_mount_of(inode->i_sb), write, inode->i_ino, iocb->ki_pos,
                              &vector, 1, 0);
     }
     kvfree(vector.data);
     if (length > 0) {
-        inode_inc_iversion(inode);
         iocb->ki_pos += length;
         i_size_write(inode, max_t(loff_t, i_size_read(inode), iocb->ki_pos));
         tiffin_refresh(inode);

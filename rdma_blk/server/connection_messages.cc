@@ -482,8 +482,11 @@ void Connection::answer_rc_join(const wire::PathJoin& join, const wire::RcPathOf
 Result<void> Connection::on_lease_request(uint64_t now_ns) {
     const wire::LeaseRequest request =
         TRY(wire::parse_lease_request(reader_->header(), reader_->fixed_part()));
-    if (request.session_id != session_->id() || lease_pending_.exchange(true)) {
+    if (request.session_id != session_->id()) {
         return Error::eproto;
+    }
+    if (lease_pending_.exchange(true)) {
+        return {};  // asked again after changes of the active link: the answer is on its way
     }
     if (handshake_->is_reader()) {
         lease_pending_.store(false);

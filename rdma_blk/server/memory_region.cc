@@ -244,13 +244,18 @@ Result<void> MemoryRegion::grow(uint64_t size_bytes) {
         grown = lock_from(from);
     }
     if (!grown.ok()) {
-        size_bytes_ = old_size_bytes;  // so that the next attempt is one
-        (void)munlock(address_ + old_size_bytes, size_bytes - old_size_bytes);
-        (void)fallocate(memfd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                        static_cast<off_t>(old_size_bytes),
-                        static_cast<off_t>(size_bytes - old_size_bytes));
+        undo_growth(old_size_bytes);
     }
     return grown;
+}
+
+// The file stays as long as it is.
+void MemoryRegion::undo_growth(uint64_t size_bytes) {
+    const uint64_t length = size_bytes_ - size_bytes;
+    size_bytes_ = size_bytes;  // so that the next attempt is one
+    (void)munlock(address_ + size_bytes, length);
+    (void)fallocate(memfd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                    static_cast<off_t>(size_bytes), static_cast<off_t>(length));
 }
 
 }  // namespace tiffin::rdma_blk

@@ -48,6 +48,8 @@ class MemoryRegion {
     // use what there is. Errors: enomem, efbig (beyond the address
     // space that was reserved), einval (smaller; not a multiple of its huge pages), eperm (cannot be locked).
     Result<void> grow(uint64_t size_bytes);
+    // After a growth from `size_bytes`, whose part nobody else has got to know: gives that back.
+    void undo_growth(uint64_t size_bytes);
 
   private:
     bool map_more(uint64_t offset_bytes, uint64_t length_bytes);

@@ -197,6 +197,9 @@ class Volume {
                           BackingStore* backing, uint64_t now_ns);
     Result<bool> adopt_memory(KeptMemory& kept) REQUIRES(mutex_);
     Result<void> make_memory(bool is_new, BackingStore* backing) REQUIRES(mutex_);
+    // Of resize(): the memory is there.
+    Result<void> take_growth(uint64_t old_bytes, uint64_t data_bytes, BackingStore* backing,
+                             uint64_t present_bytes) EXCLUDES(mutex_);
     VolumeState state_with_words() const REQUIRES(mutex_);
     void write_header(const unsigned char server_uuid[16], uint32_t write_unit_bytes,
                       bool is_backed) REQUIRES(mutex_);

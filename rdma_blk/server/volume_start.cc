@@ -248,6 +248,15 @@ Result<void> Volume::resize(uint64_t data_bytes, BackingStore* backing, uint64_t
     }
     // Without the lock, which sessions, leases and ticks need: it takes a minute for 100 GiB.
     TRY(data_->grow(data_bytes));
+    const Result<void> taken = take_growth(old_bytes, data_bytes, backing, present_bytes);
+    if (!taken.ok()) {
+        data_->undo_growth(old_bytes);
+    }
+    return taken;
+}
+
+Result<void> Volume::take_growth(uint64_t old_bytes, uint64_t data_bytes, BackingStore* backing,
+                                 uint64_t present_bytes) {
     // Its content becomes the volume's, as when that was made: otherwise a flush of all would put zeros there. It takes as long
     // as the disk does, and nobody else has this part yet.
     if (const uint64_t end = std::min(data_bytes, present_bytes);

@@ -424,24 +424,35 @@ size_t SessionMachine::first_ready(uint64_t now_ns) const {
     return found;
 }
 
+// What is asked for beside requests is expected on this path from now on.
+void SessionMachine::set_active(size_t path, uint64_t now_ns) {
+    if (asks_ && !is_pending(path)) {
+        paths_[path].pending_ns = now_ns;
+        paths_[path].patience = 0;
+    }
+    active_ = path;
+}
+
 void SessionMachine::choose_active(uint64_t now_ns) {
     if (!is_ready(active_) || paths_[active_].is_retiring) {
         const size_t other = first_ready(now_ns);
         if (other != kNoPath && (!is_ready(active_) || !paths_[other].is_retiring)) {
             paths_[active_].counts.failovers += is_ready(active_) ? 0 : 1;
-            active_ = other;
+            set_active(other, now_ns);
         }
         return;
     }
     if (now_ns < paths_[active_].taking_ns) {
         // It had to take over: until there is one again that has not failed lately.
         const size_t other = first_ready(now_ns);
-        active_ = now_ns < paths_[other].taking_ns ? active_ : other;
+        if (now_ns >= paths_[other].taking_ns) {
+            set_active(other, now_ns);
+        }
         return;
     }
     for (size_t index = 0; index < active_; index++) {
         if (may_fail_back(index) && now_ns >= paths_[index].ready_ns + paths_[index].hold_ns) {
-            active_ = index;
+            set_active(index, now_ns);
             return;
         }
     }

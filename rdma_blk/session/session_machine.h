@@ -77,6 +77,8 @@ class SessionMachine {
     void answered(size_t path);
     // Something but a request waits for an answer on the active path, or does no longer.
     void set_asking(bool asks, uint64_t now_ns);
+    // That should have come by now: the active path is probed as soon as if a request had just been sent.
+    void doubt_active() { paths_[active_].patience = 0; }
     // Bytes have come on the path.
     void heard(size_t path, uint64_t now_ns);
     // The peer's TCP has acknowledged some: the link is well, and nothing is known of the server's process.
@@ -193,6 +195,7 @@ class SessionMachine {
     void note_failover(size_t index);
     void ask_again_elsewhere(size_t lost);
     void choose_active(uint64_t now_ns);
+    void set_active(size_t path, uint64_t now_ns);
     size_t first_ready(uint64_t now_ns) const;
 
     size_t path_count_;

@@ -3,11 +3,17 @@
 # What the kernel has taken from a program, and still keeps in its queue for a slow mount, is not lost when the mount ends, and
 # not refused because the file became immutable since. The kernel does not wait for such pages at syncfs.
 #
-# usage: queued_writes.sh SLOW_DEVICE      (the library slow_device)
+# usage: queued_writes.sh SLOW_DEVICE [told]      (the library slow_device; told: the kernel tells how many requests it has)
 # shellcheck disable=SC2119  # the options of mount_device are not this script's
 set -euo pipefail
 [[ $(id -u) -eq 0 ]] || { echo "not run: umount takes root" && exit 0; }
 slow_device=$(realpath "$1")
+counts=/sys/fs/fuse/connections
+if [[ ${2:-} == told ]] && ! mountpoint -q "$counts"; then
+    # Elsewhere nothing changes.
+    # shellcheck disable=SC2016  # for the inner shell
+    exec unshare --mount bash -c 'mount -t fusectl none "$1" && shift && exec "$@"' _ "$counts" "$0" "$@"
+fi
 # shellcheck source=tests/mount/lib/device.sh
 source "$(dirname "$0")/lib/device.sh"
 need_programs chattr python3
@@ -58,6 +64,17 @@ python3 "$queued" fix "$mount_point/fixed" || fail "the file could not be made i
 finish
 unmount_device
 expect fixed "after the file became immutable"
+
+mount_device
+connection=$counts/$(mountpoint -d "$mount_point" | cut -d: -f2)
+if [[ ${2:-} == told ]]; then
+    say "as many requests as the kernel passes on, all for something else than a thread"
+    echo 1 >"$connection/max_background"  # the one that sets the flag is one
+    : >"$mount_point/alone"
+    timeout 30 chattr +i "$mount_point/alone" || fail "it waits for itself"
+    chattr -i "$mount_point/alone"
+fi
+unmount_device
 
 server=""
 echo "passed"

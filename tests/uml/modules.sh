@@ -212,6 +212,27 @@ END
 umount "$mount_point"
 mount_device rw
 [[ $(wc -l <"$mount_point/count") -eq 5 ]] || fail "lines are missing after a shutdown"
+
+say "what a shutdown flushes, and what O_DSYNC has made durable"
+# shut_down MODE: after a write that nobody has flushed, and an allocation by a descriptor with O_DSYNC.
+shut_down() {
+    python3 - "$mount_point" "$1" <<'END' || fail "see above"
+import fcntl, os, struct, sys
+folder = os.open(sys.argv[1], os.O_RDONLY)
+file = os.open(sys.argv[1] + "/allocated", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+os.fsync(file)
+os.posix_fallocate(os.open(sys.argv[1] + "/allocated", os.O_RDWR | os.O_DSYNC), 0, 10000)
+file = os.open(sys.argv[1] + "/written", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+os.write(file, b"something" * 1000)
+fcntl.ioctl(folder, 0x8004587d, struct.pack("I", int(sys.argv[2])))
+END
+    umount "$mount_point"
+    mount_device rw
+    [[ $(stat -c %s "$mount_point/allocated") -eq 10000 ]] || fail "an allocation is lost"
+}
+shut_down 2
+shut_down 0
+[[ $(stat -c %s "$mount_point/written") -eq 9000 ]] || fail "a shutdown that flushes has lost what was written"
 unmount_device
 check_device "a shutdown"
 

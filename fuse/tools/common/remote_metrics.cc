@@ -22,6 +22,7 @@ using rdma_blk::Statistics;
 constexpr const char* kConnectionStates[] = {"connecting", "ready",       "reconnecting",
                                              "fenced",     "memory_lost", "closed"};
 constexpr const char* kPathStates[] = {"active", "ready", "suspect", "joining", "down"};
+constexpr const char* kPathRemoved = "removed";
 
 using Servers = std::vector<ServerStatus>;
 
@@ -66,6 +67,9 @@ constexpr ServerCounter kCounters[] = {
      &Statistics::resent_operations},
     {"tiffin_remote_resent_bytes_total", "Bytes that were sent again on another link",
      &Statistics::resent_bytes},
+    {"tiffin_remote_recovered_operations_total",
+     "Operations of a failed link that were found to be executed",
+     &Statistics::recovered_operations},
     {"tiffin_remote_datagrams_sent_total", "sdr: datagrams sent", &Statistics::datagrams_sent},
     {"tiffin_remote_datagrams_received_total", "sdr: datagrams received",
      &Statistics::datagrams_received},
@@ -114,6 +118,30 @@ void collect_counters(const Servers& servers, Families& families) {
     }
 }
 
+struct PathCounter {
+    const char* name;
+    const char* help;
+    uint64_t PathStatus::*value;
+};
+
+constexpr PathCounter kPathCounters[] = {
+    {"tiffin_remote_path_suspicions_total", "How often a link was suspected to have failed",
+     &PathStatus::suspicions},
+    {"tiffin_remote_path_failures_total", "How often a link failed", &PathStatus::failures},
+    {"tiffin_remote_path_failovers_total", "Changes of requests from this link to another one",
+     &PathStatus::failovers},
+    {"tiffin_remote_path_resent_operations_total",
+     "Operations of this link that were sent again on another one", &PathStatus::resent_operations},
+    {"tiffin_remote_path_resent_bytes_total",
+     "Bytes of this link that were sent again on another one", &PathStatus::resent_bytes},
+    {"tiffin_remote_path_recovered_operations_total",
+     "Operations of this link that were found to be executed", &PathStatus::recovered_operations},
+};
+
+Labels labels_of(const ServerStatus& server, uint32_t index) {
+    return {{"server", server.name}, {"path", std::to_string(index + 1)}};
+}
+
 // Where a server has several links.
 void collect_paths(const Servers& servers, Families& families) {
     Family& states = families.add("tiffin_remote_path_state",
@@ -122,15 +150,13 @@ void collect_paths(const Servers& servers, Families& families) {
                                   "Round-trip time of probes on a link, smoothed", Type::Gauge);
     Family& bytes = families.add("tiffin_remote_path_bytes_total",
                                  "Bytes sent and received on a link", Type::Counter);
-    Family& suspicions =
-        families.add("tiffin_remote_path_suspicions_total",
-                     "How often a link was suspected to have failed", Type::Counter);
-    Family& failures =
-        families.add("tiffin_remote_path_failures_total", "How often a link failed", Type::Counter);
     for (const ServerStatus& server : servers) {
         for (uint32_t index = 0; index < server.statistics.path_count; index++) {
             const PathStatus& path = server.statistics.paths[index];
-            const Labels labels = {{"server", server.name}, {"path", std::to_string(index + 1)}};
+            if (std::string_view(path.state) == kPathRemoved) {
+                continue;
+            }
+            const Labels labels = labels_of(server, index);
             const auto with = [&](const char* name, const char* value) {
                 Labels more = labels;
                 more.push_back({name, value});
@@ -144,8 +170,15 @@ void collect_paths(const Servers& servers, Families& families) {
             add_value(bytes, with("direction", "sent"), static_cast<double>(path.bytes_sent));
             add_value(bytes, with("direction", "received"),
                       static_cast<double>(path.bytes_received));
-            add_value(suspicions, labels, static_cast<double>(path.suspicions));
-            add_value(failures, labels, static_cast<double>(path.failures));
+        }
+    }
+    for (const PathCounter& counter : kPathCounters) {
+        Family& family = families.add(counter.name, counter.help, Type::Counter);
+        for (const ServerStatus& server : servers) {
+            for (uint32_t index = 0; index < server.statistics.path_count; index++) {
+                add_value(family, labels_of(server, index),
+                          static_cast<double>(server.statistics.paths[index].*counter.value));
+            }
         }
     }
 }

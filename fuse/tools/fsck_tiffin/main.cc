@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "fuse/check/check.h"
 #include "fuse/check/superblocks.h"
@@ -192,7 +193,7 @@ class Fsck {
                 // What the question is about comes before it.
                 progress_.clear();
                 fmt::print("{}\n", finding.line());
-                shown_before_question_ = finding.where;
+                shown_before_question_ = {finding.code, finding.where};
                 return ask(check::code_repair(finding.code));
         }
         return false;
@@ -211,7 +212,8 @@ class Fsck {
     void print(const check::Finding& finding) {
         uint64_t& shown = shown_[static_cast<size_t>(finding.code)];
         ++shown;
-        const bool is_shown = shown == 1 && shown_before_question_ == finding.where;
+        const bool is_shown =
+            shown == 1 && shown_before_question_ == std::pair(finding.code, finding.where);
         if (is_shown || (!options_.verbose && shown > kShownPerCode)) {
             return;
         }
@@ -302,7 +304,7 @@ class Fsck {
     LengthenedImage* lengthened_ = nullptr;  // what open() gave, where its end is missing
     bool lengthened_failed_ = false;
     uint64_t shown_[check::kCodeCount] = {};
-    std::string shown_before_question_;  // where that finding is
+    std::pair<check::Code, std::string> shown_before_question_;  // what and where that finding is
 };
 
 int run(int argc, char** argv) {

@@ -16,6 +16,7 @@
 #include "fuse/tools/tiffin/commands.h"
 #include "fuse/tools/tiffin/rates.h"
 #include "fuse/tools/tiffin/screen.h"
+#include "rdma_blk/transport/open.h"
 
 namespace tiffin::fuse {
 namespace {
@@ -123,8 +124,11 @@ void add_servers(const Status& before, const Status& now, double seconds, Lines&
                             name + " " + transport.substr(0, transport.find(' ')), state,
                             rate_text(growth("operations")), bandwidth_text(growth("bytes read")),
                             bandwidth_text(growth("bytes written"))));
-        for (int link = 1; now.contains(prefix + "link " + std::to_string(link)); link++) {
+        for (size_t link = 1; link <= rdma_blk::kMaxLinks; link++) {
             std::string line = "link " + std::to_string(link);
+            if (!now.contains(prefix + line)) {
+                continue;  // it was removed
+            }
             const std::string state_of_link = value_of(now, prefix + line);
             line.insert(0, "  ").append(": ").append(state_of_link);
             lines.push_back(std::move(line));

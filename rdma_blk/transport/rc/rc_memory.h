@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
-// Remote memory over RDMA, Reliable Connected: reads, writes and, where the volume says so, atomics are posted to a
-// queue pair and carried out by the server's network card in windows that are this session's alone. Beside it is
-// a TcpMemory (control_): it has the session, leases and probes, resumes the session after a break, and takes flushes
-// and the remaining atomics as requests. docs/remote.md, "rc", says why.
+// Remote memory over RDMA, Reliable Connected: reads and writes are posted to a queue pair and carried out by the server's
+// network card in windows that are this session's alone. Beside it is a TcpMemory (control_): it has the session, leases and
+// probes, resumes the session after a break, and takes flushes and atomics as requests. docs/remote.md, "rc", says why.
 //
 // Who does what, and under which lock:
 //   - mutex_ guards everything but polling. Work is posted under it; nothing else is locked while it is held, so what

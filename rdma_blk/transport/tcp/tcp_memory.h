@@ -100,7 +100,10 @@ class TcpMemory final : public RemoteMemory, private Patience {
                                  Patience& patience) EXCLUDES(mutex_);
     LinksView links() const EXCLUDES(mutex_);
     // What is expected has not come for some milliseconds.
-    void watch_links() { poke(); }
+    void watch_links() {
+        is_late_beside_.store(true);
+        poke();
+    }
     // session_flag of the latest session_opened.
     uint16_t session_flags() const EXCLUDES(mutex_);
     uint32_t probe_interval_ms() const EXCLUDES(mutex_);
@@ -404,9 +407,10 @@ class TcpMemory final : public RemoteMemory, private Patience {
     OperationWaiters waiters_ GUARDED_BY(mutex_);
     // Requests take a path whose datagrams are summed up one by one. Read without the lock; to be wrong costs time only.
     std::atomic<bool> takes_datagrams_{false};
-    uint32_t looks_ GUARDED_BY(mutex_) = 0;  // at answers, since the stream was looked at
-    BusyPoll busy_poll_;                     // with the lead
-    BusyPoll thread_poll_;                   // the thread's
+    std::atomic<bool> is_late_beside_{false};  // watch_links() was called
+    uint32_t looks_ GUARDED_BY(mutex_) = 0;    // at answers, since the stream was looked at
+    BusyPoll busy_poll_;                       // with the lead
+    BusyPoll thread_poll_;                     // the thread's
     uint64_t kept_since_ns_ =
         0;  // the thread's: when it found what is kept in the inbox; 0: nothing
     uint64_t receive_calls_ GUARDED_BY(mutex_) = 0;  // that received something

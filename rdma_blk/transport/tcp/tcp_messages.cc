@@ -256,7 +256,7 @@ Result<void> TcpMemory::handle_message() {
             if (has_several() && (!lease_.is_wanted || lease_.is_answered)) {
                 return {};  // it was asked for on two paths
             }
-            if (!lease_.is_wanted || !lease_.is_sent) {
+            if (!lease_.is_wanted || (!lease_.is_sent && !has_several())) {
                 return Error::eproto;
             }
             lease_.reply = TRY(wire::parse_lease_reply(reader.header(), reader.fixed_part()));

@@ -171,6 +171,9 @@ void TcpMemory::serve_paths() {
     machine_.set_asking(
         lease_.is_wanted || is_asking_for_path() || (user_ != nullptr && user_->expects_answers()),
         now);
+    if (is_late_beside_.exchange(false)) {
+        machine_.doubt_active();
+    }
     const size_t before = machine_.active();
     while (true) {
         const SessionMachine::Action action = machine_.next(now);

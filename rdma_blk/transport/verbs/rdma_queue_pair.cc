@@ -76,8 +76,7 @@ bool translate(const WorkRequest& from, ibv_send_wr& to, ibv_sge* pieces) {
             to.bind_mw.bind_info.length = from.size_bytes;
             to.bind_mw.bind_info.mw_access_flags =
                 IBV_ACCESS_REMOTE_READ |
-                (from.allows_writes ? unsigned{IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC}
-                                    : 0U);
+                (from.allows_writes ? unsigned{IBV_ACCESS_REMOTE_WRITE} : 0U);
             return true;
         }
         case WorkKind::invalidate:
@@ -133,8 +132,7 @@ Result<void> RdmaQueuePair::initialize(const Shape& shape) {
     attributes.port_num = device_.port();
     // Rights in general; what may be reached is decided by windows alone.
     attributes.qp_access_flags =
-        is_reliable_ ? IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC
-                     : IBV_ACCESS_REMOTE_WRITE;
+        is_reliable_ ? IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_WRITE;
     if (ibv_modify_qp(pair_, &attributes,
                       IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) != 0) {
         return Error::eio;

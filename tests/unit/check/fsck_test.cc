@@ -60,6 +60,40 @@ TEST_F(Tools, FsckOfADeviceInUse) {
     });
 }
 
+// What was shown before a question is not shown again; something else at the same place is.
+TEST_F(Tools, FsckShowsAllThatIsAtThePlaceOfAQuestion) {
+    make();
+    with_volume([](test::TestVolume& volume) {
+        for (int i = 0; i < 20; ++i) {
+            ASSERT_TRUE(volume.write("/file", 0, test::test_content(i, 3000)).ok());
+            ASSERT_TRUE(volume.sync().ok());
+        }
+        volume.abandon();
+    });
+    // In the middle of what the journal has.
+    const std::string image = content();
+    const size_t begin = tiffinfs::kJournalFirstBlock * tiffinfs::kBlockBytes;
+    size_t end = begin + (1U << 20);
+    while (image[end - 1] == 0) {
+        --end;
+    }
+    damage(begin + (end - begin) / 2);
+    const auto line_with = [](const Outcome& outcome, const char* code) {
+        const size_t at = outcome.output.find(code);
+        EXPECT_NE(at, std::string::npos) << code << " in " << outcome.output;
+        const size_t from = outcome.output.rfind('\n', at);
+        return at == std::string::npos ? std::string()
+                                       : outcome.output.substr(from + 1, at - from - 1);
+    };
+    const Outcome looked = run("fsck.tiffin", "-n " + image_);
+    const Outcome asked = run_shell("yes y | head -n 50 | script --quiet --return --command '" +
+                                    program("fsck.tiffin") + " " + image_ + "' /dev/null 2>&1");
+    for (const char* code : {"[journal-damaged]", "[journal-pending]"}) {
+        EXPECT_NE(line_with(looked, code), "");
+        EXPECT_NE(line_with(asked, code), "");
+    }
+}
+
 // An image whose end is missing is lengthened where that is asked for; else nothing is changed.
 TEST_F(Tools, FsckLengthensAnImageThatWasCut) {
     make();

@@ -572,6 +572,41 @@ TEST_F(ServerTest, GrowingFindsWhatTheBackingHas) {
     EXPECT_EQ(open(1)->read(kPlace, 5), "there");
 }
 
+TEST_F(ServerTest, AGrowthThatFailsLeavesNothing) {
+    start();
+    std::string problem;
+    const uint64_t memory_before = volume().info(0).memory_bytes;
+    const std::string in_the_way = folder_ + "/state/volume.volume.new";
+    std::filesystem::create_directory(in_the_way);  // where the state file is written
+    ASSERT_FALSE(server_->resize_volume("volume", 200 << 20, problem).ok());
+    std::filesystem::remove(in_the_way);
+    EXPECT_EQ(volume().info(0).memory_bytes, memory_before);
+    for (const uint64_t size : {100, 200}) {  // smaller than the first attempt, and as large
+        ASSERT_TRUE(server_->resize_volume("volume", size << 20, problem).ok()) << problem;
+        EXPECT_EQ(open(1, SessionMode::read)->read((size << 20) - 4, 4), std::string(4, '\0'));
+    }
+}
+
+// As after changes of the active link and back.
+TEST_F(ServerTest, ALeaseMayBeAskedForTwiceOnAConnection) {
+    start();
+    auto client = open(1, SessionMode::read);
+    wire::LeaseRequest request{};
+    request.session_id = client->opened().session_id;
+    ASSERT_TRUE(client->send(wire::MessageType::lease_request, request).ok());
+    ASSERT_TRUE(client->send(wire::MessageType::lease_request, request).ok());
+    ASSERT_TRUE(client->send_request(client->make_request(OperationKind::read, 0, 4)).ok());
+    bool is_granted = false;
+    bool is_read = false;
+    while (!is_granted || !is_read) {
+        auto message = client->receive();
+        ASSERT_TRUE(message.ok()) << "the connection was closed";
+        is_granted = is_granted || message->type == wire::MessageType::lease_reply;
+        is_read = is_read || message->type == wire::MessageType::response;
+    }
+    EXPECT_EQ(volume().info(0).epoch, client->opened().epoch + 1);
+}
+
 TEST_F(ServerTest, AStopForGoodKeepsTheWords) {
     start(folder_ + "/backing");
     auto client = open(1);

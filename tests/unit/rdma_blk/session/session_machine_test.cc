@@ -58,6 +58,46 @@ TEST_F(SessionMachineTest, TheOnlyPathIsProbedSeldomWhenNothingIsPending) {
     EXPECT_EQ(machine_.next_time_ns() - now_ns_, kIntervalNs);
 }
 
+// What is asked for beside requests moves to another path with the active one, which then has all its time to answer.
+TEST_F(SessionMachineTest, WhatIsAskedForIsExpectedAnewOnAnotherPath) {
+    start(2);
+    machine_.set_asking(true, now_ns_);
+    for (int second = 0; second < 3; second++) {  // both are well
+        now_ns_ += kIntervalNs / 2;
+        machine_.heard(0, now_ns_);
+        machine_.heard(1, now_ns_);
+    }
+    now_ns_ += kIntervalNs / 4;
+    machine_.broken(0, now_ns_);
+    (void)machine_.next(now_ns_);
+    ASSERT_EQ(machine_.active(), 1U);
+    const uint64_t changed_ns = now_ns_;
+    while (machine_.is_ready(1)) {
+        go_on();
+        (void)machine_.next(now_ns_);
+    }
+    EXPECT_EQ(now_ns_ - changed_ns, machine_.suspicion_ns(1));
+}
+
+// A path that answers probes is probed ever less, until what is asked for is late.
+TEST_F(SessionMachineTest, WhatIsLateEndsThePatience) {
+    start(2);
+    machine_.set_asking(true, now_ns_);
+    for (int probes = 0; probes < 20;) {
+        go_on();
+        for (auto action = machine_.next(now_ns_); action.kind != Kind::none;
+             action = machine_.next(now_ns_)) {
+            ASSERT_EQ(action.kind, Kind::probe);
+            probes += action.path == 0 ? 1 : 0;
+            machine_.heard(action.path, now_ns_);
+        }
+    }
+    const uint64_t heard_ns = now_ns_;
+    EXPECT_GT(machine_.next_time_ns() - heard_ns, 10 * machine_.suspicion_ns(0));
+    machine_.doubt_active();
+    EXPECT_EQ(machine_.next_time_ns() - heard_ns, machine_.suspicion_ns(0) / 2);
+}
+
 // Its probe is answered when TCP repeats it, long after: the next cut must not take as long to be noticed.
 TEST_F(SessionMachineTest, AProbeThatMetACutSaysLittleOfTheDelay) {
     start(2);
