@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -11,6 +12,7 @@
 #include "fs/tiffinfs/journal/journal.h"
 #include "fs/tiffinfs/space/bitmap_block.h"
 #include "fs/tiffinfs/tree/node.h"
+#include "fs/vfs/types.h"
 #include "fuse/check/block_io.h"
 #include "fuse/check/journal_replay.h"
 #include "fuse/check/superblocks.h"
@@ -261,6 +263,19 @@ OrProblem<Json> describe_directory(vfs::BlockDevice& device, uint64_t node) {
         return superblock.problem();
     }
     TreeReader reader(device, *superblock);
+    bool is_directory = false;
+    const Key inode_key = make_key(node, Kind::inode, 0);
+    reader.visit_keys(inode_key, tiffinfs::next_key(inode_key), [&](Key, ByteSpan value) {
+        tiffinfs::InodeValue inode{};
+        std::memcpy(&inode, value.data(), std::min(value.size(), sizeof(inode)));
+        is_directory = vfs::mode::is_directory(inode.mode);
+    });
+    if (!is_directory && reader.problems().empty()) {
+        return Problem{
+            fmt::format("node {} is no directory in the tree (the journal may have it: "
+                        "dump journal)",
+                        node)};
+    }
     Json json;
     json["node"] = node;
     Json entries = Json::array();

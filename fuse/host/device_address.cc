@@ -76,14 +76,14 @@ Problem explain_busy(const std::string& path, const DeviceUser& user, const Prob
 OrProblem<std::unique_ptr<FileDevice>> open_file_device(const std::string& path,
                                                         const FileDevice::Options& options,
                                                         const std::string& mount_point) {
-    const ReleaseWait wait(kReleasePoll);
+    ReleaseWait wait(kReleasePoll);
     while (true) {
         auto device = FileDevice::open(path, options);
         if (device.ok() || device.problem().code != Error::ebusy) {
             return device;
         }
         const DeviceUser user = find_device_user(path, mount_point);
-        if (!user.may_be_ending() || !wait.again()) {
+        if (!user.may_be_ending() || !wait.again(device.problem().text)) {
             return explain_busy(path, user, device.problem());
         }
     }

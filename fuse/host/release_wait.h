@@ -2,7 +2,10 @@
 #pragma once
 
 #include <chrono>
+#include <string>
 #include <thread>
+
+#include "fs/vfs/host.h"
 
 namespace tiffin::fuse {
 
@@ -13,23 +16,29 @@ class ReleaseWait {
     // `poll`: between two tries.
     explicit ReleaseWait(std::chrono::milliseconds poll) : poll_(poll) {}
 
-    // Sleeps until the next try; false, at once: it has waited long enough.
-    bool again() const {
-        if (waited() >= kMost) {
+    // Sleeps until the next try; false, at once: it has waited long enough. `reason`: why the last try failed, which is
+    // logged when it takes longer than is usual.
+    bool again(const std::string& reason) {
+        const auto waited = std::chrono::steady_clock::now() - begin_;
+        if (waited >= kMost) {
             return false;
+        }
+        if (!has_told_ && waited >= kUsual) {
+            has_told_ = true;
+            host::log(host::LogLevel::warning,
+                      (reason + ": waiting, 30 s at most, for a mount that may be ending").c_str());
         }
         std::this_thread::sleep_for(poll_);
         return true;
     }
-    std::chrono::steady_clock::duration waited() const {
-        return std::chrono::steady_clock::now() - begin_;
-    }
 
   private:
     static constexpr auto kMost = std::chrono::seconds(30);
+    static constexpr auto kUsual = std::chrono::seconds(1);
 
     std::chrono::milliseconds poll_;
     std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+    bool has_told_ = false;
 };
 
 }  // namespace tiffin::fuse

@@ -174,12 +174,12 @@ OrProblem<std::unique_ptr<rdma_blk::RemoteBlockDevice>> open_remote_device(
     if (!keys.ok()) {
         return keys.problem();
     }
-    const ReleaseWait wait(kReleasePoll);
+    ReleaseWait wait(kReleasePoll);
     while (true) {
         rdma_blk::Holder holder;
         auto device = open_once(address, mode, *keys, holder);
         if (device.ok() || device.problem().code != Error::ebusy ||
-            !may_be_ending(holder.text, address.volume) || !wait.again()) {
+            !may_be_ending(holder.text, address.volume) || !wait.again(device.problem().text)) {
             return device;
         }
     }

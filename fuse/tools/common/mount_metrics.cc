@@ -29,7 +29,6 @@ std::string as_utf8(const std::string& text) {
 
 constexpr auto kReleasePoll = std::chrono::milliseconds(100);
 // civetweb sees every two seconds that it is to end.
-constexpr auto kUsualRelease = std::chrono::seconds(3);
 
 template <typename Count>
 double seconds(Count ns) {
@@ -178,8 +177,7 @@ MountMetrics::MountMetrics(const Names& names, const RememberingLogSink& log)
       start_ns_(host::realtime_ns()) {}
 
 std::optional<Problem> MountMetrics::listen(const std::string& address) {
-    const ReleaseWait wait(kReleasePoll);
-    bool has_told = false;
+    ReleaseWait wait(kReleasePoll);
     while (true) {
         std::string problem;
         auto started = metrics::HttpEndpoint::start(
@@ -188,13 +186,8 @@ std::optional<Problem> MountMetrics::listen(const std::string& address) {
             endpoint_ = started.release_value();
             return std::nullopt;
         }
-        if (started.error() != Error::ebusy || !wait.again()) {
+        if (started.error() != Error::ebusy || !wait.again(problem)) {
             return Problem{problem, started.error()};
-        }
-        if (!has_told && wait.waited() >= kUsualRelease) {
-            has_told = true;
-            host::log(host::LogLevel::warning,
-                      (problem + ": waiting for a mount that may be ending").c_str());
         }
     }
 }

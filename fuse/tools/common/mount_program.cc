@@ -82,7 +82,8 @@ std::optional<int> parse_command_line(int argc, char** argv, const std::string& 
         ->trigger_on_parse();
     app.add_flag("--force", line.options.force, "The same as -o force");
     app.add_option("--fs", line.file_system,
-                   "The file system; the first is the default: " + names_of(types, false));
+                   "The file system; the first is the default: " + names_of(types, false))
+        ->check(refuse_empty);
     add_version_flag(app);
     // What mount(8) passes to helpers.
     bool ignored = false;

@@ -76,6 +76,11 @@ class Fsck {
             print_problem(kProgram, device.problem());
             return fsck_status::operational_error;
         }
+        // Not before: opening may wait for a mount that is ending, and says so.
+        catch_interrupts();
+        if (!options_.verbose) {
+            set_log_sink(&log_);
+        }
         lengthen(device);
         if (!must_look(**device)) {
             return fsck_status::clean;
@@ -315,12 +320,8 @@ int run(int argc, char** argv) {
     if (const int* status = std::get_if<int>(&parsed)) {
         return *status;
     }
-    catch_interrupts();
     const auto& options = std::get<FsckOptions>(parsed);
     Quiet quiet;
-    if (!options.verbose) {
-        set_log_sink(&quiet);
-    }
     const int status = Fsck(options, quiet).run();
     set_log_sink(nullptr);
     return status;

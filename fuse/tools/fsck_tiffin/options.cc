@@ -91,9 +91,10 @@ std::variant<FsckOptions, int> parse_fsck_options(int argc, char** argv) {
         "file descriptor, 0: the bar");
     std::string size;
     app.add_option(
-        "--size", size,
-        "the volume's size, for one that is smaller than its device and has lost its first "
-        "superblocks, such as 10G");
+           "--size", size,
+           "the volume's size, for one that is smaller than its device and has lost its first "
+           "superblocks, such as 10G")
+        ->check(refuse_empty);
     CLI::Option* fd = app.add_option("--progress-fd", descriptor)->group("");
     app.add_option("device", options.device,
                    "file:PATH or PATH (an image or a disk), or tiffin://HOST/VOLUME")

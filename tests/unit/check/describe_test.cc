@@ -45,6 +45,7 @@ TEST(Describe, ObjectsAndDirectories) {
     CrashDevice device(kDeviceBytes);
     make_populated(device, 10);
     ImageEditor editor(device);
+    EXPECT_FALSE(describe_directory(device, 1U << 20).ok()) << "there is none";
     const fuse::OrProblem<Json> directory = describe_directory(device, vfs::kRootNode);
     ASSERT_TRUE(directory.ok());
     bool found = false;
