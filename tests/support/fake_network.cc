@@ -267,8 +267,27 @@ void FakeNetwork::notify(FakeQueuePair& pair) {
     }
 }
 
+void FakeNetwork::drop_answers(const FakeQueuePair& pair) {
+    std::erase_if(late_answers_,
+                  [&](const InFlight& late) { return late.sender == pair.address_.queue_pair; });
+}
+
+size_t FakeNetwork::deliver_answers() {
+    DeviceLock lock(mutex_);
+    const std::vector<InFlight> answers = std::exchange(late_answers_, {});
+    for (const InFlight& late : answers) {
+        const unsigned char* from = late.held.inline_bytes.data();
+        for (const Piece& piece : late.held.pieces) {
+            std::memcpy(piece.address, from, piece.size_bytes);
+            from += piece.size_bytes;
+        }
+    }
+    return answers.size();
+}
+
 void FakeNetwork::break_pair(FakeQueuePair& pair) {
     pair.is_broken_ = true;
+    drop_answers(pair);
     while (!pair.unanswered_.empty()) {
         complete(pair, pair.unanswered_.front(), Status::lost);
         pair.unanswered_.pop_front();
@@ -341,8 +360,13 @@ void FakeNetwork::execute(FakeQueuePair& pair, const FakeQueuePair::Held& held) 
     }
     breaks_after_ -= breaks_ ? 1 : 0;
     if (loses_answers.load() || pair.is_deaf_) {
-        if (work.kind != WorkKind::read) {
+        const bool is_read = work.kind == WorkKind::read;
+        if (!is_read || delays_answers.load()) {
             (void)transfer(pair.address_.queue_pair, pair.peer_, held);
+        }
+        if (is_read && delays_answers.load()) {
+            late_answers_.push_back({pair.address_.queue_pair, pair.peer_, held});
+            make_inline(late_answers_.back().held);
         }
         pair.unanswered_.push_back(work);
         return;
@@ -560,8 +584,8 @@ size_t FakeQueuePair::poll(Completion* completions, size_t capacity) {
         wait_while(network_.stalls_polls);
     }
     DeviceLock lock(network_.mutex_);
-    if (gives_up_ns_ != 0 && !(held_.empty() && unanswered_.empty()) &&
-        host::monotonic_ns() >= gives_up_ns_) {
+    if (gives_up_ns_ != 0 && !network_.delays_answers.load() &&
+        !(held_.empty() && unanswered_.empty()) && host::monotonic_ns() >= gives_up_ns_) {
         network_.break_pair(*this);
     }
     size_t count = 0;
@@ -585,7 +609,7 @@ void FakeQueuePair::disarm() {
 }
 
 Result<void> FakeQueuePair::stop() {
-    if (!has_data_.load() && network_.ends_no_pair.load()) {
+    if (has_data_.load() ? network_.ends_no_client.load() : network_.ends_no_pair.load()) {
         return Error::eio;
     }
     DeviceLock lock(network_.mutex_);
@@ -598,8 +622,12 @@ Result<void> FakeQueuePair::stop() {
 }
 
 Result<void> FakeQueuePair::destroy() {
-    if (!has_data_.load() && network_.ends_no_pair.load()) {
+    if (has_data_.load() ? network_.ends_no_client.load() : network_.ends_no_pair.load()) {
         return Error::eio;
+    }
+    {
+        DeviceLock lock(network_.mutex_);
+        network_.drop_answers(*this);
     }
     forget();
     return {};

@@ -148,6 +148,13 @@ class FakeNetwork final : public verbs::Devices {
     // hold(false). As a device does, it gives up after a second without an answer.
     void silence_writer(bool loses_answers_only);
 
+    // As loses_answers of a deaf queue pair, but what a read gets lands where it belongs when this is called, if the
+    // client has not ended the queue pair, which does not give up. Returns how many did.
+    std::atomic<bool> delays_answers{false};
+    size_t deliver_answers();
+    // Clients' queue pairs cannot be ended.
+    std::atomic<bool> ends_no_client{false};
+
     // Servers' queue pairs neither end nor close a window, and what they let through comes through.
     std::atomic<bool> ends_no_pair{false};
 
@@ -207,6 +214,7 @@ class FakeNetwork final : public verbs::Devices {
     void complete(FakeQueuePair& pair, const verbs::WorkRequest& work, verbs::Status status)
         REQUIRES(mutex_);
     void break_pair(FakeQueuePair& pair) REQUIRES(mutex_);
+    void drop_answers(const FakeQueuePair& pair) REQUIRES(mutex_);
     FakeQueuePair* find(uint32_t number) REQUIRES(mutex_);
 
     DeviceMutex mutex_;
@@ -226,6 +234,7 @@ class FakeNetwork final : public verbs::Devices {
     };
     std::deque<Delayed> delayed_ GUARDED_BY(mutex_);
     std::vector<InFlight> copies_ GUARDED_BY(mutex_);
+    std::vector<InFlight> late_answers_ GUARDED_BY(mutex_);  // whose inline bytes are what was read
     std::mt19937_64 random_ GUARDED_BY(mutex_){1};
 };
 

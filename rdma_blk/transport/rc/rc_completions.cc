@@ -175,7 +175,29 @@ void RcMemory::abort_path() {
     }
 }
 
-// With the lead. Nothing of the queue pair touches a buffer from here on.
+// What is posted is done with its buffers once the queue pair is in its error state, or gone. Where the device refuses both,
+// the buffers are lost, and the queue pair is kept.
+void RcMemory::end_queue_pair() {
+    const bool is_stopped = path_.queue_pair->stop().ok();
+    const bool is_ended = path_.queue_pair->destroy().ok() || is_stopped;
+    for (uint64_t number = queue_->finished_count() + 1;
+         number <= queue_->finished_count() + queue_->posted_count(); number++) {
+        if (is_ended) {
+            release_entry(number);
+        } else {
+            entry(number).chunk_count = 0;
+        }
+    }
+    if (!is_ended) {
+        host::log(host::LogLevel::error,
+                  "remote memory: the RDMA device does not end a queue pair: its buffers are not "
+                  "used again");
+        unended_.push_back(std::move(path_.queue_pair));
+    }
+    path_.queue_pair.reset();
+}
+
+// With the lead. Nothing of the queue pair touches a buffer in use from here on.
 void RcMemory::break_path() {
     const uint64_t now = host::monotonic_ns();
     verbs::Completion completions[kCompletionsAtOnce];
@@ -183,13 +205,9 @@ void RcMemory::break_path() {
     while ((count = path_.queue_pair->poll(completions, kCompletionsAtOnce)) > 0) {
         handle_completions(completions, count);
     }
-    path_.queue_pair.reset();
+    end_queue_pair();
     doubt_ = {queue_->posted_count() > 0, path_.link, path_.ended_count, path_.generation};
     is_draining_ = false;
-    for (uint64_t number = queue_->finished_count() + 1;
-         number <= queue_->finished_count() + queue_->posted_count(); number++) {
-        release_entry(number);
-    }
     is_broken_ = false;
     // A path that breaks before anything has come through it is no success: the next one comes later.
     if (is_planned_ || queue_->finished_count() > adopted_count_ || lost_ns_ == 0) {

@@ -9,7 +9,6 @@
 #include <utility>
 
 namespace tiffin::rdma_blk {
-namespace {}  // namespace
 
 // ---- Opening --------------------------------------------------------------------------------------------
 
@@ -20,6 +19,7 @@ RcMemory::RcMemory(const OpenOptions& options, const char* reason, ConnectionLis
 RcMemory::~RcMemory() {
     TIFFIN_ASSERT(!thread_.running());
     path_.queue_pair.reset();
+    unended_.clear();
     for (Path& standby : standbys_) {
         standby.queue_pair.reset();
     }

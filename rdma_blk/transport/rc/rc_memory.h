@@ -167,6 +167,7 @@ class RcMemory final : public RemoteMemory,
     bool count_change(const Path& path) REQUIRES(mutex_);
     void release_entry(uint64_t number) REQUIRES(mutex_);
     void poll_round(uint64_t sleep_until_ns, bool is_thread) REQUIRES(mutex_);
+    void end_queue_pair() REQUIRES(mutex_);
     void break_path() REQUIRES(mutex_);
     void abort_path() REQUIRES(mutex_);
     Entry& entry(uint64_t number) REQUIRES(mutex_) { return entries_[number % entries_.size()]; }
@@ -244,6 +245,8 @@ class RcMemory final : public RemoteMemory,
     // Its queue pair: posted to under mutex_; polled with the lead; made and destroyed with both.
     Path path_;
     Path standbys_[LinksView::kCapacity] GUARDED_BY(mutex_);  // by link; without a queue pair: none
+    // Those that a device could not end. What comes through them late lands in chunks that nobody gets any more.
+    std::vector<std::unique_ptr<verbs::QueuePair>> unended_ GUARDED_BY(mutex_);
     bool is_asking_[LinksView::kCapacity] GUARDED_BY(mutex_) = {};        // for a path of that link
     bool is_standby_told_[LinksView::kCapacity] GUARDED_BY(mutex_) = {};  // that it cannot be made
     uint32_t rights_count_ GUARDED_BY(mutex_) = 0;  // how often rights or sizes have changed

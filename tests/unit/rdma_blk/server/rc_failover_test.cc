@@ -337,6 +337,38 @@ TEST_F(RcFailoverTest, ALatePacketChangesNothing) {
     EXPECT_EQ(std::memcmp(memory(), &new_value, sizeof(new_value)), 0);
 }
 
+// The client's device does not end the queue pair of a link that fails, and the answer to a read comes after all, when another
+// read is under way: not where that one's data are.
+TEST_F(RcFailoverTest, ALateAnswerReachesNoOtherRead) {
+    constexpr size_t kBytes = 4096;
+    wait_for_first_link();
+    std::memset(memory(), 'a', kBytes);
+    std::memset(memory() + kBytes, 'b', kBytes);
+    uint64_t value = 1;
+    ASSERT_EQ(client_->write(kCounters, &value, sizeof(value)), Outcome::executed);
+    network_.delays_answers = true;
+    network_.ends_no_client = true;
+    silence(0, true);
+    std::string content(kBytes, 0);
+    Io first(OperationKind::read, 0, content.data(), kBytes);
+    client_->memory->submit(first.operation);
+    client_->memory->wait(first.operation);
+    ASSERT_EQ(first.operation.outcome, Outcome::executed);
+    EXPECT_EQ(content, std::string(kBytes, 'a'));
+    network_.stalls_polls = true;
+    Io second(OperationKind::read, kBytes, content.data(), kBytes);
+    const uint64_t reads = network_.counts().reads;
+    client_->memory->submit(second.operation);
+    wait_for([&] { return network_.counts().reads > reads; });
+    EXPECT_EQ(network_.deliver_answers(), 1U);
+    network_.stalls_polls = false;
+    client_->memory->wait(second.operation);
+    EXPECT_EQ(second.operation.outcome, Outcome::executed);
+    EXPECT_EQ(content, std::string(kBytes, 'b'));
+    network_.ends_no_client = false;
+    mend();
+}
+
 // Until the server has ended it, what was posted there may still be executed.
 TEST_F(RcFailoverTest, NothingIsRepeatedWhileTheServerCannotEndTheFailedPath) {
     wait_for_first_link();
