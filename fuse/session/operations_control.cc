@@ -104,6 +104,20 @@ bool may_set_flags(const Control& control, const vfs::Attributes& attributes, ui
            (attributes.user_id == user_id && ((attributes.flags ^ flags) & kForRoot) == 0);
 }
 
+// Calls `then` in the page flusher's thread when the kernel has sent what it had cached of all files, with the error of
+// that; settle() may not have seen its queue empty.
+template <typename Then>
+void after_write_back(Control& control, Then then) {
+    auto waiting = std::make_shared<Control>(std::move(control));
+    waiting->input = {};
+    Session& session = waiting->request.session();
+    session.page_flusher().flush(0, 0, 0, [waiting, then, &session] {
+        const int error = session.mounts().sync();
+        (void)session.settle();
+        then(*waiting, error);
+    });
+}
+
 void set_flags_and_answer(Control& control, uint32_t flags) {
     Result<void> result =
         control.request.file_system().set_flags(control.request.caller(), control.node, flags);
@@ -203,12 +217,24 @@ void shut_down(Control& control) {
     if (!mode.ok()) {
         return control.request.fail(mode.error());
     }
-    Result<void> result =
-        control.request.file_system().shutdown(static_cast<vfs::ShutdownMode>(mode.value()));
-    if (!result.ok()) {
-        return control.request.fail(result.error());
+    const auto how = static_cast<vfs::ShutdownMode>(mode.value());
+    const auto shut_down_and_answer = [how](Control& waiting) {
+        const Result<void> result = waiting.request.file_system().shutdown(how);
+        if (!result.ok()) {
+            return waiting.request.fail(result.error());
+        }
+        waiting.request.control_result(nullptr, 0);
+    };
+    if (how != vfs::ShutdownMode::flush_all) {
+        return shut_down_and_answer(control);
     }
-    control.request.control_result(nullptr, 0);
+    // What the kernel has cached belongs to everything.
+    after_write_back(control, [shut_down_and_answer](Control& waiting, int error) {
+        if (error != 0) {
+            return waiting.request.fail(static_cast<Error>(error));
+        }
+        shut_down_and_answer(waiting);
+    });
 }
 
 // ---- Tiffin's own: control_commands.h ----------------------------------------------------------
@@ -321,11 +347,19 @@ void remount(Control& control) {
     if (!control.read(command)) {
         return control.request.fail(Error::einval);
     }
-    Result<void> result = control.request.session().remount(command.read_only != 0);
-    if (!result.ok()) {
-        return control.request.fail(result.error());
+    const bool read_only = command.read_only != 0;
+    const auto remount_and_answer = [read_only](Control& waiting, int /*error*/) {
+        const Result<void> result = waiting.request.session().remount(read_only);
+        if (!result.ok()) {
+            return waiting.request.fail(result.error());
+        }
+        waiting.request.control_result(nullptr, 0);
+    };
+    if (!read_only) {
+        return remount_and_answer(control, 0);
     }
-    control.request.control_result(nullptr, 0);
+    // What was written before would be refused.
+    after_write_back(control, remount_and_answer);
 }
 
 // ---- Everything else is for the file system ----------------------------------------------------

@@ -65,6 +65,26 @@ finish
 unmount_device
 expect fixed "after the file became immutable"
 
+say "SIGTERM after a program that has mapped the file"
+mount_slow
+python3 "$queued" map "$mount_point/mapped" || fail "the file could not be mapped"
+kill "$server"
+wait_until has_ended "$server"
+expect mapped "after SIGTERM and writes to a mapping"
+
+say "read-only after a program that has mapped the file"
+mount_slow
+python3 "$queued" map "$mount_point/fixed_later" || fail "the file could not be mapped"
+"$bin/mount.tiffin" -o remount,ro "$device" "$mount_point"
+unmount_device
+expect fixed_later "after a remount and writes to a mapping"
+
+say "a shutdown that flushes"
+mount_slow
+python3 "$queued" shut_down "$mount_point/flushed" || fail "no shutdown"
+unmount_device
+expect flushed "after a shutdown that flushes"
+
 mount_device
 connection=$counts/$(mountpoint -d "$mount_point" | cut -d: -f2)
 if [[ ${2:-} == told ]]; then

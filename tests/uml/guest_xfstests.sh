@@ -69,6 +69,11 @@ while sleep 10; do
 done &
 last_watchdog=$!
 cd "$suite"
+# Some choose what they expect by a link beside them, which is not for the host either.
+if grep -q _link_out_file "${tests[@]/#/tests/}"; then
+    cp -r tests/generic /tmp/generic
+    mount --bind /tmp/generic tests/generic
+fi
 HOST_OPTIONS=/tmp/config ./check "${tests[@]}" 2>&1 || true
 kill "$watchdog" "$last_watchdog"
 echo "check has ended"

@@ -278,8 +278,11 @@ void TiffinFileSystem::reclaim_loop() {
             (void)reclaim_wake_.wait_for(reclaim_lock_, kLingerUs);
             reclaim_lingers_ = false;
         }
-        if (result == PassResult::refused ||
-            (result == PassResult::done && objects_.waiting_for_reclaim() == 0)) {
+        // A thaw or remount may have come since.
+        if (result == PassResult::refused
+                ? reclaim_stopping_ || !volume_->check_writable().ok()
+                : result == PassResult::done && objects_.waiting_for_reclaim() == 0 &&
+                      leftovers_done_.load(std::memory_order_relaxed)) {
             reclaim_pending_ = false;
             reclaim_wake_.notify_all();
         } else if (result == PassResult::later && !reclaim_stopping_) {

@@ -301,9 +301,12 @@ Result<ObjectPin> ObjectTable::get_counted(uint64_t node) {
     Shard& shard = shard_of(node);
     {
         MutexLock lock(shard.lock);
-        Object* const object = *find(shard, node);
-        if (object != nullptr) {
-            return wait_until_loaded(shard, object);
+        while (Object* const object = *find(shard, node)) {
+            Result<ObjectPin> pin = wait_until_loaded(shard, object);
+            if (pin.ok()) {
+                return pin;
+            }
+            // What failed for the other thread need not fail now: it may have looked before the object was made.
         }
     }
     // It is entered before it is read: a second reader could otherwise enter what a change in
@@ -315,10 +318,12 @@ Result<ObjectPin> ObjectTable::get_counted(uint64_t node) {
     fresh->loading = true;
     {
         MutexLock lock(shard.lock);
-        Object* const object = *find(shard, node);
-        if (object != nullptr) {
-            destroy(fresh);
-            return wait_until_loaded(shard, object);
+        while (Object* const object = *find(shard, node)) {
+            Result<ObjectPin> pin = wait_until_loaded(shard, object);
+            if (pin.ok()) {
+                destroy(fresh);
+                return pin;
+            }
         }
         link(shard, fresh);
     }

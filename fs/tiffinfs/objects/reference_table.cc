@@ -94,7 +94,8 @@ Result<void> ReferenceTable::add(uint64_t node) {
 }
 
 bool ReferenceTable::drop(uint64_t node, uint64_t count) {
-    if (size_ == 0 || count == 0) {
+    // No object has the number 0, and a free slot has.
+    if (size_ == 0 || count == 0 || node == 0) {
         return false;
     }
     const uint32_t index = find(node);

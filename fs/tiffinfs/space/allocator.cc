@@ -96,6 +96,12 @@ void Allocator::start_counts(uint64_t used_blocks) {
                        kPlentyBlocks);
 }
 
+bool Allocator::replaces_lost_bitmaps(const Superblock& superblock) const {
+    BitmapTimelines timelines = layout_.timelines;
+    return (superblock.state & superblock_state::clean) == 0 &&
+           !timelines.add(mounted_generation_ + 1, 0);
+}
+
 Result<void> Allocator::begin_timeline(Superblock& superblock) {
     if ((superblock.state & superblock_state::clean) != 0) {
         return {};

@@ -85,6 +85,8 @@ class Allocator {
     // superblocks to come, and on the bitmaps that will be sealed. Errors: eio, enomem; then
     // nothing has changed.
     Result<void> begin_timeline(Superblock& superblock);
+    // Whether that overwrites bitmaps of generations after that of `superblock`.
+    bool replaces_lost_bitmaps(const Superblock& superblock) const;
 
     // Claims room for `block_count` blocks of data that will be written later, at normal priority, and a share for the
     // metadata that this may take; false when there is too little. What is promised is not free, and not handed out.

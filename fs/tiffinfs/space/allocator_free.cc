@@ -263,6 +263,9 @@ Result<uint64_t> Allocator::trim_unopened(uint64_t index, GroupRun within, uint3
         }
         // While it is held no thread opens the group, so none allocates there.
         MutexLock lock(open_mutex_);
+        if (index >= usable_groups_) {
+            break;  // while the volume grows, what was its end still has superblocks
+        }
         opened = open_groups_.load(std::memory_order_relaxed) > index;
         if (!opened) {
             const uint64_t first_block = index * kBlocksPerGroup + run.first;

@@ -143,25 +143,46 @@ Result<void> Volume::write_generation(Seal& sealed, Ending ending) {
     return {};
 }
 
-Result<void> Volume::erase_newer_superblock(void* page) {
-    if (newer_end_blocks_ == 0) {
+// The superblock that the mount started from, and the frames behind it, may be in the device's cache only, since a daemon
+// was killed: what they make free is not. Its first copy tells where the volume ends, and may be lost. The other slot may
+// hold one that is newer and was damaged, or what it names was: on a device that fails at times it can be whole after the
+// next power failure, and its bitmaps are about to be overwritten.
+Result<void> Volume::secure_start(void* page) {
+    if (is_secured_) {
         return {};
+    }
+    TRY(flush_device());
+    TIFFIN_ASSERT(superblock_.generation == durable_.generation);
+    const uint64_t slot = durable_.generation % 2;
+    if (found_generations_[slot] != durable_.generation) {
+        TRY(write_superblock_copy(device_, superblock_, superblock_block(0, slot, 0), page));
+        TRY(flush_device());
     }
     // Not zeros, as mkfs leaves them: it must still count as damaged.
     __builtin_memset(page, 0xff, kBlockBytes);
-    const uint64_t slot = durable_.generation + 1;
-    for (const uint64_t block : {superblock_block(durable_.total_blocks, slot, 0),
-                                 superblock_block(durable_.total_blocks, slot, 1),
-                                 superblock_block(newer_end_blocks_, slot, 1)}) {
-        TRY(device_.write(block * kBlockBytes, static_cast<const void*>(page), kBlockBytes));
+    const uint64_t other = 1 - slot;
+    const uint64_t blocks[] = {superblock_block(0, other, 0),
+                               superblock_block(durable_.total_blocks, other, 1),
+                               superblock_block(newest_end_blocks_, other, 1)};
+    bool is_erased = false;
+    for (uint32_t i = 0; i < 3; ++i) {
+        const uint64_t found = found_generations_[other + (i == 0 ? 0 : 2)];
+        const bool is_older = found != 0 && found < durable_.generation;
+        if (!is_older) {
+            TRY(device_.write(blocks[i] * kBlockBytes, static_cast<const void*>(page),
+                              kBlockBytes));
+            is_erased = true;
+        }
     }
-    TRY(flush_device());
-    newer_end_blocks_ = 0;
+    if (is_erased) {
+        TRY(flush_device());
+    }
+    is_secured_ = true;
     return {};
 }
 
 Result<void> Volume::write_sealed(const Seal& sealed, const JournalPosition& position, bool clean) {
-    TRY(erase_newer_superblock(sealed.page));
+    TRY(secure_start(sealed.page));
     TRY(write_nodes(sealed.dirty));
     TRY(allocator_.write_sealed());
     TRY(flush_device());

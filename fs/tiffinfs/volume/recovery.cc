@@ -107,8 +107,11 @@ Result<void> Volume::start() {
     if (set.damaged > 0 || choice.index != 0) {
         // Bitmaps of a lost generation may be about, so whatever it says it was not left cleanly.
         chosen->state &= ~superblock_state::clean;
+    }
+    {
         MutexLock lock(checkpoint_lock_);
-        newer_end_blocks_ = set.found[0].total_blocks;
+        __builtin_memcpy(found_generations_, set.copy_generations, sizeof found_generations_);
+        newest_end_blocks_ = set.found[0].total_blocks;
     }
     return start_from(*chosen, generation);
 }
@@ -158,6 +161,15 @@ Result<void> Volume::start_from(const Superblock& superblock, uint64_t generatio
 
 Result<void> Volume::begin_timeline() {
     MutexLock lock(checkpoint_lock_);
+    if (allocator_.replaces_lost_bitmaps(durable_)) {
+        void* page = host::allocate_pages(kBlockBytes);
+        if (page == nullptr) {
+            return Error::enomem;
+        }
+        const Result<void> secured = secure_start(page);
+        host::release_pages(page, kBlockBytes);
+        TRY(secured);
+    }
     return allocator_.begin_timeline(durable_);
 }
 

@@ -102,6 +102,7 @@ Result<void> read_superblocks(vfs::BlockDevice& device, SuperblockSet& set) {
     set.damaged = 0;
     set.magic_seen = false;
     set.unusable = nullptr;
+    __builtin_memset(set.copy_generations, 0, sizeof set.copy_generations);
     uint64_t unusable_generation = 0;
     uint64_t device_bytes = device.geometry().size_bytes;
     uint64_t device_blocks = device_bytes / kBlockBytes;
@@ -114,7 +115,7 @@ Result<void> read_superblocks(vfs::BlockDevice& device, SuperblockSet& set) {
     }
     uint32_t readable = 0;
     uint32_t empty = 0;
-    SecondCopies ends(device_blocks);
+    SecondCopies ends(round_total_blocks(device_blocks));
     for (uint32_t i = 0; i < 4; ++i) {
         uint64_t block = superblock_block(ends.total_blocks(i % 2), i % 2, i / 2);
         if (!device.read(block * kBlockBytes, buffer.data(), kBlockBytes).ok()) {
@@ -131,6 +132,7 @@ Result<void> read_superblocks(vfs::BlockDevice& device, SuperblockSet& set) {
         if (check_superblock(superblock, device_bytes, reason) &&
             superblock.generation % 2 == i % 2) {
             insert_sorted(set, superblock);
+            set.copy_generations[i] = superblock.generation;
             if (i < 2) {
                 ends.note_first_copy(i, superblock.total_blocks);
             }
@@ -167,21 +169,26 @@ Result<void> write_superblock(vfs::BlockDevice& device, Superblock& superblock) 
     return write_superblock(device, superblock, buffer.data(), superblock.total_blocks);
 }
 
-Result<void> write_superblock(vfs::BlockDevice& device, Superblock& superblock, void* page,
-                              uint64_t blocks_before) {
+Result<void> write_superblock_copy(vfs::BlockDevice& device, Superblock& superblock, uint64_t block,
+                                   void* page) {
     superblock.checksum = checksum_of(superblock);
     __builtin_memset(page, 0, kBlockBytes);
     __builtin_memcpy(page, &superblock, sizeof(superblock));
     // A device with small write units needs no more than the structure itself.
     size_t size_bytes =
         device.geometry().write_unit_bytes <= kSuperblockBytes ? kSuperblockBytes : kBlockBytes;
+    return device.write(block * kBlockBytes, static_cast<const void*>(page), size_bytes);
+}
+
+Result<void> write_superblock(vfs::BlockDevice& device, Superblock& superblock, void* page,
+                              uint64_t blocks_before) {
     const uint64_t generation = superblock.generation;
     const uint32_t copies = blocks_before == superblock.total_blocks ? 2 : 3;
     for (uint32_t copy = 0; copy < copies; ++copy) {
         const uint64_t block = copy < 2
                                    ? superblock_block(superblock.total_blocks, generation, copy)
                                    : superblock_block(blocks_before, generation, 1);
-        TRY(device.write(block * kBlockBytes, static_cast<const void*>(page), size_bytes));
+        TRY(write_superblock_copy(device, superblock, block, page));
     }
     return {};
 }

@@ -16,6 +16,8 @@ struct SuperblockSet {
     uint32_t count = 0;
     // A tiffinfs magic number was seen, valid or not.
     bool magic_seen = false;
+    // Of the first copies of both slots, then of the second ones; 0: not valid.
+    uint64_t copy_generations[4] = {};
     // Copies that should be there and are not valid.
     uint32_t damaged = 0;
     // Why a first copy is not valid that is newer than all that are, and may well be right: of another version, or of a
@@ -46,6 +48,9 @@ class SecondCopies {
 // Reads all four copies. Errors: eio only when no copy could be read; enomem.
 Result<void> read_superblocks(vfs::BlockDevice& device, SuperblockSet& set);
 
+// Writes the superblock, stamped, to that block only; the caller flushes. `page`: as below.
+Result<void> write_superblock_copy(vfs::BlockDevice& device, Superblock& superblock, uint64_t block,
+                                   void* page);
 // Stamps the checksum and writes both copies of the superblock's slot; the caller flushes. Uses `page`, a
 // page of the host's, so that it cannot fail for want of memory. `blocks_before` is the size of the volume in the
 // other slot: where it differs, the second copy goes to the old end, too, since without the first copy only the old

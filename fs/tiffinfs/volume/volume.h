@@ -241,8 +241,8 @@ class Volume final : private DamageListener {
     // journal of the next generation begins.
     Result<void> write_sealed(const Seal& sealed, const JournalPosition& position, bool clean)
         REQUIRES(checkpoint_lock_);
-    // Before anything is overwritten that a superblock newer than durable_ needs; see newer_end_blocks_.
-    Result<void> erase_newer_superblock(void* page) REQUIRES(checkpoint_lock_);
+    // Before the first write of a mount: makes what it started from durable and findable, and what may be newer not.
+    Result<void> secure_start(void* page) REQUIRES(checkpoint_lock_);
     Result<void> write_nodes(Node* list);
     Result<void> flush_device();
     Result<void> check_still_owner() REQUIRES(checkpoint_lock_);
@@ -294,10 +294,11 @@ class Volume final : private DamageListener {
     // a generation whose tree is damaged may be greater than those of the one that was chosen.
     uint64_t newest_generation_ = 0;
     uint64_t newest_incarnation_ = 0;
-    // The slot that the next superblock goes to may hold one that is newer than durable_: it was damaged, or what it
-    // names was, and on a device that fails at times it can be whole after the next power failure. Where its second
-    // copy is: the size of its volume; 0: there is none.
-    uint64_t newer_end_blocks_ GUARDED_BY(checkpoint_lock_) = 0;
+    // What the mount found, until secure_start() has been through: SuperblockSet::copy_generations, and the size of the
+    // volume of the newest superblock.
+    uint64_t found_generations_[4] GUARDED_BY(checkpoint_lock_) = {};
+    uint64_t newest_end_blocks_ GUARDED_BY(checkpoint_lock_) = 0;
+    bool is_secured_ GUARDED_BY(checkpoint_lock_) = false;
     // During replay there is no journal to write to yet.
     bool replaying_ = false;
     JournalPosition replay_position_;  // of the frame that is being replayed; then of its end

@@ -238,6 +238,11 @@ class Announcer {
 // it could not write back to a session that has stopped.
 void end_session(Session& session, int signal_number) {
     std::string text = "signal " + std::to_string(signal_number) + ": ";
+    if (!session.knows_what_is_written()) {
+        // These kernels unmount without waiting for mapped pages of which no program has a descriptor any more.
+        (void)session.mounts().sync();
+        (void)session.settle();
+    }
     switch (session.mounts().unmount()) {
         case OwnMounts::Outcome::unmounted:
             text += "unmounted; ending when the file system is not in use any more";

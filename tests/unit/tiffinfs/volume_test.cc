@@ -16,6 +16,7 @@
 
 #include "fs/tiffinfs/objects/file_system.h"
 #include "fs/tiffinfs/space/bitmap_block.h"
+#include "fs/tiffinfs/space/bitmap_timelines.h"
 #include "fs/tiffinfs/volume/superblock.h"
 #include "fuse/check/check.h"
 #include "fuse/host/allocation_hooks.h"
@@ -305,13 +306,76 @@ TEST(Recovery, NeverOverwritesTheSuperblockItStartsFrom) {
     }
 }
 
+// The newest superblock has lost its first copy, and the volume ends before its device: the mount finds the second copy by
+// the older superblock, and power failures in that mount leave a volume that is found, too.
+TEST(Recovery, KeepsAVolumeFindableThatEndsBeforeItsDevice) {
+    fuse::CapturedLog log;
+    CrashDevice device(40 * kMiB);
+    TestVolume volume(device);
+    device.end_at(16 * kMiB);
+    MUST(volume.make());
+    MUST(volume.mount());
+    auto& engine = static_cast<TiffinFileSystem&>(volume.file_system()).volume();
+    for (int i = 0; i < 3; ++i) {
+        MUST(volume.write("/" + std::to_string(i), 0, test_content(i, 20 * kBlockBytes)));
+        MUST(engine.checkpoint());
+    }
+    volume.abandon();
+    const Superblock newest = superblocks_of(device).found[0];
+    device.flip_bit(superblock_block(0, newest.generation, 0) * kBlockBytes + 150, 3);
+    auto longer = device.after_crash(CrashOutcome::keep_completed, 1);
+    longer->start_recording();
+    TestVolume recovered(*longer);
+    MUST(recovered.mount());
+    recovered.abandon();
+    CrashReplay replay(longer->take_recording());
+    uint64_t seed = 0;
+    do {
+        for (const CrashOutcome outcome : test::kCrashOutcomes) {
+            auto after = replay.after_crash(outcome, ++seed);
+            TestVolume again(*after);
+            ASSERT_TRUE(again.mount().ok())
+                << "change " << replay.position() << ", outcome " << static_cast<int>(outcome);
+            EXPECT_EQ(MUST(again.read("/2")), test_content(2, 20 * kBlockBytes));
+            MUST(again.unmount());
+            ASSERT_EQ(findings_of(*after), "") << "change " << replay.position();
+        }
+    } while (replay.advance());
+}
+
+// Superblocks lie before the end of the device where a last group would be too small.
+TEST(Recovery, FindsSecondCopiesOfAVolumeThatIsRoundedDown) {
+    fuse::CapturedLog log;
+    CrashDevice device(128 * kMiB + 5 * kBlockBytes);
+    TestVolume volume(device);
+    MUST(volume.make());
+    MUST(volume.mount());
+    MUST(volume.write("/f", 0, "text"));
+    MUST(volume.unmount());
+    for (uint64_t slot = 0; slot < 2; ++slot) {
+        device.flip_bit(superblock_block(0, slot, 0) * kBlockBytes, 1);
+    }
+    MUST(volume.mount());
+    EXPECT_EQ(MUST(volume.read("/f")), "text");
+}
+
 // The newest superblock cannot be read, and can after a power failure in the mount that went without it.
-TEST(Recovery, ErasesANewerSuperblockBeforeItsBitmaps) {
+class NewerSuperblock : public testing::TestWithParam<bool> {};
+
+TEST_P(NewerSuperblock, IsErasedBeforeItsBitmaps) {
     fuse::CapturedLog log;
     CrashDevice device(16 * kMiB);
     TestVolume volume(device);
     MUST(volume.make());
     MUST(volume.mount());
+    // With a full list of timelines all bitmaps that the older generation does not count are replaced.
+    while (GetParam() && superblocks_of(device)
+                                 .found[0]
+                                 .timelines[BitmapTimelines::kCapacity - 1]
+                                 .first_generation == 0) {
+        volume.abandon();
+        MUST(volume.mount());
+    }
     auto& engine = static_cast<TiffinFileSystem&>(volume.file_system()).volume();
     for (int i = 0; i < 3; ++i) {
         MUST(volume.write("/" + std::to_string(i), 0, test_content(i, 20 * kBlockBytes)));
@@ -345,6 +409,8 @@ TEST(Recovery, ErasesANewerSuperblockBeforeItsBitmaps) {
         }
     } while (replay.advance());
 }
+
+INSTANTIATE_TEST_SUITE_P(Timelines, NewerSuperblock, testing::Bool());
 
 // Bitmaps of a checkpoint that power failed before its superblock, in groups that the volume does not
 // touch again for a while.
