@@ -163,9 +163,9 @@ Result<void> Volume::secure_start(void* page) {
     const uint64_t other = 1 - slot;
     const uint64_t blocks[] = {superblock_block(0, other, 0),
                                superblock_block(durable_.total_blocks, other, 1),
-                               superblock_block(newest_end_blocks_, other, 1)};
+                               superblock_block(newer_end_blocks_, other, 1)};
     bool is_erased = false;
-    for (uint32_t i = 0; i < 3; ++i) {
+    for (uint32_t i = 0; i < 3 && newer_end_blocks_ != 0; ++i) {
         const uint64_t found = found_generations_[other + (i == 0 ? 0 : 2)];
         const bool is_older = found != 0 && found < durable_.generation;
         if (!is_older) {

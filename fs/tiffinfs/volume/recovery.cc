@@ -111,7 +111,8 @@ Result<void> Volume::start() {
     {
         MutexLock lock(checkpoint_lock_);
         __builtin_memcpy(found_generations_, set.copy_generations, sizeof found_generations_);
-        newest_end_blocks_ = set.found[0].total_blocks;
+        const bool may_be_newer = set.damaged > 0 || choice.index != 0;
+        newer_end_blocks_ = may_be_newer ? set.found[0].total_blocks : 0;
     }
     return start_from(*chosen, generation);
 }

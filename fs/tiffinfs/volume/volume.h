@@ -294,10 +294,10 @@ class Volume final : private DamageListener {
     // a generation whose tree is damaged may be greater than those of the one that was chosen.
     uint64_t newest_generation_ = 0;
     uint64_t newest_incarnation_ = 0;
-    // What the mount found, until secure_start() has been through: SuperblockSet::copy_generations, and the size of the
-    // volume of the newest superblock.
+    // What the mount found, until secure_start() has been through: SuperblockSet::copy_generations, and where one in the
+    // other slot that is newer ends; 0: there can be none.
     uint64_t found_generations_[4] GUARDED_BY(checkpoint_lock_) = {};
-    uint64_t newest_end_blocks_ GUARDED_BY(checkpoint_lock_) = 0;
+    uint64_t newer_end_blocks_ GUARDED_BY(checkpoint_lock_) = 0;
     bool is_secured_ GUARDED_BY(checkpoint_lock_) = false;
     // During replay there is no journal to write to yet.
     bool replaying_ = false;
