@@ -122,7 +122,8 @@ class Checker {
             fmt::format("its tree is damaged; generation {} {}", older.generation,
                         whole ? "and its journal are whole, so that nothing is lost"
                               : "or its journal is damaged too, but more is left there"));
-        return go_back ? older : newest;
+        // A check that repairs nothing shows what a mount, or the repair that it proposes, would.
+        return go_back || (whole && !context_.repair_wanted()) ? older : newest;
     }
 
     bool tree_is_whole(const Superblock& superblock) {

@@ -62,7 +62,8 @@ OrProblem<std::unique_ptr<vfs::BlockDevice>> as_block_device(
 Problem explain_busy(const std::string& path, const DeviceUser& user, const Problem& problem) {
     if (!user.mount_point.empty()) {
         return {path + " is mounted on " + user.mount_point + ": unmount it first (umount " +
-                    user.mount_point + ")",
+                    user.mount_point + "); of what is mounted, tiffin status " + user.mount_point +
+                    " tells",
                 problem.code};
     }
     if (!user.program.empty()) {

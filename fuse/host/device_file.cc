@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "fuse/host/device_place.h"
+#include "fuse/host/device_users.h"
 #include "fuse/host/size_text.h"
 
 namespace tiffin::fuse {
@@ -152,6 +153,10 @@ OrProblem<DeviceFile> DeviceFile::open(const std::string& path, Access access,
             return cannot_open(path, read_only, EROFS);
         }
         read_only = true;
+    }
+    // The kernel takes no lock of ours for a file system that it mounts, and O_EXCL would keep other readers away.
+    if (shared && exists && S_ISBLK(status.st_mode) && is_written_by_kernel(status)) {
+        return in_use(path);
     }
     file.alone_ = !shared;
     if (OrProblem<bool> locked = file.lock(path, shared); !locked.ok()) {

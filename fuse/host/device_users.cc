@@ -3,7 +3,9 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <optional>
+#include <vector>
 
 #include "fuse/host/device_place.h"
 #include "fuse/host/kernel_tables.h"
@@ -18,9 +20,23 @@ std::optional<DevicePlace> place_of_source(const MountEntry& entry) {
     return source.starts_with('/') ? find_place(source) : std::nullopt;
 }
 
+// A disk that the kernel has mounted for writing.
+bool is_written_by_kernel(const MountEntry& entry, const struct stat& disk) {
+    struct stat source {};
+    return S_ISBLK(disk.st_mode) && !is_fuse(entry) &&
+           (entry.super_options + ",").starts_with("rw,") && entry.source.starts_with('/') &&
+           stat(entry.source.c_str(), &source) == 0 && S_ISBLK(source.st_mode) &&
+           source.st_rdev == disk.st_rdev;
+}
+
 std::string find_mount_point(const std::string& path, const std::string& dead_mount_point) {
     const std::optional<DevicePlace> wanted = find_place(path);
+    struct stat status {};
+    const bool exists = stat(path.c_str(), &status) == 0;
     for (const MountEntry& entry : read_mounts()) {
+        if (exists && is_written_by_kernel(entry, status)) {
+            return entry.mount_point;
+        }
         if (wanted && is_fuse(entry) && entry.mount_point != dead_mount_point) {
             const std::optional<DevicePlace> found = place_of_source(entry);
             if (found && found->overlaps(*wanted)) {
@@ -45,6 +61,12 @@ pid_t find_lock_holder(const std::string& path) {
 }
 
 }  // namespace
+
+bool is_written_by_kernel(const struct stat& disk) {
+    const std::vector<MountEntry> mounts = read_mounts();
+    return std::ranges::any_of(
+        mounts, [&](const MountEntry& entry) { return is_written_by_kernel(entry, disk); });
+}
 
 bool has_source(const MountEntry& entry, const std::string& path) {
     const std::optional<DevicePlace> wanted = find_place(path);

@@ -2,6 +2,7 @@
 // Other users of an image file or a disk.
 #pragma once
 
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include <string>
@@ -26,6 +27,9 @@ struct DeviceUser {
 
 // `dead_mount_point`: a mount there is not in use any more.
 DeviceUser find_device_user(const std::string& path, const std::string& dead_mount_point = {});
+
+// Whether the kernel has mounted the disk for writing, as far as the mount table tells. `disk`: of stat().
+bool is_written_by_kernel(const struct stat& disk);
 
 // Whether the mount's source is the place of the file or disk at `path` (device_place.h).
 bool has_source(const MountEntry& entry, const std::string& path);

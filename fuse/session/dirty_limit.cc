@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 #include "fuse/session/dirty_limit.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <bit>
+#include <fstream>
+#include <string>
 
 #include "fuse/session/mount_point.h"
 #include "fuse/session/tuning.h"
@@ -16,6 +20,20 @@ constexpr uint64_t kLeastBytes = uint64_t{1} << 20;
 constexpr uint64_t kEnoughBytes = uint64_t{2} << 30;
 // Of each halving, so that the kernel is not told every step.
 constexpr uint64_t kSteps = 4;
+
+// Of what may be dirty in the whole machine now, at least 1 and at most kMaxDirtyPercent; 1 where that is not known.
+uint64_t percent_of_threshold(uint64_t limit_bytes) {
+    std::ifstream table("/proc/vmstat");
+    std::string name;
+    uint64_t pages = 0;
+    while (table >> name >> pages) {
+        if (name == "nr_dirty_threshold" && pages != 0) {
+            const uint64_t threshold_bytes = pages * static_cast<uint64_t>(getpagesize());
+            return std::clamp<uint64_t>(limit_bytes * 100 / threshold_bytes, 1, kMaxDirtyPercent);
+        }
+    }
+    return 1;
+}
 
 }  // namespace
 
@@ -47,10 +65,10 @@ void DirtyLimit::look(vfs::FileSystem& file_system) {
         return;
     }
     limit_bytes_ = limit;
-    if (limit == 0) {
-        (void)write_setting(folder_ + "max_ratio", kMaxDirtyPercent);
-    } else if (!write_setting(folder_ + "max_bytes", limit)) {
-        (void)write_setting(folder_ + "max_ratio", 1);
+    const uint64_t share = limit == 0 ? kMaxDirtyPercent : percent_of_threshold(limit);
+    // The kernel refuses bytes beyond what may be dirty in all, and before 6.2 knows none.
+    if (share >= kMaxDirtyPercent || !write_setting(folder_ + "max_bytes", limit)) {
+        (void)write_setting(folder_ + "max_ratio", share);
     }
 }
 

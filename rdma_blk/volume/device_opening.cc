@@ -163,9 +163,10 @@ Result<void> RemoteBlockDevice::take_leases(bool force, Holder& holder, std::str
             problem = "the volume " + options_.name + " on " + server->name +
                       (holder.reads ? " is being read by " : " is being written by ") +
                       (holder.text[0] != '\0' ? holder.text : "another client") +
-                      ": unmount it there; if that is impossible, mount.tiffin --force fences it, "
-                      "and what it "
-                      "has not flushed is lost";
+                      ": unmount it there, or wait until it has expired; if that is impossible, "
+                      "mount.tiffin --force " +
+                      (holder.reads ? "ends its session"
+                                    : "fences it, and what it has not flushed is lost");
         } else if (taken.error() == Error::erofs) {
             problem = "the volume " + options_.name + " on " + server->name + " is read-only";
         } else {

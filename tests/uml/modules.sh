@@ -233,7 +233,11 @@ END
 shut_down 2
 shut_down 0
 [[ $(stat -c %s "$mount_point/written") -eq 9000 ]] || fail "a shutdown that flushes has lost what was written"
+! "$bin/fsck.tiffin" -n "$device" >/tmp/said 2>&1 || fail "a disk was checked that the kernel writes to"
+grep -q "is mounted on $mount_point" /tmp/said || fail "fsck of a mounted disk: $(</tmp/said)"
 unmount_device
+flock -s "$device" "$bin/mount.tiffin" -o kernel "$device" "$mount_point" 2>/tmp/said && fail "a disk that is read was mounted"
+grep -q "is in use by another program" /tmp/said || fail "a disk that is read: $(</tmp/said)"
 check_device "a shutdown"
 
 say "a device that is taken"

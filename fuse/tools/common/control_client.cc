@@ -147,9 +147,9 @@ std::optional<Problem> ControlClient::change_link(bool adds, const std::string& 
                 "removed when that is answered (tiffin status shows it)");
         case EOPNOTSUPP:
             return say(
-                "links can be added to a volume of one server with transport tcp or sdr (over "
-                "UDP), if the "
-                "server allows several");
+                "this mount has no links that could be added or removed: they take a volume of one "
+                "memory server, with transport tcp, sdr (over UDP), or rc mounted over several "
+                "links (tiffin status shows the transport)");
         default:
             return send(kLinkCommand, &command);
     }

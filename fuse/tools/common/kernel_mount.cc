@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 #include "fuse/tools/common/kernel_mount.h"
 
+#include <fcntl.h>
 #include <spawn.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <climits>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "fuse/session/mount_point.h"
@@ -43,6 +48,43 @@ std::string options_for_mount(const std::vector<std::string>& option_texts) {
     }
     return options;
 }
+
+// Keeps programs of ours away from a disk, as FileDevice does, without its O_EXCL, which is the kernel's.
+class DiskLock {
+  public:
+    DiskLock() = default;
+    ~DiskLock() {
+        if (descriptor_ >= 0) {
+            ::close(descriptor_);
+        }
+    }
+    DiskLock(const DiskLock&) = delete;
+    DiskLock& operator=(const DiskLock&) = delete;
+
+    // False when others have it. What is no disk, or cannot be opened, is left to mount(8).
+    bool take(const std::string& path, bool shared) {
+        struct stat status {};
+        if (stat(path.c_str(), &status) != 0 || !S_ISBLK(status.st_mode)) {
+            return true;
+        }
+        descriptor_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+        // udev takes a shared lock for a moment.
+        for (int attempt = 0; attempt < kAttempts && descriptor_ >= 0; ++attempt) {
+            if (flock(descriptor_, (shared ? LOCK_SH : LOCK_EX) | LOCK_NB) == 0 ||
+                errno != EWOULDBLOCK) {
+                return true;
+            }
+            std::this_thread::sleep_for(kBetweenAttempts);
+        }
+        return descriptor_ < 0;
+    }
+
+  private:
+    static constexpr int kAttempts = 20;
+    static constexpr auto kBetweenAttempts = std::chrono::milliseconds(25);
+
+    int descriptor_ = -1;
+};
 
 std::optional<MountEntry> entry_at(const std::string& mount_point) {
     char resolved[PATH_MAX];
@@ -96,8 +138,16 @@ std::optional<Problem> mount_in_kernel(const DeviceAddress& address, const std::
     std::error_code ignored;
     // mount(8) makes a loop device by itself for types only that libblkid knows.
     const bool is_image = std::filesystem::is_regular_file(path, ignored);
-    // A disk is refused by the kernel where a process has it for itself; an image it mounts. Held until the loop device has it.
+    // A disk is refused by the kernel where a process has it for itself, but not where it is read; an image it mounts. Held
+    // until the loop device, or the mount, has it.
     std::unique_ptr<vfs::BlockDevice> image;
+    DiskLock disk;
+    if (!is_image && !disk.take(path, read_only)) {
+        return Problem{path +
+                           " is in use by another program, or mounted through FUSE: unmount or "
+                           "stop that first",
+                       Error::ebusy};
+    }
     if (is_image) {
         auto opened = open_device(address, {.read_only = read_only, .mount_point = mount_point});
         if (!opened.ok()) {

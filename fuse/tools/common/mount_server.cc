@@ -10,6 +10,7 @@
 #include <cstring>
 #include <future>
 #include <memory>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -24,6 +25,7 @@
 #include "fuse/session/session.h"
 #include "fuse/tools/common/known_contents.h"
 #include "fuse/tools/common/mount_metrics.h"
+#include "fuse/tools/common/tool.h"
 
 namespace tiffin::fuse {
 namespace {
@@ -69,8 +71,8 @@ Problem no_file_system(const MountTask& task, vfs::BlockDevice* device) {
     } else if (found->has_value()) {
         text += ": it holds " + **found;
     } else {
-        text += ", nor another that is known; if there was one, fsck.tiffin -n " + task.device +
-                " says more";
+        text += ", nor another that is known; if there was one, fsck.tiffin -n " +
+                shell_word(task.device) + " says more";
     }
     return {text, Error::einval};
 }
@@ -88,7 +90,7 @@ Problem explain_mount_error(const MountTask& task, Error error, const std::strin
         case Error::euclean:
             return {task.device + " is damaged" +
                         (complaint.empty() ? "" : " (" + complaint + ")") +
-                        ": check it with fsck.tiffin " + task.device,
+                        ": check it with fsck.tiffin " + shell_word(task.device),
                     error};
         default:
             return {"cannot mount " + task.device + ": " +
@@ -189,24 +191,20 @@ std::optional<Problem> reason_to_give_up(Readiness& readiness) {
 // mount is of no use, sends this process a signal to end it.
 class Announcer {
   public:
-    explicit Announcer(Readiness& readiness)
-        : thread_([this, &readiness] {
-              if (!greeted_.get_future().get()) {
-                  return;
-              }
-              problem_ = readiness.ask();
-              if (problem_.has_value()) {
-                  readiness.fail(*problem_);
-              } else if (!readiness.succeed()) {
-                  problem_ = {kNotAwaited, Error::eintr};
-              }
-              if (problem_.has_value()) {
-                  kill(getpid(), SIGTERM);
-              }
-          }) {}
+    Announcer() = default;
     ~Announcer() { finish(); }
     Announcer(const Announcer&) = delete;
     Announcer& operator=(const Announcer&) = delete;
+
+    // `readiness` must outlive it. Call once.
+    std::optional<Problem> start(Readiness& readiness) {
+        try {
+            thread_ = std::thread([this, &readiness] { announce(readiness); });
+        } catch (const std::system_error&) {
+            return Problem{"cannot start a thread: raise the limit of processes", Error::eagain};
+        }
+        return std::nullopt;
+    }
 
     void greeted() { say(true); }
 
@@ -221,6 +219,20 @@ class Announcer {
     }
 
   private:
+    void announce(Readiness& readiness) {
+        if (!greeted_.get_future().get()) {
+            return;
+        }
+        problem_ = readiness.ask();
+        if (problem_.has_value()) {
+            readiness.fail(*problem_);
+        } else if (!readiness.succeed()) {
+            problem_ = {kNotAwaited, Error::eintr};
+        }
+        if (problem_.has_value()) {
+            kill(getpid(), SIGTERM);
+        }
+    }
     void say(bool value) {
         if (!said_.exchange(true)) {
             greeted_.set_value(value);
@@ -280,7 +292,10 @@ std::string facts(const MountTask& task) {
 
 std::optional<Problem> serve_session(const MountTask& task, Volume& volume, MountMetrics& metrics,
                                      SignalWatcher& signals, Readiness& readiness) {
-    Announcer announcer(readiness);
+    Announcer announcer;
+    if (std::optional<Problem> problem = announcer.start(readiness)) {
+        return problem;
+    }
     SessionOptions options;
     options.mount_point = task.mount_point;
     options.source = task.source;

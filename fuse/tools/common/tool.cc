@@ -94,6 +94,19 @@ void add_version_flag(CLI::App& app) {
 
 std::string refuse_empty(const std::string& text) { return text.empty() ? "it is empty" : ""; }
 
+std::string shell_word(const std::string& word) {
+    constexpr std::string_view kPlain =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-./:,=+@%";
+    if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) {
+        return word;
+    }
+    std::string quoted = "'";
+    for (const char letter : word) {
+        quoted += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
+    }
+    return quoted + "'";
+}
+
 std::optional<int> parse_arguments(CLI::App& app, int argc, char** argv, int usage_status) {
     try {
         app.parse(argc, argv);

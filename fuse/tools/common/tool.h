@@ -28,6 +28,9 @@ void add_version_flag(CLI::App& app);
 // For CLI::Option::check(): an argument that a script has left empty is no wish for the default.
 std::string refuse_empty(const std::string& text);
 
+// A word as it can be pasted into a shell's command line: in quotes if it needs them, as addresses with & do.
+std::string shell_word(const std::string& word);
+
 // Parses the command line. Returns the exit status when the program has to end now: 0 after --help
 // and --version, `usage_status` after a mistake, about which one line went to standard error.
 std::optional<int> parse_arguments(CLI::App& app, int argc, char** argv, int usage_status);

@@ -270,13 +270,28 @@ class Fsck {
         } else if (report.not_repaired == 0) {
             fmt::print("{}: {} repaired, {}\n", options_.device, problems_text(report), usage);
         } else {
-            fmt::print(
-                "{}: {}, {} left; {}{}\n", options_.device, problems_text(report),
-                report.not_repaired, usage,
-                repair_ && !report.has(check::Code::repair_withheld)
-                    ? ""
-                    : "; fsck.tiffin -f -y" + size_argument() + " repairs what can be repaired");
+            fmt::print("{}: {}, {} left; {}{}\n", options_.device, problems_text(report),
+                       report.not_repaired, usage,
+                       repair_ && !report.has(check::Code::repair_withheld)
+                           ? ""
+                           : "; " + repair_hint(report));
         }
+    }
+
+    std::string repair_hint(const check::Report& report) const {
+        bool loses_nothing = true;
+        for (size_t i = 0; i < check::kCodeCount; ++i) {
+            const auto code = static_cast<check::Code>(i);
+            loses_nothing = loses_nothing && (report.count(code) == 0 ||
+                                              check::code_severity(code) == check::Severity::note ||
+                                              check::code_is_safe_to_repair(code));
+        }
+        const std::string device = size_argument() + " " + shell_word(options_.device);
+        return loses_nothing
+                   ? "fsck.tiffin -f -p" + device + " repairs that, and nothing is lost"
+                   : "fsck.tiffin -f -y" + device +
+                         " repairs what can be repaired; what is damaged may be lost then, so "
+                         "copy the device first";
     }
 
     std::string size_argument() const {

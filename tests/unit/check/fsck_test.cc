@@ -222,7 +222,7 @@ TEST_F(Tools, FsckFindsAndRepairs) {
     const Outcome found = run("fsck.tiffin", "-n " + image_);
     EXPECT_EQ(found.status, 4) << found.output;
     expect_contains(found, "harmless: superblock B, second copy");
-    expect_contains(found, "fsck.tiffin -f -y repairs");
+    expect_contains(found, "fsck.tiffin -f -p " + image_ + " repairs that, and nothing is lost");
     const Outcome repaired = run("fsck.tiffin", "-p " + image_);
     EXPECT_EQ(repaired.status, 1) << repaired.output;
     expect_contains(repaired, "1 problem repaired");
