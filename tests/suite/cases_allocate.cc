@@ -158,6 +158,19 @@ SUITE_CASE(allocate, keep_size_counts_as_allocated, {Feature::punch_hole}) {
     check_file(fs, "f", "");
 }
 
+SUITE_CASE(allocate, what_is_behind_the_end_goes_with_a_truncation, {Feature::punch_hole}) {
+    const std::string data = pattern(static_cast<size_t>(kMiB));
+    write_file(fs, "f", data);
+    File file(fs, "f", O_RDWR);
+    CHECK_OK(fs.fsync(file));
+    const uint64_t before = status_of(fs, file).allocated_bytes;
+    CHECK_OK(fs.fallocate(file, kKeep, 0, 4 * kMiB));
+    CHECK_TRUE(status_of(fs, file).allocated_bytes >= static_cast<uint64_t>(4 * kMiB));
+    CHECK_OK(fs.ftruncate(file, kMiB));  // its size already
+    CHECK_TRUE(status_of(fs, file).allocated_bytes <= before);
+    check_file(fs, "f", data);
+}
+
 // Space that was allocated can be written even when the volume has none left.
 SUITE_CASE(allocate, promises_space, {Feature::small_volume}) {
     File file(fs, "f", O_RDWR | O_CREAT);

@@ -94,7 +94,7 @@ void MemoryFileSystem::zero_range(Node& node, uint64_t offset, uint64_t end) {
 }
 
 void MemoryFileSystem::set_size(Node& node, uint64_t size) {
-    if (size < node.attributes.size_bytes) {
+    if (size <= node.attributes.size_bytes) {
         zero_range(node, size, (node.attributes.size_bytes + kBlock - 1) / kBlock * kBlock);
         free_blocks(node, (size + kBlock - 1) / kBlock, UINT64_MAX);
     }

@@ -150,10 +150,14 @@ Result<void> TiffinFileSystem::change_size(Object& object, const InodeValue& new
         // Nothing is stored: the file is one hole.
         inode.inode_flags &= ~inode_flag::inline_data;
     }
-    if (new_size_bytes < object.inode.size_bytes) {
-        return cut_blocks(*this, object, inode, *scratch);
+    bool cuts = new_size_bytes < object.inode.size_bytes;
+    if (new_size_bytes == object.inode.size_bytes) {
+        // What was allocated behind the end is given back, as other file systems do.
+        const CountedRange behind = TRY(count_extents(
+            *volume_, object.node, blocks_for(new_size_bytes), kMaximumFileBlocks, 1));
+        cuts = behind.usage.extent_count > 0;
     }
-    return commit_inode(*this, object, inode);
+    return cuts ? cut_blocks(*this, object, inode, *scratch) : commit_inode(*this, object, inode);
 }
 
 namespace {
