@@ -31,6 +31,8 @@ for module in block/loop md/dm-mod md/dm-bufio md/dm-bio-prison md/persistent-da
     md/dm-flakey md/dm-log-writes md/dm-snapshot md/dm-zero md/dm-delay; do
     [[ ! -e $kernel_modules/drivers/$module.ko ]] || insmod "$kernel_modules/drivers/$module.ko"
 done
+# For tests with a server, generic/131.
+ip link set lo up
 # There is no udev, which dmsetup and the suite would wait for.
 export DM_DISABLE_UDEV=1
 mkdir /tmp/stubs
