@@ -6,6 +6,7 @@
 #include <sys/uio.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -218,23 +219,22 @@ void shut_down(Control& control) {
         return control.request.fail(mode.error());
     }
     const auto how = static_cast<vfs::ShutdownMode>(mode.value());
-    const auto shut_down_and_answer = [how](Control& waiting) {
+    // It stops in any case. A mount that is not seen here has no cache that could be asked for.
+    const auto shut_down_and_answer = [how](Control& waiting, int error) {
         const Result<void> result = waiting.request.file_system().shutdown(how);
         if (!result.ok()) {
             return waiting.request.fail(result.error());
         }
+        if (error != 0 && error != ENOENT && error != ESTALE) {
+            return waiting.request.fail(static_cast<Error>(error));
+        }
         waiting.request.control_result(nullptr, 0);
     };
     if (how != vfs::ShutdownMode::flush_all) {
-        return shut_down_and_answer(control);
+        return shut_down_and_answer(control, 0);
     }
     // What the kernel has cached belongs to everything.
-    after_write_back(control, [shut_down_and_answer](Control& waiting, int error) {
-        if (error != 0) {
-            return waiting.request.fail(static_cast<Error>(error));
-        }
-        shut_down_and_answer(waiting);
-    });
+    after_write_back(control, shut_down_and_answer);
 }
 
 // ---- Tiffin's own: control_commands.h ----------------------------------------------------------

@@ -336,7 +336,7 @@ std::string Session::status() const {
         text += "requests under way: " + std::to_string(*under_way) + "\n";
     }
     text += "libfuse: " + std::string(fuse_pkgversion()) + "\n";
-    text += "FUSE protocol: 7." + std::to_string(protocol_minor_) + "\n";
+    text += "FUSE protocol: 7." + std::to_string(protocol_minor_.load()) + "\n";
     text += "FUSE features: " + features_ + "\n";
     return text;
 }

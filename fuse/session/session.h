@@ -144,6 +144,8 @@ class Session {
     PageFlusher& page_flusher() { return page_flusher_; }
     // Whether the kernel keeps a page for one that is being written until that has been answered: from Linux 6.16 on.
     bool knows_what_is_written() const { return protocol_minor_ >= 44; }
+    // Whether the kernel has begun to ask.
+    bool is_in_use() const { return initialised_; }
     DirtyLimit& dirty_limit() { return dirty_limit_; }
     RefusedPages& refused_pages() { return refused_pages_; }
     // The file system's, for commands that come side by side.
@@ -187,7 +189,7 @@ class Session {
     // Written by initialise() before any other request can arrive.
     bool skips_open_ = false;
     bool skips_open_directory_ = false;
-    uint32_t protocol_minor_ = 0;
+    std::atomic<uint32_t> protocol_minor_{0};  // before INIT
     std::string features_;
     std::atomic<bool> initialised_{false};
 

@@ -75,6 +75,7 @@ static long trim(struct super_block* sb, struct fstrim_range __user* argument) {
 static long shut_down(struct super_block* sb, u32 __user* argument) {
     u32 mode;
     int error = 0;
+    int result;
 
     if (!capable(CAP_SYS_ADMIN)) {
         return -EPERM;
@@ -91,7 +92,9 @@ static long shut_down(struct super_block* sb, u32 __user* argument) {
         error = sync_filesystem(sb);
         up_read(&sb->s_umount);
     }
-    return error != 0 ? error : TIFFIN_CALL(tiffin_mount_of(sb), shutdown, mode);
+    /* In any case. */
+    result = TIFFIN_CALL(tiffin_mount_of(sb), shutdown, mode);
+    return result != 0 ? result : error;
 }
 
 long tiffin_ioctl(struct file* file, unsigned int command, unsigned long argument) {

@@ -250,7 +250,7 @@ class Announcer {
 // it could not write back to a session that has stopped.
 void end_session(Session& session, int signal_number) {
     std::string text = "signal " + std::to_string(signal_number) + ": ";
-    if (!session.knows_what_is_written()) {
+    if (session.is_in_use() && !session.knows_what_is_written()) {
         // These kernels unmount without waiting for mapped pages of which no program has a descriptor any more.
         (void)session.mounts().sync();
         (void)session.settle();
