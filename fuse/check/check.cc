@@ -123,7 +123,7 @@ class Checker {
                         whole ? "and its journal are whole, so that nothing is lost"
                               : "or its journal is damaged too, but more is left there"));
         // A check that repairs nothing shows what a mount, or the repair that it proposes, would.
-        return go_back || (whole && !context_.repair_wanted()) ? older : newest;
+        return go_back || (whole && !context_.options().repair) ? older : newest;
     }
 
     bool tree_is_whole(const Superblock& superblock) {
@@ -331,6 +331,11 @@ class Checker {
         }
         if (written.error() == Error::eintr) {
             context_.nothing_repaired();
+        } else if (written.error() == Error::enospc && !context_.repair_wanted()) {
+            // Nothing is wrong, and a mount needs less space for it. Only free blocks were written.
+            context_.note(Code::journal_pending, "journal",
+                          "there is too little space to write the tree anew: the next mount "
+                          "replays the journal");
         } else {
             context_.repair_failed(problem);
         }

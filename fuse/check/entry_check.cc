@@ -102,16 +102,21 @@ void EntryCheck::check_hash(Key key, ByteSpan value, std::string_view name) {
                                           key.offset() >> tiffinfs::kEntrySlotBits, expected))) {
         return;
     }
-    // To the first free slot of its hash, unless the name is there already.
-    state_.repairs.later([key, bytes = std::vector<unsigned char>(value.begin(), value.end()),
-                          expected](KeySpace& keys) -> Result<void> {
-        keys.erase(key);
-        const std::string_view moved(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-        const EntryPlace place =
-            TRY(find_entry(keys, key.node, expected, moved.substr(sizeof(EntryValue))));
-        if (!place.exists && place.has_free_slot) {
-            keys.put(tiffinfs::make_key(key.node, tiffinfs::Kind::entry, place.offset),
-                     ByteSpan(bytes.data(), bytes.size()));
+    EntryValue entry;
+    std::memcpy(&entry, value.data(), sizeof entry);
+    // Under its name, or, if there is one by now that searches find, a similar one: nothing is lost.
+    state_.repairs.later([key, entry, name = std::string(name),
+                          &superblock = state_.context.superblock](KeySpace& keys) -> Result<void> {
+        constexpr uint32_t kMostNames = 1000;
+        for (uint32_t number = 0; number < kMostNames; ++number) {
+            const std::string suffix = number == 0 ? "" : fmt::format("~{}", number);
+            const std::string free_name =
+                name.substr(0, std::min(name.size(), vfs::kNameMaxBytes - suffix.size())) + suffix;
+            if (TRY(add_entry(keys, superblock, key.node, free_name, entry.node,
+                              uint32_t{entry.type} << 12))) {
+                keys.erase(key);
+                break;
+            }
         }
         return {};
     });

@@ -77,11 +77,18 @@ void InlineCheck::end_regular(bool has_extents) {
                 Code::inline_invalid, state_.where,
                 has_extents ? "it has inline content and blocks"
                             : fmt::format("{} bytes cannot be inline", inode.size_bytes))) {
-            state_.corrected_inode().inode_flags &= ~tiffinfs::inode_flag::inline_data;
+            tiffinfs::InodeValue& corrected = state_.corrected_inode();
+            if (has_inline_ && !has_extents && inline_bytes_ <= tiffinfs::kInlineDataMaximumBytes) {
+                corrected.size_bytes = inline_bytes_;
+                return;
+            }
+            corrected.inode_flags &= ~tiffinfs::inode_flag::inline_data;
             if (has_inline_) {
                 state_.repairs.erase(key);
             }
             if (!has_extents) {
+                // Whatever it says, there was no more.
+                corrected.size_bytes = tiffinfs::kInlineDataMaximumBytes;
                 state_.missing.add_content_of(state_.node);
             }
         }

@@ -20,6 +20,8 @@ namespace {
 
 // What one connection may do before the others of its thread have their turn.
 constexpr size_t kTurnBytes = size_t{256} * 1024;
+// A short request may ask for 1 MiB.
+constexpr size_t kTurnAnswerBytes = size_t{4} << 20;
 // Answers of a turn that are more are not sent together.
 constexpr size_t kSendAtBytes = size_t{256} * 1024;
 constexpr size_t kReaderBytes = size_t{64} * 1024;
@@ -150,10 +152,11 @@ bool Connection::serve_turn(uint64_t now_ns) {
 
 Result<void> Connection::read_turn(uint64_t now_ns) {
     size_t budget = kTurnBytes;
+    answered_bytes_ = 0;
     bool has_received = false;
     has_more_ = false;
     while (may_read()) {
-        if (budget == 0) {
+        if (budget == 0 || answered_bytes_ >= kTurnAnswerBytes) {
             has_more_ = true;
             return {};
         }
@@ -359,9 +362,12 @@ void Connection::send_response(const wire::Response& response, ByteSpan payload)
         if (!output_.add_response(response, payload).ok()) {
             broken_ = true;
         }
-        // The peer receives one large answer while the next one is made.
-        if (serving_connection == this && output_.queued_bytes() >= kSendAtBytes) {
-            send_output();
+        if (serving_connection == this) {
+            answered_bytes_ += payload.size();
+            // The peer receives one large answer while the next one is made.
+            if (output_.queued_bytes() >= kSendAtBytes) {
+                send_output();
+            }
         }
         queued_bytes_.store(output_.queued_bytes());
     }

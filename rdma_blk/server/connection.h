@@ -217,7 +217,8 @@ class Connection final : public SessionPath,
     size_t staging_capacity_ = 0;
     size_t payload_bytes_ = 0;
     bool has_more_ = false;
-    bool has_request_ = false;  // came in this turn
+    size_t answered_bytes_ = 0;  // in this turn, by the thread that serves it
+    bool has_request_ = false;   // came in this turn
     Deferred deferred_;
     uint64_t last_received_ns_;
     uint64_t probe_sent_ns_ = 0;  // 0: none is unanswered

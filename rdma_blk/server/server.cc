@@ -241,11 +241,20 @@ Result<void> Server::start_volume(const VolumeState& state, BackingContent conte
         return volume.error();
     }
     served.volume = volume.release_value();
+    Result<void> kept_well;
     if (served.backing) {
-        TRY(served.backing->start_thread(*served.volume));
+        kept_well = served.backing->start_thread(*served.volume);
     }
-    TRY(keeper_.keep(state.name, served.volume->data_descriptor(),
-                     served.volume->control_descriptor()));
+    if (kept_well.ok()) {
+        kept_well = keeper_.keep(state.name, served.volume->data_descriptor(),
+                                 served.volume->control_descriptor());
+    }
+    if (!kept_well.ok()) {
+        if (is_new && served.backing) {
+            served.backing->discard_new_file();
+        }
+        return kept_well.error();
+    }
     const bool was_kept = served.volume->was_memory_kept();
     const VolumeInfo info = served.volume->info(host::monotonic_ns());
     log(host::LogLevel::info, "volume " + state.name + ": " +

@@ -124,6 +124,10 @@ Result<void> Server::delete_volume(const std::string& name, bool force, std::str
     if (!removed.ok()) {
         problem =
             "the state of volume " + name + " cannot be removed: " + describe(removed.error());
+        // It would be served again after a restart: so it is listed, and can be deleted again.
+        ExclusiveLock volumes_lock(volumes_mutex_);
+        failed_volumes_[name] = problem;
+        return removed;
     }
     host::log(host::LogLevel::info, ("volume " + name + ": deleted").c_str());
     return removed;

@@ -54,6 +54,40 @@ TEST_P(DamageTest, IsFoundAndRepaired) {
     EXPECT_TRUE(repaired.changed);
 }
 
+// A name at the wrong place, which a search does not find, and made again for another file: both stay, without an order to
+// leave anything out.
+TEST(NameDamage, AMisplacedNameThatWasMadeAgainIsKept) {
+    CrashDevice device(kDeviceBytes);
+    make_populated(device, 120);
+    ImageEditor image(device);
+    const uint64_t node = image.node_of("/tiny");
+    image.put(image.place_of(vfs::kRootNode, "another name"),
+              ImageEditor::entry(node, vfs::mode::regular, "tiny"));
+    image.change_inode(vfs::kRootNode, [](auto& inode) { ++inode.size_bytes; });
+    image.change_inode(node, [](auto& inode) { ++inode.link_count; });
+    const Report repaired = run_check(device, only_what_is_safe());
+    EXPECT_TRUE(repaired.has(Code::entry_hash)) << text_of(repaired);
+    EXPECT_EQ(repaired.not_repaired, 0U) << text_of(repaired);
+    const test::SeenTree after = see(device);
+    EXPECT_TRUE(after.contains("/tiny"));
+    EXPECT_TRUE(after.contains("/tiny~1"));
+    const Report second = run_check(device);
+    EXPECT_TRUE(second.findings.empty()) << text_of(second);
+}
+
+// Its size is impossible, and its content is there.
+TEST(InlineDamage, ContentOfAnImpossibleSizeIsKept) {
+    CrashDevice device(kDeviceBytes);
+    make_populated(device, 120);
+    const std::string before = see(device).at("/tiny").content;
+    ImageEditor image(device);
+    image.change_inode(image.node_of("/tiny"),
+                       [](auto& inode) { inode.size_bytes = uint64_t{1} << 62; });
+    const Report repaired = repair_completely(device);
+    EXPECT_TRUE(repaired.has(Code::inline_invalid)) << text_of(repaired);
+    EXPECT_EQ(see(device).at("/tiny").content, before);
+}
+
 Key inode_key(uint64_t node) { return make_key(node, Kind::inode, 0); }
 
 // ---- Inodes -------------------------------------------------------------------------------------

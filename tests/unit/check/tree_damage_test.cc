@@ -37,6 +37,21 @@ TEST(TreeDamage, OlderGenerationSavesEverything) {
     EXPECT_EQ(difference(see(device), see(*sound)), "");
 }
 
+TEST(TreeDamage, OlderGenerationIsNotTakenWhereThatIsDeclined) {
+    CrashDevice device(kDeviceBytes);
+    make_populated(device, 500);
+    ImageEditor editor(device);
+    editor.flip_bit(editor.leaf_block(make_key(editor.node_of("/tiny"), Kind::inode, 0)), 3000, 2);
+    device.reset_counts();
+    CheckOptions options;
+    options.repair = true;
+    options.may_repair = [](const Finding&) { return false; };
+    const Report declined = run_check(device, options);
+    EXPECT_TRUE(declined.has(Code::superblock_older)) << text_of(declined);
+    EXPECT_TRUE(declined.has(Code::node_invalid)) << text_of(declined);
+    EXPECT_EQ(device.counts().writes, 0U);
+}
+
 TEST(TreeDamage, LeafIsCutOut) {
     CrashDevice device(kDeviceBytes);
     make_settled(device, 500);

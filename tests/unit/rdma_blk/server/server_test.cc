@@ -587,6 +587,21 @@ TEST_F(ServerTest, AGrowthThatFailsLeavesNothing) {
     }
 }
 
+// It would come back with the next start.
+TEST_F(ServerTest, AVolumeWhoseStateStaysCanBeDeletedAgain) {
+    start();
+    std::string problem;
+    const std::string state = folder_ + "/state/volume.volume";
+    std::filesystem::rename(state, folder_ + "/kept");
+    std::filesystem::create_directory(state);  // which cannot be removed as a file
+    EXPECT_FALSE(server_->delete_volume("volume", true, problem).ok());
+    EXPECT_EQ(server_->failed_volumes().count("volume"), 1U);
+    std::filesystem::remove(state);
+    std::filesystem::rename(folder_ + "/kept", state);
+    EXPECT_TRUE(server_->delete_volume("volume", true, problem).ok()) << problem;
+    EXPECT_EQ(server_->failed_volumes().count("volume"), 0U);
+}
+
 // As after changes of the active link and back.
 TEST_F(ServerTest, ALeaseMayBeAskedForTwiceOnAConnection) {
     start();
