@@ -228,21 +228,29 @@ int DeviceFile::take_for_writing(const std::string& path) {
     return 0;
 }
 
-OrProblem<bool> DeviceFile::lock(const std::string& path, bool shared) {
+int lock_device(int descriptor, bool shared) {
     // udev takes a shared lock for a moment whenever it looks at a disk that has changed.
-    int attempts = is_block_device(descriptor_) ? 20 : 1;
-    while (flock(descriptor_, (shared ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0) {
+    int attempts = is_block_device(descriptor) ? 20 : 1;
+    while (flock(descriptor, (shared ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0) {
         if (errno == EINTR) {
             continue;
         }
-        if (errno != EWOULDBLOCK) {
-            return Problem{"cannot lock " + path + ": " + system_error_text(errno),
-                           static_cast<Error>(errno)};
-        }
-        if (--attempts == 0) {
-            return in_use(path);
+        if (errno != EWOULDBLOCK || --attempts == 0) {
+            return errno;
         }
         std::this_thread::sleep_for(std::chrono::milliseconds(25));
+    }
+    return 0;
+}
+
+OrProblem<bool> DeviceFile::lock(const std::string& path, bool shared) {
+    const int error = lock_device(descriptor_, shared);
+    if (error == EWOULDBLOCK) {
+        return in_use(path);
+    }
+    if (error != 0) {
+        return Problem{"cannot lock " + path + ": " + system_error_text(error),
+                       static_cast<Error>(error)};
     }
     return true;
 }

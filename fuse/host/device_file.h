@@ -11,6 +11,10 @@
 
 namespace tiffin::fuse {
 
+// Locks the file or disk as all programs of ours do (flock), without waiting for longer than udev takes to look at a disk.
+// Returns 0 or an error number; EWOULDBLOCK: others have it.
+[[nodiscard]] int lock_device(int descriptor, bool shared);
+
 // An open, locked regular file or block device; movable. See FileDevice for the rules.
 class DeviceFile {
   public:

@@ -105,15 +105,17 @@ bool may_set_flags(const Control& control, const vfs::Attributes& attributes, ui
            (attributes.user_id == user_id && ((attributes.flags ^ flags) & kForRoot) == 0);
 }
 
-// Calls `then` in the page flusher's thread when the kernel has sent what it had cached of all files, with the error of
-// that; settle() may not have seen its queue empty.
+constexpr vfs::NodeId kAllNodes = 0;
+
+// Calls `then` in the page flusher's thread when the kernel has sent what it had cached of the file, or of all files, with
+// the error of the latter; settle() may not have seen its queue empty.
 template <typename Then>
-void after_write_back(Control& control, Then then) {
+void after_write_back(Control& control, vfs::NodeId node, Then then) {
     auto waiting = std::make_shared<Control>(std::move(control));
     waiting->input = {};
     Session& session = waiting->request.session();
-    session.page_flusher().flush(0, 0, 0, [waiting, then, &session] {
-        const int error = session.mounts().sync();
+    session.page_flusher().flush(node, 0, 0, [waiting, then, node, &session] {
+        const int error = node == kAllNodes ? session.mounts().sync() : 0;
         (void)session.settle();
         then(*waiting, error);
     });
@@ -158,12 +160,8 @@ void set_flags(Control& control) {
         return set_flags_and_answer(control, flags);
     }
     // What was written before is legal, and has to arrive before the flag is set.
-    auto waiting = std::make_shared<Control>(std::move(control));
-    waiting->input = {};
-    Session& session = waiting->request.session();
-    session.page_flusher().flush(waiting->node, 0, 0, [waiting, flags, &session] {
-        (void)session.settle();
-        set_flags_and_answer(*waiting, flags);
+    after_write_back(control, control.node, [flags](Control& waiting, int /*error*/) {
+        set_flags_and_answer(waiting, flags);
     });
 }
 
@@ -234,7 +232,7 @@ void shut_down(Control& control) {
         return shut_down_and_answer(control, 0);
     }
     // What the kernel has cached belongs to everything.
-    after_write_back(control, shut_down_and_answer);
+    after_write_back(control, kAllNodes, shut_down_and_answer);
 }
 
 // ---- Tiffin's own: control_commands.h ----------------------------------------------------------
@@ -359,7 +357,7 @@ void remount(Control& control) {
         return remount_and_answer(control, 0);
     }
     // What was written before would be refused.
-    after_write_back(control, remount_and_answer);
+    after_write_back(control, kAllNodes, remount_and_answer);
 }
 
 // ---- Everything else is for the file system ----------------------------------------------------

@@ -326,8 +326,8 @@ static int write_times(struct inode* inode) {
     } else if (error != 0) {
         WRITE_ONCE(tiffin_inode_of(inode)->is_stale, true);
         if (error != -EPERM) {
-            mapping_set_error(inode->i_mapping,
-                              error); /* for the next fsync: the flusher tells nobody */
+            /* For the next fsync: the flusher reports to no program. */
+            mapping_set_error(inode->i_mapping, error);
         }
     }
     return error;

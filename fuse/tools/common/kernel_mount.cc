@@ -3,22 +3,20 @@
 
 #include <fcntl.h>
 #include <spawn.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <climits>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <system_error>
-#include <thread>
 #include <utility>
 
+#include "fuse/host/device_file.h"
 #include "fuse/session/mount_point.h"
 #include "fuse/session/options.h"
 
@@ -68,21 +66,10 @@ class DiskLock {
             return true;
         }
         descriptor_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-        // udev takes a shared lock for a moment.
-        for (int attempt = 0; attempt < kAttempts && descriptor_ >= 0; ++attempt) {
-            if (flock(descriptor_, (shared ? LOCK_SH : LOCK_EX) | LOCK_NB) == 0 ||
-                errno != EWOULDBLOCK) {
-                return true;
-            }
-            std::this_thread::sleep_for(kBetweenAttempts);
-        }
-        return descriptor_ < 0;
+        return descriptor_ < 0 || lock_device(descriptor_, shared) != EWOULDBLOCK;
     }
 
   private:
-    static constexpr int kAttempts = 20;
-    static constexpr auto kBetweenAttempts = std::chrono::milliseconds(25);
-
     int descriptor_ = -1;
 };
 

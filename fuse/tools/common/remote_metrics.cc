@@ -48,13 +48,15 @@ void collect_states(const Servers& servers, Families& families) {
     }
 }
 
-struct ServerCounter {
+// Of what a server, or a link of it, counts.
+template <typename Source>
+struct Counter {
     const char* name;
     const char* help;
-    uint64_t Statistics::*value;
+    uint64_t Source::*value;
 };
 
-constexpr ServerCounter kCounters[] = {
+constexpr Counter<Statistics> kCounters[] = {
     {"tiffin_remote_round_trips_total", "Waits for an answer of a server",
      &Statistics::round_trips},
     {"tiffin_remote_reconnections_total", "Connections that were made again",
@@ -80,7 +82,7 @@ constexpr ServerCounter kCounters[] = {
 };
 
 void collect_counters(const Servers& servers, Families& families) {
-    for (const ServerCounter& counter : kCounters) {
+    for (const Counter<Statistics>& counter : kCounters) {
         Family& family = families.add(counter.name, counter.help, Type::Counter);
         for (const ServerStatus& server : servers) {
             add_value(family, {{"server", server.name}},
@@ -118,13 +120,7 @@ void collect_counters(const Servers& servers, Families& families) {
     }
 }
 
-struct PathCounter {
-    const char* name;
-    const char* help;
-    uint64_t PathStatus::*value;
-};
-
-constexpr PathCounter kPathCounters[] = {
+constexpr Counter<PathStatus> kPathCounters[] = {
     {"tiffin_remote_path_suspicions_total", "How often a link was suspected to have failed",
      &PathStatus::suspicions},
     {"tiffin_remote_path_failures_total", "How often a link failed", &PathStatus::failures},
@@ -172,7 +168,7 @@ void collect_paths(const Servers& servers, Families& families) {
                       static_cast<double>(path.bytes_received));
         }
     }
-    for (const PathCounter& counter : kPathCounters) {
+    for (const Counter<PathStatus>& counter : kPathCounters) {
         Family& family = families.add(counter.name, counter.help, Type::Counter);
         for (const ServerStatus& server : servers) {
             for (uint32_t index = 0; index < server.statistics.path_count; index++) {

@@ -12,6 +12,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "fs/tiffinfs/objects/file_system.h"
@@ -306,6 +307,43 @@ TEST(Recovery, NeverOverwritesTheSuperblockItStartsFrom) {
     }
 }
 
+constexpr int kFiles = 3;
+
+std::string file_content(int number) { return test_content(number, 20 * kBlockBytes); }
+
+// A checkpoint behind each file, and then as after a crash; returns the newest superblock.
+Superblock abandon_with_files(TestVolume& volume, CrashDevice& device) {
+    auto& engine = static_cast<TiffinFileSystem&>(volume.file_system()).volume();
+    for (int i = 0; i < kFiles; ++i) {
+        MUST(volume.write("/" + std::to_string(i), 0, file_content(i)));
+        MUST(engine.checkpoint());
+    }
+    volume.abandon();
+    return superblocks_of(device).found[0];
+}
+
+// Power fails at every change of the recording, and `happen` comes before the next mount, which has all files.
+void expect_files_after_each_crash(CrashDevice::Recording recording,
+                                   const std::function<void(CrashDevice&)>& happen) {
+    CrashReplay replay(std::move(recording));
+    uint64_t seed = 0;
+    do {
+        for (const CrashOutcome outcome : test::kCrashOutcomes) {
+            SCOPED_TRACE("change " + std::to_string(replay.position()) + ", outcome " +
+                         std::to_string(static_cast<int>(outcome)));
+            auto after = replay.after_crash(outcome, ++seed);
+            happen(*after);
+            TestVolume again(*after);
+            ASSERT_TRUE(again.mount().ok());
+            for (int i = 0; i < kFiles; ++i) {
+                EXPECT_EQ(MUST(again.read("/" + std::to_string(i))), file_content(i));
+            }
+            MUST(again.unmount());
+            ASSERT_EQ(findings_of(*after), "");
+        }
+    } while (replay.advance());
+}
+
 // The newest superblock has lost its first copy, and the volume ends before its device: the mount finds the second copy by
 // the older superblock, and power failures in that mount leave a volume that is found, too.
 TEST(Recovery, KeepsAVolumeFindableThatEndsBeforeItsDevice) {
@@ -315,32 +353,14 @@ TEST(Recovery, KeepsAVolumeFindableThatEndsBeforeItsDevice) {
     device.end_at(16 * kMiB);
     MUST(volume.make());
     MUST(volume.mount());
-    auto& engine = static_cast<TiffinFileSystem&>(volume.file_system()).volume();
-    for (int i = 0; i < 3; ++i) {
-        MUST(volume.write("/" + std::to_string(i), 0, test_content(i, 20 * kBlockBytes)));
-        MUST(engine.checkpoint());
-    }
-    volume.abandon();
-    const Superblock newest = superblocks_of(device).found[0];
+    const Superblock newest = abandon_with_files(volume, device);
     device.flip_bit(superblock_block(0, newest.generation, 0) * kBlockBytes + 150, 3);
     auto longer = device.after_crash(CrashOutcome::keep_completed, 1);
     longer->start_recording();
     TestVolume recovered(*longer);
     MUST(recovered.mount());
     recovered.abandon();
-    CrashReplay replay(longer->take_recording());
-    uint64_t seed = 0;
-    do {
-        for (const CrashOutcome outcome : test::kCrashOutcomes) {
-            auto after = replay.after_crash(outcome, ++seed);
-            TestVolume again(*after);
-            ASSERT_TRUE(again.mount().ok())
-                << "change " << replay.position() << ", outcome " << static_cast<int>(outcome);
-            EXPECT_EQ(MUST(again.read("/2")), test_content(2, 20 * kBlockBytes));
-            MUST(again.unmount());
-            ASSERT_EQ(findings_of(*after), "") << "change " << replay.position();
-        }
-    } while (replay.advance());
+    expect_files_after_each_crash(longer->take_recording(), [](CrashDevice&) {});
 }
 
 // Superblocks lie before the end of the device where a last group would be too small.
@@ -376,38 +396,18 @@ TEST_P(NewerSuperblock, IsErasedBeforeItsBitmaps) {
         volume.abandon();
         MUST(volume.mount());
     }
-    auto& engine = static_cast<TiffinFileSystem&>(volume.file_system()).volume();
-    for (int i = 0; i < 3; ++i) {
-        MUST(volume.write("/" + std::to_string(i), 0, test_content(i, 20 * kBlockBytes)));
-        MUST(engine.checkpoint());
-    }
-    volume.abandon();
-    const Superblock newest = superblocks_of(device).found[0];
+    const Superblock newest = abandon_with_files(volume, device);
     const Healing copies[] = {
         Healing(device, superblock_block(newest.total_blocks, newest.generation, 0)),
         Healing(device, superblock_block(newest.total_blocks, newest.generation, 1))};
     device.start_recording();
     MUST(volume.mount());
     volume.abandon();
-    CrashReplay replay(device.take_recording());
-    uint64_t seed = 0;
-    do {
-        for (const CrashOutcome outcome : test::kCrashOutcomes) {
-            auto after = replay.after_crash(outcome, ++seed);
-            for (const Healing& copy : copies) {
-                copy.heal(*after);
-            }
-            TestVolume again(*after);
-            MUST(again.mount());
-            for (int i = 0; i < 3; ++i) {
-                EXPECT_EQ(MUST(again.read("/" + std::to_string(i))),
-                          test_content(i, 20 * kBlockBytes));
-            }
-            MUST(again.unmount());
-            ASSERT_EQ(findings_of(*after), "")
-                << "change " << replay.position() << ", outcome " << static_cast<int>(outcome);
+    expect_files_after_each_crash(device.take_recording(), [&](CrashDevice& after) {
+        for (const Healing& copy : copies) {
+            copy.heal(after);
         }
-    } while (replay.advance());
+    });
 }
 
 INSTANTIATE_TEST_SUITE_P(Timelines, NewerSuperblock, testing::Bool());
