@@ -35,6 +35,7 @@ void ContentWriter::begin(FileSystem& file_system, NodeId node, uint64_t offset_
     cursor_ = BufferCursor(buffers);
     position_ = offset_bytes;
     written_bytes_ = 0;
+    single_until_bytes_ = 0;
     failure_ = {};
     ended_ = {};
     refusals_left_ = kRefusals;
@@ -90,10 +91,12 @@ void ContentWriter::start() {
     }
     failure_ = begun;
     position_ = begun.ok() ? grant_.start_bytes : position_;
+    end_bytes_ = grant_.end_bytes;
     step_ = begun.ok() ? Step::grant : Step::done;
 }
 
 void ContentWriter::finish() {
+    grant_.end_bytes = end_bytes_;
     const Result<void> ended = file_system_->end_write(grant_);
     ended_ = written_bytes_ > 0 ? ended : Result<void>();
     step_ = Step::done;
@@ -102,9 +105,17 @@ void ContentWriter::finish() {
 // ---- A part of it -------------------------------------------------------------------------------
 
 bool ContentWriter::transfer_next() {
+    const uint64_t block_end = (block_of(position_) + 1) * kBlockBytes;
+    grant_.end_bytes =
+        position_ < single_until_bytes_ && block_end < end_bytes_ ? block_end : end_bytes_;
     const Result<void> granted = file_system_->grant_write(grant_, position_);
     if (!granted.ok()) {
-        part_failed(granted.error());
+        // Room for none of it is found; anything else is about some block of it.
+        const uint64_t tried_bytes =
+            granted.error() == Error::enospc ? 0 : WriteGrant::kMaxBlocks * kBlockBytes;
+        part_failed(granted.error(), position_ + tried_bytes < grant_.end_bytes
+                                         ? position_ + tried_bytes
+                                         : grant_.end_bytes);
         return false;
     }
     step_ = Step::transfer;
@@ -114,7 +125,7 @@ bool ContentWriter::transfer_next() {
     }
     const Result<bool> under_way = write_segments();
     if (!under_way.ok()) {
-        part_failed(under_way.error());
+        part_failed(under_way.error(), part_end());
         return false;
     }
     return under_way.value();
@@ -125,7 +136,7 @@ void ContentWriter::commit() {
     is_under_way_ = false;
     release_copy();
     if (!transferred.ok()) {
-        return part_failed(transferred.error());
+        return part_failed(transferred.error(), part_end());
     }
     const size_t blocks =
         static_cast<size_t>(blocks_to(part_end()) - block_of(grant_.offset_bytes));
@@ -142,7 +153,7 @@ void ContentWriter::commit() {
         return;
     }
     if (!committed.ok()) {
-        return part_failed(committed.error());
+        return part_failed(committed.error(), part_end());
     }
     const auto committed_bytes = static_cast<size_t>(committed.value());
     cursor_.skip(committed_bytes);
@@ -151,16 +162,25 @@ void ContentWriter::commit() {
     step_ = Step::grant;
 }
 
-void ContentWriter::part_failed(Error error) {
+void ContentWriter::part_failed(Error error, uint64_t end_bytes) {
     release_copy();
     step_ = Step::grant;
     if (error == Error::enomem && patience_.wait()) {
         return;
     }
+    const bool goes_on = is_write_back() && may_go_on(error);
+    if (goes_on && end_bytes > (block_of(position_) + 1) * kBlockBytes) {
+        single_until_bytes_ = end_bytes;
+        return;
+    }
     failure_ = failure_.ok() ? error : failure_;
-    if (!is_write_back() || !may_go_on(error)) {
+    if (!goes_on) {
         return finish();
     }
+    skip_block();
+}
+
+void ContentWriter::skip_block() {
     size_t skipped = kBlockBytes - static_cast<size_t>(position_ % kBlockBytes);
     skipped = skipped < cursor_.remaining() ? skipped : cursor_.remaining();
     cursor_.skip(skipped);
@@ -200,6 +220,10 @@ bool ContentWriter::is_partial(uint64_t block) const {
 
 Result<void> ContentWriter::read_block(uint64_t block, unsigned char* page) {
     TRY(file_system_->map_read(node_, block * kBlockBytes, kBlockBytes, mapping_));
+    if (grant_.offset_bytes <= block * kBlockBytes && part_end() >= mapping_.file_size_bytes) {
+        // Nothing of it stays, and behind the end of file are zeros.
+        mapping_.segment_count = 0;
+    }
     Result<void> result;
     uint64_t filled = 0;
     for (uint32_t i = 0; i < mapping_.segment_count && result.ok(); ++i) {

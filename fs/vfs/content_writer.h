@@ -65,8 +65,10 @@ class ContentWriter {
     bool transfer_next();
     void commit();
     void finish();
-    // A part has failed: tries it again, goes on behind its first block, or ends the request.
-    void part_failed(Error error);
+    // A part has failed: tries it again, block by block if it had several, goes on behind the one it had, or ends the
+    // request. `end_bytes`: of what was tried.
+    void part_failed(Error error, uint64_t end_bytes);
+    void skip_block();
     bool is_write_back() const { return (flags_ & write_flag::write_back) != 0; }
 
     uint64_t part_end() const { return grant_.offset_bytes + grant_.length_bytes; }
@@ -96,8 +98,11 @@ class ContentWriter {
     BufferCursor cursor_{Span<const IoVector>()};  // what is left of the request
     uint64_t position_ = 0;                        // and where that goes
     size_t written_bytes_ = 0;
-    Result<void> failure_;  // the first that could not be helped
-    Result<void> ended_;    // of end_write()
+    // Parts before it have one block: one of them cannot be written, and takes no other one along.
+    uint64_t single_until_bytes_ = 0;
+    uint64_t end_bytes_ = 0;  // of the request
+    Result<void> failure_;    // the first that could not be helped
+    Result<void> ended_;      // of end_write()
     MemoryPatience patience_{0};
     // How often commit_write() may refuse a part of write-back for want of space before that counts.
     static constexpr uint32_t kRefusals = 32;

@@ -58,6 +58,14 @@ Result<uint64_t> CrashDevice::update_size() {
     return shorter_.back().size_bytes;
 }
 
+namespace {
+
+bool touches(uint64_t offset_bytes, uint64_t length_bytes, uint64_t byte) {
+    return offset_bytes <= byte && byte - offset_bytes < length_bytes;
+}
+
+}  // namespace
+
 void CrashDevice::submit(vfs::IoRequest& request) { fuse::complete_synchronously(*this, request); }
 
 Result<void> CrashDevice::read(uint64_t offset_bytes, const vfs::IoVector* buffers,
@@ -68,7 +76,7 @@ Result<void> CrashDevice::read(uint64_t offset_bytes, const vfs::IoVector* buffe
     ++counts_.reads;
     counts_.bytes_read += length_bytes;
     const bool fails = due(read_to_fail_);
-    if (stopped_ || fails) {
+    if (stopped_ || fails || touches(offset_bytes, length_bytes, unreadable_byte_)) {
         return Error::eio;
     }
     for (size_t i = 0; i < buffer_count; ++i) {
@@ -87,7 +95,7 @@ Result<void> CrashDevice::write(uint64_t offset_bytes, const vfs::IoVector* buff
     ++counts_.writes;
     counts_.bytes_written += length_bytes;
     const bool fails = due(write_to_fail_);
-    if (fails) {
+    if (fails || touches(offset_bytes, length_bytes, unwritable_byte_)) {
         return Error::eio;
     }
     return change(offset_bytes, std::move(data));
@@ -189,6 +197,16 @@ void CrashDevice::fail_write(uint64_t number) {
 void CrashDevice::fail_flush(uint64_t number) {
     MutexLock lock(mutex_);
     flush_to_fail_ = number;
+}
+
+void CrashDevice::fail_reads_at(uint64_t offset_bytes) {
+    MutexLock lock(mutex_);
+    unreadable_byte_ = offset_bytes;
+}
+
+void CrashDevice::fail_writes_at(uint64_t offset_bytes) {
+    MutexLock lock(mutex_);
+    unwritable_byte_ = offset_bytes;
 }
 
 void CrashDevice::flip_bit(uint64_t offset_bytes, unsigned bit) {

@@ -90,6 +90,10 @@ class CrashDevice final : public vfs::BlockDevice {
     void fail_read(uint64_t number) EXCLUDES(mutex_);
     void fail_write(uint64_t number) EXCLUDES(mutex_);
     void fail_flush(uint64_t number) EXCLUDES(mutex_);
+    // From now on each read, or write, that touches this byte gets eio, without effect. kNowhere: none.
+    static constexpr uint64_t kNowhere = ~uint64_t{0};
+    void fail_reads_at(uint64_t offset_bytes) EXCLUDES(mutex_);
+    void fail_writes_at(uint64_t offset_bytes) EXCLUDES(mutex_);
     // Changes one bit (0 to 7) of a byte, for good: what was unflushed becomes durable first.
     void flip_bit(uint64_t offset_bytes, unsigned bit) EXCLUDES(mutex_);
     // Overwrites content of any alignment in the same way; not counted.
@@ -132,6 +136,8 @@ class CrashDevice final : public vfs::BlockDevice {
     uint64_t read_to_fail_ GUARDED_BY(mutex_) = 0;
     uint64_t write_to_fail_ GUARDED_BY(mutex_) = 0;
     uint64_t flush_to_fail_ GUARDED_BY(mutex_) = 0;
+    uint64_t unreadable_byte_ GUARDED_BY(mutex_) = kNowhere;
+    uint64_t unwritable_byte_ GUARDED_BY(mutex_) = kNowhere;
     bool recording_ GUARDED_BY(mutex_) = false;
     SparseImage recording_start_ GUARDED_BY(mutex_);
     std::vector<RecordedIo> recorded_ GUARDED_BY(mutex_);

@@ -96,7 +96,9 @@ Result<uint64_t> commit_plan(TiffinFileSystem& file_system, vfs::WriteGrant& gra
         was_inline && TRY(load_inline(volume, object, scratch.inline_bytes)) > 0;
     Transaction transaction(volume);
     // Inode, inline value and privileges.
-    TRY(transaction.begin(plan.priority(),
+    // A promise holds whatever the others have used of the write-back reserve.
+    const bool is_promised = (grant.flags & vfs::write_flag::promised) != 0;
+    TRY(transaction.begin(is_promised ? SpacePriority::overwriting : plan.priority(),
                           extent_change_size(plan.usage, plan.run_count, plan.block_count, 3),
                           state.room));
     InodeValue inode = object.inode;

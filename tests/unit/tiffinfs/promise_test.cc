@@ -96,6 +96,69 @@ TEST_F(Promise, IsKeptOnAVolumeThatIsFullForOthers) {
     expect_consistent();
 }
 
+// Where the reserves are small, too: a transaction that copies and splits the nodes of two levels needs more than the
+// write-back reserve has.
+TEST_F(Promise, IsKeptOnASmallVolume) {
+    auto device = make_memory_device(8U << 20);
+    test::TestVolume small(*device);
+    ASSERT_TRUE(small.make().ok());
+    ASSERT_TRUE(small.mount().ok());
+    std::vector<vfs::NodeId> files;
+    vfs::FileSystem& file_system = small.file_system();
+    for (uint64_t i = 0; i < 100; ++i) {
+        files.push_back(
+            file_system
+                .create({}, vfs::kRootNode, name_of("file" + std::to_string(i)), 0644, 0, 0, {})
+                .value()
+                .node);
+    }
+    std::vector<std::pair<vfs::NodeId, uint64_t>> dirty;
+    while (file_system.promise(1).ok()) {
+        const uint64_t number = dirty.size();
+        dirty.emplace_back(files[number % 16], number / 16 * 1000 + 7);
+    }
+    ASSERT_GT(dirty.size(), 100U);
+    const std::string content = test::test_content(3, kBlockBytes);
+    std::string copy = content;
+    const vfs::IoVector buffer{copy.data(), copy.size()};
+    for (const auto& [node, block] : dirty) {
+        ASSERT_EQ(code(file_system.write(node, 0, block * kBlockBytes,
+                                         Span<const vfs::IoVector>(&buffer, 1), kWriteBack)),
+                  0)
+            << node << " " << block;
+    }
+    ASSERT_TRUE(small.unmount().ok());
+    EXPECT_TRUE(check::check_file_system(*device, {}).findings.empty());
+}
+
+// Changes of what exists may use more of the reserves than new data, but not what is promised.
+TEST_F(Promise, IsKeptBesideOverwritesThatUseTheReserve) {
+    const vfs::NodeId reserved = create("reserved");
+    const vfs::NodeId file = create("file");
+    constexpr uint64_t kReserved = 12000;
+    ASSERT_TRUE(volume_.allocate("/reserved", 0, 0, kReserved * kBlockBytes).ok());
+    std::vector<uint64_t> dirty;
+    while (fs().promise(1).ok()) {
+        dirty.push_back(dirty.size() * 1000 + 7);
+    }
+    ASSERT_GT(dirty.size(), 100U);
+    std::vector<uint64_t> blocks;
+    for (uint64_t block = 0; block < kReserved; block += 2) {
+        blocks.push_back(block);
+    }
+    std::mt19937 random(5);
+    std::shuffle(blocks.begin(), blocks.end(), random);
+    for (const uint64_t block : blocks) {
+        if (write(reserved, block, 1, 0) != 0) {
+            break;
+        }
+    }
+    for (const uint64_t block : dirty) {
+        ASSERT_EQ(write(file, block), 0) << block;
+    }
+    expect_consistent();
+}
+
 TEST_F(Promise, IsUsedUpByTheEndOfTheWrite) {
     const vfs::NodeId file = create("f");
     ASSERT_EQ(write(file, 0, 64, 0), 0);

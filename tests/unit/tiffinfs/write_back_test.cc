@@ -173,10 +173,62 @@ TEST_F(WriteBack, WritesWhatADeviceTakes) {
     const std::string old = pattern_text(3 * kMiB, 1);
     ASSERT_EQ(volume_->write(node, 0, old), static_cast<int64_t>(old.size()));
     const std::string text = pattern_text(3 * kMiB, 2);
+    // Once: the second attempt, block by block, succeeds.
     device_->fail_write(1);
+    EXPECT_EQ(volume_->write(node, 0, text, kWriteBack), static_cast<int64_t>(text.size()));
+    EXPECT_EQ(volume_->text_at(node, 0, text.size()), text);
+}
+
+// In space that fallocate has reserved, a second attempt goes to the same place.
+TEST_F(WriteBack, ABlockThatCannotBeWrittenTakesNoOtherAlong) {
+    constexpr uint64_t kBad = 10;
+    const uint64_t node = volume_->create("f");
+    ASSERT_EQ(volume_->allocate(node, 0, 0, 16 * kBlockBytes), 0);
+    auto mapping = std::make_unique<vfs::ReadMapping>();
+    ASSERT_TRUE(volume_->fs().map_read(node, 0, 16 * kBlockBytes, *mapping).ok());
+    ASSERT_EQ(mapping->segments[0].length_bytes, 16 * kBlockBytes);
+    const uint64_t bad_bytes = mapping->segments[0].device_offset_bytes + kBad * kBlockBytes;
+    volume_->fs().release_read(*mapping);
+    device_->fail_writes_at(bad_bytes);
+    const std::string text = pattern_text(16 * kBlockBytes, 3);
     EXPECT_EQ(volume_->write(node, 0, text, kWriteBack), -EIO);
-    EXPECT_EQ(volume_->text_at(node, 0, kBlockBytes), old.substr(0, kBlockBytes));
-    EXPECT_EQ(volume_->text_at(node, kBlockBytes, text.size()), text.substr(kBlockBytes));
+    std::string expected = text;
+    expected.replace(kBad * kBlockBytes, kBlockBytes, std::string(kBlockBytes, '\0'));
+    EXPECT_TRUE(volume_->text_at(node, 0, text.size()) == expected);
+    EXPECT_EQ(volume_->check(), "");
+}
+
+// The last page of a file is written back up to the end of file only. What else its block holds are zeros: it need not be
+// read, so its damage loses nothing.
+TEST_F(WriteBack, ADamagedLastBlockIsReplaced) {
+    constexpr uint64_t kBytes = 10 * kBlockBytes + 100;
+    const uint64_t node = volume_->create("f");
+    ASSERT_EQ(volume_->write(node, 0, pattern_text(kBytes, 1)), static_cast<int64_t>(kBytes));
+    auto mapping = std::make_unique<vfs::ReadMapping>();
+    ASSERT_TRUE(volume_->fs().map_read(node, 10 * kBlockBytes, kBlockBytes, *mapping).ok());
+    const uint64_t place = mapping->segments[0].device_offset_bytes;
+    volume_->fs().release_read(*mapping);
+    device_->flip_bit(place, 3);
+    ASSERT_EQ(volume_->write(node, 10 * kBlockBytes, "x", kWriteBack), -EIO);
+    const std::string text = pattern_text(kBytes, 2);
+    EXPECT_EQ(volume_->write(node, 0, text, kWriteBack), static_cast<int64_t>(kBytes));
+    EXPECT_EQ(volume_->content(node), text);
+    EXPECT_EQ(volume_->check(), "");
+}
+
+// ... and where a part of it has to be read, only that block fails.
+TEST_F(WriteBack, ABlockThatCannotBeReadTakesNoOtherAlong) {
+    const uint64_t node = volume_->create("f");
+    const std::string old = pattern_text(12 * kBlockBytes, 1);
+    ASSERT_EQ(volume_->write(node, 0, old), static_cast<int64_t>(old.size()));
+    auto mapping = std::make_unique<vfs::ReadMapping>();
+    ASSERT_TRUE(volume_->fs().map_read(node, 10 * kBlockBytes, kBlockBytes, *mapping).ok());
+    const uint64_t place = mapping->segments[0].device_offset_bytes;
+    volume_->fs().release_read(*mapping);
+    device_->flip_bit(place, 3);
+    const std::string text = pattern_text(10 * kBlockBytes + 100, 2);
+    EXPECT_EQ(volume_->write(node, 0, text, kWriteBack), -EIO);
+    EXPECT_TRUE(volume_->text_at(node, 0, 10 * kBlockBytes) == text.substr(0, 10 * kBlockBytes));
 }
 
 // Files come and go on a volume that is nearly full. What fsync has said to be there is there, also after
