@@ -169,8 +169,9 @@ class Checker {
         if (!tree_is_final) {
             TRY(scan_old_state(state));
         }
-        replay(state);
+        // First: what the journal has changed or erased of them is newer.
         TRY(bring_back_strays(state));
+        replay(state);
         TRY(check_objects(state, tree_is_final));
         if (context_.cancelled()) {
             return {};
@@ -320,6 +321,7 @@ class Checker {
             .bitmap_groups = state.bitmap_groups,
             .tree_is_damaged = state.walk.damaged,
             .journal_end = state.journal.end,
+            .journal_is_damaged = state.journal.damaged,
             .greatest_incarnation =
                 std::max<uint64_t>(newest.incarnation, state.journal.greatest_incarnation),
             .next_node = state.journal.greatest_node + 1,
@@ -333,7 +335,7 @@ class Checker {
             context_.nothing_repaired();
         } else if (written.error() == Error::enospc && !context_.repair_wanted()) {
             // Nothing is wrong, and a mount needs less space for it. Only free blocks were written.
-            context_.note(Code::journal_pending, "journal",
+            context_.note(Code::journal_pending, "volume",
                           "there is too little space to write the tree anew: the next mount "
                           "replays the journal");
         } else {

@@ -51,15 +51,45 @@ bool EntryCheck::is_valid(Key key, ByteSpan value, std::string& problem) const {
     return problem.empty();
 }
 
+// An entry whose place proves its name, and of which only what other keys tell, too, is wrong: as it should be. Empty: it
+// is none.
+std::vector<unsigned char> EntryCheck::mended(Key key, ByteSpan value) const {
+    EntryValue entry;
+    if (value.size() <= sizeof entry) {
+        return {};
+    }
+    std::memcpy(&entry, value.data(), sizeof entry);
+    const std::string_view name = as_text(value.subspan(sizeof entry));
+    if (!is_legal_name(name) || entry.node == tiffinfs::kVolumeNode ||
+        entry.node > tiffinfs::kMaximumNode ||
+        key.offset() >> tiffinfs::kEntrySlotBits != name_hash(state_.context.superblock, name)) {
+        return {};
+    }
+    entry.name_bytes = static_cast<uint8_t>(name.size());
+    if (!is_type_mode(uint32_t{entry.type} << 12)) {
+        entry.type = vfs::mode::regular >> 12;  // or what its inode says: see links.cc
+    }
+    std::vector<unsigned char> bytes(value.begin(), value.end());
+    std::memcpy(bytes.data(), &entry, sizeof entry);
+    return bytes;
+}
+
 void EntryCheck::visit(Key key, ByteSpan value) {
     std::string problem;
+    std::vector<unsigned char> kept;
     if (!is_valid(key, value, problem)) {
-        if (state_.context.found(Code::entry_invalid,
-                                 fmt::format("{}, entry at {:#x}", state_.where, key.offset()),
-                                 problem)) {
-            state_.repairs.erase(key);
+        if (!state_.context.found(Code::entry_invalid,
+                                  fmt::format("{}, entry at {:#x}", state_.where, key.offset()),
+                                  problem)) {
+            return;
         }
-        return;
+        kept = mended(key, value);
+        if (kept.empty()) {
+            state_.repairs.erase(key);
+            return;
+        }
+        state_.repairs.put(key, kept);
+        value = ByteSpan(kept.data(), kept.size());
     }
     EntryValue entry;
     std::memcpy(&entry, value.data(), sizeof entry);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "fs/tiffinfs/volume/extents.h"
 #include "fuse/check/extent_edit.h"
@@ -19,8 +20,25 @@ using tiffinfs::Kind;
 using tiffinfs::make_key;
 using tiffinfs::MappedExtent;
 
+namespace {
+
+// Content stays rather than the mark of a loss, and that rather than reserved space. Only those two can be longer than
+// they were: content has a checksum for each block.
+int weight_of(const MappedExtent& extent) {
+    if (extent.has_checksums()) {
+        return 2;
+    }
+    return extent.lost() ? 1 : 0;
+}
+
+}  // namespace
+
 void ExtentCheck::begin() {
     end_block_ = 0;
+    reach_ = 0;
+    written_end_ = 0;
+    last_ = {};
+    gave_way_.clear();
     allocated_blocks_ = 0;
     marked_blocks_ = 0;
     lost_.clear();
@@ -45,12 +63,15 @@ void ExtentCheck::visit(Key key, ByteSpan value) {
     }
     any_ = true;
     ++state_.objects.statistics.extents;
+    const uint64_t seen_end = std::exchange(reach_, std::max(reach_, extent.end_block()));
     if (!check_overlap(extent)) {
         return;
     }
-    look_at_gap(end_block_, extent.file_block);
+    look_at_gap(seen_end, extent.file_block);
     (extent.lost() ? marked_blocks_ : allocated_blocks_) += extent.block_count;
     end_block_ = extent.end_block();
+    last_ = extent;
+    last_.checksums = nullptr;  // they go with their leaf
     check_end(extent);
     mark_blocks(extent);
 }
@@ -77,34 +98,78 @@ bool ExtentCheck::check_overlap(const MappedExtent& extent) {
     if (extent.file_block >= end_block_) {
         return true;
     }
-    if (state_.context.found(Code::extent_overlap,
-                             fmt::format("{}, extent at block {}", state_.where, extent.file_block),
-                             fmt::format("the extent before it reaches to block {}", end_block_))) {
-        is_changed_ = true;
-        state_.repairs.erase(make_key(state_.node, Kind::extent, extent.file_block));
-        if (end_block_ < extent.end_block()) {
-            // Unless another begins right there, or before it ends, which the next pass looks at.
-            state_.repairs.later([rest = make_key(state_.node, Kind::extent, end_block_),
-                                  value = slice_extent(extent, end_block_, extent.end_block())](
-                                     KeySpace& keys) -> Result<void> {
-                KeyValue found;
-                if (!TRY(keys.get(rest, found))) {
-                    keys.put(rest, ByteSpan(value.data(), value.size()));
-                }
-                return {};
-            });
-        }
-    } else {
+    if (!state_.context.found(
+            Code::extent_overlap,
+            fmt::format("{}, extent at block {}", state_.where, extent.file_block),
+            fmt::format("the extent before it reaches to block {}", end_block_))) {
         mark_blocks(extent);  // it stays, so its blocks are not free
+        return false;
+    }
+    is_changed_ = true;
+    state_.objects.has_overlap_repairs = true;
+    if (weight_of(last_) < weight_of(extent)) {
+        give_way(last_);
+        return true;
+    }
+    if (!extent.has_checksums()) {
+        give_way(extent);
+        return false;
+    }
+    state_.repairs.erase(make_key(state_.node, Kind::extent, extent.file_block));
+    if (end_block_ < extent.end_block()) {
+        state_.repairs.later([rest = make_key(state_.node, Kind::extent, end_block_),
+                              total_blocks = state_.context.layout.total_blocks,
+                              value = slice_extent(extent, end_block_, extent.end_block())](
+                                 KeySpace& keys) -> Result<void> {
+            MappedExtent piece;
+            return tiffinfs::parse_extent(rest, ByteSpan(value.data(), value.size()), total_blocks,
+                                          piece)
+                       ? fill_gaps(keys, total_blocks, rest.node, piece, rest.offset())
+                       : Result<void>();
+        });
     }
     return false;
 }
 
-// Blocks behind the end are legal when they are reserved (fallocate), or wait to be freed or moved.
+void ExtentCheck::give_way(const MappedExtent& extent) {
+    state_.repairs.erase(make_key(state_.node, Kind::extent, extent.file_block));
+    gave_way_.push_back(extent);
+    gave_way_.back().checksums = nullptr;
+}
+
+// Marks of losses first. Of one kind each begins where those before it end, so that no key is looked at twice.
+void ExtentCheck::place_what_gave_way() {
+    if (gave_way_.empty()) {
+        return;
+    }
+    std::sort(gave_way_.begin(), gave_way_.end(), [](const MappedExtent& a, const MappedExtent& b) {
+        return a.file_block < b.file_block;
+    });
+    state_.repairs.later([node = state_.node, total_blocks = state_.context.layout.total_blocks,
+                          extents = std::exchange(gave_way_, {})](KeySpace& keys) -> Result<void> {
+        for (const bool is_lost : {true, false}) {
+            uint64_t placed_end = 0;
+            for (const MappedExtent& extent : extents) {
+                if (extent.lost() == is_lost && placed_end < extent.end_block()) {
+                    TRY(fill_gaps(keys, total_blocks, node, extent,
+                                  std::max(placed_end, extent.file_block)));
+                    placed_end = extent.end_block();
+                }
+            }
+        }
+        return {};
+    });
+}
+
+// Blocks behind the end are legal when they are reserved (fallocate), or wait to be freed or moved. Content there means
+// that the size is wrong: see check_written_end().
 void ExtentCheck::check_end(const MappedExtent& extent) {
     const uint64_t blocks =
         (state_.inode.size_bytes + tiffinfs::kBlockBytes - 1) / tiffinfs::kBlockBytes;
-    if (!state_.is_regular() || extent.unwritten() || extent.end_block() <= blocks ||
+    if (extent.has_checksums()) {
+        written_end_ = extent.end_block();
+    }
+    if (!state_.is_regular() || !extent.lost() || extent.end_block() <= blocks ||
         state_.objects.intents.count(state_.node) != 0) {
         return;
     }
@@ -113,16 +178,26 @@ void ExtentCheck::check_end(const MappedExtent& extent) {
                              fmt::format("it reaches to block {}, the file only to block {}",
                                          extent.end_block(), blocks))) {
         const Key key = make_key(state_.node, Kind::extent, extent.file_block);
-        const uint64_t cut_blocks =
-            extent.lost() ? 0 : extent.end_block() - std::max(extent.file_block, blocks);
-        uint64_t& count = state_.corrected_inode().allocated_blocks;
-        count -= std::min(count, cut_blocks);
         is_changed_ = true;
         if (extent.file_block < blocks) {
             state_.repairs.put(key, slice_extent(extent, extent.file_block, blocks));
         } else {
             state_.repairs.erase(key);
         }
+    }
+}
+
+// A size and the map change in one transaction.
+void ExtentCheck::check_written_end() {
+    const uint64_t size = state_.inode.size_bytes;
+    const uint64_t blocks = (size + tiffinfs::kBlockBytes - 1) / tiffinfs::kBlockBytes;
+    if (state_.is_regular() && size <= tiffinfs::kMaximumFileBytes && written_end_ > blocks &&
+        state_.objects.intents.count(state_.node) == 0 &&
+        state_.context.found(Code::extent_beyond_end, state_.where,
+                             fmt::format("its content reaches to block {}, its size to block {}",
+                                         written_end_, blocks))) {
+        state_.corrected_inode().size_bytes = written_end_ * tiffinfs::kBlockBytes;
+        is_changed_ = true;
     }
 }
 
@@ -155,7 +230,9 @@ void ExtentCheck::end() {
         state_.corrected_inode().size_bytes = end_block_ * tiffinfs::kBlockBytes;
         is_changed_ = true;
     }
-    if (marked_blocks_ != 0) {
+    check_written_end();
+    // With overlaps the next pass knows how many.
+    if (marked_blocks_ != 0 && !is_changed_) {
         state_.objects.marked_content.push_back({state_.node, marked_blocks_});
     }
     if (!is_changed_) {
@@ -184,8 +261,8 @@ void ExtentCheck::check_count() {
 }
 
 void ExtentCheck::end_without_inode(InodeValue& inode) {
-    lost_.push_back({end_block_, end_block_ + 1});
-    inode.size_bytes = (end_block_ + 1) * tiffinfs::kBlockBytes;
+    lost_.push_back({reach_, reach_ + 1});
+    inode.size_bytes = (reach_ + 1) * tiffinfs::kBlockBytes;
     inode.allocated_blocks = allocated_blocks_;
     mark_lost(state_.repairs, state_.node, lost_);
 }

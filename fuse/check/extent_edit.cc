@@ -40,12 +40,12 @@ tiffinfs::Key earliest_neighbour(uint64_t node, uint64_t block) {
 }
 
 // Leaves of an extent what lies outside of [first_block, end_block).
-void cut_out(KeySpace& keys, uint64_t total_blocks, const KeyValue& found, uint64_t first_block,
-             uint64_t end_block) {
+Result<void> cut_out(KeySpace& keys, uint64_t total_blocks, const KeyValue& found,
+                     uint64_t first_block, uint64_t end_block) {
     MappedExtent extent;
     if (!tiffinfs::parse_extent(found.key, found.bytes(), total_blocks, extent) ||
         extent.end_block() <= first_block) {
-        return;
+        return {};
     }
     if (extent.file_block < first_block) {
         const auto piece = slice_extent(extent, extent.file_block, first_block);
@@ -54,10 +54,9 @@ void cut_out(KeySpace& keys, uint64_t total_blocks, const KeyValue& found, uint6
         keys.erase(found.key);
     }
     if (extent.end_block() > end_block) {
-        const auto piece = slice_extent(extent, end_block, extent.end_block());
-        keys.put(make_key(found.key.node, Kind::extent, end_block),
-                 ByteSpan(piece.data(), piece.size()));
+        return fill_gaps(keys, total_blocks, found.key.node, extent, end_block);
     }
+    return {};
 }
 
 }  // namespace
@@ -68,13 +67,43 @@ Result<void> unmap_range(KeySpace& keys, uint64_t total_blocks, uint64_t node, u
     // Of the extents that begin before the range only the last one can reach into it.
     if (first_block > 0 && TRY(keys.find_last(make_key(node, Kind::extent, first_block - 1),
                                               earliest_neighbour(node, first_block), found))) {
-        cut_out(keys, total_blocks, found, first_block, end_block);
+        TRY(cut_out(keys, total_blocks, found, first_block, end_block));
     }
     uint64_t cursor = first_block;
     while (TRY(keys.find_first(make_key(node, Kind::extent, cursor),
                                make_key(node, Kind::extent, end_block), found))) {
         cursor = found.key.offset() + 1;
-        cut_out(keys, total_blocks, found, first_block, end_block);
+        TRY(cut_out(keys, total_blocks, found, first_block, end_block));
+    }
+    return {};
+}
+
+Result<void> fill_gaps(KeySpace& keys, uint64_t total_blocks, uint64_t node,
+                       const MappedExtent& extent, uint64_t first_block) {
+    KeyValue found;
+    MappedExtent other;
+    if (first_block > 0 &&
+        TRY(keys.find_last(make_key(node, Kind::extent, first_block - 1),
+                           earliest_neighbour(node, first_block), found)) &&
+        tiffinfs::parse_extent(found.key, found.bytes(), total_blocks, other)) {
+        first_block = std::max(first_block, other.end_block());
+    }
+    const tiffinfs::Key end = make_key(node, Kind::extent, extent.end_block());
+    while (first_block < extent.end_block()) {
+        uint64_t gap_end = extent.end_block();
+        uint64_t next = gap_end;
+        if (TRY(keys.find_first(make_key(node, Kind::extent, first_block), end, found))) {
+            gap_end = found.key.offset();
+            next = tiffinfs::parse_extent(found.key, found.bytes(), total_blocks, other)
+                       ? other.end_block()
+                       : gap_end + 1;
+        }
+        if (first_block < gap_end) {
+            const auto piece = slice_extent(extent, first_block, gap_end);
+            keys.put(make_key(node, Kind::extent, first_block),
+                     ByteSpan(piece.data(), piece.size()));
+        }
+        first_block = next;
     }
     return {};
 }

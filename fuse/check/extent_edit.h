@@ -19,6 +19,10 @@ std::vector<unsigned char> slice_extent(const tiffinfs::MappedExtent& extent, ui
 Result<void> unmap_range(KeySpace& keys, uint64_t total_blocks, uint64_t node, uint64_t first_block,
                          uint64_t end_block);
 
+// Maps of `extent`, from `first_block` on, what nothing else maps. Errors: eio.
+Result<void> fill_gaps(KeySpace& keys, uint64_t total_blocks, uint64_t node,
+                       const tiffinfs::MappedExtent& extent, uint64_t first_block);
+
 // Maps an extent as replay does (RecordType::write_extent): what was mapped there is unmapped, and the
 // extent is joined with the one before it where the format says so. Errors: eio.
 Result<void> map_extent(KeySpace& keys, uint64_t total_blocks, tiffinfs::Key key, ByteSpan value);

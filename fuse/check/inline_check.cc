@@ -125,8 +125,12 @@ void InlineCheck::end_symlink() {
     if (state_.context.found(
             Code::symlink_invalid, state_.where,
             fmt::format("its target of {} bytes is not stored as it should be", size))) {
-        lose_symlink();
-        state_.corrected_inode().size_bytes = std::clamp<uint64_t>(size, 1, vfs::kSymlinkMaxBytes);
+        const bool is_whole = symlink_is_whole() && symlink_bytes_ <= vfs::kSymlinkMaxBytes;
+        if (!is_whole) {
+            lose_symlink();
+        }
+        state_.corrected_inode().size_bytes =
+            is_whole ? symlink_bytes_ : std::clamp<uint64_t>(size, 1, vfs::kSymlinkMaxBytes);
     }
 }
 

@@ -99,6 +99,7 @@ class Replay {
 
   private:
     void finish() {
+        result_.greatest_incarnation = reader_.newest_incarnation();
         if (!result_.damaged) {
             result_.end = reader_.position();
         }
@@ -170,8 +171,6 @@ class Replay {
             result_.transactions += record.ends_transaction ? 1 : 0;
         }
         ++result_.frames;
-        result_.greatest_incarnation =
-            std::max<uint64_t>(result_.greatest_incarnation, header.incarnation);
         return true;
     }
 

@@ -18,7 +18,7 @@ struct JournalReplay {
     bool damaged = false;  // it ends before the last acknowledged frame
     // Where the next frame would be written.
     tiffinfs::JournalPosition end;
-    // The greatest node id that a record creates, and the greatest incarnation of a frame.
+    // The greatest node id that a record creates, and the greatest incarnation of a frame, replayed or not.
     uint64_t greatest_node = 0;
     uint64_t greatest_incarnation = 0;
 };

@@ -55,6 +55,7 @@ class EntryCheck {
     bool is_valid(tiffinfs::Key key, ByteSpan value, std::string& problem) const;
     void check_hash(tiffinfs::Key key, ByteSpan value, std::string_view name);
     bool is_duplicate(tiffinfs::Key key, std::string_view name);
+    std::vector<unsigned char> mended(tiffinfs::Key key, ByteSpan value) const;
 
     ScanState& state_;
     uint64_t count_ = 0;
@@ -68,6 +69,8 @@ class ExtentCheck {
     void begin();
     void visit(tiffinfs::Key key, ByteSpan value);
     void end();
+    // When all keys of the object have been seen: puts what gave way to content where nothing else is.
+    void place_what_gave_way();
     // Instead of end(): the size that a new inode gets. Where the file ended is not known, so its last
     // block is lost; all lost blocks are marked.
     void end_without_inode(tiffinfs::InodeValue& inode);
@@ -79,9 +82,15 @@ class ExtentCheck {
     void check_end(const tiffinfs::MappedExtent& extent);
     void look_at_gap(uint64_t first_block, uint64_t end_block);
     void check_count();
+    void give_way(const tiffinfs::MappedExtent& extent);
+    void check_written_end();
 
     ScanState& state_;
-    uint64_t end_block_ = 0;  // of the extents so far
+    uint64_t end_block_ = 0;                        // of the extents so far
+    uint64_t reach_ = 0;                            // the same, with those that overlap
+    uint64_t written_end_ = 0;                      // of those with content
+    tiffinfs::MappedExtent last_;                   // that end_block_ belongs to, without checksums
+    std::vector<tiffinfs::MappedExtent> gave_way_;  // to content: without any, they fill gaps
     uint64_t allocated_blocks_ = 0;
     uint64_t marked_blocks_ = 0;    // in lost extents
     std::vector<FileBlocks> lost_;  // gaps where keys are missing
@@ -102,11 +111,13 @@ class XattrCheck {
     void finish_attribute();
     void check_whole(std::string_view name);
     void fail(std::string_view problem);
+    void move();
 
     ScanState& state_;
     bool any_ = false;
     bool open_ = false;  // an attribute is being put together
     bool failed_ = false;
+    bool misplaced_ = false;
     uint64_t place_ = 0;  // of the attribute: hash and slot
     uint32_t next_chunk_ = 0;
     uint32_t value_bytes_ = 0;

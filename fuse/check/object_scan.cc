@@ -23,9 +23,10 @@ namespace {
 
 class ObjectScan {
   public:
-    ObjectScan(Context& context, const SpaceMap& nodes, MissingKeys& missing, Objects& objects,
-               Repairs& repairs, double expected_objects)
-        : state_{context, nodes, objects, repairs, missing, 0, false, {}, {}},
+    ObjectScan(Context& context, KeySpace& keys, const SpaceMap& nodes, MissingKeys& missing,
+               Objects& objects, Repairs& repairs, double expected_objects)
+        : keys_(keys),
+          state_{context, nodes, objects, repairs, missing, 0, false, {}, {}},
           entries_(state_),
           extents_(state_),
           xattrs_(state_),
@@ -53,6 +54,7 @@ class ObjectScan {
         state_.node = node;
         state_.has_inode = false;
         state_.inode = InodeValue{};
+        as_read_ = InodeValue{};
         state_.where = node_text(node);
         entries_.begin();
         extents_.begin();
@@ -116,6 +118,9 @@ class ObjectScan {
                 }
                 ++state_.objects.statistics.inode_keys;
                 state_.has_inode = true;
+                if (value.size() == sizeof as_read_) {
+                    std::memcpy(&as_read_, value.data(), sizeof as_read_);
+                }
                 if (!check_inode(state_, value)) {
                     state_.has_inode = false;
                     inode_damaged_ = true;
@@ -161,7 +166,7 @@ class ObjectScan {
 
     // Without an inode it is the keys that tell what the object was.
     bool belongs(Key key, bool fits_type) {
-        if (fits_type || !state_.has_inode) {
+        if (fits_type || !state_.has_inode || takes_type_of(key)) {
             return true;
         }
         const uint32_t bit = 1U << static_cast<uint32_t>(key.kind());
@@ -180,10 +185,54 @@ class ObjectScan {
         return false;
     }
 
+    // A type never changes, and what is special has no size: with keys of another type and none of its own, the mode is
+    // what is wrong.
+    bool takes_type_of(Key key) {
+        const uint32_t type = type_of(key.kind());
+        if (as_read_.size_bytes == 0 || has_keys_of_its_type() ||
+            !state_.context.found(Code::inode_invalid, fmt::format("{}, type", state_.where),
+                                  fmt::format("its mode is {}, but it has {} keys",
+                                              mode_text(as_read_.mode), kind_text(key.kind())))) {
+            return false;
+        }
+        InodeValue inode = as_read_;
+        inode.mode = (inode.mode & ~vfs::mode::type_mask) | type;
+        // Without what was corrected for the wrong type.
+        state_.repairs.inode(state_.node, inode) = inode;
+        return check_inode(state_,
+                           ByteSpan(reinterpret_cast<const unsigned char*>(&inode), sizeof inode));
+    }
+
+    static uint32_t type_of(Kind kind) {
+        if (kind == Kind::entry) {
+            return vfs::mode::directory;
+        }
+        return kind == Kind::symlink ? vfs::mode::symlink : vfs::mode::regular;
+    }
+
+    // Those that cannot be read may be of its type.
+    bool has_keys_of_its_type() {
+        for (const Kind kind : {Kind::entry, Kind::extent, Kind::inline_data, Kind::symlink}) {
+            if (type_of(kind) != (as_read_.mode & vfs::mode::type_mask)) {
+                continue;
+            }
+            KeyValue found;
+            const Key first = make_key(state_.node, kind, 0);
+            Result<bool> exists = keys_.find_first(
+                first, tiffinfs::next_key(make_key(state_.node, kind, tiffinfs::kKeyOffsetMask)),
+                found);
+            if (!exists.ok() || exists.value()) {
+                return true;
+            }
+        }
+        return false;
+    }
+
     void end_object() {
         if (state_.node == 0 || state_.node > tiffinfs::kMaximumNode) {
             return;
         }
+        extents_.place_what_gave_way();
         if (!state_.has_inode) {
             xattrs_.end();
             replace_inode();
@@ -264,7 +313,9 @@ class ObjectScan {
         }
     }
 
+    KeySpace& keys_;
     ScanState state_;
+    InodeValue as_read_{};
     EntryCheck entries_;
     ExtentCheck extents_;
     XattrCheck xattrs_;
@@ -311,7 +362,7 @@ uint32_t Objects::links_end(const ObjectInfo& object) const {
 Result<void> scan_objects(Context& context, KeySpace& keys, const SpaceMap& nodes,
                           MissingKeys& missing, Objects& objects, Repairs& repairs) {
     const double expected = static_cast<double>(context.superblock.node_count) + 1;
-    ObjectScan scan(context, nodes, missing, objects, repairs, expected);
+    ObjectScan scan(context, keys, nodes, missing, objects, repairs, expected);
     TRY(keys.scan([&](Key key, ByteSpan value) { return scan.visit(key, value); }));
     scan.finish();
     return {};

@@ -89,6 +89,8 @@ struct Objects {
     std::vector<MarkedContent> marked_content;
     std::vector<uint64_t> new_inodes;  // nodes whose inode a repair makes
     bool has_lost_extents = false;
+    // Of one file: which blocks are shared is known when they are gone.
+    bool has_overlap_repairs = false;
     uint64_t greatest_node = 0;
     Statistics statistics;  // the counts of inodes, directories, entries, extents, keys
 

@@ -85,6 +85,8 @@ class Rebuild {
         TRY(write_superblocks(root.value()));
         problem = "damaged bitmaps could not be written anew";
         TRY(write_damaged_slots());
+        problem = "the journal could not be cleared";
+        TRY(clear_journal());
         context_.progress(Phase::repair, 1);
         return {};
     }
@@ -104,6 +106,22 @@ class Rebuild {
             (void)layout_.timelines.add(first_generation, stamp);
         }
         return {};
+    }
+
+    // Nothing of it counts any more; and what could not be read can be, once it has been written.
+    Result<void> clear_journal() {
+        if (!input_.journal_is_damaged) {
+            return {};
+        }
+        constexpr uint64_t kBlocksAtOnce = 256;
+        const std::vector<Block> zeros(kBlocksAtOnce);
+        const uint64_t count = context_.layout.journal_block_count;
+        for (uint64_t done = 0; done < count; done += kBlocksAtOnce) {
+            TRY(device_.write((context_.layout.journal_first_block + done) * tiffinfs::kBlockBytes,
+                              zeros.data(),
+                              std::min(kBlocksAtOnce, count - done) * tiffinfs::kBlockBytes));
+        }
+        return device_.flush();
     }
 
     uint64_t take_block() {

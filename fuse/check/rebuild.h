@@ -26,6 +26,7 @@ struct RebuildInput {
     uint64_t bitmap_groups = 0;
     bool tree_is_damaged = false;  // parts of it were cut out
     tiffinfs::JournalPosition journal_end;
+    bool journal_is_damaged = false;
     uint64_t greatest_incarnation = 0;
     uint64_t next_node = 0;
     // Not everything that was found is repaired: the volume is marked, so that the next check looks.

@@ -62,7 +62,7 @@ enum class Code : uint8_t {
     xattr_invalid,      // an extended attribute is incomplete or in the wrong place
     extent_invalid,     // an extent that cannot be
     extent_overlap,     // two extents of a file cover the same range
-    extent_beyond_end,  // blocks that no part of the file needs
+    extent_beyond_end,  // content or a mark of a loss behind the end of a file
     extent_shared,      // two owners of the same blocks
     allocated_blocks,   // a file has more blocks than it counts
     content_missing,    // a file has less than it counts, or keys of it are gone

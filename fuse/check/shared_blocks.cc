@@ -125,7 +125,8 @@ void sort_and_join(std::vector<BlockRange>& ranges) {
 
 Result<void> resolve_shared_blocks(Context& context, KeySpace& keys, const SpaceMap& nodes,
                                    MissingKeys& missing, Objects& objects, Repairs& repairs) {
-    if (objects.conflicts.empty()) {
+    // Ranges of a file are unmapped here, whichever of two extents that overlap they belong to.
+    if (objects.conflicts.empty() || objects.has_overlap_repairs) {
         return {};
     }
     sort_and_join(objects.conflicts);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 
 #include "fs/tiffinfs/attributes/acl.h"
@@ -43,6 +44,7 @@ void XattrCheck::visit(Key key, ByteSpan value) {
         place_ = place;
         open_ = true;
         failed_ = false;
+        misplaced_ = false;
         next_chunk_ = 1;
         name_.clear();
         value_.clear();
@@ -89,9 +91,12 @@ void XattrCheck::start_attribute(Key key, ByteSpan value) {
     }
     value_.assign(bytes.begin(), bytes.end());
     const uint64_t hash = key.offset() >> kPlaceBits;
-    if (name_.find('\0') != std::string::npos ||
-        hash != xattr_hash(state_.context.superblock, name_)) {
-        fail("it is stored where a search does not look");
+    if (name_.find('\0') != std::string::npos) {
+        fail("its name is impossible");
+        return;
+    }
+    if (hash != xattr_hash(state_.context.superblock, name_)) {
+        misplaced_ = true;
         return;
     }
     if (hash != hash_) {
@@ -115,6 +120,9 @@ void XattrCheck::finish_attribute() {
     }
     if (!failed_) {
         check_whole(name_);
+    }
+    if (!failed_ && misplaced_) {
+        move();
     }
     any_ = any_ || !failed_;
     open_ = false;
@@ -161,6 +169,53 @@ void XattrCheck::fail(std::string_view problem) {
         state_.repairs.erase_range(tiffinfs::make_key(state_.node, Kind::xattr, first),
                                    tiffinfs::next_key(last));
     }
+}
+
+// To where a search looks, unless it has been made again there.
+void XattrCheck::move() {
+    if (state_.is_being_deleted() ||
+        !state_.context.found(Code::xattr_invalid,
+                              fmt::format("{}, attribute {}", state_.where, name_text(name_)),
+                              "it is stored where a search does not look")) {
+        return;
+    }
+    state_.repairs.later(
+        [node = state_.node, old = place_ << kChunkBits, name = name_, value = value_,
+         hash = xattr_hash(state_.context.superblock, name_)](KeySpace& keys) -> Result<void> {
+            const auto key_at = [&](uint64_t offset) {
+                return tiffinfs::make_key(node, Kind::xattr, offset);
+            };
+            std::vector<unsigned char> bytes(sizeof(XattrValue));
+            XattrValue header{};
+            header.value_bytes = static_cast<uint32_t>(value.size());
+            header.name_bytes = static_cast<uint8_t>(name.size());
+            std::memcpy(bytes.data(), &header, sizeof header);
+            bytes.insert(bytes.end(), name.begin(), name.end());
+            const size_t head_bytes = bytes.size();
+            bytes.insert(bytes.end(), value.begin(), value.end());
+            constexpr uint64_t kSlots = 1U << (kPlaceBits - kChunkBits);
+            for (uint64_t slot = 0; slot < kSlots; ++slot) {
+                const uint64_t first = hash << kPlaceBits | slot << kChunkBits;
+                KeyValue found;
+                if (TRY(keys.get(key_at(first), found))) {
+                    const ByteSpan there = found.bytes();
+                    if (there.size() >= head_bytes &&
+                        std::memcmp(there.data() + sizeof header, name.data(), name.size()) == 0 &&
+                        there.data()[offsetof(XattrValue, name_bytes)] == name.size()) {
+                        break;
+                    }
+                    continue;
+                }
+                for (size_t begin = 0, chunk = 0; begin < bytes.size(); ++chunk) {
+                    const size_t size = std::min<size_t>(kXattrChunkBytes, bytes.size() - begin);
+                    keys.put(key_at(first + chunk), ByteSpan(bytes.data() + begin, size));
+                    begin += size;
+                }
+                break;
+            }
+            keys.erase_range(key_at(old), tiffinfs::next_key(key_at(old | 0xff)));
+            return {};
+        });
 }
 
 void XattrCheck::end() {

@@ -265,7 +265,7 @@ class JournalReader {
     uint64_t cut_off_frames() const { return cut_off_frames_; }
     // After the end: bytes that look like a frame that was cut off (0: a clean end).
     uint64_t torn_bytes() const { return torn_bytes_; }
-    // Of the superblock and of the frames so far.
+    // Of the superblock and of the frames so far; after euclean, also of those that were cut off.
     uint64_t newest_incarnation() const { return incarnation_; }
 
   private:

@@ -110,7 +110,13 @@ Result<const unsigned char*> JournalReader::bytes_at(uint64_t offset, uint64_t s
         window_size = window_size < rest ? window_size : rest;
         // Nothing is in the window while it is being filled, nor when that fails.
         window_size_ = 0;
-        TRY(device_.read(first_byte_ + start, window_, window_size));
+        Result<void> read = device_.read(first_byte_ + start, window_, window_size);
+        if (!read.ok() && needed < window_size) {
+            // A block that cannot be read takes nothing along but itself.
+            window_size = needed;
+            read = device_.read(first_byte_ + start, window_, window_size);
+        }
+        TRY(read);
         window_offset_ = start;
         window_size_ = window_size;
         TIFFIN_ASSERT(offset + size <= window_offset_ + window_size_);
@@ -184,6 +190,7 @@ void JournalReader::note_if_torn(uint64_t offset, const FrameHeader& header) {
 Result<void> JournalReader::check_nothing_follows() {
     // Frames do not overlap, so that more bytes than this mean a forgery that is made to be slow.
     uint64_t budget_bytes = 2 * capacity_;
+    uint64_t newest = incarnation_;
     for (uint64_t offset = 0; offset < capacity_; offset += kFrameAlignmentBytes) {
         FrameHeader header;
         __builtin_memcpy(&header, TRY(bytes_at(offset, sizeof(header))), sizeof(header));
@@ -197,8 +204,13 @@ Result<void> JournalReader::check_nothing_follows() {
             break;
         }
         budget_bytes -= used_bytes(header);
-        cut_off_frames_ += TRY(is_whole(offset, header)) ? 1 : 0;
+        if (TRY(is_whole(offset, header))) {
+            ++cut_off_frames_;
+            newest =
+                header.incarnation < kCounterLimit ? greater(newest, header.incarnation) : newest;
+        }
     }
+    incarnation_ = newest;
     if (cut_off_frames_ == 0) {
         return {};
     }

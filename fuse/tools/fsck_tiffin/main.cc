@@ -47,18 +47,21 @@ void catch_interrupts() {
 }
 
 // The checker says itself what it finds; what the code that it shares with the file system logs
-// would say it twice. But why a repair cannot be written, only the device says.
+// would say it twice. But only the device says why a repair cannot be written, and what opening it waits for.
 class Quiet final : public LogSink {
   public:
     void write(host::LogLevel level, const char* message) override {
-        if (writes_ && level == host::LogLevel::error) {
+        if ((writes_ && level == host::LogLevel::error) ||
+            (is_opening_ && level == host::LogLevel::warning)) {
             print_problem(kProgram, {message});
         }
     }
+    void device_is_open() { is_opening_ = false; }
     void repairs_are_written() { writes_ = true; }
 
   private:
-    bool writes_ = false;
+    std::atomic<bool> is_opening_{true};
+    std::atomic<bool> writes_{false};
 };
 
 class Fsck {
@@ -71,16 +74,17 @@ class Fsck {
     int run() {
         const bool terminal = isatty(STDIN_FILENO) != 0 && isatty(STDOUT_FILENO) != 0;
         repair_ = options_.mode != RepairMode::no && (options_.mode != RepairMode::ask || terminal);
+        if (!options_.verbose) {
+            set_log_sink(&log_);
+        }
         OrProblem<std::unique_ptr<vfs::BlockDevice>> device = open();
+        log_.device_is_open();
         if (!device.ok()) {
             print_problem(kProgram, device.problem());
             return fsck_status::operational_error;
         }
-        // Not before: opening may wait for a mount that is ending, and says so.
+        // Not before: opening may wait for a mount that is ending.
         catch_interrupts();
-        if (!options_.verbose) {
-            set_log_sink(&log_);
-        }
         lengthen(device);
         if (!must_look(**device)) {
             return fsck_status::clean;

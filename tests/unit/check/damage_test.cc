@@ -3,9 +3,11 @@
 // not repair writes nothing, and a repair leaves a volume that is sound and mounts.
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <functional>
 #include <ostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "fuse/check/check.h"
@@ -88,6 +90,79 @@ TEST(InlineDamage, ContentOfAnImpossibleSizeIsKept) {
     EXPECT_EQ(see(device).at("/tiny").content, before);
 }
 
+// One flipped bit of a mode names another type that exists. The keys tell what it was.
+TEST(InodeDamage, AWrongTypeTakesNoContentAlong) {
+    using vfs::mode::type_mask;
+    const std::pair<const char*, uint32_t> wrong[] = {
+        {"/directory/large", vfs::mode::symlink}, {"/directory/large", vfs::mode::socket},
+        {"/tiny", vfs::mode::directory},          {"/short-link", vfs::mode::regular},
+        {"/directory", vfs::mode::block_device},  {"/", vfs::mode::regular}};
+    for (const auto& [path, type] : wrong) {
+        CrashDevice device(kDeviceBytes);
+        make_populated(device, 120);
+        const test::SeenTree before = see(device);
+        ImageEditor image(device);
+        const uint64_t node = std::string(path) == "/" ? vfs::kRootNode : image.node_of(path);
+        image.change_inode(
+            node, [type = type](auto& inode) { inode.mode = (inode.mode & ~type_mask) | type; });
+        const Report repaired = repair_completely(device);
+        EXPECT_TRUE(repaired.has(Code::inode_invalid)) << path << text_of(repaired);
+        EXPECT_EQ(difference(see(device), before), "") << path << text_of(repaired);
+    }
+}
+
+TEST(InodeDamage, ASizeThatIsTooSmallFreesNoContentUnasked) {
+    CrashDevice device(kDeviceBytes);
+    make_populated(device, 120);
+    const std::string before = see(device).at("/directory/large").content;
+    ImageEditor image(device);
+    image.change_inode(image.node_of("/directory/large"),
+                       [](auto& inode) { inode.size_bytes = 10000; });
+    const Report repaired = run_check(device, only_what_is_safe());
+    EXPECT_TRUE(repaired.has(Code::extent_beyond_end)) << text_of(repaired);
+    EXPECT_EQ(see(device).at("/directory/large").content.substr(0, before.size()), before);
+    EXPECT_TRUE(run_check(device).clean());
+}
+
+// A field that only repeats what other keys tell, too.
+TEST(NameDamage, OneWrongFieldTakesNoNameAlong) {
+    using Change = std::function<void(ImageEditor&)>;
+    const Change changes[] = {
+        [](ImageEditor& image) {
+            image.put(image.entry_key("/tiny"),
+                      ImageEditor::entry(image.node_of("/tiny"), 0170000, "tiny"));
+        },
+        [](ImageEditor& image) {
+            auto entry =
+                ImageEditor::entry(image.node_of("/directory"), vfs::mode::directory, "directory");
+            entry[offsetof(tiffinfs::EntryValue, name_bytes)] ^= 1;
+            image.put(image.entry_key("/directory"), entry);
+        },
+        [](ImageEditor& image) {
+            image.change_inode(image.node_of("/short-link"),
+                               [](auto& inode) { ++inode.size_bytes; });
+        },
+        [](ImageEditor& image) {
+            const auto place = [&](std::string_view name) {
+                return make_key(image.node_of("/tiny"), Kind::xattr,
+                                xattr_hash(image.superblock(), name) << 16);
+            };
+            const Bytes value = image.get(place("user.small"));
+            image.erase(place("user.small"));
+            image.put(place("user.other"), value);
+        }};
+    for (const Change& change : changes) {
+        CrashDevice device(kDeviceBytes);
+        make_populated(device, 120);
+        const test::SeenTree before = see(device);
+        ImageEditor image(device);
+        change(image);
+        EXPECT_FALSE(run_check(device).clean());
+        const Report repaired = repair_completely(device);
+        EXPECT_EQ(difference(see(device), before), "") << text_of(repaired);
+    }
+}
+
 Key inode_key(uint64_t node) { return make_key(node, Kind::inode, 0); }
 
 // ---- Inodes -------------------------------------------------------------------------------------
@@ -163,8 +238,10 @@ const std::vector<Damage> kInodeDamage = {
      [](ImageEditor& image) { image.erase(inode_key(vfs::kRootNode)); }},
     {"RootIsAFile", Code::root_missing,
      [](ImageEditor& image) {
-         image.change_inode(vfs::kRootNode,
-                            [](auto& inode) { inode.mode = vfs::mode::regular | 0644; });
+         image.change_inode(vfs::kRootNode, [](auto& inode) {
+             inode.mode = vfs::mode::regular | 0644;
+             inode.size_bytes = 0;
+         });
      }},
 };
 INSTANTIATE_TEST_SUITE_P(Inodes, DamageTest, testing::ValuesIn(kInodeDamage), test_name);

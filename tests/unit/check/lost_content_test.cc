@@ -31,6 +31,60 @@ bool names(const Report& report, Code code, const std::string& path) {
     });
 }
 
+// One flipped bit makes reserved space reach over the content behind it, in the file and mostly on the device, too.
+TEST(OverlapRepair, ReservedSpaceGivesWayToContent) {
+    CrashDevice device(kDeviceBytes);
+    const std::string content = test::test_content(1, 300 * kBlockBytes);
+    {
+        TestVolume volume(device);
+        ASSERT_TRUE(volume.make().ok());
+        ASSERT_TRUE(volume.mount().ok());
+        ASSERT_TRUE(volume.create("/file").ok());
+        ASSERT_TRUE(volume.allocate("/file", 0, 0, 16 * kBlockBytes).ok());
+        ASSERT_TRUE(volume.write("/file", 16 * kBlockBytes, content).ok());
+        ASSERT_TRUE(volume.unmount().ok());
+    }
+    ImageEditor editor(device);
+    const Key first = make_key(editor.node_of("/file"), Kind::extent, 0);
+    auto extent = editor.value<tiffinfs::ExtentValue>(first);
+    ASSERT_EQ(extent.flags, tiffinfs::extent_flag::unwritten);
+    ASSERT_EQ(extent.block_count, 16U);
+    extent.block_count |= 512;
+    editor.put(first, bytes_of(extent));
+    const Report report = repair_completely(device);
+    EXPECT_TRUE(report.has(Code::extent_overlap)) << text_of(report);
+    EXPECT_TRUE(see(device).at("/file").content == std::string(16 * kBlockBytes, '\0') + content);
+}
+
+TEST(OverlapRepair, AMarkOfALossGivesWayToContentAndStaysInTheGaps) {
+    CrashDevice device(kDeviceBytes);
+    const std::string content = test::test_content(1, 300 * kBlockBytes);
+    {
+        TestVolume volume(device);
+        ASSERT_TRUE(volume.make().ok());
+        ASSERT_TRUE(volume.mount().ok());
+        ASSERT_TRUE(volume.create("/file").ok());
+        ASSERT_TRUE(volume.write("/file", 16 * kBlockBytes, content).ok());
+        ASSERT_TRUE(volume.unmount().ok());
+    }
+    ImageEditor editor(device);
+    editor.put(make_key(editor.node_of("/file"), Kind::extent, 0),
+               bytes_of(tiffinfs::ExtentValue{0, 0, 1000, tiffinfs::extent_flag::lost}));
+    (void)repair_completely(device);
+    TestVolume volume(device);
+    ASSERT_TRUE(volume.mount().ok());
+    Result<vfs::NodeId> node = volume.find("/file");
+    ASSERT_TRUE(node.ok());
+    std::string bytes(content.size(), '\0');
+    const vfs::IoVector piece{bytes.data(), bytes.size()};
+    const Span<const vfs::IoVector> pieces(&piece, 1);
+    Result<size_t> read = volume.file_system().read(node.value(), 0, 16 * kBlockBytes, pieces);
+    ASSERT_TRUE(read.ok());
+    EXPECT_EQ(read.value(), bytes.size());
+    EXPECT_TRUE(bytes == content);
+    EXPECT_EQ(volume.file_system().read(node.value(), 0, 0, pieces).error(), Error::eio);
+}
+
 class LostContent : public testing::Test {
   protected:
     LostContent() : device_(kDeviceBytes) {

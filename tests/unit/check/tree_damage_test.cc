@@ -278,6 +278,45 @@ TEST(SuperblockDamage, ImpossibleFields) {
 
 // ---- Journal ------------------------------------------------------------------------------------
 
+TEST(TreeDamage, MisplacedKeysComeBackBeforeTheJournalIsReplayed) {
+    constexpr size_t kBlock = tiffinfs::kBlockBytes;
+    CrashDevice device(kDeviceBytes);
+    make_settled(device, 500);
+    std::string content = test::test_content(1, 20 * kBlock);
+    const std::string later = test::test_content(2, 5 * kBlock);
+    {
+        TestVolume volume(device);
+        ASSERT_TRUE(volume.mount().ok());
+        ASSERT_TRUE(volume.create("/file").ok());
+        ASSERT_TRUE(volume.write("/file", 0, content).ok());
+        ASSERT_TRUE(volume.unmount().ok());
+    }
+    {
+        TestVolume volume(device);
+        ASSERT_TRUE(volume.mount().ok());
+        ASSERT_TRUE(volume.write("/file", 5 * kBlock, later).ok());
+        ASSERT_TRUE(volume.sync().ok());
+        volume.abandon();
+    }
+    content.replace(5 * kBlock, later.size(), later);
+    ImageEditor editor(device);
+    forget_older_generation(editor);
+    const Key key = make_key(editor.node_of("/file"), Kind::extent, 0);
+    const Key far = make_key(editor.node_of("/many/file-5"), Kind::inode, 0);
+    ASSERT_NE(editor.leaf_block(key), editor.leaf_block(far));
+    const Bytes extent = editor.get(key);
+    editor.erase(key);
+    editor.erase(make_key(far.node, Kind::inline_data, 0));
+    editor.change_inode(far.node, [](auto& inode) {
+        inode.size_bytes = 0;
+        inode.inode_flags &= ~tiffinfs::inode_flag::inline_data;
+    });
+    editor.put_into_leaf_of(far, key, extent);
+    const Report repaired = repair_completely(device);
+    EXPECT_TRUE(repaired.has(Code::node_bounds)) << text_of(repaired);
+    EXPECT_TRUE(see(device).at("/file").content == content);
+}
+
 TEST(JournalDamage, ValidPrefixIsKept) {
     CrashDevice device(kDeviceBytes);
     make_pending(device);
@@ -292,6 +331,60 @@ TEST(JournalDamage, ValidPrefixIsKept) {
     EXPECT_EQ(after.count("/first"), 1U);
     EXPECT_EQ(after.count("/second"), 0U);
     EXPECT_EQ(after.count("/third"), 0U);
+}
+
+TEST(JournalDamage, AnIncarnationThatOnlyCutOffFramesTellIsNotUsedAgain) {
+    CrashDevice device(kDeviceBytes);
+    make_pending(device);
+    ImageEditor editor(device);
+    const tiffinfs::Superblock newest = editor.superblock();
+    const uint64_t byte = newest.journal_position + sizeof(tiffinfs::FrameHeader) + 8;
+    editor.flip_bit(newest.journal_first_block + byte / tiffinfs::kBlockBytes,
+                    static_cast<uint32_t>(byte % tiffinfs::kBlockBytes), 1);
+    editor.destroy_superblock(newest.generation % 2, 0);
+    editor.destroy_superblock(newest.generation % 2, 1);
+    const Report repaired = repair_completely(device);
+    EXPECT_TRUE(repaired.has(Code::journal_damaged)) << text_of(repaired);
+    EXPECT_GT(ImageEditor(device).superblock().incarnation, newest.incarnation);
+}
+
+// Cannot be read until it is written, as a bad sector.
+class BadBlock final : public vfs::BlockDevice {
+  public:
+    BadBlock(vfs::BlockDevice& below, uint64_t block)
+        : below_(below), byte_(block * tiffinfs::kBlockBytes) {}
+    const vfs::DeviceGeometry& geometry() const override { return below_.geometry(); }
+    void submit(vfs::IoRequest& request) override {
+        uint64_t size = 0;
+        for (size_t i = 0; i < request.buffer_count; ++i) {
+            size += request.buffers[i].size_bytes;
+        }
+        const bool meets = request.offset_bytes <= byte_ && byte_ < request.offset_bytes + size;
+        if (meets && is_bad_ && request.operation == vfs::IoOperation::read) {
+            request.complete(request, Error::eio);
+            return;
+        }
+        is_bad_ = is_bad_ && !(meets && request.operation == vfs::IoOperation::write);
+        below_.submit(request);
+    }
+
+  private:
+    vfs::BlockDevice& below_;
+    const uint64_t byte_;
+    bool is_bad_ = true;
+};
+
+TEST(JournalDamage, ABadSectorTakesNoFramesAlongAndIsWrittenAnew) {
+    for (const uint64_t block : {10, 200}) {  // in the first window, and far behind the frames
+        CrashDevice below(kDeviceBytes);
+        make_pending(below);
+        BadBlock device(below, tiffinfs::kJournalFirstBlock + block);
+        const Report repaired = run_check(device, {.repair = true});
+        EXPECT_TRUE(repaired.has(Code::journal_damaged)) << text_of(repaired);
+        const Report second = run_check(device);
+        EXPECT_TRUE(second.clean()) << text_of(second);
+        EXPECT_EQ(see(device).count("/third"), 1U) << block;
+    }
 }
 
 TEST(JournalDamage, ImpossibleRecordsAreNotApplied) {

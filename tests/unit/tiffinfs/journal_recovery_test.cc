@@ -196,12 +196,15 @@ TEST(JournalRecovery, PassesReadErrorsOn) {
     JournalVolume volume(4 << 20);
     auto journal = volume.start();
     write_frames(*journal, 1, 3, 100);
-    // The first window, and the second one, which only the search for later frames reads.
-    for (const uint64_t number : {1U, 2U}) {
-        volume.device().fail_read(number);
+    // In a frame, and where only the search for later frames reads.
+    for (const uint64_t byte : {200U, 3U << 20}) {
+        volume.device().fail_reads_at(volume.byte_on_device(byte));
         EXPECT_EQ(volume.read().error, Error::eio);
-        volume.device().fail_read(0);
+        volume.device().fail_reads_at(test::CrashDevice::kNowhere);
     }
+    EXPECT_TRUE(volume.read().ok);
+    // Once: what is needed is read again, without the rest of the window.
+    volume.device().fail_read(1);
     EXPECT_TRUE(volume.read().ok);
 }
 
