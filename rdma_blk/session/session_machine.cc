@@ -102,15 +102,20 @@ void SessionMachine::acknowledged(size_t path, uint64_t now_ns) {
 }
 
 // As TCP does, with the first sample alone to begin with. What takes longer than makes a path suspect has mostly waited for a
-// packet to be repeated. Another probe goes out at once, and if that takes as long, the link has become slower.
-void SessionMachine::measured(size_t path, uint64_t delay_ns) {
+// packet to be repeated, and so have the probes behind it. Another one goes out at once, and if that takes as long, the link
+// has become slower.
+void SessionMachine::measured(size_t path, uint64_t delay_ns, uint64_t now_ns, bool was_repeated) {
     Path& one = paths_[path];
     const bool is_late = delay_ns > suspicion_ns(path);
-    if (is_late && !std::exchange(one.was_late, true)) {
+    if (is_late && one.late_ns == 0) {
+        one.late_ns = now_ns;
         one.wants_sample = true;
         return;
     }
-    one.was_late = is_late;
+    if (is_late && (was_repeated || now_ns - delay_ns < one.late_ns)) {
+        return;
+    }
+    one.late_ns = is_late ? now_ns : 0;
     delay_ns = std::min(delay_ns, suspicion_ns(path));
     one.least_delay_ns = std::min(one.least_delay_ns, delay_ns);
     if (++one.sample_count % kSamplesOfLeast == 0) {

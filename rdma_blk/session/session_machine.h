@@ -85,8 +85,9 @@ class SessionMachine {
     void acknowledged(size_t path, uint64_t now_ns);
     // The path is probed, though it is not silent, if something is pending on it, unless it was just now.
     void want_sample(size_t path, uint64_t now_ns);
-    // How long a probe's answer took. More than suspicion_ns() counts as that, and not the first time.
-    void measured(size_t path, uint64_t delay_ns);
+    // How long a probe's answer took. More than suspicion_ns() counts as that, and not before a probe that was sent after such
+    // an answer takes as long. `was_repeated`: packets of this end were meanwhile, so that it says nothing (Karn's algorithm).
+    void measured(size_t path, uint64_t delay_ns, uint64_t now_ns, bool was_repeated = false);
     // Its connection has failed; the owner has closed it.
     void broken(size_t path, uint64_t now_ns);
     void joined(size_t path, uint64_t now_ns, uint64_t delay_ns);
@@ -159,7 +160,8 @@ class SessionMachine {
         uint64_t least_delay_ns = kNever;          // of the present samples
         uint64_t earlier_least_delay_ns = kNever;  // of so many before them
         uint32_t sample_count = 0;
-        bool was_late = false;      // the last answer to a probe took longer than makes it suspect
+        uint64_t late_ns =
+            0;  // when the last answer came if it took longer than makes the path suspect; else 0
         bool wants_sample = false;  // another one says whether it is the link
         uint64_t ready_ns = 0;
         uint64_t hold_ns = 0;

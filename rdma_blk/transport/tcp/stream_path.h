@@ -62,6 +62,7 @@ struct StreamPath {
     SegmentSize segments;            // by who makes it, or has the lead
     uint64_t made_ns = 0;
     StreamProbe probe;
+    uint32_t probe_repeats = 0;      // packets that had been sent again when the probe was sent
     uint64_t probe_delay_ns = 0;     // of the last answer to one, with what it waited behind
     uint64_t heard_ns = 0;           // when bytes came last, in datagrams, too
     uint64_t stream_heard_ns = 0;    // ... on the stream

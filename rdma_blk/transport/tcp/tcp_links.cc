@@ -121,6 +121,16 @@ Result<void> TcpMemory::add_link(const char* host, uint16_t port) {
     return {};
 }
 
+void TcpMemory::give_link_up(size_t link) {
+    Locked lock(*this);
+    if (has_several() && link < paths_.size() && machine_.is_living(link)) {
+        host::log(host::LogLevel::warning, ("remote memory: link " + std::to_string(link + 1) +
+                                            " carries no RDMA, and is given up for another one")
+                                               .c_str());
+        abort_path(paths_[link]);
+    }
+}
+
 Result<void> TcpMemory::remove_link(const char* host, uint16_t port) {
     const uint64_t deadline_ns = host::monotonic_ns() + kDrainNs;
     size_t index = 0;

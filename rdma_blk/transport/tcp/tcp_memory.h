@@ -99,6 +99,8 @@ class TcpMemory final : public RemoteMemory, private Patience {
     Result<PathAnswer> join_path(size_t link, wire::PathTransport transport, ByteSpan parameters,
                                  Patience& patience) EXCLUDES(mutex_);
     LinksView links() const EXCLUDES(mutex_);
+    // Of several: ends one whose stream is well, but beside which no path can be had.
+    void give_link_up(size_t link) EXCLUDES(mutex_);
     // What is expected has not come for some milliseconds.
     void watch_links() {
         is_late_beside_.store(true);
@@ -278,6 +280,7 @@ class TcpMemory final : public RemoteMemory, private Patience {
     void close_paths() REQUIRES(mutex_);
     void serve_paths() REQUIRES(mutex_);
     void act(const SessionMachine::Action& action) REQUIRES(mutex_);
+    static uint32_t repeated_packets(const StreamPath& path);
     void send_probe(size_t index) REQUIRES(mutex_);
     void look_for_life(size_t index, uint64_t now_ns) REQUIRES(mutex_);
     static void note_stream_heard(StreamPath& path, uint64_t now_ns);
@@ -337,7 +340,8 @@ class TcpMemory final : public RemoteMemory, private Patience {
     void look_and_sleep(pollfd* ready, size_t count, uint64_t time_ns, bool looks_first)
         EXCLUDES(mutex_);
     void reconnect(uint64_t now_ns) REQUIRES(mutex_);
-    Result<void> connect_again(size_t link, uint64_t deadline_ns) EXCLUDES(mutex_);
+    Result<void> connect_again(size_t link, uint64_t connect_deadline_ns, uint64_t deadline_ns)
+        EXCLUDES(mutex_);
     Result<void> try_session() REQUIRES(mutex_);
     Result<void> adopt(const wire::SessionOpened& opened) REQUIRES(mutex_);
     Result<void> handle_refusal(const wire::SessionRefused& refused) REQUIRES(mutex_);

@@ -407,8 +407,10 @@ Result<void> TcpMemory::handle_probe_reply() {
     StreamPath& path = paths_[at_];
     const uint64_t sent_ns = path.probe.sent_ns();
     if (path.probe.answered(reply.id)) {
-        path.probe_delay_ns = host::monotonic_ns() - sent_ns;
-        machine_.measured(at_, path.probe_delay_ns);
+        const uint64_t now_ns = host::monotonic_ns();
+        path.probe_delay_ns = now_ns - sent_ns;
+        machine_.measured(at_, path.probe_delay_ns, now_ns,
+                          repeated_packets(path) != path.probe_repeats);
     }
     return {};
 }

@@ -238,6 +238,13 @@ void TcpMemory::act(const SessionMachine::Action& action) {
     }
 }
 
+uint32_t TcpMemory::repeated_packets(const StreamPath& path) {
+    tcp_info info{};
+    socklen_t size = sizeof(info);
+    (void)getsockopt(path.connection->socket(), IPPROTO_TCP, TCP_INFO, &info, &size);
+    return info.tcpi_total_retrans;
+}
+
 void TcpMemory::send_probe(size_t index) {
     StreamPath& path = paths_[index];
     if (!path.probe.may_send()) {
@@ -248,6 +255,9 @@ void TcpMemory::send_probe(size_t index) {
     probe.session_id = facts_.session_id;
     probe.epoch = facts_.epoch;
     probe.incarnation = facts_.incarnation;
+    if (!path.probe.is_unanswered()) {
+        path.probe_repeats = repeated_packets(path);
+    }
     if (send_on(path, wire::MessageType::probe, probe)) {
         const MessageWriter& writer = path.connection->writer();
         path.probe.sent(probe.id, writer.added_count(), host::monotonic_ns());

@@ -303,18 +303,26 @@ void TcpMemory::reconnect(uint64_t now_ns) {
     }
 }
 
-Result<void> TcpMemory::connect_again(size_t link, uint64_t deadline_ns) {
+Result<void> TcpMemory::connect_again(size_t link, uint64_t connect_deadline_ns,
+                                      uint64_t deadline_ns) {
     std::string problem;
-    Socket socket = TRY(connect(link, deadline_ns, *this, problem));
+    Socket socket = TRY(connect(link, connect_deadline_ns, *this, problem));
     return stream().open(std::move(socket), options_, deadline_ns, *this, problem);
 }
 
+// To connect, an attempt has its share only, so that all links have a turn; the rest takes several round trips of a link that
+// is there.
 // Ok: the state has changed. mutex_ is let go while the network is waited for; nobody else uses the
 // connection as long as the state is `reconnecting`.
 Result<void> TcpMemory::try_session() {
-    const uint64_t deadline = host::monotonic_ns() + kAttemptNs / paths_.size();
+    uint64_t living = 0;
+    for (size_t index = 0; index < paths_.size(); index++) {
+        living += is_removed(index) ? 0 : 1;
+    }
+    const uint64_t begin = host::monotonic_ns();
+    const uint64_t deadline = begin + kAttemptNs;
     leave();
-    const auto connected = connect_again(at_, deadline);
+    const auto connected = connect_again(at_, begin + kAttemptNs / living, deadline);
     mutex_.lock();
     if (!connected.ok()) {
         return connected.error();
@@ -352,8 +360,13 @@ SessionFacts TcpMemory::facts_now() const {
 
 Result<void> TcpMemory::handle_refusal(const wire::SessionRefused& refused) {
     switch (static_cast<wire::RefusalReason>(refused.reason)) {
+        case wire::RefusalReason::held:
+            // A new session after no_session: somebody was faster. A writer would have raised the epoch; for a reader it waits.
+            if (facts_.is_writer && refused.epoch == facts_.epoch) {
+                return Error::eio;
+            }
+            [[fallthrough]];
         case wire::RefusalReason::fenced:
-        case wire::RefusalReason::held:  // a new session after no_session: somebody was faster
             end_session(ConnectionState::fenced, Error::estale);
             return {};
         case wire::RefusalReason::no_session:

@@ -314,7 +314,7 @@ void FailoverSimulation::open_incarnation() {
     next_path_id_ = 1;
     links_[link].connection = connection;
     machine_.opened(link, now_ns_, kProbeIntervalNs, 2 * kDelayNs);
-    machine_.measured(link, 2 * kDelayNs);
+    machine_.measured(link, 2 * kDelayNs, now_ns_);
 }
 
 void FailoverSimulation::send_requests() {
@@ -361,7 +361,7 @@ void FailoverSimulation::client_receives(const std::shared_ptr<Connection>& conn
     }
     machine_.heard(path, now_ns_);
     if (message.kind == Message::Kind::probe_reply) {
-        machine_.measured(path, now_ns_ - probe_sent_ns_[path]);
+        machine_.measured(path, now_ns_ - probe_sent_ns_[path], now_ns_);
     } else if (message.kind == Message::Kind::answer) {
         const ByteSpan outcomes(message.payload.data(), message.payload.size());
         if (!sent_->take_answer(message.answer, outcomes, path, now_ns_).ok()) {

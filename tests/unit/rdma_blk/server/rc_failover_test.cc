@@ -193,6 +193,25 @@ class RcFailoverTest : public ServerFixture {
     std::unique_ptr<test::ClientFixture> client_;
 };
 
+// As with a firewall that begins to drop RoCE, or a card that has lost its addresses.
+TEST_F(RcFailoverTest, ALinkWhoseStreamIsWellIsGivenUpWhenItsRdmaIsNot) {
+    wait_for_first_link();
+    const uint64_t failures = statistics().paths[0].failures;
+    network_.is_filtered = true;
+    network_.silence_writer(false);
+    uint64_t value = 7;
+    Io io(OperationKind::write, 0, &value, sizeof(value));
+    client_->memory->submit(io.operation);
+    std::thread waiter([&] { client_->memory->wait(io.operation); });
+    wait_for([&] { return statistics().paths[0].failures > failures; });
+    network_.is_filtered = false;
+    network_.hold(false);
+    waiter.join();
+    EXPECT_EQ(io.operation.outcome, Outcome::executed);
+    EXPECT_EQ(std::memcmp(memory(), &value, sizeof(value)), 0);
+    EXPECT_EQ(statistics().reconnections, 0U);
+}
+
 TEST_F(RcFailoverTest, AQueuePairIsReadyBesideEachLink) {
     EXPECT_NE(used_link(), 2U);
     EXPECT_STREQ(client_->memory->connection().transport_name, "rc");

@@ -28,9 +28,11 @@ class PathLoadsTest : public ::testing::Test {
         machine_.opened(0, now_ns_, 1000 * kMsNs, 0);
         (void)machine_.next(now_ns_);
         machine_.joined(1, now_ns_, 0);
+        uint64_t answered_ns = now_ns_;
         for (int sample = 0; sample < 200; sample++) {
-            machine_.measured(0, one.delay_ns);
-            machine_.measured(1, other.delay_ns);
+            answered_ns += std::max(one.delay_ns, other.delay_ns);
+            machine_.measured(0, one.delay_ns, answered_ns);
+            machine_.measured(1, other.delay_ns, answered_ns);
         }
         EXPECT_NEAR(static_cast<double>(machine_.delay_ns(1)), static_cast<double>(other.delay_ns),
                     static_cast<double>(other.delay_ns) / 10);

@@ -101,21 +101,38 @@ TEST_F(SessionMachineTest, WhatIsLateEndsThePatience) {
 // Its probe is answered when TCP repeats it, long after: the next cut must not take as long to be noticed.
 TEST_F(SessionMachineTest, AProbeThatMetACutSaysLittleOfTheDelay) {
     start(2);
+    const auto measure = [this](uint64_t delay_ns) {
+        now_ns_ += delay_ns;
+        machine_.measured(0, delay_ns, now_ns_);
+    };
     for (int round = 0; round < 20; round++) {
-        machine_.measured(0, 20'000);
+        measure(20'000);
     }
     // However many cuts follow each other, there is a probe between that met none.
-    machine_.measured(0, 500 * kMsNs);
+    measure(500 * kMsNs);
     EXPECT_EQ(machine_.suspicion_ns(0), SessionMachine::kLeastSuspicionNs);
+    // Those that were sent meanwhile came with it: they waited for the same packet.
+    for (uint64_t later = 50; later < 500; later += 50) {
+        machine_.measured(0, (500 - later) * kMsNs, now_ns_);
+        EXPECT_EQ(machine_.suspicion_ns(0), SessionMachine::kLeastSuspicionNs) << later;
+    }
     expect(Kind::probe, 0);
     expect(Kind::none, 0);
     machine_.heard(0, now_ns_);
-    machine_.measured(0, 20'000);
-    machine_.measured(0, 500 * kMsNs);
+    measure(20'000);
+    measure(500 * kMsNs);
     EXPECT_EQ(machine_.suspicion_ns(0), SessionMachine::kLeastSuspicionNs);
+    // Cuts in a row, of which each meets the probe that was sent after the one before: packets were sent again.
+    measure(20'000);
+    for (int round = 0; round < 20; round++) {
+        now_ns_ += 300 * kMsNs;
+        machine_.measured(0, 300 * kMsNs, now_ns_, true);
+    }
+    EXPECT_EQ(machine_.suspicion_ns(0), SessionMachine::kLeastSuspicionNs);
+    measure(20'000);
     // A link that has become slow is known to be in some probes.
     for (int round = 0; round < 20; round++) {
-        machine_.measured(0, 50 * kMsNs);
+        measure(50 * kMsNs);
     }
     EXPECT_GE(machine_.suspicion_ns(0), 8 * 40 * kMsNs);
 }
