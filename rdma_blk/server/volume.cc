@@ -116,7 +116,7 @@ Volume::OpenAnswer Volume::open_new(const wire::SessionOpen& open,
             return wait;
     }
     // Also without a holder: the queue pair of a former one may have been left when its session ended.
-    if (reads_steadily && !(find_holder() ? end_lease() : rc_leftovers_.end_all()).ok()) {
+    if (reads_steadily && !(find_holder() ? end_lease(nullptr) : rc_leftovers_.end_all()).ok()) {
         return refuse(wire::RefusalReason::no_room, now_ns);
     }
     uint64_t session_id = 0;
@@ -140,7 +140,12 @@ Volume::OpenAnswer Volume::open_new(const wire::SessionOpen& open,
     record.reads_steadily = reads_steadily ? 1 : 0;
     sessions_[session_id] = session;
     const bool inherits_unflushed = (wants_lease || reads_steadily) && may_be_unflushed();
-    if (wants_lease && !grant_lease(*session, open.holder_text, !has_lease).ok()) {
+    // The grant of a server that has died since: its answer did not come to this client, nor has anybody else had a lease.
+    const bool is_granted_before = wants_lease && open.epoch != 0 &&
+                                   open.epoch + 1 == state_.epoch && !find_holder() &&
+                                   same_uuid(state_.epoch_owner, client_uuid);
+    if (wants_lease &&
+        !grant_lease(*session, open.holder_text, !has_lease && !is_granted_before).ok()) {
         (void)session->close(nullptr, nullptr);
         free_record(session);
         return refuse(wire::RefusalReason::no_room, now_ns);

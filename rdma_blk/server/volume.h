@@ -229,7 +229,8 @@ class Volume {
     LeaseTurn may_open(wire::SessionMode mode, const PeerProcess* asking, bool force,
                        uint64_t now_ns, std::shared_ptr<PeerProcess>& ending) REQUIRES(mutex_);
     SessionPointer find_reader(const VolumeSession* asker) const REQUIRES(mutex_);
-    Result<void> end_lease() REQUIRES(mutex_);
+    // `owner`: the client that gets the next one; nullptr: none does.
+    Result<void> end_lease(const unsigned char* owner, bool raises_epoch = true) REQUIRES(mutex_);
     Result<void> grant_lease(VolumeSession& session, const char* holder_text,
                              bool raises_epoch = true) REQUIRES(mutex_);
     bool may_hold_memory(const VolumeSession& session,

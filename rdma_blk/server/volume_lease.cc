@@ -89,10 +89,14 @@ Volume::LeaseTurn Volume::may_open(wire::SessionMode mode, const PeerProcess* as
 
 // The order matters: an epoch is durable before the holder is told, and the holder is shut out before another
 // one is let in. What it has left unflushed stays unflushed.
-Result<void> Volume::end_lease() {
+Result<void> Volume::end_lease(const unsigned char* owner, bool raises_epoch) {
     VolumeState next = state_;
-    next.epoch++;
+    next.epoch += raises_epoch ? 1 : 0;
     next.is_flushed = false;
+    std::memset(next.epoch_owner, 0, sizeof(next.epoch_owner));
+    if (owner != nullptr) {
+        std::memcpy(next.epoch_owner, owner, sizeof(next.epoch_owner));
+    }
     const Result<void> saved = directory_.save(next);
     if (!saved.ok()) {
         host::log(host::LogLevel::error,
@@ -102,6 +106,7 @@ Result<void> Volume::end_lease() {
     }
     state_.epoch = next.epoch;
     state_.is_flushed = false;
+    std::memcpy(state_.epoch_owner, next.epoch_owner, sizeof(next.epoch_owner));
     if (const SessionPointer holder = find_holder()) {
         host::log(host::LogLevel::warning,
                   ("volume " + name_ + ": the lease of \"" +
@@ -117,7 +122,7 @@ Result<void> Volume::end_lease() {
 Result<void> Volume::grant_lease(VolumeSession& session, const char* holder_text,
                                  bool raises_epoch) {
     if (raises_epoch || state_.is_flushed) {
-        TRY(end_lease());
+        TRY(end_lease(session.place().client_uuid, raises_epoch));
     }
     fence_readers(session);
     TRY(rc_leftovers_.end_all());

@@ -53,6 +53,7 @@ std::string to_text(const VolumeState& state) {
     text += number_line("words_bytes", state.words_bytes);
     text += "backing " + state.backing + "\n";
     text += number_line("epoch", state.epoch);
+    text += "epoch_owner " + to_hexadecimal(ByteSpan(state.epoch_owner)) + "\n";
     text += number_line("content_incarnation", state.content_incarnation);
     text += number_line("empty_since_incarnation", state.empty_since_incarnation);
     text += state.is_flushed ? "is_flushed 1\n" : "";
@@ -101,6 +102,10 @@ Result<VolumeState> from_text(const std::string& text) {
         !find_number(lines, "epoch", state.epoch) ||
         !find_number(lines, "content_incarnation", state.content_incarnation) ||
         !find_number(lines, "empty_since_incarnation", state.empty_since_incarnation)) {
+        return Error::euclean;
+    }
+    if (lines.count("epoch_owner") != 0 &&
+        !from_hexadecimal(lines["epoch_owner"], MutableByteSpan(state.epoch_owner))) {
         return Error::euclean;
     }
     state.is_flushed = lines.count("is_flushed") != 0;
@@ -198,8 +203,11 @@ Result<void> StateDirectory::remove_leftovers() const {
 Result<UniqueDescriptor> StateDirectory::lock() const {
     UniqueDescriptor file(
         open((path_ + "/" + kLockFile).c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-    if (!file.valid() || flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
-        return Error::ebusy;
+    if (!file.valid()) {
+        return system_error();
+    }
+    if (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
+        return errno == EWOULDBLOCK ? Error::ebusy : system_error();
     }
     return file;
 }

@@ -22,6 +22,9 @@ struct VolumeState {
     std::string backing;  // a file or disk; empty: memory only
     // The last one granted. In the file before anybody gets it.
     uint64_t epoch = 0;
+    // The client that it was granted to; zeros: none, or the file is of a version that did not keep it. With it, a writer the
+    // grant's answer to which was lost with this server gets the same epoch again.
+    unsigned char epoch_owner[16] = {};
     uint64_t content_incarnation = 1;
     uint64_t empty_since_incarnation = 1;
     // The server has stopped after it had flushed all, and no lease was granted since: a start finds in the backing what

@@ -325,13 +325,17 @@ void RequestSlots::cancel_followers(uint64_t submit_number) {
         Error::ecanceled);
 }
 
-// Completes those in the queue for which `condition` holds as not_executed. They are taken out first, since
+// Completes those in the queue for which `condition` holds as not_executed, or as unknown if an earlier server had them. They are taken out first, since
 // each completion may cancel more of the queue.
 template <typename Condition>
 void RequestSlots::complete_queued(Condition condition, Error error) {
     OperationQueue found = queue_.take_if(condition);
     while (found.front() != nullptr) {
-        complete(found.pop_front(), Outcome::not_executed, error);
+        Operation& operation = found.pop_front();
+        complete(operation,
+                 operation.submit_number <= restarted_through_ ? Outcome::unknown
+                                                               : Outcome::not_executed,
+                 error);
     }
 }
 

@@ -135,6 +135,7 @@ void RequestSlots::restarted(uint16_t granted_slots) {
     sort_by_sequence();
     for (uint16_t i = used_count_; i > 0; i--) {
         Operation& operation = *slots_[order_[i - 1]].operation;
+        restarted_through_ = std::max(restarted_through_, operation.submit_number);
         release(order_[i - 1]);
         queue_.push_front(operation);
         statistics_.replayed++;

@@ -16,7 +16,7 @@ wire::SessionOpen make_session_open(const OpenOptions& options, const SessionFac
     open.session_id = facts.session_id;
     const bool is_new = facts.session_id == 0;
     open.incarnation = is_new ? 1 : facts.incarnation;
-    open.epoch = !is_new && facts.is_writer ? facts.epoch : 0;
+    open.epoch = facts.is_writer ? facts.epoch : 0;
     open.next_sequence = is_new ? 1 : next_sequence;
     open.slot_count = options.slot_count;
     open.outstanding_count = static_cast<uint16_t>(entry_count);

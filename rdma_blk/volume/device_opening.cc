@@ -219,7 +219,8 @@ Result<std::vector<StripeFinding>> RemoteBlockDevice::find_stripe(std::string& p
     return findings;
 }
 
-// To all servers as forming, then as formed; each step only when the one before is complete.
+// To all servers as forming, then as formed; each step only when the one before is complete. One that is formed stays as it is:
+// until the others are, it is all that tells the layout.
 Result<void> RemoteBlockDevice::write_stripe(const std::vector<StripeFinding>& findings,
                                              std::string& problem) {
     Page page;
@@ -229,6 +230,9 @@ Result<void> RemoteBlockDevice::write_stripe(const std::vector<StripeFinding>& f
     const Span<const StripeFinding> all(findings.data(), findings.size());
     for (const StripeState step : {StripeState::forming, StripeState::formed}) {
         for (uint32_t i = 0; i < servers_.size(); ++i) {
+            if (is_formed(findings[i].description)) {
+                continue;
+            }
             RemoteMemory& memory = *servers_[i]->memory;
             const uint64_t offset_bytes = TRY(find_words(memory, page));
             StripeDescription description;

@@ -16,11 +16,6 @@ uint32_t checksum_of(const StripeDescription& description) {
     return host::crc32c(0, &copy, sizeof(copy));
 }
 
-bool is_formed(const StripeDescription& description) {
-    return description.magic == kStripeMagic &&
-           description.state == static_cast<uint64_t>(StripeState::formed);
-}
-
 bool is_same(const StripeMember& one, const StripeMember& other) {
     return std::memcmp(one.server_uuid, other.server_uuid, 16) == 0 &&
            std::memcmp(one.volume_uuid, other.volume_uuid, 16) == 0;
@@ -139,6 +134,11 @@ Result<void> check_unknown(Span<const StripeFinding> findings, uint64_t stripe_b
 }
 
 }  // namespace
+
+bool is_formed(const StripeDescription& description) {
+    return description.magic == kStripeMagic &&
+           description.state == static_cast<uint64_t>(StripeState::formed);
+}
 
 Result<void> check_members(Span<const StripeFinding> findings, std::string& problem) {
     for (size_t i = 0; i < findings.size(); ++i) {

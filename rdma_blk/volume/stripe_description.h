@@ -74,6 +74,9 @@ Result<StripeVerdict> judge_stripe(Span<const StripeFinding> findings, uint64_t 
                                    bool may_write, std::string& problem);
 
 // The description of server `index`, with its checksum, as `forming`.
+// Whether all servers had one when this one got its state.
+bool is_formed(const StripeDescription& description);
+
 void make_stripe_description(Span<const StripeFinding> findings, uint32_t index,
                              uint64_t stripe_bytes, StripeDescription& description);
 

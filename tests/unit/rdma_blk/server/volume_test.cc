@@ -229,6 +229,50 @@ TEST_F(VolumeTest, AnEpochIsDurableBeforeItIsGranted) {
     EXPECT_EQ(write(first, 0, "still").outcome, kExecuted);  // nobody was fenced for nothing
 }
 
+// The server dies with the memory after an epoch is durable and before its client has heard of it: nobody else has had a
+// lease, so the client gets the same one, and not one that says that it was fenced.
+TEST_F(VolumeTest, AGrantWhoseAnswerWasLostWithTheServerIsGivenOnceMore) {
+    constexpr auto kWrite = wire::SessionMode::write;
+    const auto open_again = [this](Client& writer, uint64_t epoch) {
+        wire::SessionOpen open = message(writer, kWrite, false);
+        open.epoch = epoch;
+        (void)take(writer, volume_->open_session(open, ByteSpan(), writer.uuid, false, writer.path,
+                                                 now_ns_));
+        return volume_->info(now_ns_).epoch;
+    };
+    start(true);
+    Client writer = client(1);
+    open(writer, kWrite);
+    const uint64_t first = writer.opened.epoch;
+    for (int i = 0; i < 3; i++) {
+        restart(false);
+        EXPECT_EQ(open_again(writer, first), first + 1) << i;
+    }
+    EXPECT_EQ(directory_->load("volume")->epoch, first + 1);
+    // Who has got it asks with that one.
+    restart(false);
+    EXPECT_EQ(open_again(writer, first + 1), first + 2);
+    // A new opening of the same client does not say that it had one.
+    restart(false);
+    EXPECT_EQ(open_again(writer, 0), first + 3);
+    // Somebody else had a lease meanwhile.
+    restart(false);
+    Client other = client(2);
+    open(other, kWrite);
+    EXPECT_EQ(other.opened.epoch, first + 4);
+    restart(false);
+    EXPECT_EQ(open_again(writer, first + 3), first + 5);
+    // ... or is a reader that has ended it.
+    restart(false);
+    EXPECT_EQ(open_again(writer, first + 5), first + 6);
+    now_ns_ += 120 * kSecondNs;
+    Client reader = client(3);
+    open(reader, wire::SessionMode::read_steady);
+    EXPECT_EQ(volume_->info(now_ns_).epoch, first + 7);
+    restart(false);
+    EXPECT_EQ(open_again(writer, first + 6), first + 8);
+}
+
 TEST_F(VolumeTest, RequestsOfAnotherEpochAreRefusedAndCounted) {
     start(true);
     Client writer = client(1);
