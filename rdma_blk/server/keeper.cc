@@ -126,6 +126,8 @@ class Keeper {
     bool uses_program_ = false;  // for the next start, and those that follow
     bool is_restarting_ = false;
     bool is_stopping_ = false;
+    bool has_tried_to_write_ =
+        false;  // a worker that was killed while it stopped has been started once more
     bool is_done_ = false;
     int status_ = EXIT_SUCCESS;
 };
@@ -315,6 +317,11 @@ void Keeper::reap_child() {
         } else {
             end_with(status);
         }
+    } else if (is_stopping_ && WIFSIGNALED(status) && !kept_.empty() && !has_tried_to_write_ &&
+               start_child()) {
+        // It was killed while it wrote. Once: the next one may die of the same.
+        has_tried_to_write_ = true;
+        kill(child_, SIGTERM);
     } else if (is_stopping_ || !by_accident || never_ran) {
         end_with(status);
     } else {

@@ -96,12 +96,15 @@ Result<void> Server::start(std::string& problem) {
     if (prepared.ok()) {
         // Two servers of the same volumes would each take the other's memory for lost.
         Result<UniqueDescriptor> locked = lock_directory();
-        if (!locked.ok()) {
+        if (locked.ok()) {
+            directory_lock_ = locked.release_value();
+            prepared = directory_.remove_leftovers();
+        } else if (locked.error() == Error::ebusy) {
             problem = directory_.path() + ": another tiffind uses this state directory";
             return locked.error();
+        } else {
+            prepared = locked.error();
         }
-        directory_lock_ = locked.release_value();
-        prepared = directory_.remove_leftovers();
         if (prepared.ok()) {
             prepared = directory_.server_uuid(server_uuid_);
             if (!prepared.ok() && prepared.error() == Error::euclean) {
@@ -146,7 +149,7 @@ Result<UniqueDescriptor> Server::lock_directory() const {
     const uint64_t deadline_ns = host::monotonic_ns() + kLockWaitNs;
     for (bool is_first = true;; is_first = false) {
         Result<UniqueDescriptor> locked = directory_.lock();
-        if (locked.ok() || host::monotonic_ns() >= deadline_ns) {
+        if (locked.ok() || locked.error() != Error::ebusy || host::monotonic_ns() >= deadline_ns) {
             return locked;
         }
         if (is_first) {

@@ -57,6 +57,14 @@ Result<Secret<kVolumeKeyBytes>> Server::create_volume(const NewVolume& wanted,
         problem = "backing must not have control characters";
         return Error::einval;
     }
+    if (keeper_.find(wanted.name).data.valid()) {
+        // Its state is not here, and it would lose what it holds.
+        problem = "memory of a volume " + wanted.name + " is kept, whose state is not in " +
+                  directory_.path() +
+                  ": is that the state directory it was made in? Without it, tiffind has to be "
+                  "stopped and started";
+        return Error::eexist;
+    }
     if (!wanted.backing.empty() && directory_.has_for_itself(wanted.backing)) {
         problem = wanted.backing +
                   " is a name that the server has for files of its own: choose another one";
@@ -120,7 +128,10 @@ Result<void> Server::delete_volume(const std::string& name, bool force, std::str
         served.backing->stop();
     }
     keeper_.forget(name);
-    const Result<void> removed = directory_.remove(name);
+    Result<void> removed = directory_.remove(name);
+    if (!removed.ok() && removed.error() == Error::enoent) {
+        removed = {};  // somebody else has removed it
+    }
     if (!removed.ok()) {
         problem =
             "the state of volume " + name + " cannot be removed: " + describe(removed.error());

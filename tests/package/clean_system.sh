@@ -56,6 +56,7 @@ rm "$root"/packages/tiffin-dkms_*.deb "$root"/packages/tiffin-dev_*.deb  # need 
 inside bash -c '"$@" /packages/*.deb' install "${apt[@]}" install --yes --no-install-recommends >"$work/log" 2>&1 ||
     fail "apt: $(<"$work/log")"
 inside dpkg --verify tiffin tiffin-server || fail "installed files differ"
+inside getent passwd tiffind >/dev/null || fail "the package has not made the user that the server runs as"
 
 say "a volume in an image"
 cat >"$root/try" <<'END'

@@ -74,6 +74,17 @@ if [[ $transport != shm ]]; then
     stop_server
     start_server
     check_files "after a stop without a server"
+
+    say "stopped, and the server is killed before it has written anything"
+    write_files killed
+    victim=$(worker)
+    kill -STOP "$victim"
+    kill -TERM "$keeper"
+    kill -KILL "$victim"
+    wait "$keeper" || fail "tiffind ended with $?: $(tail -n 5 "$server_log")"
+    keeper=""
+    start_server
+    check_files "after a stop with an accident"
 fi
 sync -f "$mount_point"
 unmount_device

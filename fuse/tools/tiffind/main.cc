@@ -86,6 +86,7 @@ void reload(rdma_blk::Server& server, const std::string& file) {
     Configuration configuration;
     std::string problem;
     if (read_configuration(file, configuration, problem)) {
+        raise_descriptor_limit(configuration.max_connections);
         server.reload(configuration);
         host::log(host::LogLevel::info, "configuration read again");
     } else {

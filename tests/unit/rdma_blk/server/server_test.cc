@@ -602,6 +602,37 @@ TEST_F(ServerTest, AVolumeWhoseStateStaysCanBeDeletedAgain) {
     EXPECT_EQ(server_->failed_volumes().count("volume"), 0U);
 }
 
+// ... and when somebody else has removed it meanwhile.
+TEST_F(ServerTest, AVolumeWhoseStateIsGoneCanBeDeleted) {
+    start();
+    std::string problem;
+    std::filesystem::remove(folder_ + "/state/volume.volume");
+    EXPECT_TRUE(server_->delete_volume("volume", true, problem).ok()) << problem;
+    EXPECT_EQ(server_->failed_volumes().count("volume"), 0U);
+}
+
+// With another state directory by mistake: what is kept under the name is that of the volume that is not found.
+TEST_F(ServerTest, ANewVolumeTakesNoKeptMemoryAway) {
+    start();
+    auto client = open(1);
+    EXPECT_EQ(client->call(client->make_request(OperationKind::write, 0, 4), "kept").outcome,
+              kExecuted);
+    client.reset();
+    server_.reset();
+    const std::string right = configuration_.state_directory;
+    configuration_.state_directory = folder_ + "/wrong";
+    {
+        Server wrong(configuration_, keeper_);
+        std::string problem;
+        ASSERT_TRUE(wrong.start(problem).ok()) << problem;
+        EXPECT_FALSE(wrong.create_volume({"volume", kVolumeBytes, 4096, ""}, problem).ok());
+        EXPECT_NE(problem.find("is kept"), std::string::npos) << problem;
+    }
+    configuration_.state_directory = right;
+    start();
+    EXPECT_EQ(std::memcmp(memory(), "kept", 4), 0);
+}
+
 // As after changes of the active link and back.
 TEST_F(ServerTest, ALeaseMayBeAskedForTwiceOnAConnection) {
     start();
