@@ -297,6 +297,8 @@ struct ReadMapping {
     bool active = false;
     // Set by the caller: it holds another mapping until this one is made.
     bool follows_another = false;
+    // Set by the caller, to list extents: blocks that are reserved behind the end of file are mapped, too.
+    bool includes_behind_end = false;
     ReadSegment segments[kMaxSegments];
     union {
         uint32_t checksums[kMaxBlocks];  // CRC32C of each mapped block on the device

@@ -276,6 +276,7 @@ int list_extents(tiffin_file_system* fs, uint64_t node, uint64_t offset_bytes,
     if (mapping == nullptr) {
         return negative(Error::enomem);
     }
+    mapping->includes_behind_end = true;
     int result = 0;
     while (true) {
         result = status_of(fs->core->map_read(node, offset_bytes, kExtentsBytes, *mapping));

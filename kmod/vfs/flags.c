@@ -3,7 +3,9 @@
 #include <linux/blkdev.h>
 #include <linux/capability.h>
 #include <linux/fileattr.h>
+#include <linux/freezer.h>
 #include <linux/fs.h>
+#include <linux/sched/signal.h>
 #include <linux/uaccess.h>
 
 #include "kmod/vfs/internal.h"
@@ -54,6 +56,42 @@ int tiffin_fileattr_set(struct mnt_idmap* idmap, struct dentry* dentry, struct f
     return error != 0 ? error : tiffin_settle(inode);
 }
 
+/* A group of blocks of tiffinfs, between which no free range goes on. */
+#define TRIM_PIECE (64ULL << 20)
+
+/* In pieces: a device may need hours for all of it, and neither a signal nor a suspend waits so long. */
+static s64 trim_pieces(struct super_block* sb, const struct fstrim_range* range) {
+    struct tiffin_mount* mount = tiffin_mount_of(sb);
+    const u64 device_end = sb->s_bdev == NULL ? 0 : bdev_nr_bytes(sb->s_bdev);
+    u64 start = range->start;
+    u64 end = device_end;
+    s64 total = 0;
+
+    if (start >= device_end) {
+        return TIFFIN_CALL(mount, trim, start, range->len, range->minlen);
+    }
+    if (range->len < device_end - start) {
+        end = start + range->len;
+    }
+    do {
+        u64 piece_end = round_down(start, TRIM_PIECE) + TRIM_PIECE;
+        s64 discarded;
+
+        if (piece_end - start < sb->s_blocksize) {
+            piece_end += TRIM_PIECE;
+        }
+        piece_end = min(piece_end, end);
+        discarded = TIFFIN_CALL(mount, trim, start, piece_end - start, range->minlen);
+        if (discarded < 0) {
+            return discarded;
+        }
+        total += discarded;
+        start = piece_end;
+    } while (end - start >= sb->s_blocksize && !fatal_signal_pending(current) &&
+             !freezing(current));
+    return total;
+}
+
 static long trim(struct super_block* sb, struct fstrim_range __user* argument) {
     struct fstrim_range range;
     s64 discarded;
@@ -64,7 +102,7 @@ static long trim(struct super_block* sb, struct fstrim_range __user* argument) {
     if (copy_from_user(&range, argument, sizeof(range)) != 0) {
         return -EFAULT;
     }
-    discarded = TIFFIN_CALL(tiffin_mount_of(sb), trim, range.start, range.len, range.minlen);
+    discarded = trim_pieces(sb, &range);
     if (discarded < 0) {
         return discarded;
     }

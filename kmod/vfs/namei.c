@@ -174,6 +174,19 @@ static void refresh_unlinked(struct inode* inode) {
     }
 }
 
+/* Names have changed, but the VFS, which gets an error, takes them for what they were: the next lookup has to ask. */
+static int settle_names(struct inode* dir, struct dentry* first, struct dentry* second) {
+    const int error = tiffin_settle(dir);
+
+    if (error != 0) {
+        d_drop(first);
+        if (second != NULL) {
+            d_drop(second);
+        }
+    }
+    return error;
+}
+
 static int unlink(struct inode* dir, struct dentry* dentry) {
     const int error = TIFFIN_CALL(tiffin_mount_of(dir->i_sb), unlink, dir->i_ino,
                                   dentry->d_name.name, dentry->d_name.len);
@@ -183,7 +196,7 @@ static int unlink(struct inode* dir, struct dentry* dentry) {
         tiffin_refresh(dir);
         refresh_unlinked(d_inode(dentry));
     }
-    return error != 0 ? error : tiffin_settle(dir);
+    return error != 0 ? error : settle_names(dir, dentry, NULL);
 }
 
 static int rmdir(struct inode* dir, struct dentry* dentry) {
@@ -194,7 +207,7 @@ static int rmdir(struct inode* dir, struct dentry* dentry) {
         tiffin_refresh(dir);
         clear_nlink(d_inode(dentry));
     }
-    return error != 0 ? error : tiffin_settle(dir);
+    return error != 0 ? error : settle_names(dir, dentry, NULL);
 }
 
 /* The VFS has locked what is no directory; of a directory only the change time has moved. */
@@ -236,7 +249,8 @@ static int rename(struct mnt_idmap* idmap, struct inode* old_dir, struct dentry*
             refresh_unlinked(target);
         }
     }
-    return tiffin_settle(IS_DIRSYNC(old_dir) ? old_dir : new_dir); /* one commit has both */
+    /* One commit has both. */
+    return settle_names(IS_DIRSYNC(old_dir) ? old_dir : new_dir, old_dentry, new_dentry);
 }
 
 const struct inode_operations tiffin_directory_inode_operations = {

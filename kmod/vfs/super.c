@@ -159,11 +159,11 @@ static int freeze_fs(struct super_block* sb) {
 static int unfreeze_fs(struct super_block* sb) {
     const int error = sb_rdonly(sb) ? 0 : TIFFIN_CALL(tiffin_mount_of(sb), thaw);
 
-    if (error == -EROFS || error == -EIO) {
-        pr_warn("tiffin: %s: read-only after the thaw (error %d)\n", sb->s_id, error);
-        return 0;
+    if (error == 0 || error == -ENOMEM || error == -EINVAL) {
+        return error;
     }
-    return error;
+    pr_warn("tiffin: %s: read-only after the thaw (error %d)\n", sb->s_id, error);
+    return 0;
 }
 
 /* Of the superblock's shrinker, which calls them where a file system may be called. */
@@ -335,14 +335,15 @@ static int reconfigure(struct fs_context* context) {
     /* It is no option, but the VFS takes it for one. */
     context->sb_flags |= SB_I_VERSION;
     sync_filesystem(sb);
-    if (read_only == sb_rdonly(sb)) {
+    if ((context->sb_flags_mask & SB_RDONLY) == 0 || (read_only && sb_rdonly(sb))) {
         return 0;
     }
-    if (!read_only && sb->s_bdev != NULL && bdev_read_only(sb->s_bdev)) {
+    if (!read_only && sb_rdonly(sb) && sb->s_bdev != NULL && bdev_read_only(sb->s_bdev)) {
         return -EACCES;
     }
+    /* Also where the VFS takes it for writable: after damage it is not. */
     error = TIFFIN_CALL(tiffin_mount_of(sb), remount, read_only);
-    return error;
+    return error == -EOPNOTSUPP && read_only == sb_rdonly(sb) ? 0 : error;
 }
 
 /* A file system without blocks has none. */

@@ -156,10 +156,8 @@ int tiffin_set_acl(struct mnt_idmap* idmap, tiffin_acl_target* target, struct po
     if (acl == NULL && error == -ENODATA) {
         error = 0;
     }
-    if (error == 0) {
-        /* An ACL that says no more than the mode is not stored. */
-        forget_cached_acl(inode, type);
-    }
+    /* An ACL that says no more than the mode is not stored; and it may have changed without being durable. */
+    forget_cached_acl(inode, type);
 out:
     kvfree(value);
     return error;

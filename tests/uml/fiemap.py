@@ -4,6 +4,7 @@
 
 usage: fiemap.py FOLDER DEVICE     (a mount of the module, and its device)
 """
+import ctypes
 import errno
 import fcntl
 import os
@@ -12,6 +13,7 @@ import sys
 
 FS_IOC_FIEMAP = 0xC020660B
 LAST, UNWRITTEN, INLINE, NOT_ALIGNED = 0x1, 0x800, 0x200, 0x100
+KEEP_SIZE = 1
 HEADER, EXTENT = struct.Struct("=QQLLLL"), struct.Struct("=QQQQQLLLL")
 BLOCK = 4096
 
@@ -72,6 +74,20 @@ def main():
     assert blocks(extents).keys() >= {48} and extents[-1][3] & LAST, extents
     assert fiemap(file, 12 * BLOCK, 3 * BLOCK) == ([], 0), "a hole"
     assert fiemap(file, 1000 * BLOCK) == ([], 0), "behind the end"
+
+    # Reserved behind the end of file; an empty file is one, too.
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+    assert libc.fallocate(file, KEEP_SIZE, 60 * BLOCK, 5 * BLOCK) == 0, os.strerror(ctypes.get_errno())
+    extents, _ = fiemap(file)
+    assert blocks(extents) == expected | {block: UNWRITTEN for block in range(60, 65)}, extents
+    assert [flags & LAST for *_, flags in extents[-2:]] == [0, LAST], extents
+    os.ftruncate(file, 50 * BLOCK)
+    assert blocks(fiemap(file)[0]) == expected, "truncated to its size"
+    empty = os.open(os.path.join(folder, "fiemap-empty"), os.O_RDWR | os.O_CREAT)
+    assert libc.fallocate(empty, KEEP_SIZE, 0, 3 * BLOCK) == 0, os.strerror(ctypes.get_errno())
+    assert blocks(fiemap(empty)[0]) == {block: UNWRITTEN for block in range(3)}
+    os.close(empty)
     try:
         fiemap(file, flags=0x8000)
     except OSError as error:

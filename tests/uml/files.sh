@@ -104,6 +104,19 @@ for options in "-i -o 8192 -l 4096" "-c -o 4096 -l 4096" "-i -o 100 -l 4096"; do
 done
 rm "$mount_point/waits"
 
+say "what is reserved behind a file that becomes shorter than it was in memory"
+python3 - "$mount_point/reserved" <<'END' || fail "see above"
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+assert libc.fallocate(file, 1, 0, 8 << 20) == 0, ctypes.get_errno()  # FALLOC_FL_KEEP_SIZE
+os.pwrite(file, b"x" * 12288, 0)
+os.ftruncate(file, 8192)
+os.fsync(file)
+assert os.fstat(file).st_blocks * 512 <= 8192, os.fstat(file).st_blocks
+END
+
 say "the device of what became read-only, as it is read through its page cache"
 cat "$device" >/dev/null
 head -c 3M /dev/urandom >"$mount_point/later"

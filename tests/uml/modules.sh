@@ -76,6 +76,22 @@ done
 mount_device rw
 [[ $(wc -l <"$mount_point/count") -eq 5 ]] || fail "lines are missing"
 
+say "a change of a read-only mount that says nothing of that"
+unmount_device
+mount_device ro
+dd if="$device" of=/tmp/copy bs=1M iflag=direct 2>/dev/null
+python3 - "$mount_point" <<'END' || fail "see above"
+import ctypes, sys
+libc = ctypes.CDLL(None, use_errno=True)
+FSCONFIG, FSPICK, AT_FDCWD, CMD_RECONFIGURE = 431, 433, -100, 7
+context = libc.syscall(FSPICK, AT_FDCWD, sys.argv[1].encode(), 0)
+assert context >= 0, ctypes.get_errno()
+assert libc.syscall(FSCONFIG, context, CMD_RECONFIGURE, None, None, 0) == 0, ctypes.get_errno()
+END
+dd if="$device" of=/tmp/after bs=1M iflag=direct 2>/dev/null
+cmp /tmp/copy /tmp/after || fail "it was written to"
+rm /tmp/after
+
 say "options"
 unmount_device
 mount_device cache=8M,commit=7,errors=continue

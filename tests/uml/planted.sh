@@ -24,6 +24,30 @@ check_promises || fail "something is noticed without a fault"
 unmount_device
 check_device "promises that were kept"
 
+say "names that have changed, though not durably"
+mount_device dirsync
+(cd "$mount_point" && touch a b c && mkdir d e)
+# COMMAND...: its commit fails; then each name is found exactly if it is listed.
+commit_fails() {
+    echo fsync >$parameters/fail_operation
+    echo 1 >$parameters/fail_after
+    ! "$@" 2>/tmp/said || fail "$* has told of no error"
+    [[ $(<$parameters/fail_after) -eq 0 ]] || fail "$* has committed nothing"
+    local name listed found
+    for name in a a2 b c d e f; do
+        listed=$(find "$mount_point" -mindepth 1 -maxdepth 1 -name "$name" | wc -l)
+        found=$(stat "$mount_point/$name" >/dev/null 2>&1 && echo 1 || echo 0)
+        [[ $listed -eq $found ]] || fail "after $*: $name is listed $listed times, and found $found times"
+    done
+}
+commit_fails mv "$mount_point/a" "$mount_point/a2"
+commit_fails mv -T "$mount_point/c" "$mount_point/a2"
+commit_fails rm "$mount_point/b"
+commit_fails rmdir "$mount_point/d"
+commit_fails mv "$mount_point/e" "$mount_point/f"
+unmount_device
+check_device "names whose commit failed"
+
 if [[ -e $kmemleak ]]; then
     say "a mount that is not released"
     echo 1 >$parameters/leaks_mounts

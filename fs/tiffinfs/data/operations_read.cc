@@ -130,14 +130,17 @@ Result<void> fill_mapping(Volume& volume, const Object& object, uint64_t length_
                           vfs::ReadMapping& mapping) REQUIRES_SHARED(object.state) {
     uint64_t size_bytes = object.inode.size_bytes;
     mapping.file_size_bytes = size_bytes;
-    if (mapping.offset_bytes >= size_bytes) {
+    const bool in_inode = is_inline(object.inode);
+    const uint64_t limit_bytes =
+        mapping.includes_behind_end && !in_inode ? kMaximumFileBytes : size_bytes;
+    if (mapping.offset_bytes >= limit_bytes) {
         return {};
     }
-    if (is_inline(object.inode)) {
+    if (in_inode) {
         return map_inline(volume, object, mapping);
     }
     uint64_t first = block_at(mapping.offset_bytes);
-    uint64_t end = blocks_for(size_bytes);
+    uint64_t end = blocks_for(limit_bytes);
     uint64_t wanted = blocks_for(length_bytes);
     end = wanted < end - first ? first + wanted : end;
     MappingBuilder builder(mapping, first, end);
