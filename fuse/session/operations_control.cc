@@ -115,8 +115,12 @@ void after_write_back(Control& control, vfs::NodeId node, Then then) {
     waiting->input = {};
     Session& session = waiting->request.session();
     session.page_flusher().flush(node, 0, 0, [waiting, then, node, &session] {
-        const int error = node == kAllNodes ? session.mounts().sync() : 0;
+        int error = node == kAllNodes ? session.mounts().sync() : 0;
         (void)session.settle();
+        if (node == kAllNodes && error == 0) {
+            // What waited in the kernel's queue may have been refused since.
+            error = session.mounts().sync();
+        }
         then(*waiting, error);
     });
 }

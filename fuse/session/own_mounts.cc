@@ -87,24 +87,22 @@ OwnMounts::Outcome OwnMounts::unmount() const {
 }
 
 int OwnMounts::sync() const {
-    int error = ENOENT;
+    // The kernel tells an error of write-back once: so it is asked at the first place that is still one of this mount.
+    constexpr int kIsNone = 255;  // no error has this number
     for (const std::string& path : find().visible) {
-        error = call_apart([&] {
+        const int error = call_apart([&] {
             const int file = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-            if (file < 0) {
-                return errno;
-            }
             // It may be another file system's place by now. (A number is too short to be allocated.)
-            if (device_number_of(file) != device_number_) {
-                return ESTALE;
+            if (file < 0 || device_number_of(file) != device_number_) {
+                return kIsNone;
             }
             return syncfs(file) == 0 ? 0 : errno;
         });
-        if (error == 0) {
-            break;
+        if (error != kIsNone) {
+            return error;
         }
     }
-    return error;
+    return ENOENT;
 }
 
 void OwnMounts::detach(UnmountMode mode) const {

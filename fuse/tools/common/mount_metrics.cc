@@ -29,6 +29,7 @@ std::string as_utf8(const std::string& text) {
 
 constexpr auto kReleasePoll = std::chrono::milliseconds(100);
 // civetweb sees every two seconds that it is to end.
+constexpr auto kUsualRelease = std::chrono::seconds(3);
 
 template <typename Count>
 double seconds(Count ns) {
@@ -177,7 +178,7 @@ MountMetrics::MountMetrics(const Names& names, const RememberingLogSink& log)
       start_ns_(host::realtime_ns()) {}
 
 std::optional<Problem> MountMetrics::listen(const std::string& address) {
-    ReleaseWait wait(kReleasePoll);
+    ReleaseWait wait(kReleasePoll, kUsualRelease);
     while (true) {
         std::string problem;
         auto started = metrics::HttpEndpoint::start(
