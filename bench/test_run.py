@@ -10,29 +10,33 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
+from dataclasses import asdict
 from pathlib import Path
 from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from harness import file_systems, kernel, machine, main, published, report, runner  # noqa: E402
 from harness.results import Results, Summary, compare, speed_ratio  # noqa: E402
-from harness.workloads import Figure, Settings, Workload, catalogue, filebench, operations, programs  # noqa: E402
+from harness.workloads import SYNCED, Figure, Settings, Workload, catalogue, filebench, operations, programs  # noqa: E402
 
 ENVIRONMENT = {"date": "2026-01-01T00:00:00Z", "revision": "test", "kernel": "6", "processors": 2, "cpu": "test",
                "virtual": True, "memory_mib": 1024, "load_average_before": [0.0, 0.0, 0.0]}
 PARAMETERS = {"scale": 1.0, "seconds": 1.0, "volume_mib": 64, "awake": False, "options": "", "rounds": 2,
               "file_systems": {"micro": ["ext4-journal", "tiffin"]}}
 QUIET = machine.Probe(1.0, 1e6, 5.0)
+SLOW = machine.Probe(1.0, 5e5, 5.0)
 BUSY = machine.Probe(0.3, 1e6, 5.0)
 
 
 def sample(row: str, name: str, value: float, number: int = 0, unit: str = "op/s", disturbed: str = "",
-           less: bool = False, error: str = "", detail: dict | None = None) -> dict:
+           less: bool = False, error: str = "", detail: dict | None = None, probe: machine.Probe | None = None) -> dict:
     figures = [] if error else [{"row": row, "unit": unit, "value": value, "less_is_better": less,
                                  "detail": detail or {}}]
     return {"suite": "micro", "workload": row, "file_system": name, "round": number, "figures": figures,
-            "disturbed": disturbed, "error": error, "attempt": 0, "is_last_attempt": True, "seconds": 1.0}
+            "disturbed": disturbed, "error": error, "attempt": 0, "is_last_attempt": True, "seconds": 1.0,
+            "noise": [asdict(probe)] * 2 if probe else []}
 
 
 class WithFolder(unittest.TestCase):
@@ -40,7 +44,7 @@ class WithFolder(unittest.TestCase):
         self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
 
     def results(self, *samples: dict, name: str = "results") -> Results:
-        made = Results.start(self.folder / name, ENVIRONMENT, PARAMETERS)
+        made = Results.start(self.folder / name, dict(ENVIRONMENT), PARAMETERS)
         made.content["samples"] += samples
         made.save()
         return made
@@ -54,6 +58,18 @@ class TestResults(WithFolder):
         self.assertFalse(found["micro", "a"]["tiffin"].only_disturbed)
         self.assertEqual(found["micro", "b"]["tiffin"].values, (7,))
         self.assertTrue(found["micro", "b"]["tiffin"].only_disturbed)
+
+    def test_samples_are_judged_beside_all_probes(self) -> None:
+        # When the first one was measured nobody knew what is usual; the second one seemed slow beside even faster ones.
+        results = self.results(sample("a", "tiffin", 10, probe=SLOW),
+                               sample("a", "tiffin", 20, number=1, disturbed="slow", probe=QUIET),
+                               *(sample("b", "tiffin", 1, number=number, probe=QUIET) for number in range(3)))
+        self.assertEqual(results.summaries()["micro", "a"]["tiffin"].values, (20,))
+        self.assertIn("5 measurements, 1 of them disturbed", " ".join(report.environment_lines(results)))
+
+    def test_too_few_probes_judge_nothing(self) -> None:
+        results = self.results(*(sample("a", "tiffin", 1, probe=probe) for probe in (SLOW, QUIET)))
+        self.assertEqual(results.summaries()["micro", "a"]["tiffin"].values, (1, 1))
 
     def test_a_failure_is_no_figure(self) -> None:
         results = self.results(sample("a", "tiffin", 0, error="I/O error"))
@@ -71,6 +87,25 @@ class TestResults(WithFolder):
         self.results(sample("a", "tiffin", 1))
         with self.assertRaisesRegex(ValueError, "choose another --out"):
             Results.start(self.folder / "results", ENVIRONMENT, {**PARAMETERS, "seconds": 2.0})
+
+    def test_only_the_same_program_on_the_same_machine_goes_on(self) -> None:
+        self.results(sample("a", "tiffin", 1))
+        for key, value in (("revision", "newer"), ("kernel", "7"), ("cpu", "faster")):
+            with self.assertRaisesRegex(ValueError, f"another {key} .*here {value}.*; choose another --out"):
+                Results.start(self.folder / "results", {**ENVIRONMENT, key: value}, PARAMETERS)
+
+    def test_each_sitting_says_anew_what_it_leaves_out(self) -> None:
+        results = self.results()
+        results.leave_out("file system xfs", "mkfs.xfs is missing")
+        results.save()
+        self.assertEqual(Results.start(self.folder / "results", ENVIRONMENT, PARAMETERS).content["left_out"], [])
+
+    def test_a_program_that_runs_again_replaces_what_it_did(self) -> None:
+        results = self.results()
+        for command, error in (("bench/scale", "status 1"), ("bench/failover", ""), ("bench/scale", "")):
+            results.add_program({"command": command, "error": error})
+        self.assertEqual([(one["command"], one["error"]) for one in results.content["programs"]],
+                         [("bench/failover", ""), ("bench/scale", "")])
 
     def test_a_change_is_more_than_noise(self) -> None:
         def verdict(new: list[float], old: list[float], **more) -> str:
@@ -129,20 +164,22 @@ class TestRunner(WithFolder):
     def next_probe(self) -> machine.Probe:
         return self.probes.pop(0) if len(self.probes) > 1 else self.probes[0]
 
-    def workload(self, name: str = "work", fails: bool = False) -> Workload:
+    def workload(self, name: str = "work", fails: bool = False, synced: bool = False) -> Workload:
         def run(folder: Path, _settings: Settings) -> list[Figure]:
             self.calls.append(folder.parent.name)
             if fails:
                 raise OSError("it broke")
-            return [Figure(name, "op/s", 1.0)]
+            return [Figure(name, "op/s", 1.0)] + ([Figure(name + SYNCED, "op/s", 0.5)] if synced else [])
         return Workload(name, "micro", 1, run)
 
-    def run_steps(self, steps: list, results: Results | None = None, deadline: float | None = None) -> tuple[Results, int]:
+    def run_steps(self, steps: list, results: Results | None = None, deadline: float | None = None) -> Results:
         results = results or self.results()
         devices = mock.Mock(size_mib=1)
         devices.mount_point = lambda name: self.folder / name
-        made = runner.Runner(results, devices, Settings(1, 1, 2, self.folder), machine.NoiseWatch())
-        return results, made.run(steps, results.save, deadline)
+        made = runner.Runner(results, devices, Settings(1, 1, 2, self.folder), machine.NoiseWatch(results.probes()))
+        for _ in range(2):  # the second time nothing is left
+            made.run(steps, results.save, deadline)
+        return results
 
     def test_file_systems_take_turns_and_another_one_begins_each_round(self) -> None:
         steps = runner.plan([self.workload("a"), self.workload("b")], {"micro": ["one", "two"]}, 2)
@@ -161,20 +198,20 @@ class TestRunner(WithFolder):
 
     def test_a_disturbed_step_is_repeated_within_bounds(self) -> None:
         self.probes = [BUSY] * 6 + [QUIET] * 8 + [BUSY] * 2 + [QUIET]
-        results, _ = self.run_steps(runner.plan([self.workload()], {"micro": ["one", "two"]}, 4))
+        results = self.run_steps(runner.plan([self.workload()], {"micro": ["one", "two"]}, 4))
         # Eight steps: a quarter of them may be repeated, and none more than twice.
         self.assertEqual([one["attempt"] for one in results.content["samples"]], [0, 1, 2] + [0] * 7)
         self.assertEqual([one["is_last_attempt"] for one in results.content["samples"]], [False, False] + [True] * 8)
 
     def test_nothing_is_repeated_where_other_work_never_ends(self) -> None:
         self.probes = [BUSY]
-        results, _ = self.run_steps(runner.plan([self.workload()], {"micro": ["one", "two"]}, 8))
+        results = self.run_steps(runner.plan([self.workload()], {"micro": ["one", "two"]}, 8))
         self.assertEqual(len(results.content["samples"]), 16 + 3)  # until four were seen
         self.assertTrue(all(one["disturbed"] for one in results.content["samples"]))
 
     def test_a_disturbance_once_costs_one_repetition(self) -> None:
         self.probes = [QUIET, BUSY, QUIET]
-        results, _ = self.run_steps(runner.plan([self.workload()], {"micro": ["one", "two"]}, 2))
+        results = self.run_steps(runner.plan([self.workload()], {"micro": ["one", "two"]}, 2))
         self.assertEqual([bool(one["disturbed"]) for one in results.content["samples"]], [True] + [False] * 4)
         self.assertEqual(results.summaries()["micro", "work"]["one"].values, (1.0, 1.0))
 
@@ -189,21 +226,101 @@ class TestRunner(WithFolder):
 
     def test_an_error_is_kept_and_the_next_step_runs(self) -> None:
         steps = runner.plan([self.workload("bad", True), self.workload("good")], {"micro": ["one"]}, 1)
-        results, _ = self.run_steps(steps)
+        results = self.run_steps(steps)
         self.assertEqual([one["error"] for one in results.content["samples"]], ["OSError: it broke", ""])
+        self.assertEqual(results.measured(), {("micro", "bad", "one"), ("micro", "good", "one")})
+
+    def test_what_failed_is_measured_again_in_the_next_sitting(self) -> None:
+        self.run_steps(runner.plan([self.workload(fails=True)], {"micro": ["one"]}, 2))
+        resumed = Results.start(self.folder / "results", ENVIRONMENT, PARAMETERS)
+        self.run_steps(runner.plan([self.workload()], {"micro": ["one"]}, 2), resumed)
+        self.assertEqual(len(self.calls), 4)
+        self.assertEqual([one["error"] for one in resumed.content["samples"]], ["", ""])
+
+    def test_probes_of_sittings_before_say_what_is_usual(self) -> None:
+        self.run_steps(runner.plan([self.workload()], {"micro": ["one", "two"]}, 2))
+        resumed = Results.start(self.folder / "results", ENVIRONMENT, PARAMETERS)
+        self.probes = [SLOW, QUIET]
+        self.run_steps(runner.plan([self.workload("other")], {"micro": ["one"]}, 1), resumed)
+        self.assertIn("usual speed", resumed.content["samples"][4]["disturbed"])
+
+    def test_no_row_is_synced_where_a_sync_does_not_reach_the_device(self) -> None:
+        two = file_systems.FileSystem("two", "two", self.mount, commits=False)
+        with mock.patch.dict(file_systems.ALL, {"two": two}):
+            results = self.run_steps(runner.plan([self.workload(synced=True)], {"micro": ["one", "two"]}, 1))
+        self.assertEqual({row: list(by_name) for (_, row), by_name in results.summaries().items()},
+                         {"work": ["one", "two"], "work, synced": ["one"]})
 
     def test_no_step_begins_that_would_end_too_late(self) -> None:
         steps = runner.plan([self.workload()], {"micro": ["one", "two"]}, 1)
-        _, too_late = self.run_steps(steps, deadline=0.0)
-        self.assertEqual((too_late, self.calls), (2, []))
+        results = self.run_steps(steps, deadline=0.0)
+        self.assertEqual((results.measured(), self.calls), (set(), []))
 
     def test_a_probe_knows_what_is_usual(self) -> None:
         watch = machine.NoiseWatch()
         watch.probes = [QUIET] * 5
         self.assertEqual(watch.reason(QUIET), "")
         self.assertIn("of a processor", watch.reason(BUSY))
-        self.assertIn("usual speed", watch.reason(machine.Probe(1.0, 5e5, 5.0)))
+        self.assertIn("usual speed", watch.reason(SLOW))
         self.assertIn("waking took", watch.reason(machine.Probe(1.0, 1e6, 50.0)))
+
+
+class TestDevices(WithFolder):
+    def test_one_that_cannot_be_made_leaves_nothing_and_fails_at_once(self) -> None:
+        mounts: list[str] = []
+
+        @contextlib.contextmanager
+        def mounted(folder: Path, *_command: str):
+            mounts.append("mounted")
+            try:
+                yield folder
+            finally:
+                mounts.append("unmounted")
+
+        failure = subprocess.CalledProcessError(1, "losetup", stderr="no loop devices")
+        with contextlib.ExitStack() as stack, mock.patch.object(file_systems, "mounted", mounted), \
+                mock.patch.object(file_systems, "write_zeros"), \
+                mock.patch.object(file_systems.subprocess, "run", side_effect=failure) as losetup:
+            devices = file_systems.Devices(self.folder, 1, stack)
+            for _ in range(3):
+                with self.assertRaises(subprocess.CalledProcessError) as caught:
+                    devices.loop()
+                self.assertIn("no loop devices", runner.error_text(caught.exception))
+                self.assertEqual((mounts, losetup.call_count), (["mounted", "unmounted"], 1))
+
+    def test_one_that_was_made_stays_until_the_end(self) -> None:
+        made = mock.Mock(stdout="/dev/loop7\n")
+        with mock.patch.object(file_systems, "mounted", lambda folder, *_: contextlib.nullcontext(folder)), \
+                mock.patch.object(file_systems, "write_zeros"), mock.patch.object(file_systems, "run") as ran, \
+                mock.patch.object(file_systems.subprocess, "run", return_value=made):
+            with contextlib.ExitStack() as stack:
+                devices = file_systems.Devices(self.folder, 1, stack)
+                self.assertEqual([devices.loop(), devices.loop()], ["/dev/loop7"] * 2)
+                ran.assert_not_called()
+            ran.assert_called_once_with("losetup", "--detach", "/dev/loop7")
+
+
+class TestQuick(WithFolder):
+    """What bench/run --quick gives to its runner, and when."""
+
+    def test_what_there_was_no_time_for_before_the_programs_comes_first_after_them(self) -> None:
+        workloads = [Workload(name, "micro", 1, lambda *_: []) for name in ("a", "b")]
+        arguments = main.parser().parse_args(["--quick", "--rounds", "2", "--fs", "tmpfs"])
+        results = self.results()
+        calls: list[list[tuple[str, int]]] = []
+
+        def run(_self: object, steps: list, _save: object, deadline: float) -> None:
+            self.assertGreater(deadline, time.monotonic())
+            calls.append([(step.workload.name, step.round) for step in steps])
+            if len(calls) == 2:  # before, there was time for nothing
+                results.content["samples"].append(sample("a", "tmpfs", 1))
+
+        with mock.patch.object(runner.Runner, "run", run), mock.patch.object(main, "available", lambda names, *_: names), \
+                mock.patch.object(machine, "concerns", lambda *_: []), mock.patch.object(machine, "probe", lambda: QUIET), \
+                mock.patch.object(main, "run_programs"):
+            main.measure(arguments, ["micro"], workloads, Settings(1, 1, 2, self.folder), results, 1)
+        self.assertEqual(calls, [[("a", 0), ("b", 0)], [("a", 0), ("b", 0), ("a", 1), ("b", 1)]])
+        self.assertEqual([one["what"] for one in results.content["left_out"]], ["1 measurements"])
 
 
 class TestWhatIsMissing(WithFolder):
@@ -239,6 +356,18 @@ class TestReport(WithFolder):
         self.assertEqual(heads[5:], ["tiffin : ext4-journal", "Bento-fs : ext4-j", "Bento-user : ext4-j"])
         self.assertEqual([(row[0], *row[5:]) for row in rows],
                          [("createfiles T1", "0.60", "1.26", "0.026"), ("untar", "0.50", "2.91", "")])
+
+    def test_a_star_marks_what_other_work_disturbed(self) -> None:
+        results = self.results(sample("varmail", "ext4-journal", 100, disturbed="busy"), sample("varmail", "tiffin", 60),
+                               sample("webserver", "ext4-journal", 10), sample("webserver", "tiffin", 5))
+        self.assertEqual([row[3:6] for row in report.published_table(results)[1]],
+                         [["100*", "60.0", "0.60*"], ["10.0", "5.00", "0.50"]])
+
+    def test_a_report_says_how_many_samples_figures_are_of(self) -> None:
+        results = self.results(sample("a", "tiffin", 1), sample("a", "tiffin", 1, number=1), sample("a", "tmpfs", 1),
+                               sample("b", "tmpfs", 1, disturbed="busy"))
+        self.assertIn("figures: 1 of 1 undisturbed sample, 1 of 2 undisturbed samples, 1 only of disturbed ones (*)",
+                      report.environment_lines(results))
 
     def test_published_rows_have_any_number_of_threads(self) -> None:
         self.assertEqual(published.ratios("createfiles T4"), published.ratios("createfiles T64"))

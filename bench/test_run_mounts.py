@@ -13,6 +13,10 @@ import time
 import unittest
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from harness.mounting import BIN, tiffin  # noqa: E402
+from harness.workloads import filebench, output_of  # noqa: E402
+
 RUN = Path(__file__).resolve().parent / "run"
 FIGURES = {"createfiles T1": 1, "varmail": 1, "operations": 3}
 ROUNDS = 2
@@ -83,6 +87,16 @@ class Smoke(unittest.TestCase):
         self.run_it()
         self.assertEqual(self.content()["samples"][:len(before)], before)
         self.assertEqual(sum(one["is_last_attempt"] for one in self.content()["samples"]), STEPS)
+
+
+class Driver(unittest.TestCase):
+    def test_it_commits_what_it_counts_as_synced(self) -> None:
+        with tempfile.TemporaryDirectory() as work, tiffin(Path(work) / "mounted", "mem:64M") as folder:
+            (folder / "one/two").mkdir(parents=True)
+            output_of(filebench.LOAD, folder / "one/two", "flow=create,write_whole,close", "files=20", "present=50",
+                      "seconds=60")
+            # Before its clock starts, and at the end.
+            self.assertRegex(output_of(BIN / "tiffin", "stats", folder), r"(?m)^FSYNCDIR +2 ")
 
 
 if __name__ == "__main__":

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <random>
 #include <string>
@@ -41,10 +43,27 @@ struct Settings {
     }
 };
 
+// The uppermost folder of the file system that `folder` lies in.
+inline std::string root_of(const std::string& folder) {
+    const auto device = [](const std::filesystem::path& path) {
+        struct stat status;
+        MUST_CALL(stat(path.c_str(), &status));
+        return status.st_dev;
+    };
+    std::filesystem::path root = std::filesystem::canonical(folder);
+    while (root.has_relative_path() && device(root.parent_path()) == device(root)) {
+        root = root.parent_path();
+    }
+    return root.string();
+}
+
+// Makes all durable that was done with files that are closed by now. On FUSE syncfs() only sends what the kernel has
+// cached, and fsync() of the root commits it (docs/fuse.md); for the kernel's file systems nothing is left to do then.
 inline void sync_file_system(const std::string& folder) {
-    const int directory = MUST_CALL(open(folder.c_str(), O_RDONLY | O_DIRECTORY));
-    MUST_CALL(syncfs(directory));
-    MUST_CALL(close(directory));
+    const int root = MUST_CALL(open(root_of(folder).c_str(), O_RDONLY | O_DIRECTORY));
+    MUST_CALL(syncfs(root));
+    MUST_CALL(fsync(root));
+    MUST_CALL(close(root));
 }
 
 }  // namespace tiffin::bench

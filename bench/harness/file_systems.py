@@ -30,35 +30,53 @@ class Devices:
         self.remote_address = remote
         self._stack = stack
         self._made: dict[str, str] = {}
+        self._failed: dict[str, Exception] = {}
 
     def mount_point(self, name: str) -> Path:
         return self.work / name
 
+    def _once(self, name: str, make: Callable[[ExitStack], str]) -> str:
+        """What `make` has returned. A failure leaves nothing behind, and is raised again each time: many steps ask."""
+        if name in self._failed:
+            raise self._failed[name]
+        if name not in self._made:
+            try:
+                with ExitStack() as own:
+                    self._made[name] = make(own)
+                    self._stack.enter_context(own.pop_all())
+            except (OSError, subprocess.SubprocessError, RuntimeError) as error:
+                self._failed[name] = error
+                raise
+        return self._made[name]
+
+    def _make_loop(self, stack: ExitStack) -> str:
+        tmpfs = stack.enter_context(mounted(
+            self.work / "images", "mount", "-t", "tmpfs", "-o", f"size={self.size_mib + 64}m", "none"))
+        image = tmpfs / "image"
+        write_zeros(image, self.size_mib)
+        device = subprocess.run(["losetup", "--find", "--show", str(image)], check=True, capture_output=True,
+                                text=True).stdout.strip()
+        stack.callback(run, "losetup", "--detach", device)
+        return device
+
+    def _make_zram(self, stack: ExitStack) -> str:
+        device = subprocess.run(["zramctl", "--find", "--size", f"{self.size_mib}M"], check=True,
+                                capture_output=True, text=True).stdout.strip()
+        stack.callback(run, "zramctl", "--reset", device)
+        return device
+
+    def _start_tiffind(self, stack: ExitStack) -> str:
+        return start_tiffind(stack, self.work / "tiffind", volume_mib=self.size_mib)
+
     def loop(self) -> str:
-        if "loop" not in self._made:
-            tmpfs = self._stack.enter_context(mounted(
-                self.work / "images", "mount", "-t", "tmpfs", "-o", f"size={self.size_mib + 64}m", "none"))
-            image = tmpfs / "image"
-            write_zeros(image, self.size_mib)
-            device = subprocess.run(["losetup", "--find", "--show", str(image)], check=True, capture_output=True,
-                                    text=True).stdout.strip()
-            self._stack.callback(run, "losetup", "--detach", device)
-            self._made["loop"] = device
-        return self._made["loop"]
+        return self._once("loop", self._make_loop)
 
     def zram(self) -> str:
-        if "zram" not in self._made:
-            device = subprocess.run(["zramctl", "--find", "--size", f"{self.size_mib}M"], check=True,
-                                    capture_output=True, text=True).stdout.strip()
-            self._stack.callback(run, "zramctl", "--reset", device)
-            self._made["zram"] = device
-        return self._made["zram"]
+        return self._once("zram", self._make_zram)
 
     def volume(self, transport: str) -> str:
         """The address of a volume of a memory server on this machine."""
-        if "tiffind" not in self._made:
-            self._made["tiffind"] = start_tiffind(self._stack, self.work / "tiffind", volume_mib=self.size_mib)
-        address = self._made["tiffind"].replace("transport=tcp", f"transport={transport}")
+        address = self._once("tiffind", self._start_tiffind).replace("transport=tcp", f"transport={transport}")
         return f"{address}&runtime_directory={self.work}/tiffind/run" if transport == "shm" else address
 
 
@@ -69,6 +87,7 @@ class FileSystem:
     mount: Callable  # (devices, mount point, footprint in MiB) -> context manager of the folder
     programs: tuple[str, ...] = ()
     kernel: str = ""  # as in /proc/filesystems
+    commits: bool = True  # False: a sync of the mount does not make durable what was written, so no row may say that it did
 
     def missing(self) -> str:
         """Why it cannot be mounted here; empty if it can be."""
@@ -79,6 +98,8 @@ class FileSystem:
         if self.kernel and self.kernel not in known and \
                 subprocess.run(["modprobe", "-q", self.kernel], check=False, stderr=subprocess.DEVNULL).returncode != 0:
             return f"the kernel has no {self.kernel}"
+        if "losetup" in self.programs and not Path("/dev/loop-control").exists():
+            return "the kernel has no loop devices"
         if "zram" in self.name and not Path("/sys/class/zram-control").exists():
             return "the kernel has no zram"
         return ""
@@ -145,18 +166,21 @@ REMOTE_PROGRAMS = (*TIFFIN_PROGRAMS, str(BIN / "tiffind"))
 
 ALL = {fs.name: fs for fs in (
     FileSystem("ext4-ordered", "ext4 data=ordered, loop device", on_device("ext4", "loop", "data=ordered"),
-               ("mkfs.ext4",), "ext4"),
+               ("mkfs.ext4", "losetup"), "ext4"),
     FileSystem("ext4-journal", "ext4 data=journal, loop device", on_device("ext4", "loop", "data=journal"),
-               ("mkfs.ext4",), "ext4"),
-    FileSystem("xfs", "XFS, loop device", on_device("xfs", "loop", "defaults"), ("mkfs.xfs",), "xfs"),
-    FileSystem("btrfs", "Btrfs, loop device", on_device("btrfs", "loop", "nodiscard"), ("mkfs.btrfs",), "btrfs"),
+               ("mkfs.ext4", "losetup"), "ext4"),
+    FileSystem("xfs", "XFS, loop device", on_device("xfs", "loop", "defaults"), ("mkfs.xfs", "losetup"), "xfs"),
+    FileSystem("btrfs", "Btrfs, loop device", on_device("btrfs", "loop", "nodiscard"), ("mkfs.btrfs", "losetup"),
+               "btrfs"),
     FileSystem("tmpfs", "tmpfs: the ceiling", on_tmpfs),
-    FileSystem("fuse2fs", "ext4 through FUSE, loop device", on_fuse2fs, ("fuse2fs", "mkfs.ext4"), "fuse"),
+    # A sync of either does not sync the ext4 below.
+    FileSystem("fuse2fs", "ext4 through FUSE, loop device", on_fuse2fs, ("fuse2fs", "mkfs.ext4", "losetup"), "fuse",
+               commits=False),
     FileSystem("passthrough", "libfuse's passthrough_hp over ext4-ordered", on_passthrough,
-               (PASSTHROUGH, "mkfs.ext4"), "fuse"),
+               (PASSTHROUGH, "mkfs.ext4", "losetup"), "fuse", commits=False),
     FileSystem("tiffin", "Tiffin through FUSE, mem:", tiffin_on(in_memory), TIFFIN_PROGRAMS, "fuse"),
     FileSystem("tiffin-loop", "Tiffin through FUSE, the loop device of ext4", tiffin_on(lambda d: d.loop()),
-               TIFFIN_PROGRAMS, "fuse"),
+               (*TIFFIN_PROGRAMS, "losetup"), "fuse"),
     FileSystem("tiffin-asleep", "Tiffin through FUSE, mem:, cpu_latency_us=none",
                tiffin_on(in_memory, "cpu_latency_us=none"), TIFFIN_PROGRAMS, "fuse"),
     FileSystem("ext4-ordered-zram", "ext4 data=ordered, zram", on_device("ext4", "zram", "data=ordered"),

@@ -8,6 +8,7 @@ import statistics
 import struct
 import subprocess
 import time
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -173,18 +174,38 @@ def _wake_us() -> float:
     return statistics.median(times) * 1e6
 
 
+LEAST_PROBES = 5  # of fewer, medians mean nothing
+
+
+def usual(probes: list[Probe]) -> Probe | None:
+    if len(probes) < LEAST_PROBES:
+        return None
+    return Probe(*(statistics.median(values) for values in zip(*((one.share, one.rate, one.wake_us) for one in probes))))
+
+
+def disturbance(seen: Probe, beside: Probe | None) -> str:
+    """By other work, beside what is usual; empty if there was none."""
+    if seen.share < LEAST_SHARE:
+        return f"a program got {seen.share:.0%} of a processor"
+    if beside is None:
+        return ""
+    if seen.rate < LEAST_RATE * beside.rate:
+        return f"processors ran at {seen.rate / beside.rate:.0%} of their usual speed"
+    if seen.wake_us > MOST_WAKE_UP * beside.wake_us:
+        return f"waking took {seen.wake_us:.0f} us instead of {beside.wake_us:.0f}"
+    return ""
+
+
 def probe() -> Probe:
     spins = _spins()
     return Probe(min(share for share, _ in spins), min(rate for _, rate in spins), _wake_us())
 
 
 class NoiseWatch:
-    """Probes, and says of each whether other work disturbed the machine, beside the median of those before."""
+    """Probes, and says of each whether other work disturbed the machine, beside the median of those until then."""
 
-    LEAST_PROBES = 5  # before that medians mean nothing
-
-    def __init__(self) -> None:
-        self.probes: list[Probe] = []
+    def __init__(self, probes: Iterable[Probe] = ()) -> None:
+        self.probes = list(probes)
 
     def look(self) -> Probe:
         self.probes.append(probe())
@@ -192,17 +213,7 @@ class NoiseWatch:
 
     def reason(self, seen: Probe) -> str:
         """Empty if undisturbed."""
-        if seen.share < LEAST_SHARE:
-            return f"a program got {seen.share:.0%} of a processor"
-        if len(self.probes) < self.LEAST_PROBES:
-            return ""
-        rate = statistics.median(one.rate for one in self.probes)
-        wake_us = statistics.median(one.wake_us for one in self.probes)
-        if seen.rate < LEAST_RATE * rate:
-            return f"processors ran at {seen.rate / rate:.0%} of their usual speed"
-        if seen.wake_us > MOST_WAKE_UP * wake_us:
-            return f"waking took {seen.wake_us:.0f} us instead of {wake_us:.0f}"
-        return ""
+        return disturbance(seen, usual(self.probes))
 
     def summary(self) -> dict:
         return {key: statistics.median(values) for key in ("share", "rate", "wake_us")

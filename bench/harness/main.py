@@ -56,7 +56,7 @@ Each workload runs on each file system in turn, on one that is made anew for it,
 count. Between measurements a probe looks whether the machine does something else: a disturbed measurement is repeated, at
 most twice, and does not count where undisturbed ones are there. Into DIR go results.json (every sample, with the
 environment), summary.md and report.html. Ended with Ctrl-C or SIGTERM it unmounts all, and the same command with --out DIR
-goes on. What cannot be measured here is left out, and the report says why."""
+goes on, and measures again what failed. What cannot be measured here is left out, and the report says why."""
 
 
 def split(text: str) -> list[str]:
@@ -113,7 +113,7 @@ def run_programs(arguments: argparse.Namespace, suites: list[str], results: Resu
     for program in catalogue.programs_of(suites):
         command = " ".join(program.quick_command if arguments.quick else program.command)
         left = 4 * 3600.0 if deadline is None else deadline - time.monotonic()
-        if command and any(one.startswith(command) for one in done):
+        if command in done:
             continue
         if not command:
             results.leave_out(" ".join(program.command), "it takes too long for --quick")
@@ -126,7 +126,7 @@ def run_programs(arguments: argparse.Namespace, suites: list[str], results: Resu
         else:
             print(f"{command} ...", file=sys.stderr, flush=True)
             limit_s = min(left, PATIENCE * program.expected_s) if arguments.quick else left
-            results.content["programs"].append(programs.run(program, arguments.quick, results.folder, limit_s))
+            results.add_program(programs.run(program, arguments.quick, results.folder, limit_s))
             results.save()
 
 
@@ -134,7 +134,7 @@ def measure(arguments: argparse.Namespace, suites: list[str], workloads: list[Wo
             results: Results, size_mib: int) -> None:
     started = time.monotonic()
     deadline = started + QUICK_SECONDS if arguments.quick else None
-    watch = machine.NoiseWatch()
+    watch = machine.NoiseWatch(results.probes())
     names_of = {suite: available(names, results, arguments.remote)
                 for suite, names in file_systems_of(arguments, suites).items()}
     footprint_mib = max([one.footprint_mib for one in workloads], default=0)
@@ -157,14 +157,15 @@ def measure(arguments: argparse.Namespace, suites: list[str], workloads: list[Wo
             stack.enter_context(open("/dev/cpu_dma_latency", "wb", buffering=0)).write(bytes(4))
         devices = file_systems.Devices(work, size_mib, stack, arguments.options, arguments.remote)
         runner = Runner(results, devices, settings, watch)
-        # All workloads once, then the programs, then the other rounds: whatever is interrupted, there is a bit of all.
+        # All workloads once, then the programs, then the other rounds: whatever is interrupted, there is a bit of all. First
+        # of these comes what the programs have left time for after all.
         for_programs = sum(PATIENCE * program.expected_s for program in catalogue.programs_of(suites))
-        too_late = runner.run([step for step in steps if step.round == 0], results.save,
-                              deadline - for_programs if deadline is not None else None)
+        runner.run([step for step in steps if step.round == 0], results.save,
+                   deadline - for_programs if deadline is not None else None)
         run_programs(arguments, suites, results, deadline)
-        runner.run([step for step in steps if step.round > 0], results.save, deadline)
-        if too_late:
-            results.leave_out(f"{too_late} measurements", "ten minutes were over (--quick)")
+        runner.run(steps, results.save, deadline)
+        if missing := {step.key for step in steps} - results.measured():
+            results.leave_out(f"{len(missing)} measurements", "ten minutes were over (--quick)")
     results.content["noise"] = watch.summary()
     results.content["sittings"][-1]["load_average_after"] = list(os.getloadavg())
     results.content["sittings"][-1]["seconds"] = round(time.monotonic() - started)
@@ -216,6 +217,7 @@ def main() -> int:
             "suites": suites, "quick": arguments.quick, "seconds": seconds, "scale": scale, "volume_mib": size_mib,
             "rounds": arguments.rounds or 0, "awake": arguments.awake, "filebench": arguments.filebench,
             "tree": arguments.tree, "remote": bool(arguments.remote), "options": arguments.options,
+            "operations": arguments.operations,
             "workloads": [one.name for one in workloads], "file_systems": file_systems_of(arguments, suites)}
         folder = arguments.out or ROOT / "build/bench-results" / time.strftime("%Y%m%d-%H%M%S")
         try:

@@ -2,6 +2,7 @@
 """Results as tables: in Markdown, and with pictures in one page of HTML."""
 
 import html
+from collections import Counter
 from pathlib import Path
 
 from . import published
@@ -26,7 +27,11 @@ def spread(summary: Summary) -> str:
     if len(summary.values) > 1 and summary.median > 0:
         low, high = (100 * (value / summary.median - 1) for value in (min(summary.values), max(summary.values)))
         text += f" ({low:+.0f}/{high:+.0f} %)"
-    return text + ("*" if summary.only_disturbed else "")
+    return text + star(summary)
+
+
+def star(*summaries: Summary) -> str:
+    return "*" if any(one.only_disturbed for one in summaries) else ""
 
 
 def ratio_text(ratio: float | None) -> str:
@@ -41,6 +46,11 @@ def reference_of(name: str) -> str:
 def ratio_to_reference(by_name: dict[str, Summary], name: str) -> float | None:
     reference = by_name.get(reference_of(name))
     return speed_ratio(by_name[name], reference) if reference and name in by_name else None
+
+
+def ratio_cell(by_name: dict[str, Summary], name: str) -> str:
+    ratio = ratio_to_reference(by_name, name)
+    return "" if ratio is None else ratio_text(ratio) + star(by_name[name], by_name[reference_of(name)])
 
 
 Table = tuple[list[str], list[list[str]]]  # heads, rows
@@ -65,9 +75,10 @@ def published_table(results: Results) -> Table:
         theirs = published.ratios(row)
         if theirs is None or not any(name in by_name for name in names):
             continue
-        medians = [number(by_name[name].median) if name in by_name else "" for name in ("ext4-ordered", REFERENCE, OURS)]
+        medians = [number(by_name[name].median) + star(by_name[name]) if name in by_name else ""
+                   for name in ("ext4-ordered", REFERENCE, OURS)]
         rows.append([row, next(iter(by_name.values())).unit, *medians,
-                     *(ratio_text(ratio_to_reference(by_name, name)) for name in names),
+                     *(ratio_cell(by_name, name) for name in names),
                      *(ratio_text(ratio) for ratio in theirs)])
     return heads, rows
 
@@ -94,11 +105,20 @@ def markdown_table(table: Table) -> str:
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 
+def rests_on(results: Results) -> str:
+    """How many figures are medians of how many samples."""
+    counts = Counter(0 if one.only_disturbed else len(one.values)
+                     for by_name in results.summaries().values() for one in by_name.values())
+    only_disturbed = counts.pop(0, 0)
+    return ", ".join([*(f"{count} of {number} undisturbed sample{'' if number == 1 else 's'}"
+                        for number, count in sorted(counts.items())), f"{only_disturbed} only of disturbed ones (*)"])
+
+
 def environment_lines(results: Results) -> list[str]:
     parameters = results.content["parameters"]
     first = results.content["sittings"][0]
     samples = results.content["samples"]
-    disturbed = sum(bool(one["disturbed"]) for one in samples)
+    disturbed = sum(is_disturbed for is_disturbed, _ in results.judged())
     lines = [
         f"{first['date']}, revision {first['revision']}, Linux {first['kernel']}, {first['processors']} processors "
         f"({first['cpu']}{', virtual' if first['virtual'] else ''}), {first['memory_mib']} MiB, "
@@ -111,6 +131,7 @@ def environment_lines(results: Results) -> list[str]:
         + (", processors kept awake" if parameters["awake"] else "")
         + (f", Tiffin mounted with {parameters['options']}" if parameters["options"] else ""),
     ]
+    lines.append(f"figures: {rests_on(results)}")
     noise = results.content.get("noise", {})
     if noise:
         lines.append(f"probe, medians: a program got {noise['share']:.0%} of a processor; waking another one and back "
@@ -125,7 +146,8 @@ def sections(results: Results, changes: list[Change] | None) -> list[tuple[str, 
         made.append(("Changes", changes_line(changes), changes_table(changes)))
     made.append(("Beside the published figures",
                  "Ratios of speed: above 1 the first is faster. Bento's are those of the independent reproduction "
-                 "(arXiv:2112.06810) on other hardware; Tn is there 18 threads, here twice the processors.",
+                 "(arXiv:2112.06810) on other hardware; Tn is there 18 threads, here twice the processors. * means that other "
+                 "work disturbed all samples, in a ratio those of one of the two.",
                  published_table(results)))
     for suite in results.suites():
         made.append((TITLES.get(suite, suite), "Medians; in brackets how far samples reach. * means that other work "

@@ -8,10 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from . import machine
+
 T = TypeVar("T")
+StepKey = tuple[str, str, str, int]  # suite, workload, file system, round
 FORMAT = 1
 # Parameters that have to be the same where results are compared.
 COMPARED_PARAMETERS = ("scale", "seconds", "volume_mib", "awake", "tree")
+# What has to be the same each time that a result is continued.
+KEPT_ENVIRONMENT = ("revision", "kernel", "processors", "cpu")
 # Of two results a row changed if medians differ by more than this, and no sample of one lies among those of the other.
 LEAST_CHANGE = 0.05
 LEAST_ROUNDS = 3
@@ -46,12 +51,18 @@ class Results:
 
     @classmethod
     def start(cls, folder: Path, environment: dict, parameters: dict) -> "Results":
-        """New ones, or the interrupted ones in `folder`. Raises ValueError where those have other parameters."""
+        """New ones, or the interrupted ones in `folder`. Raises ValueError where those are of something else."""
         if (folder / "results.json").exists():
             old = cls.load(folder)
             if old.content["parameters"] != parameters:
                 raise ValueError(f"{folder} has results with other parameters; choose another --out")
+            before = old.content["sittings"][-1]
+            if others := [key for key in KEPT_ENVIRONMENT if before[key] != environment[key]]:
+                raise ValueError(f"{folder} has results of another "
+                                 + ", another ".join(f"{key} ({before[key]}, here {environment[key]})" for key in others)
+                                 + "; choose another --out")
             old.content["sittings"].append(environment)
+            old.content["left_out"] = []  # this time it may be there
             return old
         folder.mkdir(parents=True, exist_ok=True)
         return cls(folder, {"format": FORMAT, "parameters": parameters, "sittings": [environment], "left_out": [],
@@ -67,9 +78,29 @@ class Results:
         if entry not in self.content["left_out"]:
             self.content["left_out"].append(entry)
 
-    def has(self, suite: str, workload: str, file_system: str, number: int) -> bool:
-        return any((one["suite"], one["workload"], one["file_system"], one["round"]) ==
-                   (suite, workload, file_system, number) and one["is_last_attempt"] for one in self.content["samples"])
+    def done(self) -> set[StepKey]:
+        """Without what failed."""
+        return {step_of(one) for one in self.content["samples"] if one["is_last_attempt"] and not one["error"]}
+
+    def drop_failures(self, step: StepKey) -> None:
+        self.content["samples"] = [one for one in self.content["samples"] if not (one["error"] and step_of(one) == step)]
+
+    def measured(self) -> set[tuple[str, str, str]]:
+        """Suite, workload and file system of all samples, in whatever round, failures included."""
+        return {step_of(one)[:3] for one in self.content["samples"]}
+
+    def add_program(self, ran: dict) -> None:
+        """In place of what the same command did before."""
+        self.content["programs"] = [one for one in self.content["programs"] if one["command"] != ran["command"]] + [ran]
+
+    def probes(self) -> list[machine.Probe]:
+        return [probe for sample in self.content["samples"] for probe in probes_of(sample)]
+
+    def judged(self) -> list[tuple[bool, dict]]:
+        """Whether each sample was disturbed, beside the median of all probes: when it was measured, few were there."""
+        usual = machine.usual(self.probes())
+        return [(any(machine.disturbance(probe, usual) for probe in probes_of(sample)) if sample.get("noise")
+                 else bool(sample["disturbed"]), sample) for sample in self.content["samples"]]
 
     def file_systems(self, suite: str | None = None) -> list[str]:
         found = dict.fromkeys(one["file_system"] for one in self.content["samples"] if suite in (None, one["suite"]))
@@ -96,10 +127,10 @@ class Results:
     def summaries(self) -> dict[tuple[str, str], dict[str, Summary]]:
         """By suite and row, in the order of suites and in which rows came, then by file system."""
         gathered: dict[tuple, list[tuple[bool, dict]]] = {}
-        for sample in self.content["samples"]:
+        for disturbed, sample in self.judged():
             for figure in sample["figures"]:
                 key = (sample["suite"], figure["row"], sample["file_system"])
-                gathered.setdefault(key, []).append((bool(sample["disturbed"]), figure))
+                gathered.setdefault(key, []).append((disturbed, figure))
         found: dict[tuple[str, str], dict[str, Summary]] = {}
         for (suite, row, name), figures in gathered.items():
             used = undisturbed(figures)
@@ -123,11 +154,10 @@ class Results:
 
     def _details(self, row: str, key: str) -> dict[str, dict[int, int]]:
         gathered: dict[str, list[tuple[bool, dict]]] = {}
-        for sample in self.content["samples"]:
+        for disturbed, sample in self.judged():
             for figure in sample["figures"]:
                 if figure["row"] == row and figure["detail"].get(key):
-                    gathered.setdefault(sample["file_system"], []).append(
-                        (bool(sample["disturbed"]), figure["detail"][key]))
+                    gathered.setdefault(sample["file_system"], []).append((disturbed, figure["detail"][key]))
         found: dict[str, dict[int, int]] = {}
         for name, details in gathered.items():
             counts = found.setdefault(name, {})
@@ -135,6 +165,14 @@ class Results:
                 for ns, count in detail.items():
                     counts[int(ns)] = counts.get(int(ns), 0) + count
         return found
+
+
+def step_of(sample: dict) -> StepKey:
+    return sample["suite"], sample["workload"], sample["file_system"], sample["round"]
+
+
+def probes_of(sample: dict) -> list[machine.Probe]:
+    return [machine.Probe(**one) for one in sample.get("noise", [])]
 
 
 def speed_ratio(ours: Summary, other: Summary) -> float | None:

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from . import file_systems, machine
-from .results import Results
-from .workloads import Settings, Workload
+from .results import Results, StepKey
+from .workloads import SYNCED, Settings, Workload
 
 # A disturbed step is run again so often, and all together may take so large a part of the steps. Where most are disturbed,
 # other work does not pass, and repeating is in vain.
@@ -31,6 +31,10 @@ class Step:
     @property
     def key(self) -> tuple[str, str, str]:
         return (self.workload.suite, self.workload.name, self.file_system)
+
+    @property
+    def key_in_round(self) -> StepKey:
+        return (*self.key, self.round)
 
 
 def plan(workloads: list[Workload], names_of: dict[str, list[str]], rounds: int) -> list[Step]:
@@ -108,26 +112,26 @@ class Runner:
         self.settings = settings
         self.watch = watch
         self._repeats_left = 0
+        self._tried: set[StepKey] = set()
 
-    def run(self, steps: list[Step], save: Callable[[], None], deadline: float | None = None) -> int:
-        """Returns how many steps were left out since they would have ended after `deadline`, of time.monotonic(). Interrupted,
-        it leaves the results as they are."""
-        steps = [step for step in steps if not self.results.has(*step.key, step.round)]
+    def run(self, steps: list[Step], save: Callable[[], None], deadline: float | None = None) -> None:
+        """Leaves out what would end after `deadline`, of time.monotonic(), and what it has tried before: that failed.
+        Interrupted, it leaves the results as they are."""
+        done = self._tried | self.results.done()
+        steps = [step for step in steps if step.key_in_round not in done]
         self._repeats_left = int(MOST_REPEATED * len(steps))
         progress = Progress(steps, deadline)
-        too_late = 0
         for step in steps:
             if deadline is not None and time.monotonic() + progress.expected_s(step) > deadline:
-                too_late += 1
                 progress.end(step, None)
                 continue
+            self._tried.add(step.key_in_round)
             progress.begin(step)
             start = time.monotonic()
             self._with_repeats(step)
             progress.end(step, time.monotonic() - start)
             save()
         progress.close()
-        return too_late
 
     def _with_repeats(self, step: Step) -> None:
         for attempt in range(1 + REPEATS):
@@ -136,6 +140,7 @@ class Runner:
                      and not self._is_always_disturbed())
             sample["attempt"] = attempt
             sample["is_last_attempt"] = not again
+            self.results.drop_failures(step.key_in_round)  # of a sitting before
             self.results.content["samples"].append(sample)
             if not again:
                 return
@@ -163,11 +168,12 @@ class Runner:
 
     def measure(self, step: Step) -> list:
         """On a file system that is made for it."""
-        mount = file_systems.ALL[step.file_system].mount
+        file_system = file_systems.ALL[step.file_system]
         folder: Path = self.devices.mount_point(step.file_system)
         folder.mkdir(exist_ok=True)
         machine.use_free_memory(min(step.workload.footprint_mib, self.devices.size_mib))
-        with mount(self.devices, folder, step.workload.footprint_mib):
+        with file_system.mount(self.devices, folder, step.workload.footprint_mib):
             inside = folder / "bench"
             inside.mkdir()
-            return step.workload.run(inside, self.settings)
+            figures = step.workload.run(inside, self.settings)
+        return [one for one in figures if file_system.commits or not one.row.endswith(SYNCED)]

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+# At the end of a row's name: with the time until what was written is durable.
+SYNCED = ", synced"
 # A workload that takes longer than this many times what it was asked for hangs.
 TIMEOUT_S = 300
 

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from ..mounting import BENCH
-from . import Figure, Settings, Workload, output_of
+from . import SYNCED, Figure, Settings, Workload, output_of
 
 LOAD = BENCH / "filebench_load"
 KIB, MIB = 1 << 10, 1 << 20
@@ -94,7 +94,7 @@ def figures(row: str, result: dict) -> list[Figure]:
     size_bytes = result["bytes_read" if read else "bytes_written"]
     found = [Figure(row, "MB/s", size_bytes / 1e6 / result["seconds"])]
     if not read and "sync_seconds" in result:
-        found.append(Figure(f"{row}, synced", "MB/s", size_bytes / 1e6 / (result["seconds"] + result["sync_seconds"])))
+        found.append(Figure(row + SYNCED, "MB/s", size_bytes / 1e6 / (result["seconds"] + result["sync_seconds"])))
     return found
 
 
