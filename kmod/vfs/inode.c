@@ -437,18 +437,18 @@ static int set_size(struct inode* inode, const struct tiffin_change* change) {
 
     inode_dio_wait(inode);
     filemap_invalidate_lock(inode->i_mapping);
+    if (new_size < old_size && offset_in_page(new_size) != 0) {
+        /* Should it fail, the page of the new end can be read again, with all that was in it. */
+        filemap_fdatawrite_range(inode->i_mapping, new_size, new_size);
+        filemap_fdatawait_range_keep_errors(inode->i_mapping, new_size, new_size);
+    }
+    if (new_size != 0 && new_size <= old_size) {
+        /* To the file system, the size of which may be older, the file must not become longer: it would keep what
+         * fallocate reserved behind the end. */
+        filemap_fdatawrite_range(inode->i_mapping, old_size - 1, old_size - 1);
+        filemap_fdatawait_range_keep_errors(inode->i_mapping, old_size - 1, old_size - 1);
+    }
     if (new_size < old_size) {
-        if (offset_in_page(new_size) != 0) {
-            /* Should it fail, the page of the new end can be read again, with all that was in it. */
-            filemap_fdatawrite_range(inode->i_mapping, new_size, new_size);
-            filemap_fdatawait_range_keep_errors(inode->i_mapping, new_size, new_size);
-        }
-        if (new_size != 0) {
-            /* To the file system, the size of which may be older, the file must not become longer: it would keep what
-             * fallocate reserved behind the end. */
-            filemap_fdatawrite_range(inode->i_mapping, old_size - 1, old_size - 1);
-            filemap_fdatawait_range_keep_errors(inode->i_mapping, old_size - 1, old_size - 1);
-        }
         truncate_setsize(inode, new_size);
     }
     tiffin_race_point("truncate");

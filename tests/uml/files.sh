@@ -115,6 +115,12 @@ os.pwrite(file, b"x" * 12288, 0)
 os.ftruncate(file, 8192)
 os.fsync(file)
 assert os.fstat(file).st_blocks * 512 <= 8192, os.fstat(file).st_blocks
+# To the size that it has.
+assert libc.fallocate(file, 1, 0, 8 << 20) == 0, ctypes.get_errno()
+os.pwrite(file, b"x" * 12288, 8192)
+os.ftruncate(file, 20480)
+os.fsync(file)
+assert os.fstat(file).st_blocks * 512 <= 20480, os.fstat(file).st_blocks
 END
 
 say "the device of what became read-only, as it is read through its page cache"
