@@ -50,6 +50,14 @@ void DirtyLimit::start(const std::string& device_number) {
     folder_ = "/sys/class/bdi/" + device_number + "/";
 }
 
+void DirtyLimit::begin(vfs::FileSystem& file_system) {
+    {
+        const std::lock_guard lock(mutex_);
+        limit_bytes_ = 0;
+    }
+    look(file_system);
+}
+
 void DirtyLimit::look(vfs::FileSystem& file_system) {
     std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock()) {

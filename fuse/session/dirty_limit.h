@@ -21,6 +21,8 @@ class DirtyLimit {
     // `device_number` as in /proc/self/mountinfo; before the first request.
     void start(const std::string& device_number);
 
+    // The kernel has the limit that every mount gets: sets the one for the space that is left. Any thread.
+    void begin(vfs::FileSystem& file_system);
     // So much was written back. Looks now and then how much space is left, and tells the kernel when
     // that has changed by a step. Any thread.
     void written_back(vfs::FileSystem& file_system, uint64_t size_bytes) {

@@ -54,7 +54,9 @@ struct Control {
     }
 
     bool by_administrator() const {
-        return request.session().is_administrator(request.caller().user_id);
+        const uint32_t user_id = request.caller().user_id;
+        return user_id != 0 ? request.session().is_owner(user_id)
+                            : request.caller_may_administrate();
     }
 };
 
@@ -124,6 +126,10 @@ void after_write_back(Control& control, vfs::NodeId node, Then then) {
         then(*waiting, error);
     });
 }
+
+// Whether this error of after_write_back() says that part of what was written is not stored. A mount that is not seen here
+// has no cache that could be asked for.
+bool is_lost(int error) { return error != 0 && error != ENOENT && error != ESTALE; }
 
 void set_flags_and_answer(Control& control, uint32_t flags) {
     Result<void> result =
@@ -221,13 +227,13 @@ void shut_down(Control& control) {
         return control.request.fail(mode.error());
     }
     const auto how = static_cast<vfs::ShutdownMode>(mode.value());
-    // It stops in any case. A mount that is not seen here has no cache that could be asked for.
+    // It stops in any case.
     const auto shut_down_and_answer = [how](Control& waiting, int error) {
         const Result<void> result = waiting.request.file_system().shutdown(how);
         if (!result.ok()) {
             return waiting.request.fail(result.error());
         }
-        if (error != 0 && error != ENOENT && error != ESTALE) {
+        if (is_lost(error)) {
             return waiting.request.fail(static_cast<Error>(error));
         }
         waiting.request.control_result(nullptr, 0);
@@ -350,10 +356,18 @@ void remount(Control& control) {
         return control.request.fail(Error::einval);
     }
     const bool read_only = command.read_only != 0;
-    const auto remount_and_answer = [read_only](Control& waiting, int /*error*/) {
+    // In any case, as the kernel takes it for read-only by now.
+    const auto remount_and_answer = [read_only](Control& waiting, int error) {
         const Result<void> result = waiting.request.session().remount(read_only);
         if (!result.ok()) {
             return waiting.request.fail(result.error());
+        }
+        if (is_lost(error)) {
+            host::log(host::LogLevel::error,
+                      ("read-only now, but part of what was written before could not be stored: " +
+                       std::string(std::strerror(error)))
+                          .c_str());
+            return waiting.request.fail(static_cast<Error>(error));
         }
         waiting.request.control_result(nullptr, 0);
     };

@@ -176,6 +176,7 @@ void write(fuse_req_t handle, fuse_ino_t node, const char* data, size_t size, of
     // for stored when it has been told of the error once (as a database does that opens its log again).
     const auto refuse_page = [&](Error error) {
         session.refused_pages().note(session.file_system(), node, error);
+        session.dirty_limit().written_back(session.file_system(), size);
         session.page_flusher().flush(node, static_cast<uint64_t>(offset), size, nullptr);
         request.fail(error);
     };
@@ -184,20 +185,16 @@ void write(fuse_req_t handle, fuse_ino_t node, const char* data, size_t size, of
         return refuse_page(Error::eperm);
     }
     const uint32_t flags = write_flags(request, *file);
-    std::optional<PrivilegeChange> privileges;
     if ((flags & vfs::write_flag::kill_privileges) != 0) {
-        privileges.emplace(request, node);
+        if (Result<void> cleared = clear_privileges(request, node); !cleared.ok()) {
+            return request.fail(cleared.error());
+        }
     }
     // Writers only read from their buffers.
     Result<size_t> written = write_data(session, node, *file, static_cast<uint64_t>(offset),
                                         {const_cast<char*>(data), size}, flags);
     if (!written.ok()) {
         return file->writepage != 0 ? refuse_page(written.error()) : request.fail(written.error());
-    }
-    if (privileges) {
-        if (Result<void> cleared = privileges->clear(); !cleared.ok()) {
-            return request.fail(cleared.error());
-        }
     }
     if (file->writepage != 0) {
         session.dirty_limit().written_back(request.file_system(), size);
@@ -210,9 +207,14 @@ void write(fuse_req_t handle, fuse_ino_t node, const char* data, size_t size, of
 }
 
 void flush(fuse_req_t handle, fuse_ino_t /*node*/, fuse_file_info* /*file*/) {
-    // The kernel has written the file's cached data before it asks, and there is nothing else to do
-    // at close: it need not ask again.
-    Request(handle, Operation::flush).decline();
+    // The kernel has written the file's cached data before it asks, and there is nothing else to do at close: it need not
+    // ask again. An old one would then write nothing back before the result of close() is known.
+    Request request(handle, Operation::flush);
+    if (request.session().writes_back_at_close()) {
+        request.decline();
+    } else {
+        request.succeed();
+    }
 }
 
 void fsync(fuse_req_t handle, fuse_ino_t node, int data_only, fuse_file_info* /*file*/) {
@@ -234,13 +236,12 @@ void finish_change(Request request, vfs::NodeId node, uint64_t offset, uint64_t 
 void allocate(fuse_req_t handle, fuse_ino_t node, int mode, off_t offset, off_t length,
               fuse_file_info* /*file*/) {
     Request request(handle, Operation::allocate);
-    PrivilegeChange privileges(request, node);
-    Result<void> allocated = request.file_system().allocate(node, static_cast<uint32_t>(mode),
-                                                            static_cast<uint64_t>(offset),
-                                                            static_cast<uint64_t>(length));
-    if (allocated.ok()) {
-        allocated = privileges.clear();
+    if (Result<void> cleared = clear_privileges(request, node); !cleared.ok()) {
+        return request.finish(cleared);
     }
+    const Result<void> allocated = request.file_system().allocate(node, static_cast<uint32_t>(mode),
+                                                                  static_cast<uint64_t>(offset),
+                                                                  static_cast<uint64_t>(length));
     constexpr uint32_t kChangesContent =
         vfs::allocate_flag::punch_hole | vfs::allocate_flag::zero_range;
     if ((static_cast<uint32_t>(mode) & kChangesContent) == 0) {
@@ -262,7 +263,9 @@ void copy_range(fuse_req_t handle, fuse_ino_t source, off_t source_offset,
     if (flags != 0) {
         return request.fail(Error::einval);
     }
-    PrivilegeChange privileges(request, destination);
+    if (Result<void> cleared = clear_privileges(request, destination); !cleared.ok()) {
+        return request.finish(cleared);
+    }
     AccessTime access_time(request.session(), source);
     const auto from = static_cast<uint64_t>(source_offset);
     const auto to = static_cast<uint64_t>(destination_offset);
@@ -272,9 +275,6 @@ void copy_range(fuse_req_t handle, fuse_ino_t source, off_t source_offset,
     access_time.forget_if_moved();
     if (!copied.ok()) {
         return finish_change(std::move(request), destination, to, wanted, copied.error());
-    }
-    if (Result<void> cleared = privileges.clear(); !cleared.ok()) {
-        return finish_change(std::move(request), destination, to, wanted, cleared);
     }
     const uint64_t count = copied.value();
     if (count == wanted || ends_at(request.file_system(), source, from + count)) {

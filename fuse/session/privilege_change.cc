@@ -61,25 +61,20 @@ Result<void> complete_change(const Request& request, vfs::NodeId node, Change& c
     return {};
 }
 
-PrivilegeChange::PrivilegeChange(Request& request, vfs::NodeId node)
-    : request_(request), node_(node) {
+Result<void> clear_privileges(Request& request, vfs::NodeId node) {
     if (request.caller().user_id == 0) {
-        return;
+        return {};
     }
     Result<vfs::Attributes> attributes = request.file_system().get_attributes(node);
     constexpr uint32_t set_id_bits = vfs::mode::set_user_id | vfs::mode::set_group_id;
-    if (attributes.ok() && (attributes.value().mode & set_id_bits) != 0) {
-        change_.valid = Change::kill_privileges_bit;
-        add_group_rule(request, attributes.value(), change_);
-    }
-}
-
-Result<void> PrivilegeChange::clear() {
-    if (change_.valid == 0) [[likely]] {
+    if (!attributes.ok() || (attributes.value().mode & set_id_bits) == 0) {
         return {};
     }
-    TRY(request_.file_system().set_attributes(request_.caller(), node_, change_));
-    request_.session().forget_attributes(node_);
+    vfs::AttributeChange change;
+    change.valid = Change::kill_privileges_bit;
+    add_group_rule(request, attributes.value(), change);
+    TRY(request.file_system().set_attributes(request.caller(), node, change));
+    request.session().forget_attributes(node);
     return {};
 }
 

@@ -14,20 +14,10 @@ class Request;
 // owner by any caller. With HANDLE_KILLPRIV_V2 the kernel leaves that to the file system. It cannot know whether the
 // caller is in the file's group: without group execution the set-group-id bit stays for members. Root stands for
 // the callers that may keep the bit (CAP_FSETID).
-class PrivilegeChange {
-  public:
-    // For a change of content. Construct it before the change: it reads the file's attributes.
-    PrivilegeChange(Request& request, vfs::NodeId node);
-
-    // Clears the bits after the change, and makes the kernel fetch the mode again, since it would keep the cached one.
-    // Errors: those of set_attributes.
-    Result<void> clear();
-
-  private:
-    Request& request_;
-    const vfs::NodeId node_;
-    vfs::AttributeChange change_;  // valid == 0: nothing is to be done
-};
+//
+// Before the change, as local file systems do: one that fails may have changed a part. Makes the kernel fetch the mode
+// again, since it would keep the cached one. Errors: those of set_attributes.
+Result<void> clear_privileges(Request& request, vfs::NodeId node);
 
 // Adds the clearing of these bits to a change of attributes that the kernel requests. Reads the file's attributes
 // only if they may matter. Errors: eperm (the bits would be cleared, and the caller is neither the owner nor root).

@@ -5,6 +5,9 @@
 #include <sys/uio.h>
 
 #include <cerrno>
+#include <fstream>
+#include <limits>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -40,6 +43,23 @@ vfs::Caller Request::caller() const {
 }
 
 int32_t Request::process_id() const { return fuse_req_ctx(handle_)->pid; }
+
+// The kernel asks for no capability before it sends a file's ioctl. User 0 in a container has most of root's rights on files,
+// and no right to change mounts.
+bool Request::caller_may_administrate() const {
+    constexpr int kSysAdmin = 21;
+    std::ifstream status("/proc/" + std::to_string(process_id()) + "/status");
+    std::string key;
+    while (status >> key) {
+        if (key == "CapEff:") {
+            uint64_t capabilities = 0;
+            status >> std::hex >> capabilities;
+            return !status.fail() && (capabilities >> kSysAdmin & 1) != 0;
+        }
+        status.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
+    }
+    return false;
+}
 
 bool Request::caller_is_in_group(uint32_t group_id) const {
     if (fuse_req_ctx(handle_)->gid == group_id) {

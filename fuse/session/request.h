@@ -36,6 +36,8 @@ class Request {
     vfs::Caller caller() const;
     // The thread that asks, in the daemon's process name space; 0 when it is not visible there.
     int32_t process_id() const;
+    // Whether the caller has CAP_SYS_ADMIN, as far as that can be seen; for commands, which are rare.
+    bool caller_may_administrate() const;
     // Whether the caller is a member of `group_id`.
     bool caller_is_in_group(uint32_t group_id) const;
 

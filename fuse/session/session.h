@@ -119,8 +119,8 @@ class Session {
     vfs::BlockDevice* device() { return device_; }
     Statistics& statistics() { return statistics_; }
     const SessionOptions& options() const { return options_; }
-    // Whether `user_id` may use the commands for administrators.
-    bool is_administrator(uint32_t user_id) const { return user_id == 0 || user_id == owner_; }
+    // Who has mounted it may use the commands for administrators.
+    bool is_owner(uint32_t user_id) const { return user_id == owner_; }
 
     // Learned when the kernel introduced itself.
     bool kernel_skips_open() const { return skips_open_ && !options_.strict_flags; }
@@ -130,23 +130,27 @@ class Session {
     void set_opens_are_stateless() { stateless_opens_.store(true, std::memory_order_relaxed); }
 
     // Whether the session has to keep writers from immutable files itself. The kernel cannot tell
-    // them at open() without asking, but caches what they write; the file system takes cached data,
-    // which may be older than the flag.
+    // them at open() without asking, nor when a file that is open gets the flag, but caches what they write; the file
+    // system takes cached data, which may be older than the flag.
     void note_flags(uint32_t flags) {
         if ((flags & vfs::file_flag::immutable) != 0) [[unlikely]] {
             immutable_files_seen_.store(true, std::memory_order_relaxed);
         }
     }
     bool guards_immutable_files() const {
-        return immutable_files_seen_.load(std::memory_order_relaxed) && !options_.strict_flags;
+        return immutable_files_seen_.load(std::memory_order_relaxed);
     }
 
     PageFlusher& page_flusher() { return page_flusher_; }
     // Whether the kernel keeps a page for one that is being written until that has been answered: from Linux 6.16 on.
     bool knows_what_is_written() const { return protocol_minor_ >= 44; }
+    // Whether close() writes back although FLUSH is not asked for: from Linux 5.8 on (7.31, as before; 7.32 is 5.10).
+    bool writes_back_at_close() const { return protocol_minor_ >= 32; }
     // Whether the kernel has begun to ask.
     bool is_in_use() const { return initialised_; }
     DirtyLimit& dirty_limit() { return dirty_limit_; }
+    // The kernel's settings for this mount are those that every mount gets.
+    void mount_is_tuned() { dirty_limit_.begin(file_system_); }
     RefusedPages& refused_pages() { return refused_pages_; }
     // The file system's, for commands that come side by side.
     Result<void> remount(bool read_only);

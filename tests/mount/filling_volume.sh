@@ -61,6 +61,11 @@ if [[ $(id -u) -eq 0 ]]; then
     sync -d "$mount_point/fill"
     # The kernel keeps a share of what may be dirty at all: some bytes more or less than was asked for.
     (($(<"$limit") < 9 << 20)) || fail "nearly full, $(<"$limit") bytes may be dirty"
+    # Also before anything is written back.
+    remount "the kernel's share"
+    limit=/sys/class/bdi/0:$(stat -c %d "$mount_point")/max_bytes
+    is_limited() { (($(<"$limit") < 9 << 20)); }
+    wait_until is_limited
     rm "$mount_point/fill"
     space_is_back() { (($(df --output=avail -B1 "$mount_point" | tail -n 1) > 50000000)); }
     wait_until space_is_back

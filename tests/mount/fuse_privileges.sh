@@ -14,6 +14,31 @@ chmod 2666 "$file"
 # The group may not execute, and the writer is not in it.
 setpriv --reuid 65534 --regid 65534 --clear-groups sh -c "echo content >>'$file'"
 mode=$(stat --format %a "$file")
-[[ $mode == 640 ]] || fail "the mode is $mode, expected that of the chmod, 640, without set-group-id"
+[[ $mode == 640 ]] || fail "the mode is $mode, expected that of the chmod, 640"
 unmount_it
+
+# A change that fails may have changed a part: the bits have gone before.
+bin=$(dirname "$tiffin")
+truncate -s 64M "$work/image"
+"$bin/mkfs.tiffin" -q "$work/image"
+"$bin/mount.tiffin" "$work/image" "$mount_point"
+head -c 12288 /dev/urandom >"$file"
+place=$(od -An -tx1 -N16 -j8192 "$file" | tr -d ' \n')
+chmod 4666 "$file"
+fusermount3 -u "$mount_point" || umount "$mount_point"
+python3 - "$work/image" "$place" <<'END'
+import sys
+with open(sys.argv[1], "r+b") as image:
+    content = image.read()
+    place = content.index(bytes.fromhex(sys.argv[2]))
+    image.seek(place)
+    image.write(bytes([content[place] ^ 1]))
+END
+"$bin/mount.tiffin" "$work/image" "$mount_point"
+! setpriv --reuid 65534 --regid 65534 --clear-groups fallocate --punch-hole --offset 100 --length 8192 "$file" 2>/dev/null ||
+    fail "a hole was made in a block that cannot be read"
+[[ $(od -An -tx1 -N16 -j200 "$file" | tr -d ' 0\n') == "" ]] || fail "nothing of it was done, so that this tests nothing"
+mode=$(stat --format %a "$file")
+[[ $mode == 666 ]] || fail "the mode is $mode, expected 666, without set-user-id"
+umount "$mount_point"
 echo "passed"

@@ -117,7 +117,7 @@ class ChangingFileSystem : public MemoryFileSystem {
                          uint32_t flags) override {
         tiffin::vfs::AttributeChange change;
         change.valid = tiffin::vfs::AttributeChange::mode_bit;
-        change.mode = tiffin::vfs::mode::set_group_id | 0640;
+        change.mode = 0640;
         TRY(set_attributes({}, node, change));
         return MemoryFileSystem::write(node, handle, offset_bytes, buffers, flags);
     }

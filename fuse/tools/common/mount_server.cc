@@ -10,6 +10,7 @@
 #include <cstring>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -208,6 +209,12 @@ class Announcer {
 
     void greeted() { say(true); }
 
+    // That is told when the kernel's settings of the mount have been made; nullptr: it ends.
+    void set_session(Session* session) {
+        const std::lock_guard lock(mutex_);
+        session_ = session;
+    }
+
     // Once nothing is served any more, and the kernel knows it: why that was, when it was for what the
     // starter was told or can no longer be told.
     std::optional<Problem> finish() {
@@ -224,6 +231,12 @@ class Announcer {
             return;
         }
         problem_ = readiness.ask();
+        if (!problem_.has_value()) {
+            const std::lock_guard lock(mutex_);
+            if (session_ != nullptr) {
+                session_->mount_is_tuned();
+            }
+        }
         if (problem_.has_value()) {
             readiness.fail(*problem_);
         } else if (!readiness.succeed()) {
@@ -241,6 +254,8 @@ class Announcer {
 
     std::promise<bool> greeted_;
     std::atomic<bool> said_{false};
+    std::mutex mutex_;
+    Session* session_ = nullptr;      // guarded by mutex_
     std::optional<Problem> problem_;  // the thread's, until it is joined
     std::thread thread_;
 };
@@ -252,8 +267,11 @@ void end_session(Session& session, int signal_number) {
     std::string text = "signal " + std::to_string(signal_number) + ": ";
     if (session.is_in_use() && !session.knows_what_is_written()) {
         // These kernels unmount without waiting for mapped pages of which no program has a descriptor any more.
-        (void)session.mounts().sync();
+        const int error = session.mounts().sync();
         (void)session.settle();
+        if (error != 0 && error != ENOENT) {
+            text += "writing back failed: " + system_error_text(error) + "; ";
+        }
     }
     switch (session.mounts().unmount()) {
         case OwnMounts::Outcome::unmounted:
@@ -335,8 +353,10 @@ std::optional<Problem> serve_session(const MountTask& task, Volume& volume, Moun
     if (problem.has_value()) {
         return problem;
     }
+    announcer.set_session(&running);
     problem = running.run();
     signals.stop();
+    announcer.set_session(nullptr);
     attachment.reset();
     // Ends the connection: requests of this moment get an error instead of waiting for ever.
     session.value().reset();

@@ -46,6 +46,9 @@ std::optional<Problem> tell_file_system(const std::string& mount_point, bool rea
             "norecovery";
     } else if (error == EBUSY) {
         why = "others read its device";
+    } else if (read_only && error == ENOSPC) {
+        return Problem{
+            "it is read-only now, but part of what was written before could not be stored: " + why};
     }
     return Problem{"the file system refuses to become " +
                    std::string(read_only ? "read-only: " : "writable: ") + why};
