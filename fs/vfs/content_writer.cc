@@ -219,12 +219,16 @@ bool ContentWriter::is_partial(uint64_t block) const {
 }
 
 Result<void> ContentWriter::read_block(uint64_t block, unsigned char* page) {
-    TRY(file_system_->map_read(node_, block * kBlockBytes, kBlockBytes, mapping_));
-    if (grant_.offset_bytes <= block * kBlockBytes && part_end() >= mapping_.file_size_bytes) {
-        // Nothing of it stays, and behind the end of file are zeros.
+    mapping_.file_size_bytes = 0;
+    Result<void> result = file_system_->map_read(node_, block * kBlockBytes, kBlockBytes, mapping_);
+    const bool is_mapped = result.ok();
+    if (mapping_.file_size_bytes != 0 && grant_.offset_bytes <= block * kBlockBytes &&
+        part_end() >= mapping_.file_size_bytes) {
+        // Nothing of it stays, and behind the end of file are zeros: it may be damaged, or marked as lost.
+        result = {};
         mapping_.segment_count = 0;
     }
-    Result<void> result;
+    TRY(result);
     uint64_t filled = 0;
     for (uint32_t i = 0; i < mapping_.segment_count && result.ok(); ++i) {
         const ReadSegment& segment = mapping_.segments[i];
@@ -243,7 +247,9 @@ Result<void> ContentWriter::read_block(uint64_t block, unsigned char* page) {
         }
         filled += length;
     }
-    file_system_->release_read(mapping_);
+    if (is_mapped) {
+        file_system_->release_read(mapping_);
+    }
     __builtin_memset(page + filled, 0, kBlockBytes - filled);
     return result;
 }

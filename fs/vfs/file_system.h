@@ -260,7 +260,8 @@ class FileSystem {
     // mapping.offset_bytes + mapping.length_bytes). The segments follow each other without a gap;
     // the last block may reach beyond mapping.file_size_bytes, where it reads as zeros. The blocks
     // are not reused before release_read(). At or beyond the end of file: length_bytes 0, still to
-    // be released (mapping.includes_behind_end: only where a file can have no blocks). Errors: eisdir, einval (not a regular file). A thread that has a mapping
+    // be released (mapping.includes_behind_end: only where a file can have no blocks). Errors: eisdir, einval (not a regular
+    // file), eio (the first block is lost: mapping.file_size_bytes is set then, or the map cannot be read). A thread that has a mapping
     // must not wait for an operation that needs space: it may wait for all mappings. So where map_read() would have to, and
     // mapping.follows_another: eagain, and the caller releases what it has and begins anew.
     virtual Result<void> map_read(NodeId node, uint64_t offset_bytes, uint64_t length_bytes,

@@ -179,8 +179,10 @@ class Checker {
         state.bitmap_groups = check_space(
             context_, state.base,
             {*state.old_blocks, state.old_inodes, state.old_greatest_node, !state.walk.damaged});
-        if (context_.options().verify_data && !context_.cancelled()) {
-            TRY(check_data(context_, state.keys, *state.objects));
+        const uint64_t verify_from_bytes =
+            context_.options().verify_data ? 0 : context_.options().verify_from_bytes;
+        if (!context_.cancelled()) {
+            TRY(check_data(context_, state.keys, *state.objects, verify_from_bytes));
         }
         return {};
     }

@@ -34,6 +34,8 @@ struct CheckOptions {
     bool repair = false;
     // Read all file data and compare its checksums.
     bool verify_data = false;
+    // The same for what lies on the device from this byte on.
+    uint64_t verify_from_bytes = ~uint64_t{0};
     // One repair may uncover the next problem (an inode that was lost, then its name...). Each pass
     // repairs all that it sees, so that a few are enough; what comes after so many (at least 1) is left
     // for another run.

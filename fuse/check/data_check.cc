@@ -21,17 +21,18 @@ namespace {
 
 class DataCheck {
   public:
-    DataCheck(Context& context, KeySpace& keys, Objects& objects)
+    DataCheck(Context& context, KeySpace& keys, Objects& objects, uint64_t first_block)
         : context_(context),
           keys_(keys),
           objects_(objects),
+          first_block_(first_block),
           buffer_(tiffinfs::kWrittenExtentMaximumBlocks) {}
 
     bool visit(Key key, ByteSpan value) {
         MappedExtent extent;
         if (key.node == tiffinfs::kVolumeNode ||
             !tiffinfs::parse_extent(key, value, context_.layout.total_blocks, extent) ||
-            !extent.has_checksums()) {
+            !extent.has_checksums() || extent.physical_block + extent.block_count <= first_block_) {
             return !context_.cancelled();
         }
         const double total = static_cast<double>(context_.superblock.used_blocks) + 1;
@@ -90,13 +91,18 @@ class DataCheck {
     Context& context_;
     KeySpace& keys_;
     Objects& objects_;
+    const uint64_t first_block_;  // of the device
     std::vector<Block> buffer_;
 };
 
 }  // namespace
 
-Result<void> check_data(Context& context, KeySpace& keys, Objects& objects) {
-    DataCheck check(context, keys, objects);
+Result<void> check_data(Context& context, KeySpace& keys, Objects& objects, uint64_t from_bytes) {
+    const uint64_t first_block = from_bytes / kBlockBytes;
+    if (first_block >= context.layout.total_blocks) {
+        return {};
+    }
+    DataCheck check(context, keys, objects, first_block);
     TRY(keys.scan([&](Key key, ByteSpan value) { return check.visit(key, value); }));
     context.progress(Phase::data, 1);
     return {};

@@ -8,8 +8,8 @@
 
 namespace tiffin::check {
 
-// Reports every range of a file that cannot be read or is not what was written. Errors: eio (a part of
-// the tree has become unreadable).
-Result<void> check_data(Context& context, KeySpace& keys, Objects& objects);
+// Reports every range of a file that cannot be read or is not what was written, of those that lie on the device from
+// `from_bytes` on. Errors: eio (a part of the tree has become unreadable).
+Result<void> check_data(Context& context, KeySpace& keys, Objects& objects, uint64_t from_bytes);
 
 }  // namespace tiffin::check

@@ -39,6 +39,7 @@ void ExtentCheck::begin() {
     written_end_ = 0;
     last_ = {};
     gave_way_.clear();
+    marks_behind_end_.clear();
     allocated_blocks_ = 0;
     marked_blocks_ = 0;
     lost_.clear();
@@ -72,7 +73,7 @@ void ExtentCheck::visit(Key key, ByteSpan value) {
     end_block_ = extent.end_block();
     last_ = extent;
     last_.checksums = nullptr;  // they go with their leaf
-    check_end(extent);
+    note_end(extent);
     mark_blocks(extent);
 }
 
@@ -162,42 +163,59 @@ void ExtentCheck::place_what_gave_way() {
 }
 
 // Blocks behind the end are legal when they are reserved (fallocate), or wait to be freed or moved. Content there means
-// that the size is wrong: see check_written_end().
-void ExtentCheck::check_end(const MappedExtent& extent) {
-    const uint64_t blocks =
-        (state_.inode.size_bytes + tiffinfs::kBlockBytes - 1) / tiffinfs::kBlockBytes;
+// that the size is wrong; so what else is there is judged when all of it has been seen.
+void ExtentCheck::note_end(const MappedExtent& extent) {
     if (extent.has_checksums()) {
         written_end_ = extent.end_block();
+    } else if (extent.lost() && extent.end_block() > blocks_of_size()) {
+        marks_behind_end_.push_back(extent);
     }
-    if (!state_.is_regular() || !extent.lost() || extent.end_block() <= blocks ||
+}
+
+uint64_t ExtentCheck::blocks_of_size() const {
+    const uint64_t size = state_.inode.size_bytes;
+    return size / tiffinfs::kBlockBytes + (size % tiffinfs::kBlockBytes != 0 ? 1 : 0);
+}
+
+void ExtentCheck::check_behind_end() {
+    if (!state_.is_regular() || state_.inode.size_bytes > tiffinfs::kMaximumFileBytes ||
         state_.objects.intents.count(state_.node) != 0) {
         return;
     }
-    if (state_.context.found(Code::extent_beyond_end,
-                             fmt::format("{}, extent at block {}", state_.where, extent.file_block),
-                             fmt::format("it reaches to block {}, the file only to block {}",
-                                         extent.end_block(), blocks))) {
-        const Key key = make_key(state_.node, Kind::extent, extent.file_block);
+    uint64_t end = blocks_of_size();
+    if (written_end_ > end) {
+        // A size and the map change in one transaction.
+        if (!state_.context.found(
+                Code::extent_beyond_end, state_.where,
+                fmt::format("its content reaches to block {}, its size to block {}", written_end_,
+                            end))) {
+            return;
+        }
+        end = written_end_;
+        state_.corrected_inode().size_bytes = end * tiffinfs::kBlockBytes;
         is_changed_ = true;
-        if (extent.file_block < blocks) {
-            state_.repairs.put(key, slice_extent(extent, extent.file_block, blocks));
-        } else {
-            state_.repairs.erase(key);
+    }
+    for (const MappedExtent& mark : marks_behind_end_) {
+        if (mark.end_block() > end) {
+            cut_mark(mark, end);
         }
     }
 }
 
-// A size and the map change in one transaction.
-void ExtentCheck::check_written_end() {
-    const uint64_t size = state_.inode.size_bytes;
-    const uint64_t blocks = (size + tiffinfs::kBlockBytes - 1) / tiffinfs::kBlockBytes;
-    if (state_.is_regular() && size <= tiffinfs::kMaximumFileBytes && written_end_ > blocks &&
-        state_.objects.intents.count(state_.node) == 0 &&
-        state_.context.found(Code::extent_beyond_end, state_.where,
-                             fmt::format("its content reaches to block {}, its size to block {}",
-                                         written_end_, blocks))) {
-        state_.corrected_inode().size_bytes = written_end_ * tiffinfs::kBlockBytes;
-        is_changed_ = true;
+void ExtentCheck::cut_mark(const MappedExtent& extent, uint64_t end_block) {
+    if (!state_.context.found(
+            Code::extent_beyond_end,
+            fmt::format("{}, extent at block {}", state_.where, extent.file_block),
+            fmt::format("it reaches to block {}, the file only to block {}", extent.end_block(),
+                        end_block))) {
+        return;
+    }
+    const Key key = make_key(state_.node, Kind::extent, extent.file_block);
+    is_changed_ = true;
+    if (extent.file_block < end_block) {
+        state_.repairs.put(key, slice_extent(extent, extent.file_block, end_block));
+    } else {
+        state_.repairs.erase(key);
     }
 }
 
@@ -230,7 +248,7 @@ void ExtentCheck::end() {
         state_.corrected_inode().size_bytes = end_block_ * tiffinfs::kBlockBytes;
         is_changed_ = true;
     }
-    check_written_end();
+    check_behind_end();
     // With overlaps the next pass knows how many.
     if (marked_blocks_ != 0 && !is_changed_) {
         state_.objects.marked_content.push_back({state_.node, marked_blocks_});

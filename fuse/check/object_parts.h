@@ -79,11 +79,13 @@ class ExtentCheck {
   private:
     bool check_overlap(const tiffinfs::MappedExtent& extent);
     void mark_blocks(const tiffinfs::MappedExtent& extent);
-    void check_end(const tiffinfs::MappedExtent& extent);
+    void note_end(const tiffinfs::MappedExtent& extent);
     void look_at_gap(uint64_t first_block, uint64_t end_block);
     void check_count();
     void give_way(const tiffinfs::MappedExtent& extent);
-    void check_written_end();
+    uint64_t blocks_of_size() const;
+    void check_behind_end();
+    void cut_mark(const tiffinfs::MappedExtent& extent, uint64_t end_block);
 
     ScanState& state_;
     uint64_t end_block_ = 0;                        // of the extents so far
@@ -92,9 +94,10 @@ class ExtentCheck {
     tiffinfs::MappedExtent last_;                   // that end_block_ belongs to, without checksums
     std::vector<tiffinfs::MappedExtent> gave_way_;  // to content: without any, they fill gaps
     uint64_t allocated_blocks_ = 0;
-    uint64_t marked_blocks_ = 0;    // in lost extents
-    std::vector<FileBlocks> lost_;  // gaps where keys are missing
-    bool is_changed_ = false;       // a repair of the map is staged: the next pass sees the result
+    uint64_t marked_blocks_ = 0;                            // in lost extents
+    std::vector<tiffinfs::MappedExtent> marks_behind_end_;  // of losses
+    std::vector<FileBlocks> lost_;                          // gaps where keys are missing
+    bool is_changed_ = false;  // a repair of the map is staged: the next pass sees the result
     bool any_ = false;
 };
 

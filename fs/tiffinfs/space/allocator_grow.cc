@@ -46,7 +46,6 @@ void Allocator::extend() {
     const uint64_t fixed = layout_.fixed_blocks(0, layout_.groups()) - old_fixed;
     used_blocks_.add(static_cast<int64_t>(fixed));
     growth_free_blocks_ = total_blocks() - old_total - fixed;
-    choose_reserves();
 }
 
 void Allocator::finish_growth() {
@@ -55,6 +54,8 @@ void Allocator::finish_growth() {
     cancel(growth_held_);
     growth_held_ = BlockRange{};
     growth_free_blocks_ = 0;
+    // Not before: what a growth that fails here asks for would be more than the old volume has.
+    choose_reserves();
 }
 
 }  // namespace tiffin::tiffinfs

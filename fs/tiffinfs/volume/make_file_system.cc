@@ -124,9 +124,12 @@ Result<void> clear_leftovers(vfs::BlockDevice& device, const Superblock& superbl
     __builtin_memset(zeros, 0, kBlockBytes);
     Result<void> result;
     const uint64_t device_blocks = device.geometry().size_bytes / kBlockBytes;
+    // As those see it who look for superblocks; and as older versions did.
+    const uint64_t largest_blocks = round_total_blocks(device_blocks);
     for (uint32_t slot = 0; slot < 2; ++slot) {
         for (const uint64_t block : {superblock_block(superblock.total_blocks, slot, 0),
                                      superblock_block(superblock.total_blocks, slot, 1),
+                                     superblock_block(largest_blocks, slot, 1),
                                      superblock_block(device_blocks, slot, 1)}) {
             if (result.ok()) {
                 result = device.write(block * kBlockBytes, zeros, kBlockBytes);

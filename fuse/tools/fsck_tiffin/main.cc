@@ -143,6 +143,7 @@ class Fsck {
         auto image =
             std::make_unique<LengthenedImage>(std::move(*device), address->path, volume_bytes);
         lengthened_ = image.get();
+        present_bytes_ = device_bytes;
         device = std::unique_ptr<vfs::BlockDevice>(std::move(image));
     }
 
@@ -151,8 +152,10 @@ class Fsck {
         if (!report.changed) {
             lengthened_->take_back();
         }
+        const uint64_t lost =
+            report.count(check::Code::data_checksum) + report.count(check::Code::data_unreadable);
         const bool lacks_nothing_else =
-            !report.cancelled && report.is_volume && report.not_repaired == 0;
+            !report.cancelled && report.is_volume && report.not_repaired == lost;
         log_.repairs_are_written();
         if (lacks_nothing_else && !lengthened_->make_longer()) {
             lengthened_failed_ = true;
@@ -178,6 +181,7 @@ class Fsck {
         check::CheckOptions options;
         options.repair = repair_;
         options.verify_data = options_.verify_data;
+        options.verify_from_bytes = present_bytes_;
         options.may_repair = [this](const check::Finding& finding) { return may_repair(finding); };
         options.on_finding = [this](const check::Finding& finding) { print(finding); };
         options.on_progress = [this](const check::Progress& progress) {
@@ -326,6 +330,7 @@ class Fsck {
     FsckProgress progress_;
     bool repair_ = false;
     LengthenedImage* lengthened_ = nullptr;  // what open() gave, where its end is missing
+    uint64_t present_bytes_ = ~uint64_t{0};  // of it, then
     bool lengthened_failed_ = false;
     uint64_t shown_[check::kCodeCount] = {};
     std::pair<check::Code, std::string> shown_before_question_;  // what and where that finding is

@@ -124,6 +124,56 @@ TEST(InodeDamage, ASizeThatIsTooSmallFreesNoContentUnasked) {
     EXPECT_TRUE(run_check(device).clean());
 }
 
+// ... and what an earlier repair has marked as lost between its content stays so: it must not read as zeros.
+TEST(InodeDamage, ASizeThatIsTooSmallHidesNoLoss) {
+    constexpr size_t kBlock = tiffinfs::kBlockBytes;
+    CrashDevice device(kDeviceBytes);
+    make_populated(device, 120);
+    ImageEditor image(device);
+    const uint64_t node = image.node_of("/directory/large");
+    const std::string before = see(device).at("/directory/large").content;
+    const Key first = make_key(node, Kind::extent, 0);
+    const Bytes whole = image.get(first);
+    tiffinfs::ExtentValue extent;
+    __builtin_memcpy(&extent, whole.data(), sizeof extent);
+    ASSERT_GT(extent.block_count, 8U);
+    // Blocks 4 and 5 are lost.
+    const auto part = [&](uint64_t begin, uint64_t end) {
+        tiffinfs::ExtentValue piece = extent;
+        piece.physical_block += begin;
+        piece.block_count = static_cast<uint32_t>(end - begin);
+        Bytes bytes = bytes_of(piece);
+        bytes.insert(
+            bytes.end(),
+            whole.begin() + static_cast<ptrdiff_t>(sizeof extent + begin * sizeof(uint32_t)),
+            whole.begin() + static_cast<ptrdiff_t>(sizeof extent + end * sizeof(uint32_t)));
+        return bytes;
+    };
+    image.put(first, part(0, 4));
+    image.put(make_key(node, Kind::extent, 4),
+              bytes_of(tiffinfs::ExtentValue{0, 0, 2, tiffinfs::extent_flag::lost}));
+    image.put(make_key(node, Kind::extent, 6), part(6, extent.block_count));
+    image.change_inode(node, [](auto& inode) {
+        inode.size_bytes = 2 * kBlock;
+        inode.allocated_blocks -= 2;
+    });
+    (void)run_check(device, only_what_is_safe());
+    (void)repair_completely(device);
+    test::TestVolume volume(device);
+    ASSERT_TRUE(volume.mount().ok());
+    std::string bytes(kBlock, '\0');
+    const vfs::IoVector piece{bytes.data(), bytes.size()};
+    const auto read = [&](uint64_t block) {
+        Result<size_t> result = volume.file_system().read(node, 0, block * kBlock,
+                                                          Span<const vfs::IoVector>(&piece, 1));
+        return result.ok() ? Error{} : result.error();
+    };
+    EXPECT_EQ(read(4), Error::eio);
+    EXPECT_EQ(read(5), Error::eio);
+    EXPECT_EQ(read(6), Error{});
+    EXPECT_TRUE(bytes == before.substr(6 * kBlock, kBlock));
+}
+
 // A field that only repeats what other keys tell, too.
 TEST(NameDamage, OneWrongFieldTakesNoNameAlong) {
     using Change = std::function<void(ImageEditor&)>;

@@ -127,6 +127,25 @@ TEST_F(Tools, FsckLengthensAnImageThatWasCut) {
     EXPECT_TRUE(after.status == 0 || after.status == 4) << after.output;
 }
 
+// Without an order to read all data: what was cut off is known.
+TEST_F(Tools, FsckNamesTheFilesThatACutTookAlong) {
+    make();
+    with_volume([](test::TestVolume& volume) {
+        ASSERT_TRUE(test::populate(volume, 50).ok());
+        ASSERT_TRUE(volume.create("/whole").ok());
+        ASSERT_TRUE(volume.write("/whole", 0, test::test_content(1, 100000)).ok());
+        ASSERT_TRUE(volume.create("/halved").ok());
+        ASSERT_TRUE(volume.write("/halved", 0, test::test_content(2, 24U << 20)).ok());
+        ASSERT_TRUE(volume.unmount().ok());
+    });
+    files::resize_file(image_, 16U << 20);
+    const Outcome repaired = run("fsck.tiffin", "-y " + image_);
+    EXPECT_EQ(repaired.status, 4) << repaired.output;
+    expect_contains(repaired, "\"/halved\"");
+    EXPECT_EQ(repaired.output.find("whole"), std::string::npos) << repaired.output;
+    EXPECT_EQ(run("fsck.tiffin", "-f -n " + image_).status, 0);
+}
+
 // A check that is cancelled, or repairs nothing, leaves the length that tells what is missing.
 TEST_F(Tools, FsckLengthensNothingInVain) {
     make();

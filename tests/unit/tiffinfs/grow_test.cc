@@ -200,6 +200,23 @@ TEST(GrowVolume, AlsoWhereItWasMadeSmallerThanItsDevice) {
     EXPECT_EQ(read_superblock(device, superblock).error(), Error::einval);
 }
 
+// ... nor where the end of the device belongs to no volume of its size.
+TEST(MakeFileSystem, LeavesNoSuperblockOfALargerVolume) {
+    CrashDevice device(128 * kMiB + 4 * kBlockBytes);
+    TestVolume volume(device);
+    MUST(make_file_system(device, sized(0)));
+    for (int i = 0; i < 2; ++i) {
+        MUST(volume.mount());
+        MUST(volume.write("/old", 0, "text"));
+        MUST(volume.unmount());
+    }
+    MUST(make_file_system(device, sized(20 * kMiB)));
+    const std::string zeros(2 * kBlockBytes, '\0');
+    device.overwrite(0, zeros.data(), zeros.size());
+    Superblock superblock;
+    EXPECT_EQ(read_superblock(device, superblock).error(), Error::einval);
+}
+
 TEST(GrowVolume, HasNothingToDoWhereNothingWasGained) {
     fuse::CapturedLog log;
     SmallVolume made(10 * kMiB, 20 * kMiB);
@@ -296,6 +313,30 @@ TEST(GrowVolume, AllocationFailures) {
         }
     }
     EXPECT_GT(failed, 3U);
+}
+
+// One that is not finished takes no room away: the reserves are those of the size that can be used.
+TEST(GrowVolume, AFailedGrowthLeavesTheRoomThereWas) {
+    fuse::CapturedLog log;
+    for (uint64_t number = 1;; ++number) {
+        SCOPED_TRACE("allocation " + std::to_string(number));
+        SmallVolume made(20 * kMiB, 600 * kMiB);
+        TestVolume& volume = made.volume;
+        auto& file_system = static_cast<TiffinFileSystem&>(volume.file_system());
+        made.device.end_at(600 * kMiB);
+        const bool done = [&] {
+            fuse::AllocationWatch watch;
+            watch.fail_allocation(number);
+            return volume.file_system().grow().ok();
+        }();
+        MUST(file_system.volume().checkpoint());
+        MUST(volume.write("/other", 0, test_content(1, 64 << 10)));
+        MUST(volume.file_system().promise(16));
+        volume.file_system().return_promise(16);
+        if (done) {
+            break;
+        }
+    }
 }
 
 // The bitmap at the old end has to be changed, so it has to be known.

@@ -135,7 +135,11 @@ TEST_F(Promise, IsKeptOnASmallVolume) {
 TEST_F(Promise, IsKeptBesideOverwritesThatUseTheReserve) {
     const vfs::NodeId reserved = create("reserved");
     const vfs::NodeId file = create("file");
-    constexpr uint64_t kReserved = 12000;
+    std::vector<vfs::NodeId> small_files;
+    for (uint64_t i = 0; i < 20; ++i) {
+        small_files.push_back(create("small" + std::to_string(i)));
+    }
+    constexpr uint64_t kReserved = 13500;
     ASSERT_TRUE(volume_.allocate("/reserved", 0, 0, kReserved * kBlockBytes).ok());
     std::vector<uint64_t> dirty;
     while (fs().promise(1).ok()) {
@@ -153,8 +157,15 @@ TEST_F(Promise, IsKeptBesideOverwritesThatUseTheReserve) {
             break;
         }
     }
-    for (const uint64_t block : dirty) {
-        ASSERT_EQ(write(file, block), 0) << block;
+    for (size_t i = 0; i + 20 < dirty.size(); ++i) {
+        ASSERT_EQ(write(file, dirty[i]), 0) << dirty[i];
+    }
+    // Content that stays in the inode, too.
+    for (const vfs::NodeId small : small_files) {
+        std::string content = "small";
+        const vfs::IoVector buffer{content.data(), content.size()};
+        ASSERT_EQ(code(fs().write(small, 0, 0, Span<const vfs::IoVector>(&buffer, 1), kWriteBack)),
+                  0);
     }
     expect_consistent();
 }
