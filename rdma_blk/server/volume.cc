@@ -103,13 +103,22 @@ Volume::OpenAnswer Volume::open_new(const wire::SessionOpen& open,
     if (!find_place(index, is_reader, now_ns)) {
         return refuse(wire::RefusalReason::no_room, now_ns);
     }
+    // The grant of a server that has died since: its answer did not come to this client, nor has anybody else had a lease.
+    const bool is_granted_before = wants_lease && open.epoch != 0 &&
+                                   open.epoch + 1 == state_.epoch && !find_holder() &&
+                                   same_uuid(state_.epoch_owner, client_uuid);
     OpenAnswer wait;
     switch (may_open(mode, asking, force, now_ns, wait.ending)) {
         case LeaseTurn::yes:
             break;
         case LeaseTurn::held:
-        case LeaseTurn::held_by_reader:
-            return refuse(wire::RefusalReason::held, now_ns);
+        case LeaseTurn::held_by_reader: {
+            OpenAnswer refused = refuse(wire::RefusalReason::held, now_ns);
+            if (is_granted_before) {
+                refused.refused.epoch = open.epoch;  // nobody has written since that: it may wait
+            }
+            return refused;
+        }
         case LeaseTurn::cannot_be_granted:
             return refuse(wire::RefusalReason::no_room, now_ns);
         case LeaseTurn::when_process_is_gone:
@@ -140,10 +149,6 @@ Volume::OpenAnswer Volume::open_new(const wire::SessionOpen& open,
     record.reads_steadily = reads_steadily ? 1 : 0;
     sessions_[session_id] = session;
     const bool inherits_unflushed = (wants_lease || reads_steadily) && may_be_unflushed();
-    // The grant of a server that has died since: its answer did not come to this client, nor has anybody else had a lease.
-    const bool is_granted_before = wants_lease && open.epoch != 0 &&
-                                   open.epoch + 1 == state_.epoch && !find_holder() &&
-                                   same_uuid(state_.epoch_owner, client_uuid);
     if (wants_lease &&
         !grant_lease(*session, open.holder_text, !has_lease && !is_granted_before).ok()) {
         (void)session->close(nullptr, nullptr);

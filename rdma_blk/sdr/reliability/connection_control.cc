@@ -44,7 +44,8 @@ void Connection::measure_round_trip(uint64_t now_ns, const AcknowledgementBody& 
     if (sample_us > kMaxRoundTripUs) {
         return;
     }
-    round_trip_.add(sample_us);
+    const uint64_t now_us = now_ns / 1000;
+    round_trip_.add(sample_us, now_us - sample_us - body.echo_delay_us, now_us);
     statistics_.round_trip_us = round_trip_.smoothed_us();
     queue_pair_->set_round_trip_us(round_trip_.careful_us());
 }

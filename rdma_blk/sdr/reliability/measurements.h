@@ -5,18 +5,19 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <utility>
 
 #include "rdma_blk/sdr/tunables.h"
 
 namespace tiffin::rdma_blk::sdr {
 
-// Smoothed as by RFC 6298, but for a single sample that is far from all before it: that of a peer which got no processor.
+// Smoothed as by RFC 6298, but for samples that are far from all before them and come of one event: a peer which got no
+// processor answers all at once that was sent to it meanwhile.
 class RoundTrip {
   public:
     explicit RoundTrip(uint32_t initial_us) : smoothed_us_(initial_us) {}
 
-    void add(uint32_t sample_us) {
+    // `sent_us`: when what was answered was sent, by the clock of `now_us`.
+    void add(uint32_t sample_us, uint64_t sent_us, uint64_t now_us) {
         sample_us = std::max<uint32_t>(sample_us, 1);
         if (!measured_) {
             smoothed_us_ = sample_us;
@@ -27,10 +28,13 @@ class RoundTrip {
         }
         const double most_us = kMostOfCareful * (smoothed_us_ + 4 * variation_us_);
         const bool is_late = sample_us > most_us;
-        if (is_late && !std::exchange(was_late_, true)) {
+        if (is_late && late_us_ != 0 && sent_us < late_us_) {
+            return;
+        }
+        if (is_late && late_us_ == 0) {
             sample_us = static_cast<uint32_t>(most_us);
         }
-        was_late_ = is_late;
+        late_us_ = is_late ? now_us : 0;
         // Follows a path that has become longer, slowly.
         least_us_ = std::min<double>(sample_us, least_us_ + (sample_us - least_us_) / 64);
         const double difference = static_cast<double>(sample_us) - smoothed_us_;
@@ -66,7 +70,7 @@ class RoundTrip {
 
     double smoothed_us_;
     double variation_us_ = 0;
-    bool was_late_ = false;
+    uint64_t late_us_ = 0;  // when the last sample came if it was late; else 0
     double least_us_ = 0;
     bool measured_ = false;
 };

@@ -124,9 +124,8 @@ Result<void> TcpMemory::add_link(const char* host, uint16_t port) {
 void TcpMemory::give_link_up(size_t link) {
     Locked lock(*this);
     if (has_several() && link < paths_.size() && machine_.is_living(link)) {
-        host::log(host::LogLevel::warning, ("remote memory: link " + std::to_string(link + 1) +
-                                            " carries no RDMA, and is given up for another one")
-                                               .c_str());
+        host::log(host::LogLevel::warning,
+                  (link_text(link) + " carries no RDMA, and is given up for another one").c_str());
         abort_path(paths_[link]);
     }
 }

@@ -267,6 +267,8 @@ class TcpMemory final : public RemoteMemory, private Patience {
     // These need the lead.
     // Of a link with a fault, and of one that is given up on purpose; `why` goes to the log.
     void fail_path(size_t index, const std::string& why) REQUIRES(mutex_);
+    // For the log: of which volume, and where it leads.
+    std::string link_text(size_t index) const REQUIRES(mutex_);
     bool is_left_at_end(size_t index) const REQUIRES(mutex_);
     void give_path_up(size_t index, const char* why) REQUIRES(mutex_);
     void end_path_now(size_t index) REQUIRES(mutex_);

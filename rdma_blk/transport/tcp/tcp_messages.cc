@@ -212,7 +212,9 @@ void TcpMemory::handle_received(const Result<size_t>& received) {
             end_path();
         }
     } else if (received.error() != Error::eagain) {
-        has_several() ? fail_path(at_, std::strerror(errno_value(received.error())))
+        has_several() ? fail_path(at_, received.error() == Error::enodev
+                                           ? "the server has closed the connection"
+                                           : std::strerror(errno_value(received.error())))
                       : void(is_broken_ = true);
     }
     if (is_broken_ && state_ == ConnectionState::ready) {

@@ -90,19 +90,21 @@ bool TcpMemory::is_left_at_end(size_t index) const {
     return is_closing_ && (has_said_goodbye_ || index != machine_.active());
 }
 
+std::string TcpMemory::link_text(size_t index) const {
+    return "volume " + volume_name_ + ": link " + std::to_string(index + 1) + " (" +
+           links_[index].text() + ")";
+}
+
 void TcpMemory::fail_path(size_t index, const std::string& why) {
     if (!is_left_at_end(index)) {
-        host::log(
-            host::LogLevel::warning,
-            ("remote memory: link " + std::to_string(index + 1) + " has failed: " + why).c_str());
+        host::log(host::LogLevel::warning, (link_text(index) + " has failed: " + why).c_str());
     }
     end_path_now(index);
 }
 
 void TcpMemory::give_path_up(size_t index, const char* why) {
     host::log(host::LogLevel::info,
-              ("remote memory: link " + std::to_string(index + 1) + " is given up" +
-               (is_closing_ ? ": " : ", and made anew: ") + why)
+              (link_text(index) + " is given up" + (is_closing_ ? ": " : ", and made anew: ") + why)
                   .c_str());
     end_path_now(index);
 }
@@ -217,9 +219,7 @@ void TcpMemory::act(const SessionMachine::Action& action) {
                           machine_.counts(action.path).suspected_ns >= paths_[action.path].made_ns);
             close_path(paths_[action.path]);
             host::log(host::LogLevel::warning,
-                      ("remote memory: link " + std::to_string(action.path + 1) +
-                       " is silent, and is given up")
-                          .c_str());
+                      (link_text(action.path) + " is silent, and is given up").c_str());
             break;
         case SessionMachine::Action::Kind::leave:
         case SessionMachine::Action::Kind::remove:
@@ -675,9 +675,7 @@ void TcpMemory::tell_of_failure(size_t index, const std::string& problem) {
     paths_[index].problem = problem;
     if (!std::exchange(paths_[index].is_failure_told, true)) {
         host::log(host::LogLevel::warning,
-                  ("remote memory: link " + std::to_string(index + 1) + " (" +
-                   links_[index].text() + ") cannot be made, and is tried again: " + problem)
-                      .c_str());
+                  (link_text(index) + " cannot be made, and is tried again: " + problem).c_str());
     }
 }
 

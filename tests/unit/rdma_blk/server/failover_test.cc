@@ -583,7 +583,8 @@ TEST_P(FarLinkTest, WhoseDatagramsVanishIsLeft) {
     expect_sums();
     const std::vector<std::string> lines = log.lines();
     EXPECT_TRUE(std::any_of(lines.begin(), lines.end(), [](const std::string& line) {
-        return line.find("link 1 has failed: no datagrams") != std::string::npos;
+        return line.find(": link 1 (") != std::string::npos &&
+               line.find(" has failed: no datagrams") != std::string::npos;
     })) << ::testing::PrintToString(lines);
     client_->close();
 }

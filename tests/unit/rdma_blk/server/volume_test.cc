@@ -249,6 +249,16 @@ TEST_F(VolumeTest, AGrantWhoseAnswerWasLostWithTheServerIsGivenOnceMore) {
         EXPECT_EQ(open_again(writer, first), first + 1) << i;
     }
     EXPECT_EQ(directory_->load("volume")->epoch, first + 1);
+    // A reader that comes first makes it wait, and says that nobody has written since.
+    restart(false);
+    Client first_reader = client(4);
+    open(first_reader, wire::SessionMode::read_steady);
+    wire::SessionOpen waiting = message(writer, kWrite, false);
+    waiting.epoch = first;
+    const auto refused =
+        volume_->open_session(waiting, ByteSpan(), writer.uuid, false, writer.path, now_ns_);
+    EXPECT_EQ(refused.kind, Kind::refused);
+    EXPECT_EQ(refused.refused.epoch, first);
     // Who has got it asks with that one.
     restart(false);
     EXPECT_EQ(open_again(writer, first + 1), first + 2);
