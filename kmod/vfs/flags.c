@@ -5,6 +5,7 @@
 #include <linux/fileattr.h>
 #include <linux/freezer.h>
 #include <linux/fs.h>
+#include <linux/mount.h>
 #include <linux/sched/signal.h>
 #include <linux/uaccess.h>
 
@@ -60,12 +61,14 @@ int tiffin_fileattr_set(struct mnt_idmap* idmap, struct dentry* dentry, struct f
 #define TRIM_PIECE (64ULL << 20)
 
 /* In pieces: a device may need hours for all of it, and neither a signal nor a suspend waits so long. */
-static s64 trim_pieces(struct super_block* sb, const struct fstrim_range* range) {
+static s64 trim_pieces(struct file* file, const struct fstrim_range* range) {
+    struct super_block* sb = file_inode(file)->i_sb;
     struct tiffin_mount* mount = tiffin_mount_of(sb);
     const u64 device_end = sb->s_bdev == NULL ? 0 : bdev_nr_bytes(sb->s_bdev);
     u64 start = range->start;
     u64 end = device_end;
     s64 total = 0;
+    int error;
 
     if (start >= device_end) {
         return TIFFIN_CALL(mount, trim, start, range->len, range->minlen);
@@ -81,7 +84,16 @@ static s64 trim_pieces(struct super_block* sb, const struct fstrim_range* range)
             piece_end += TRIM_PIECE;
         }
         piece_end = min(piece_end, end);
+        /* Nothing reaches the device while it is frozen. */
+        error = mnt_want_write_file(file);
+        if (error != 0) {
+            return error;
+        }
         discarded = TIFFIN_CALL(mount, trim, start, piece_end - start, range->minlen);
+        mnt_drop_write_file(file);
+        if (discarded == -EINVAL && start != range->start) {
+            break; /* the device is larger than the volume */
+        }
         if (discarded < 0) {
             return discarded;
         }
@@ -92,7 +104,7 @@ static s64 trim_pieces(struct super_block* sb, const struct fstrim_range* range)
     return total;
 }
 
-static long trim(struct super_block* sb, struct fstrim_range __user* argument) {
+static long trim(struct file* file, struct fstrim_range __user* argument) {
     struct fstrim_range range;
     s64 discarded;
 
@@ -102,7 +114,7 @@ static long trim(struct super_block* sb, struct fstrim_range __user* argument) {
     if (copy_from_user(&range, argument, sizeof(range)) != 0) {
         return -EFAULT;
     }
-    discarded = trim_pieces(sb, &range);
+    discarded = trim_pieces(file, &range);
     if (discarded < 0) {
         return discarded;
     }
@@ -148,7 +160,7 @@ long tiffin_ioctl(struct file* file, unsigned int command, unsigned long argumen
             return tiffin_compare_inodes(sb);
 #endif
         case FITRIM:
-            return trim(sb, (struct fstrim_range __user*)argument);
+            return trim(file, (struct fstrim_range __user*)argument);
         case TIFFIN_IOC_SHUTDOWN:
             return shut_down(sb, (u32 __user*)argument);
         default:
