@@ -17,6 +17,8 @@ namespace {
 
 constexpr uint32_t kFirstAttempts = 6;  // for a second and a half
 constexpr uint64_t kOpenTimeoutNs = 10'000 * kMillisecondNs;
+// Of a link, where there are several: a lost packet is repeated after one second.
+constexpr uint64_t kFirstTurnNs = 1'500 * kMillisecondNs;
 // A link that is ended without need costs a queue pair and a connection, not the session.
 constexpr uint64_t kOneSidedCondemnationNs = 50 * kMillisecondNs;
 
@@ -117,16 +119,24 @@ Result<void> TcpMemory::connect_first(size_t link, uint64_t deadline_ns, std::st
     }
 }
 
-// A link that is down does not keep a session from being opened over another.
+// A link that is down does not keep a session from being opened over another, nor long: most links answer in milliseconds, so
+// those that do not have a second turn, with all the time that is left.
 Result<void> TcpMemory::connect_first_of_all(uint64_t deadline_ns, std::string& problem) {
-    for (at_ = 0;; at_++) {
+    const size_t count = paths_.size();
+    Result<void> connected = Error::eio;
+    for (size_t turn = count > 1 ? 0 : count; turn < 2 * count; turn++) {
+        at_ = turn % count;
+        paths_[at_].connection->close();
         const uint64_t now = host::monotonic_ns();
         const uint64_t left = deadline_ns > now ? deadline_ns - now : 0;
-        const auto connected = connect_first(at_, now + left / (paths_.size() - at_), problem);
-        if (connected.ok() || connected.error() == Error::eacces || at_ + 1 == paths_.size()) {
-            return connected;
+        const uint64_t share = left / (count - at_);
+        connected = connect_first(at_, now + (turn < count ? std::min(share, kFirstTurnNs) : share),
+                                  problem);
+        if (connected.ok() || connected.error() == Error::eacces) {
+            break;
         }
     }
+    return connected;
 }
 
 Result<void> TcpMemory::open_first(Holder& holder, std::string& problem) {
