@@ -60,6 +60,7 @@ int tiffin_planted_flush(void) {
     while (atomic_read(&hold_flush) != 0) {
         msleep(10);
     }
+    atomic_set(&hold_flush, 3);
     return -EIO;
 }
 

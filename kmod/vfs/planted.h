@@ -12,7 +12,8 @@ extern bool tiffin_leaks_mounts;
 /* The error that a call of this operation fails with instead of being made, or 0: the call with number fail_after, from when
  * that was set, of the one that is named by fail_operation fails with fail_error. fail_after is 0 from then on. */
 long tiffin_planted_error(const char* operation);
-/* hold_flush: 1 holds the next flush back, which makes it 2, until it is 0; the flush then fails with what this returns, once. */
+/* hold_flush: 1 holds the next flush back, which makes it 2, until it is 0; the flush then makes it 3 and fails with what this
+ * returns, once. */
 int tiffin_planted_flush(void);
 /* Between two steps: at the place that is named by delay_at a thread sleeps, each time for up to delay_ms. `delays` counts. */
 void tiffin_race_point(const char* place);

@@ -20,7 +20,7 @@ mount_device rw
 say "a checkpoint whose flush is held back"
 echo 1 >$hold_flush
 python3 - "$mount_point" $hold_flush <<'END' || fail "see above"
-import ctypes, errno, os, sys
+import ctypes, errno, os, sys, time
 folder, hold_flush = sys.argv[1:]
 def state():
     return int(open(hold_flush).read())
@@ -39,6 +39,8 @@ if ctypes.CDLL(None).sync_file_range(file, ctypes.c_int64(0), ctypes.c_int64(0),
     sys.exit("sync_file_range has failed")
 with open(hold_flush, "w") as release:
     release.write("0")
+while state() != 3:  # one that has not failed yet promises nothing
+    time.sleep(0.001)
 try:
     os.fsync(file)
     sys.exit("fsync has succeeded behind a flush that failed")
