@@ -177,10 +177,6 @@ void ContentWriter::part_failed(Error error, uint64_t end_bytes) {
     if (!goes_on) {
         return finish();
     }
-    skip_block();
-}
-
-void ContentWriter::skip_block() {
     size_t skipped = kBlockBytes - static_cast<size_t>(position_ % kBlockBytes);
     skipped = skipped < cursor_.remaining() ? skipped : cursor_.remaining();
     cursor_.skip(skipped);

@@ -68,7 +68,6 @@ class ContentWriter {
     // A part has failed: tries it again, block by block if it had several, goes on behind the one it had, or ends the
     // request. `end_bytes`: of what was tried.
     void part_failed(Error error, uint64_t end_bytes);
-    void skip_block();
     bool is_write_back() const { return (flags_ & write_flag::write_back) != 0; }
 
     uint64_t part_end() const { return grant_.offset_bytes + grant_.length_bytes; }

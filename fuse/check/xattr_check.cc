@@ -26,6 +26,39 @@ constexpr uint32_t kPlaceBits = 16;  // slot and chunk
 
 std::string_view text_of(vfs::Name name) { return {name.data, name.size_bytes}; }
 
+Key key_at(uint64_t node, uint64_t offset) { return tiffinfs::make_key(node, Kind::xattr, offset); }
+
+// In the first free slot of its hash, unless there is one of this name.
+Result<void> add_attribute(KeySpace& keys, uint64_t node, uint64_t hash, std::string_view name,
+                           ByteSpan value) {
+    XattrValue header{};
+    header.value_bytes = static_cast<uint32_t>(value.size());
+    header.name_bytes = static_cast<uint8_t>(name.size());
+    std::vector<unsigned char> bytes(sizeof header);
+    std::memcpy(bytes.data(), &header, sizeof header);
+    bytes.insert(bytes.end(), name.begin(), name.end());
+    const size_t head_bytes = bytes.size();
+    bytes.insert(bytes.end(), value.begin(), value.end());
+    constexpr uint64_t kSlots = 1U << (kPlaceBits - kChunkBits);
+    uint64_t first = hash << kPlaceBits;
+    KeyValue found;
+    for (uint64_t slot = 0; TRY(keys.get(key_at(node, first), found)); first += 1U << kChunkBits) {
+        const ByteSpan there = found.bytes();
+        const bool has_name =
+            there.size() >= head_bytes &&
+            there.data()[offsetof(XattrValue, name_bytes)] == name.size() &&
+            std::memcmp(there.data() + sizeof header, name.data(), name.size()) == 0;
+        if (has_name || ++slot == kSlots) {
+            return {};
+        }
+    }
+    for (size_t begin = 0, chunk = 0; begin < bytes.size(); begin += kXattrChunkBytes, ++chunk) {
+        const size_t size = std::min<size_t>(kXattrChunkBytes, bytes.size() - begin);
+        keys.put(key_at(node, first + chunk), ByteSpan(bytes.data() + begin, size));
+    }
+    return {};
+}
+
 }  // namespace
 
 void XattrCheck::begin() {
@@ -182,38 +215,8 @@ void XattrCheck::move() {
     state_.repairs.later(
         [node = state_.node, old = place_ << kChunkBits, name = name_, value = value_,
          hash = xattr_hash(state_.context.superblock, name_)](KeySpace& keys) -> Result<void> {
-            const auto key_at = [&](uint64_t offset) {
-                return tiffinfs::make_key(node, Kind::xattr, offset);
-            };
-            std::vector<unsigned char> bytes(sizeof(XattrValue));
-            XattrValue header{};
-            header.value_bytes = static_cast<uint32_t>(value.size());
-            header.name_bytes = static_cast<uint8_t>(name.size());
-            std::memcpy(bytes.data(), &header, sizeof header);
-            bytes.insert(bytes.end(), name.begin(), name.end());
-            const size_t head_bytes = bytes.size();
-            bytes.insert(bytes.end(), value.begin(), value.end());
-            constexpr uint64_t kSlots = 1U << (kPlaceBits - kChunkBits);
-            for (uint64_t slot = 0; slot < kSlots; ++slot) {
-                const uint64_t first = hash << kPlaceBits | slot << kChunkBits;
-                KeyValue found;
-                if (TRY(keys.get(key_at(first), found))) {
-                    const ByteSpan there = found.bytes();
-                    if (there.size() >= head_bytes &&
-                        std::memcmp(there.data() + sizeof header, name.data(), name.size()) == 0 &&
-                        there.data()[offsetof(XattrValue, name_bytes)] == name.size()) {
-                        break;
-                    }
-                    continue;
-                }
-                for (size_t begin = 0, chunk = 0; begin < bytes.size(); ++chunk) {
-                    const size_t size = std::min<size_t>(kXattrChunkBytes, bytes.size() - begin);
-                    keys.put(key_at(first + chunk), ByteSpan(bytes.data() + begin, size));
-                    begin += size;
-                }
-                break;
-            }
-            keys.erase_range(key_at(old), tiffinfs::next_key(key_at(old | 0xff)));
+            TRY(add_attribute(keys, node, hash, name, ByteSpan(value.data(), value.size())));
+            keys.erase_range(key_at(node, old), tiffinfs::next_key(key_at(node, old | 0xff)));
             return {};
         });
 }

@@ -325,8 +325,8 @@ void RequestSlots::cancel_followers(uint64_t submit_number) {
         Error::ecanceled);
 }
 
-// Completes those in the queue for which `condition` holds as not_executed, or as unknown if an earlier server had them. They are taken out first, since
-// each completion may cancel more of the queue.
+// Completes those in the queue for which `condition` holds as not_executed, or as unknown if an earlier server had them.
+// They are taken out first, since each completion may cancel more of the queue.
 template <typename Condition>
 void RequestSlots::complete_queued(Condition condition, Error error) {
     OperationQueue found = queue_.take_if(condition);

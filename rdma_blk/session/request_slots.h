@@ -181,8 +181,8 @@ class RequestSlots {
     OperationQueue queue_;
     uint64_t next_sequence_ = 1;
     uint64_t next_submit_number_ = 1;
-    uint64_t restarted_through_ =
-        0;  // of what waits, those up to it were sent to a server that has started again
+    // Of what waits, those up to this one were sent to a server that has started again.
+    uint64_t restarted_through_ = 0;
     bool connected_ = false;
     bool opening_ = false;  // from fill_outstanding() to the answer
     bool failed_ = false;

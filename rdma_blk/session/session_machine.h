@@ -160,8 +160,8 @@ class SessionMachine {
         uint64_t least_delay_ns = kNever;          // of the present samples
         uint64_t earlier_least_delay_ns = kNever;  // of so many before them
         uint32_t sample_count = 0;
-        uint64_t late_ns =
-            0;  // when the last answer came if it took longer than makes the path suspect; else 0
+        // When the last answer to a probe came, if it took longer than makes the path suspect; else 0.
+        uint64_t late_ns = 0;
         bool wants_sample = false;  // another one says whether it is the link
         uint64_t ready_ns = 0;
         uint64_t hold_ns = 0;

@@ -98,6 +98,9 @@ Result<void> CrashDevice::write(uint64_t offset_bytes, const vfs::IoVector* buff
     if (fails || touches(offset_bytes, length_bytes, unwritable_byte_)) {
         return Error::eio;
     }
+    if (touches(offset_bytes, length_bytes, unreadable_byte_)) {
+        unreadable_byte_ = kNowhere;
+    }
     return change(offset_bytes, std::move(data));
 }
 

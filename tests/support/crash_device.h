@@ -90,7 +90,8 @@ class CrashDevice final : public vfs::BlockDevice {
     void fail_read(uint64_t number) EXCLUDES(mutex_);
     void fail_write(uint64_t number) EXCLUDES(mutex_);
     void fail_flush(uint64_t number) EXCLUDES(mutex_);
-    // From now on each read, or write, that touches this byte gets eio, without effect. kNowhere: none.
+    // From now on each read, or write, that touches this byte gets eio, without effect. What cannot be read can be once it
+    // has been written, as a bad sector. kNowhere: none.
     static constexpr uint64_t kNowhere = ~uint64_t{0};
     void fail_reads_at(uint64_t offset_bytes) EXCLUDES(mutex_);
     void fail_writes_at(uint64_t offset_bytes) EXCLUDES(mutex_);

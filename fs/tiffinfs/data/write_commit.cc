@@ -34,8 +34,7 @@ Result<uint64_t> commit_content(TiffinFileSystem& file_system, const vfs::WriteG
     const bool overwriting = end_bytes <= stored_bytes;
     stored_bytes = overwriting ? stored_bytes : end_bytes;
     Transaction transaction(volume);
-    TRY(transaction.begin(overwriting ? SpacePriority::overwriting : change_priority(grant.flags),
-                          {.scattered = 3}, room));
+    TRY(transaction.begin(change_priority(grant.flags, overwriting), {.scattered = 3}, room));
     InodeValue inode = object.inode;
     TRY(stage_write_effects(file_system, object, end_bytes, grant.flags, inode, transaction));
     TRY(transaction.put_value(make_key(object.node, Kind::inode, 0), inode));
@@ -95,9 +94,9 @@ Result<uint64_t> commit_plan(TiffinFileSystem& file_system, vfs::WriteGrant& gra
         was_inline && TRY(load_inline(volume, object, scratch.inline_bytes)) > 0;
     Transaction transaction(volume);
     // Inode, inline value and privileges.
-    TRY(transaction.begin(
-        plan.all_mapped ? SpacePriority::overwriting : change_priority(grant.flags),
-        extent_change_size(plan.usage, plan.run_count, plan.block_count, 3), state.room));
+    TRY(transaction.begin(change_priority(grant.flags, plan.all_mapped),
+                          extent_change_size(plan.usage, plan.run_count, plan.block_count, 3),
+                          state.room));
     InodeValue inode = object.inode;
     TRY(stage_write_effects(file_system, object, grant.offset_bytes + grant.length_bytes,
                             grant.flags, inode, transaction));

@@ -112,7 +112,7 @@ Result<void> grant_part(TiffinFileSystem& file_system, vfs::WriteGrant& grant,
         {
             BiasedExclusiveLock lock(object.state, object.node);
             TRY(check_regular(object));
-            TRY(leave_inline(file_system, object, scratch, change_priority(grant.flags)));
+            TRY(leave_inline(file_system, object, scratch, change_priority(grant.flags, false)));
         }
         looked = TRY(look_at_part(volume, object, grant, scratch));
     }

@@ -48,10 +48,11 @@ constexpr SpacePriority new_block_priority(uint32_t flags) {
                                                       : SpacePriority::normal;
 }
 
-// Of the transaction of a write: a promise holds whatever others have used of the write-back reserve.
-constexpr SpacePriority change_priority(uint32_t flags) {
-    return (flags & vfs::write_flag::promised) != 0 ? SpacePriority::overwriting
-                                                    : new_block_priority(flags);
+// Of the transaction of a write; `replaces`: it takes no new space. A promise holds whatever others have used of the
+// write-back reserve.
+constexpr SpacePriority change_priority(uint32_t flags, bool replaces) {
+    return replaces || (flags & vfs::write_flag::promised) != 0 ? SpacePriority::overwriting
+                                                                : new_block_priority(flags);
 }
 
 // A bounded range of a file that is about to be written.

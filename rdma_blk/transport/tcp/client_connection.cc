@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 #include "rdma_blk/transport/tcp/client_connection.h"
 
-#include <linux/tcp.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -12,6 +10,7 @@
 #include <utility>
 
 #include "fs/vfs/host.h"
+#include "rdma_blk/transport/tcp/stream_info.h"
 
 namespace tiffin::rdma_blk {
 
@@ -20,10 +19,8 @@ using wire::MessageType;
 namespace {
 
 uint64_t kernel_delay_ns(int socket) {
-    tcp_info info{};
-    socklen_t size = sizeof(info);
-    const bool is_known = getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 &&
-                          info.tcpi_min_rtt != UINT32_MAX;
+    tcp_info info;
+    const bool is_known = read_stream_info(socket, info) && info.tcpi_min_rtt != UINT32_MAX;
     return is_known ? uint64_t{info.tcpi_min_rtt} * 1000 : 0;
 }
 

@@ -2,8 +2,6 @@
 // A TcpMemory with several links (RemoteAddress::more_links): SessionMachine decides, and this does what it says. All
 // paths belong to who has the lead, but those that are being made: these are the linker's, a thread that connects, shows
 // the key and joins, so that nobody else waits for a network that does not answer.
-#include <linux/tcp.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -14,6 +12,7 @@
 #include <utility>
 
 #include "rdma_blk/session/key_schedule.h"
+#include "rdma_blk/transport/tcp/stream_info.h"
 #include "rdma_blk/transport/tcp/tcp_memory.h"
 #include "rdma_blk/transport/time_units.h"
 
@@ -66,12 +65,11 @@ void TcpMemory::close_path(StreamPath& path) {
 // Before the connection is closed.
 void TcpMemory::note_segments(size_t index, bool was_silent, bool is_sure) {
     StreamPath& path = paths_[index];
-    tcp_info info{};
-    socklen_t size = sizeof(info);
+    tcp_info info;
     // The stream of a link of rc carries too little to tell.
     const bool carries_little = user_ != nullptr && has_several();
     if (!extension_.socket_path.empty() || carries_little || !path.connection->is_open() ||
-        getsockopt(path.connection->socket(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
+        !read_stream_info(path.connection->socket(), info)) {
         return;
     }
     const uint64_t now = host::monotonic_ns();
@@ -239,10 +237,8 @@ void TcpMemory::act(const SessionMachine::Action& action) {
 }
 
 uint32_t TcpMemory::repeated_packets(const StreamPath& path) {
-    tcp_info info{};
-    socklen_t size = sizeof(info);
-    (void)getsockopt(path.connection->socket(), IPPROTO_TCP, TCP_INFO, &info, &size);
-    return info.tcpi_total_retrans;
+    tcp_info info;
+    return read_stream_info(path.connection->socket(), info) ? info.tcpi_total_retrans : 0;
 }
 
 void TcpMemory::send_probe(size_t index) {
@@ -276,9 +272,8 @@ void TcpMemory::look_for_life(size_t index, uint64_t now_ns) {
         machine_.heard(index, now_ns);
         return;
     }
-    tcp_info info{};
-    socklen_t size = sizeof(info);
-    if (getsockopt(path.connection->socket(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
+    tcp_info info;
+    if (!read_stream_info(path.connection->socket(), info)) {
         return;
     }
     const MessageWriter& writer = path.connection->writer();

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // A TcpMemory that measures which way its requests should take (way_choice.h).
-#include <linux/tcp.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-
 #include <string>
 #include <utility>
 
+#include "rdma_blk/transport/tcp/stream_info.h"
 #include "rdma_blk/transport/tcp/tcp_memory.h"
 
 namespace tiffin::rdma_blk {
@@ -16,10 +13,9 @@ void TcpMemory::watch_stream(uint64_t now_ns) {
     if (!choice_ || is_broken_ || now_ns < choice_->next_look_ns()) {
         return;
     }
-    tcp_info info{};
-    socklen_t size = sizeof(info);
+    tcp_info info;
     WayChoice::StreamCounts counts;
-    if (getsockopt(stream().socket(), IPPROTO_TCP, TCP_INFO, &info, &size) == 0) {
+    if (read_stream_info(stream().socket(), info)) {
         counts.packets = uint64_t{info.tcpi_data_segs_out} + info.tcpi_data_segs_in;
         counts.lost = uint64_t{info.tcpi_total_retrans} + info.tcpi_rcv_ooopack;
     }

@@ -31,19 +31,22 @@ bool names(const Report& report, Code code, const std::string& path) {
     });
 }
 
+// A volume with a file that has `content` behind 16 blocks, which are a hole, or reserved.
+void make_file_behind_a_gap(CrashDevice& device, const std::string& content, bool is_reserved) {
+    TestVolume volume(device);
+    ASSERT_TRUE(volume.make().ok());
+    ASSERT_TRUE(volume.mount().ok());
+    ASSERT_TRUE(volume.create("/file").ok());
+    ASSERT_TRUE(!is_reserved || volume.allocate("/file", 0, 0, 16 * kBlockBytes).ok());
+    ASSERT_TRUE(volume.write("/file", 16 * kBlockBytes, content).ok());
+    ASSERT_TRUE(volume.unmount().ok());
+}
+
 // One flipped bit makes reserved space reach over the content behind it, in the file and mostly on the device, too.
 TEST(OverlapRepair, ReservedSpaceGivesWayToContent) {
     CrashDevice device(kDeviceBytes);
     const std::string content = test::test_content(1, 300 * kBlockBytes);
-    {
-        TestVolume volume(device);
-        ASSERT_TRUE(volume.make().ok());
-        ASSERT_TRUE(volume.mount().ok());
-        ASSERT_TRUE(volume.create("/file").ok());
-        ASSERT_TRUE(volume.allocate("/file", 0, 0, 16 * kBlockBytes).ok());
-        ASSERT_TRUE(volume.write("/file", 16 * kBlockBytes, content).ok());
-        ASSERT_TRUE(volume.unmount().ok());
-    }
+    ASSERT_NO_FATAL_FAILURE(make_file_behind_a_gap(device, content, true));
     ImageEditor editor(device);
     const Key first = make_key(editor.node_of("/file"), Kind::extent, 0);
     auto extent = editor.value<tiffinfs::ExtentValue>(first);
@@ -59,14 +62,7 @@ TEST(OverlapRepair, ReservedSpaceGivesWayToContent) {
 TEST(OverlapRepair, AMarkOfALossGivesWayToContentAndStaysInTheGaps) {
     CrashDevice device(kDeviceBytes);
     const std::string content = test::test_content(1, 300 * kBlockBytes);
-    {
-        TestVolume volume(device);
-        ASSERT_TRUE(volume.make().ok());
-        ASSERT_TRUE(volume.mount().ok());
-        ASSERT_TRUE(volume.create("/file").ok());
-        ASSERT_TRUE(volume.write("/file", 16 * kBlockBytes, content).ok());
-        ASSERT_TRUE(volume.unmount().ok());
-    }
+    ASSERT_NO_FATAL_FAILURE(make_file_behind_a_gap(device, content, false));
     ImageEditor editor(device);
     editor.put(make_key(editor.node_of("/file"), Kind::extent, 0),
                bytes_of(tiffinfs::ExtentValue{0, 0, 1000, tiffinfs::extent_flag::lost}));

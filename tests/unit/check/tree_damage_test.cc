@@ -348,37 +348,11 @@ TEST(JournalDamage, AnIncarnationThatOnlyCutOffFramesTellIsNotUsedAgain) {
     EXPECT_GT(ImageEditor(device).superblock().incarnation, newest.incarnation);
 }
 
-// Cannot be read until it is written, as a bad sector.
-class BadBlock final : public vfs::BlockDevice {
-  public:
-    BadBlock(vfs::BlockDevice& below, uint64_t block)
-        : below_(below), byte_(block * tiffinfs::kBlockBytes) {}
-    const vfs::DeviceGeometry& geometry() const override { return below_.geometry(); }
-    void submit(vfs::IoRequest& request) override {
-        uint64_t size = 0;
-        for (size_t i = 0; i < request.buffer_count; ++i) {
-            size += request.buffers[i].size_bytes;
-        }
-        const bool meets = request.offset_bytes <= byte_ && byte_ < request.offset_bytes + size;
-        if (meets && is_bad_ && request.operation == vfs::IoOperation::read) {
-            request.complete(request, Error::eio);
-            return;
-        }
-        is_bad_ = is_bad_ && !(meets && request.operation == vfs::IoOperation::write);
-        below_.submit(request);
-    }
-
-  private:
-    vfs::BlockDevice& below_;
-    const uint64_t byte_;
-    bool is_bad_ = true;
-};
-
 TEST(JournalDamage, ABadSectorTakesNoFramesAlongAndIsWrittenAnew) {
     for (const uint64_t block : {10, 200}) {  // in the first window, and far behind the frames
-        CrashDevice below(kDeviceBytes);
-        make_pending(below);
-        BadBlock device(below, tiffinfs::kJournalFirstBlock + block);
+        CrashDevice device(kDeviceBytes);
+        make_pending(device);
+        device.fail_reads_at((tiffinfs::kJournalFirstBlock + block) * tiffinfs::kBlockBytes);
         const Report repaired = run_check(device, {.repair = true});
         EXPECT_TRUE(repaired.has(Code::journal_damaged)) << text_of(repaired);
         const Report second = run_check(device);
