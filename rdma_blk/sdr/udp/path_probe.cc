@@ -19,6 +19,7 @@ bool PathProbe::next_probe(uint64_t now_ns, Probe& probe) {
         return false;
     }
     if (state_ == State::complete) {  // it may have become wider
+        stays_narrow_ = is_too_narrow();
         narrow_bytes_ = most_bytes_ + 1;
         choose(now_ns);
     }
@@ -50,7 +51,7 @@ void PathProbe::on_reply(uint64_t now_ns, const Probe& probe) {
 }
 
 void PathProbe::on_used_size_came(uint64_t now_ns) {
-    const bool is_new = confirmed_bytes_ < used_bytes_ && narrow_bytes_ > used_bytes_;
+    const bool is_new = confirmed_bytes_ < used_bytes_ && !is_too_narrow();
     if (is_new && state_ != State::complete) {
         confirmed_bytes_ = used_bytes_;
         choose(now_ns);
@@ -69,6 +70,7 @@ void PathProbe::on_black_hole(uint64_t now_ns) {
 void PathProbe::choose(uint64_t now_ns) {
     attempts_ = 0;
     due_ns_ = now_ns;
+    stays_narrow_ = stays_narrow_ && confirmed_bytes_ < used_bytes_;
     if (confirmed_bytes_ == 0) {
         // Not even the smallest: whatever the reason is, it may pass.
         const bool has_failed = narrow_bytes_ <= least_bytes_;

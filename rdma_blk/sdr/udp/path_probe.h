@@ -46,7 +46,7 @@ class PathProbe {
     // The largest that was answered; 0: none yet, or none any more.
     uint32_t confirmed_bytes() const { return confirmed_bytes_; }
     // Whether the size in use is known not to fit.
-    bool is_too_narrow() const { return narrow_bytes_ <= used_bytes_; }
+    bool is_too_narrow() const { return narrow_bytes_ <= used_bytes_ || stays_narrow_; }
 
   private:
     void choose(uint64_t now_ns);
@@ -59,6 +59,8 @@ class PathProbe {
     uint32_t confirmed_bytes_ = 0;
     uint32_t
         narrow_bytes_;  // the smallest that does not fit, as far as is known: most_bytes_ + 1 if none
+    // The size in use did not fit before a wider path was looked for: believed until it has got through.
+    bool stays_narrow_ = false;
     uint32_t size_bytes_;    // of the probes that are sent now
     uint32_t attempts_ = 0;  // of that size
     uint32_t number_ = 0;

@@ -113,6 +113,33 @@ TEST(PathProbe, LooksForAWiderPathNowAndThen) {
     EXPECT_EQ(probe.confirmed_bytes(), 8972U);
 }
 
+// While a wider path is looked for, datagrams of the size in use still do not fit: to say that they do would forbid the
+// pieces that they come in.
+TEST(PathProbe, StaysNarrowWhileAWiderPathIsLookedFor) {
+    PathProbe probe(548, 1200, 8900, 8972);
+    uint64_t now_ns = 1000;
+    run(probe, now_ns, 1472, 60'000'000'000);
+    ASSERT_TRUE(probe.is_too_narrow());
+    ASSERT_EQ(probe.state(), PathProbe::State::complete);
+    uint32_t sent = 0;
+    for (const uint64_t end_ns = now_ns + 2 * kPathRaiseNs; probe.next_ns() < end_ns;) {
+        now_ns = std::max(now_ns, probe.next_ns());
+        PathProbe::Probe one;
+        sent += probe.next_probe(now_ns, one) ? 1 : 0;
+        probe.on_used_size_came(now_ns);  // in pieces
+        ASSERT_TRUE(probe.is_too_narrow()) << sent;
+        if (one.number != 0 && one.datagram_bytes <= 1472) {
+            probe.on_reply(now_ns, one);
+            ASSERT_TRUE(probe.is_too_narrow()) << sent;
+        }
+    }
+    EXPECT_GT(sent, 3U);
+    now_ns += kPathRaiseNs;
+    run(probe, now_ns, 9000, 60'000'000'000);  // it has become wider
+    EXPECT_FALSE(probe.is_too_narrow());
+    EXPECT_EQ(probe.confirmed_bytes(), 8972U);
+}
+
 // At a loss of half of all, three probes in a row are soon lost; data that comes says otherwise.
 TEST(PathProbe, DataThatComesIsAnAnswer) {
     PathProbe probe(548, 1200, 1472, 1472);
