@@ -295,11 +295,12 @@ class TcpMemory final : public RemoteMemory, private Patience {
     void stop_receiving(size_t index) REQUIRES(mutex_);
     void end_other_receiving(const Operation& operation) REQUIRES(mutex_);
     void end_other_sending(uint16_t slot) REQUIRES(mutex_);
-    static void set_up(const StreamPath& path);
     bool spreads() const REQUIRES(mutex_) {
         return has_several_ && user_ == nullptr && address_.link_policy == LinkPolicy::spread;
     }
     uint32_t links_with_room(uint64_t now_ns) const REQUIRES(mutex_);
+    // ---- tcp_path_receiving.cc ----
+    static void set_up(const StreamPath& path);
     bool must_watch_all() const REQUIRES(mutex_);
     bool has_request_path_in_use() const REQUIRES(mutex_);
     // Of fill_poll(): for each link its stream and, where there are such, its path of requests.
@@ -309,6 +310,7 @@ class TcpMemory final : public RemoteMemory, private Patience {
     void look_at_paths(const pollfd* ready) REQUIRES(mutex_);
     void flush_waiting(const pollfd* ready) REQUIRES(mutex_);
     size_t fill_poll(pollfd* ready, bool receives) REQUIRES(mutex_);
+    // ---- tcp_linker.cc ----
     static void run_linker(void* memory);
     void link_paths() EXCLUDES(mutex_);
     void make_path(size_t index) EXCLUDES(mutex_);
