@@ -34,6 +34,7 @@ mount_device
 program_of() { readlink "/proc/$1/exe"; }
 data_threads_of() { grep -c '^tiffind-data' <(cat "/proc/$1/task/"*/comm); }
 said() { grep -c -- "$1" "$server_log" || true; }
+said_to() { [[ $(said "$1") -gt 0 ]]; }
 
 # restart_server: another worker serves afterwards, under the same keeper.
 restart_server() {
@@ -84,6 +85,8 @@ wait_until has_written $(($(<"$work/written") + 20))
 say "the worker that was started so: signalled, which it does not mind, and killed"
 serving=$(worker)
 kill -USR2 "$serving"
+kill -USR1 "$serving" "$keeper"
+wait_until said_to 'SIGUSR1 is ignored'
 server_is_ready || fail "the worker does not answer"
 [[ $(worker) == "$serving" ]] || fail "the worker has ended"
 kill_worker

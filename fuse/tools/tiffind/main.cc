@@ -121,13 +121,18 @@ rdma_blk::LogSummary summary_of(const RememberingLogSink& log) {
 }
 
 // Returns the signal that asks for the end. `page`: nullptr where none is served, and nothing has to wake up for its plot.
+// kStopWithKeptMemory counts from the keeper only: another sender would end a server whose memory nothing keeps.
 int wait_for_end(const sigset_t& signals, const std::function<void()>& reload,
                  rdma_blk::StatusPage* page) {
     constexpr timespec kInterval = {rdma_blk::StatusPage::kSampleSeconds, 0};
     while (true) {
-        const int signal = page == nullptr ? sigwaitinfo(&signals, nullptr)
-                                           : sigtimedwait(&signals, nullptr, &kInterval);
-        if (signal == SIGHUP) {
+        siginfo_t info{};
+        const int signal = page == nullptr ? sigwaitinfo(&signals, &info)
+                                           : sigtimedwait(&signals, &info, &kInterval);
+        if (signal == rdma_blk::kStopWithKeptMemory && info.si_pid != getppid()) {
+            host::log(host::LogLevel::warning,
+                      "SIGUSR1 is ignored: SIGUSR2 to the keeper restarts the server");
+        } else if (signal == SIGHUP) {
             reload();
         } else if (signal > 0) {
             return signal;
@@ -141,8 +146,11 @@ int serve(const Arguments& arguments, const Configuration& configuration,
           rdma_blk::MemoryKeeper& keeper) {
     sigset_t signals;
     sigemptyset(&signals);
-    for (const int signal : {SIGTERM, SIGINT, SIGHUP, rdma_blk::kStopWithKeptMemory}) {
+    for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
         sigaddset(&signals, signal);
+    }
+    if (!arguments.no_keeper) {
+        sigaddset(&signals, rdma_blk::kStopWithKeptMemory);
     }
     pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // in all threads, so that sigwait() gets them
     (void)std::signal(SIGUSR2, SIG_IGN);            // for a keeper only
