@@ -19,6 +19,7 @@
 
 #include "fuse/host/device_place.h"
 #include "fuse/host/device_users.h"
+#include "fuse/host/place_users.h"
 #include "fuse/host/size_text.h"
 
 namespace tiffin::fuse {
@@ -162,9 +163,11 @@ OrProblem<DeviceFile> DeviceFile::open(const std::string& path, Access access,
     if (OrProblem<bool> locked = file.lock(path, shared); !locked.ok()) {
         return locked.problem();
     }
-    if (OrProblem<bool> locked = file.exclude_others(path, shared); !locked.ok()) {
-        return locked.problem();
+    OrProblem<int> excluded = exclude_others(file.descriptor_, path, shared);
+    if (!excluded.ok()) {
+        return excluded.problem();
     }
+    file.backing_descriptor_ = excluded.value();
     if (!exists) {
         if (OrProblem<bool> sized = file.set_size(path, create_size_bytes); !sized.ok()) {
             return sized.problem();
@@ -257,35 +260,37 @@ OrProblem<bool> DeviceFile::lock(const std::string& path, bool shared) {
 
 // The kernel lets any program open the file behind a loop device: a lock on it keeps away programs that would open it
 // with this class. Users of parts of it, and those that see it elsewhere, are searched for.
-OrProblem<bool> DeviceFile::exclude_others(const std::string& path, bool shared) {
-    const std::optional<FoundPlace> found = find_place(descriptor_);
+OrProblem<int> exclude_others(int descriptor, const std::string& path, bool shared) {
+    const std::optional<FoundPlace> found = find_place(descriptor);
     if (!found) {
-        return true;
+        return -1;
     }
+    int file = -1;
     if (!found->file_path.empty() && found->place.is_whole()) {
-        backing_descriptor_ =
-            open_retrying(found->file_path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+        file = open_retrying(found->file_path.c_str(), kOpenToLook);
         struct stat status {};
-        if (backing_descriptor_ >= 0 &&
-            (fstat(backing_descriptor_, &status) != 0 || status.st_dev != found->place.device ||
-             status.st_ino != found->place.inode)) {
-            ::close(std::exchange(backing_descriptor_, -1));
+        if (file >= 0 && (fstat(file, &status) != 0 || status.st_dev != found->place.device ||
+                          status.st_ino != found->place.inode)) {
+            ::close(std::exchange(file, -1));
         }
     }
-    if (backing_descriptor_ >= 0 &&
-        flock(backing_descriptor_, (shared ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0 &&
+    std::string user;
+    if (file >= 0 && flock(file, (shared ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0 &&
         errno == EWOULDBLOCK) {
-        return Problem{path + " shows the file " + found->file_path +
-                           ", which is in use by another process: unmount or stop that first",
-                       Error::ebusy};
+        user = found->file_path;
+    } else {
+        user = find_user_of_place(*found, shared);
     }
-    if (const std::string user = find_user_of_place(*found, shared); !user.empty()) {
+    if (!user.empty()) {
+        if (file >= 0) {
+            ::close(file);
+        }
         return Problem{
             path + " has its content where " + user +
                 " has it, which is in use by another process: unmount or stop that first",
             Error::ebusy};
     }
-    return true;
+    return file;
 }
 
 OrProblem<bool> DeviceFile::find_geometry(const std::string& path, bool read_only) {
@@ -313,7 +318,7 @@ OrProblem<bool> DeviceFile::find_geometry(const std::string& path, bool read_onl
                                            : " is empty: give it a size first, for example with "
                                              "truncate -s 1G")};
     }
-    geometry_.supports_discard = !read_only && can_discard();
+    geometry_.supports_discard = alone_ && can_discard();
     return true;
 }
 
@@ -355,7 +360,7 @@ std::optional<uint64_t> DeviceFile::size_bytes() const {
     return size_bytes - size_bytes % geometry_.write_unit_bytes;
 }
 
-// Asks for a discard that changes nothing, to see whether the answer is EOPNOTSUPP.
+// Asks for a discard that changes no content, to see whether the answer is EOPNOTSUPP. A file gets a new time by it.
 bool DeviceFile::can_discard() const {
     if (is_block_device_) {
         // A range that is not in whole sectors is refused, but only by devices that can discard.
@@ -363,9 +368,10 @@ bool DeviceFile::can_discard() const {
         return ioctl(descriptor_, BLKDISCARD, &range) == 0 || errno == EINVAL;
     }
     // Beyond the end of the file is nothing that could be lost.
-    return fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                     static_cast<off_t>(geometry_.size_bytes + kMaxWriteUnitBytes),
-                     kMaxWriteUnitBytes) == 0;
+    const std::optional<uint64_t> end_bytes = size_bytes();
+    return end_bytes.has_value() &&
+           fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                     static_cast<off_t>(*end_bytes + kMaxWriteUnitBytes), kMaxWriteUnitBytes) == 0;
 }
 
 int DeviceFile::discard(uint64_t offset_bytes, uint64_t length_bytes) const {

@@ -15,6 +15,10 @@ namespace tiffin::fuse {
 // Returns 0 or an error number; EWOULDBLOCK: others have it.
 [[nodiscard]] int lock_device(int descriptor, bool shared);
 
+// Refuses the open file or disk at `path`, which the caller has locked, where another program uses the place of its content.
+// Returns a descriptor to keep open, which locks the file below a loop device; -1: there is none, or the search has found it.
+OrProblem<int> exclude_others(int descriptor, const std::string& path, bool shared);
+
 // An open, locked regular file or block device; movable. See FileDevice for the rules.
 class DeviceFile {
   public:
@@ -42,6 +46,8 @@ class DeviceFile {
     // Makes readers the only user. Returns 0 or an errno number; ebusy when there are others.
     int take_for_writing(const std::string& path);
 
+    // Whether discard() works. Only of what the caller has alone: a file gets a new time.
+    bool can_discard() const;
     // Gives up the content of a range of whole write units, not empty. Returns 0 or an errno number.
     int discard(uint64_t offset_bytes, uint64_t length_bytes) const;
 
@@ -50,18 +56,15 @@ class DeviceFile {
 
     OrProblem<bool> set_size(const std::string& path, uint64_t size_bytes);
     OrProblem<bool> lock(const std::string& path, bool shared);
-    OrProblem<bool> exclude_others(const std::string& path, bool shared);
     OrProblem<bool> find_geometry(const std::string& path, bool read_only);
     OrProblem<bool> find_block_geometry(const std::string& path);
-    bool can_discard() const;
 
     int descriptor_;
     // Of a disk that was opened to be read first: holds it against other writers and mounts.
     int exclusive_descriptor_ = -1;
     bool alone_ = false;
     bool created_ = false;
-    int backing_descriptor_ =
-        -1;  // of a loop device that shows all of a file: the file, open for the lock
+    int backing_descriptor_ = -1;  // of exclude_others()
     bool is_block_device_ = false;
     vfs::DeviceGeometry geometry_;
 };

@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <linux/loop.h>
-#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -11,12 +10,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
-#include <system_error>
-#include <thread>
 #include <utility>
 
 #include "fuse/host/kernel_tables.h"
@@ -28,16 +23,11 @@ namespace {
 constexpr uint64_t kSectorBytes = 512;
 // Loop devices over loop devices; the kernel has a bound of its own.
 constexpr int kMostLevels = 16;
-// udev locks a disk for a moment whenever it has changed; another program that asks as this one has it for a shorter one.
-constexpr int kAttempts = 20;
-constexpr int kBusyAttempts = 3;
-constexpr auto kBetweenAttempts = std::chrono::milliseconds(25);
 
 using Descriptor = rdma_blk::UniqueDescriptor;
 
-Descriptor open_to_look(const std::string& path, int more_flags = 0) {
-    return Descriptor(
-        ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | more_flags));
+Descriptor open_to_look(const std::string& path) {
+    return Descriptor(::open(path.c_str(), kOpenToLook));
 }
 
 std::string system_folder(dev_t device) {
@@ -154,63 +144,6 @@ std::optional<FoundPlace> find_place_below(int descriptor, int levels) {
     return S_ISREG(status.st_mode) ? std::optional(found) : std::nullopt;
 }
 
-// Whether another program, or a mount of the kernel, has the device for itself, or is one of its readers.
-bool is_used(const std::string& path, bool shared) {
-    int busy_attempts = kBusyAttempts;
-    for (int attempt = 0; attempt < kAttempts && busy_attempts > 0; ++attempt) {
-        const Descriptor opened = open_to_look(path, O_EXCL);
-        if (opened.valid() ? flock(opened.get(), (shared ? LOCK_SH : LOCK_EX) | LOCK_NB) == 0
-                           : errno != EBUSY) {
-            return false;
-        }
-        busy_attempts -= opened.valid() ? 0 : 1;
-        std::this_thread::sleep_for(kBetweenAttempts);
-    }
-    return true;
-}
-
-std::string find_used_loop_device(const FoundPlace& found, bool shared) {
-    std::error_code ignored;
-    for (const auto& entry : std::filesystem::directory_iterator("/sys/block", ignored)) {
-        const std::string name = entry.path().filename();
-        if (!name.starts_with("loop") || access((entry.path() / "loop").c_str(), F_OK) != 0) {
-            continue;
-        }
-        std::string path = "/dev/" + name;
-        struct stat status {};
-        if (stat(path.c_str(), &status) != 0 ||
-            std::ranges::count(found.own_devices, status.st_rdev) != 0) {
-            continue;
-        }
-        const std::optional<DevicePlace> other = find_place(path);
-        if (other && other->overlaps(found.place) && is_used(path, shared)) {
-            return path;
-        }
-    }
-    return {};
-}
-
-bool is_locked(const DevicePlace& place, bool shared) {
-    return std::ranges::any_of(
-        file_locks(place.device, place.inode),
-        [shared](const FileLock& lock) { return !shared || lock.is_exclusive; });
-}
-
-// Through a loop device: whether the file below is locked. Where the file has its name here, its lock tells, which the
-// caller may hold itself where it has all of the file; elsewhere the list of all locks does.
-bool is_file_locked(const FoundPlace& found, bool shared) {
-    if (found.file_path.empty()) {
-        return false;
-    }
-    const Descriptor opened = open_to_look(found.file_path);
-    struct stat status {};
-    if (opened.valid() && fstat(opened.get(), &status) == 0 &&
-        status.st_dev == found.place.device && status.st_ino == found.place.inode) {
-        return !found.place.is_whole() && flock(opened.get(), LOCK_SH | LOCK_NB) != 0;
-    }
-    return is_locked(found.place, shared);
-}
-
 }  // namespace
 
 std::optional<FoundPlace> find_place(int descriptor) {
@@ -237,10 +170,6 @@ std::optional<DevicePlace> find_place(const std::string& path) {
     }
     place.device = status.st_rdev;
     return place;
-}
-
-std::string find_user_of_place(const FoundPlace& found, bool shared) {
-    return is_file_locked(found, shared) ? found.file_path : find_used_loop_device(found, shared);
 }
 
 }  // namespace tiffin::fuse

@@ -4,6 +4,7 @@
 // must not write to one place, whatever they have opened.
 #pragma once
 
+#include <fcntl.h>
 #include <sys/types.h>
 
 #include <cstdint>
@@ -12,6 +13,9 @@
 #include <vector>
 
 namespace tiffin::fuse {
+
+// Neither waits, nor changes anything.
+inline constexpr int kOpenToLook = O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
 
 struct DevicePlace {
     static constexpr uint64_t kUnboundedBytes = UINT64_MAX;
@@ -34,18 +38,13 @@ struct DevicePlace {
 // counts as a disk then.
 struct FoundPlace {
     DevicePlace place;
-    // Block devices whose use is no use of the place by others: the device itself, and the disk that it is a partition of,
-    // since the kernel itself keeps the users of those apart.
+    // Of a block device: the device itself, and before it the disk that it is a partition of. The kernel keeps those apart
+    // that use these exclusively.
     std::vector<dev_t> own_devices;
     // Below a loop device: the name of the file there; it may name another file here, or none.
     std::string file_path;
 };
 std::optional<FoundPlace> find_place(int descriptor);
 std::optional<DevicePlace> find_place(const std::string& path);
-
-// The path of a loop device, or of a file below one, that another program uses exclusively at a place that overlaps; empty:
-// none is known. `shared`: other readers do no harm. To be asked after the caller has locked its own device, so that of two
-// programs that come at the same time at least one finds the other.
-std::string find_user_of_place(const FoundPlace& found, bool shared);
 
 }  // namespace tiffin::fuse

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 #include "fuse/host/device_users.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <optional>
 #include <vector>
 
@@ -47,12 +50,31 @@ std::string find_mount_point(const std::string& path, const std::string& dead_mo
     return {};
 }
 
+// The list of locks has the device number of a file system. What stat() says is another one on Btrfs: that of a subvolume.
+dev_t listed_device(const std::string& path, const struct stat& status) {
+    struct statx file {};
+    if (!S_ISREG(status.st_mode) ||
+        statx(AT_FDCWD, path.c_str(), AT_STATX_SYNC_AS_STAT, STATX_MNT_ID, &file) != 0 ||
+        (file.stx_mask & STATX_MNT_ID) == 0) {
+        return status.st_dev;
+    }
+    for (const MountEntry& entry : read_mounts()) {
+        unsigned major_number = 0;
+        unsigned minor_number = 0;
+        if (entry.id == file.stx_mnt_id &&
+            sscanf(entry.device_number.c_str(), "%u:%u", &major_number, &minor_number) == 2) {
+            return makedev(major_number, minor_number);
+        }
+    }
+    return status.st_dev;
+}
+
 pid_t find_lock_holder(const std::string& path) {
     struct stat status {};
     if (stat(path.c_str(), &status) != 0) {
         return 0;
     }
-    for (const FileLock& lock : file_locks(status.st_dev, status.st_ino)) {
+    for (const FileLock& lock : file_locks(listed_device(path, status), status.st_ino)) {
         if (lock.process > 0) {
             return lock.process;
         }

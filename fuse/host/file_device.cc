@@ -134,6 +134,11 @@ Result<void> FileDevice::start_writing() {
     if (int error = file_.take_for_writing(path_); error != 0) {
         return static_cast<Error>(error);
     }
+    if (!geometry().supports_discard && file_.can_discard()) {
+        geometries_.push_back(geometry());
+        geometries_.back().supports_discard = true;
+        geometry_.store(&geometries_.back(), std::memory_order_release);
+    }
     return {};
 }
 

@@ -40,7 +40,8 @@ std::vector<MountEntry> read_mounts() {
     for (libmnt_fs* line = nullptr; mnt_table_next_fs(table.get(), place.get(), &line) == 0;) {
         const dev_t device = mnt_fs_get_devno(line);
         mounts.push_back(
-            {.device_number = std::to_string(major(device)) + ":" + std::to_string(minor(device)),
+            {.id = static_cast<uint64_t>(mnt_fs_get_id(line)),
+             .device_number = std::to_string(major(device)) + ":" + std::to_string(minor(device)),
              .root = text(mnt_fs_get_root(line)),
              .mount_point = text(mnt_fs_get_target(line)),
              .options = text(mnt_fs_get_vfs_options(line)),

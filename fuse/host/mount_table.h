@@ -2,6 +2,7 @@
 // What is mounted where.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@ namespace tiffin::fuse {
 
 // A line of /proc/self/mountinfo.
 struct MountEntry {
+    uint64_t id = 0;            // of statx()
     std::string device_number;  // "MAJOR:MINOR"
     std::string root;  // which directory of the file system is seen there: "/" for all of it
     std::string mount_point;

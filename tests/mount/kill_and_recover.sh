@@ -118,9 +118,11 @@ for ((round = 1; round <= rounds; round++)); do
     check_device "round $round, before the recovery"
     # A read-only mount replays in memory and writes nothing; then it may be made writable.
     last_write=$(stat -c '%y %b' "${device#file:}")
+    content=$(sha256sum <"${device#file:}")
     mount_device ro
     check_promises "$round"
-    [[ $(stat -c '%y %b' "${device#file:}") == "$last_write" ]] ||
+    [[ $(stat -c '%y %b' "${device#file:}") == "$last_write" && $(sha256sum <"${device#file:}") == "$content" ]] ||
+        fail "round $round: a read-only mount has written"
     "$bin/mount.tiffin" "$device" "$mount_point" -o remount,rw || fail "round $round: remount,rw"
     check_promises "$round"
     echo "$round" >"$mount_point/written-later"

@@ -4,6 +4,8 @@
 # one, by a name that is gone or cannot be read as one, in another mount namespace. While it is mounted by one way, all others
 # are refused, and mkfs -f does not overwrite it; parts of one file that do not overlap have a writer each.
 #
+# A reader keeps writers away in the same way, and so does a partition.
+#
 # usage: one_writer.sh
 #
 # Exit status 77: not run.
@@ -12,7 +14,7 @@ set -euo pipefail
 source "$(dirname "$0")/lib/device.sh"
 not_run() { echo "NOT RUN: $*"; exit 77; }
 [[ $(id -u) -eq 0 ]] || not_run "loop devices are root's"
-need_programs losetup unshare
+need_programs losetup unshare addpart
 
 image=$work/image
 second=$work/second
@@ -110,6 +112,63 @@ device=$first
 mount_device ""
 "$bin/mount.tiffin" "$loop" "$second" || fail "parts that do not overlap do not have a writer each"
 umount "$second"
+unmount_device
+
+# keeps_writers_away USED OTHER: while USED is mounted to be read, OTHER is not written.
+keeps_writers_away() {
+    device=$1
+    mount_device ro
+    is_refused "$bin/mkfs.tiffin" -q -f "$2"
+    is_refused "$bin/mount.tiffin" "$2" "$second"
+    is_refused "$bin/fsck.tiffin" -f -y "$2"
+    unmount_device
+    "$bin/fsck.tiffin" -n -f --data "$1" >/dev/null || fail "the volume is damaged"
+}
+
+say "a reader of an image, and writers of a part of it"
+new_image
+loop_over "$image" --offset 1M
+keeps_writers_away "$image" "$loop"
+loop_over "$image" --sizelimit 8M
+keeps_writers_away "$image" "$loop"
+loop_over "$image"
+keeps_writers_away "$image" "$loop"
+keeps_writers_away "$loop" "$image"
+
+say "a partition"
+new_image 80M
+loop_over "$image" --partscan
+disk=$loop
+partition_sectors=131072
+addpart "$disk" 1 2048 "$partition_sectors"
+partition=${disk}p1
+wait_until test -b "$partition"
+"$bin/mkfs.tiffin" -q -f "$partition"
+keeps_writers_away "$partition" "$disk"
+keeps_writers_away "$partition" "$image"
+loop_over "$image" --offset 4M
+keeps_writers_away "$partition" "$loop"
+only "$partition" "$disk"
+only "$partition" "$image"
+only "$partition" "$loop"
+loop_over "$partition"
+each_way "$partition" "$loop"
+keeps_writers_away "$partition" "$loop"
+keeps_writers_away "$loop" "$partition"
+keeps_writers_away "$loop" "$disk"
+addpart "$disk" 2 $((2048 + partition_sectors)) 16384
+wait_until test -b "${disk}p2"
+device=$partition
+mount_device ""
+"$bin/mkfs.tiffin" -q -f "${disk}p2" || fail "a partition's writer keeps others from the next partition"
+unmount_device
+
+say "the kernel's module asks, too, before it mounts a disk that is the image"
+new_image
+loop_over "$image"
+device=$image
+mount_device ""
+is_refused "$bin/mount.tiffin" -o kernel "$loop" "$second"
 unmount_device
 
 say "a name that is gone"

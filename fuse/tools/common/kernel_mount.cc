@@ -19,6 +19,7 @@
 #include "fuse/host/device_file.h"
 #include "fuse/session/mount_point.h"
 #include "fuse/session/options.h"
+#include "rdma_blk/server/unique_descriptor.h"
 
 namespace tiffin::fuse {
 namespace {
@@ -50,27 +51,35 @@ std::string options_for_mount(const std::vector<std::string>& option_texts) {
 // Keeps programs of ours away from a disk, as FileDevice does, without its O_EXCL, which is the kernel's.
 class DiskLock {
   public:
-    DiskLock() = default;
-    ~DiskLock() {
-        if (descriptor_ >= 0) {
-            ::close(descriptor_);
-        }
-    }
-    DiskLock(const DiskLock&) = delete;
-    DiskLock& operator=(const DiskLock&) = delete;
-
-    // False when others have it. What is no disk, or cannot be opened, is left to mount(8).
-    bool take(const std::string& path, bool shared) {
+    // What is no disk, or cannot be opened, is left to mount(8).
+    std::optional<Problem> take(const std::string& path, bool shared) {
         struct stat status {};
         if (stat(path.c_str(), &status) != 0 || !S_ISBLK(status.st_mode)) {
-            return true;
+            return std::nullopt;
         }
-        descriptor_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-        return descriptor_ < 0 || lock_device(descriptor_, shared) != EWOULDBLOCK;
+        disk_ = Descriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+        if (!disk_.valid()) {
+            return std::nullopt;
+        }
+        if (lock_device(disk_.get(), shared) == EWOULDBLOCK) {
+            return Problem{path +
+                               " is in use by another program, or mounted through FUSE: unmount "
+                               "or stop that first",
+                           Error::ebusy};
+        }
+        OrProblem<int> file = exclude_others(disk_.get(), path, shared);
+        if (!file.ok()) {
+            return file.problem();
+        }
+        file_below_ = Descriptor(file.value());
+        return std::nullopt;
     }
 
   private:
-    int descriptor_ = -1;
+    using Descriptor = rdma_blk::UniqueDescriptor;
+
+    Descriptor disk_;
+    Descriptor file_below_;
 };
 
 std::optional<MountEntry> entry_at(const std::string& mount_point) {
@@ -129,13 +138,11 @@ std::optional<Problem> mount_in_kernel(const DeviceAddress& address, const std::
     // until the loop device, or the mount, has it.
     std::unique_ptr<vfs::BlockDevice> image;
     DiskLock disk;
-    if (!is_image && !disk.take(path, read_only)) {
-        return Problem{path +
-                           " is in use by another program, or mounted through FUSE: unmount or "
-                           "stop that first",
-                       Error::ebusy};
-    }
-    if (is_image) {
+    if (!is_image) {
+        if (std::optional<Problem> problem = disk.take(path, read_only)) {
+            return problem;
+        }
+    } else {
         auto opened = open_device(address, {.read_only = read_only, .mount_point = mount_point});
         if (!opened.ok()) {
             return opened.problem();
