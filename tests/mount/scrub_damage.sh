@@ -107,4 +107,37 @@ grep -q "tree node at block $leaf" "$log" || fail "the log does not say where"
 take_away
 wait_until has_ended "$server"
 server=""
+
+say "a repair whose report goes nowhere"
+"$bin/fsck.tiffin" -y -f "$device" >"$work/fsck" || true
+mount_device
+content=$(printf 'content to be damaged %.0s' {1..300})
+for number in {1..150}; do
+    echo "$content" >"$mount_point/damaged-$number"
+done
+unmount_device
+leaf=$("$bin/tiffin" dump "$device" tree | sed -n 's/^ *level 0  block \([0-9]*\) .*/\1/p' | tail -n 1)
+python3 - "$image" "$leaf" <<'PYTHON'
+import sys
+
+with open(sys.argv[1], "r+b") as file:
+    content = file.read()
+    for place in range(0, len(content), 4096):  # the first block of each
+        if content.startswith(b"content to be damaged", place):
+            file.seek(place)
+            file.write(b"C")
+    file.seek(int(sys.argv[2]) * 4096 + 2000)
+    file.write(b"\xff\xff")
+PYTHON
+"$bin/fsck.tiffin" -n -f -v --data "$device" >"$work/fsck" 2>&1 || true
+[[ $(wc -c <"$work/fsck") -gt 8192 ]] || fail "a report that fits a buffer"
+grep -q 'node-invalid\|superblock-older' "$work/fsck" || fail "the tree is not damaged: $leaf $(grep -v damaged- "$work/fsck" | head -n 5)"
+status=0
+"$bin/fsck.tiffin" -y -f -v --data "$device" >/dev/full 2>&1 || status=$?
+[[ $status -eq 4 ]] || fail "fsck.tiffin ended with $status where its report goes nowhere"
+"$bin/fsck.tiffin" -n -f "$device" >"$work/fsck" || true
+! grep -q 'node-invalid\|superblock-older' "$work/fsck" || fail "not repaired: $(head -n 3 "$work/fsck")"
+mount_device
+! "$bin/tiffin" status --json "$mount_point" >/dev/full 2>"$work/status" || fail "nothing is said of lost output"
+unmount_device
 echo "passed"

@@ -35,12 +35,14 @@ class Description {
     bool full_ = false;
 };
 
-vfs::Name label_of(const Superblock& superblock) {
+// In `text`, of kLabelBytes. A label may have a line feed; the description has lines.
+vfs::Name printable_label(const Superblock& superblock, char* text) {
     size_t size = 0;
-    while (size < kLabelBytes && superblock.label[size] != '\0') {
-        ++size;
+    for (; size < kLabelBytes && superblock.label[size] != '\0'; ++size) {
+        const auto letter = static_cast<unsigned char>(superblock.label[size]);
+        text[size] = letter < ' ' || letter == 0x7f ? '?' : superblock.label[size];
     }
-    return vfs::Name(superblock.label, size);
+    return vfs::Name(text, size);
 }
 
 // As usual: 8-4-4-4-12 hexadecimal digits. `text` has 37 bytes.
@@ -217,11 +219,12 @@ Result<void> TiffinFileSystem::describe(vfs::ByteSink& sink) {
     const Journal::Counters journal = volume_->journal().counters();
     char uuid[37];
     format_uuid(superblock.uuid, uuid);
+    char label[kLabelBytes];
 
     Description description(sink);
     description.line("type", "tiffinfs");
     description.line("version", superblock.version);
-    description.line("label", label_of(superblock));
+    description.line("label", printable_label(superblock, label));
     description.line("uuid", static_cast<const char*>(uuid));
     description.line("state", volume_->is_shut_down()  ? "shut down"
                               : frozen_ == Frozen::yes ? "frozen"

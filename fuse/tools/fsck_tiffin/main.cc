@@ -21,6 +21,7 @@
 #include "fuse/host/log_sink.h"
 #include "fuse/host/remote_device.h"
 #include "fuse/host/size_text.h"
+#include "fuse/tools/common/output.h"
 #include "fuse/tools/common/tool.h"
 #include "fuse/tools/fsck_tiffin/device_front.h"
 #include "fuse/tools/fsck_tiffin/lengthened_image.h"
@@ -97,7 +98,7 @@ class Fsck {
         print_result(report, lost_content_reason(**device));
         // A clean volume raises no question either.
         if (options_.mode == RepairMode::ask && !terminal && report.not_repaired != 0) {
-            fmt::print("{}: {} is not a terminal: no changes (as with -n)\n", kProgram,
+            print_text("{}: {} is not a terminal: no changes (as with -n)\n", kProgram,
                        isatty(STDIN_FILENO) != 0 ? "stdout" : "stdin");
         }
         return status_of(report);
@@ -135,7 +136,7 @@ class Fsck {
             !std::filesystem::is_regular_file(address->path, ignored)) {
             return;
         }
-        fmt::print("damage: {}: {} of {} bytes are missing at its end [superblock-fields]\n",
+        print_text("damage: {}: {} of {} bytes are missing at its end [superblock-fields]\n",
                    options_.device, volume_bytes - device_bytes, volume_bytes);
         if (options_.mode == RepairMode::ask && !ask("Lengthen the image with zeros")) {
             return;
@@ -172,7 +173,7 @@ class Fsck {
         if (!check::is_marked_clean(device, superblock)) {
             return true;
         }
-        fmt::print("{}: marked clean, {} objects, {}/{} blocks; not checked\n", options_.device,
+        print_text("{}: marked clean, {} objects, {}/{} blocks; not checked\n", options_.device,
                    superblock.node_count, superblock.used_blocks, superblock.total_blocks);
         return false;
     }
@@ -205,7 +206,7 @@ class Fsck {
             case RepairMode::ask:
                 // What the question is about comes before it.
                 progress_.clear();
-                fmt::print("{}\n", finding.line());
+                print_text("{}\n", finding.line());
                 shown_before_question_ = {finding.code, finding.where};
                 return ask(check::code_repair(finding.code));
         }
@@ -214,7 +215,7 @@ class Fsck {
 
     bool ask(std::string_view question) {
         progress_.clear();
-        fmt::print("{}? [y/N] ", question);
+        print_text("{}? [y/N] ", question);
         std::fflush(stdout);
         std::string answer;
         // At the end of the input no answer comes any more.
@@ -231,9 +232,9 @@ class Fsck {
             return;
         }
         progress_.clear();
-        fmt::print("{}\n", finding.line());
+        print_text("{}\n", finding.line());
         if (!options_.verbose && shown == kShownPerCode) {
-            fmt::print("(more of this kind are counted but not shown; -v shows them)\n");
+            print_text("(more of this kind are counted but not shown; -v shows them)\n");
         }
     }
 
@@ -256,29 +257,29 @@ class Fsck {
         }
         const check::Statistics& statistics = report.statistics;
         if (report.cancelled) {
-            fmt::print("{}: cancelled; nothing was changed\n", options_.device);
+            print_text("{}: cancelled; nothing was changed\n", options_.device);
             return;
         }
         if (options_.verbose) {
-            fmt::print("{} directories with {} names, {} extents\n", statistics.directories,
+            print_text("{} directories with {} names, {} extents\n", statistics.directories,
                        statistics.entries, statistics.extents);
-            fmt::print("{} objects to be deleted, {} files with unfinished work\n",
+            print_text("{} objects to be deleted, {} files with unfinished work\n",
                        statistics.orphans, statistics.intents);
-            fmt::print("{} keys in {} tree nodes of {} levels\n", statistics.keys,
+            print_text("{} keys in {} tree nodes of {} levels\n", statistics.keys,
                        statistics.tree_nodes, statistics.tree_levels);
             if (options_.verify_data) {
-                fmt::print("{} of file data verified\n",
+                print_text("{} of file data verified\n",
                            format_size(statistics.data_blocks_verified * tiffinfs::kBlockBytes));
             }
         }
         const std::string usage = fmt::format("{} objects, {}/{} blocks", statistics.inodes,
                                               statistics.used_blocks, statistics.total_blocks);
         if (report.clean()) {
-            fmt::print("{}: clean, {}\n", options_.device, usage);
+            print_text("{}: clean, {}\n", options_.device, usage);
         } else if (report.not_repaired == 0) {
-            fmt::print("{}: {} repaired, {}\n", options_.device, problems_text(report), usage);
+            print_text("{}: {} repaired, {}\n", options_.device, problems_text(report), usage);
         } else {
-            fmt::print("{}: {}, {} left; {}{}\n", options_.device, problems_text(report),
+            print_text("{}: {}, {} left; {}{}\n", options_.device, problems_text(report),
                        report.not_repaired, usage,
                        repair_ && !report.has(check::Code::repair_withheld)
                            ? ""

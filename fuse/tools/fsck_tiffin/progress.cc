@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <utility>
 
+#include "fuse/tools/common/output.h"
+
 namespace tiffin::fuse {
 namespace {
 
@@ -33,7 +35,7 @@ void FsckProgress::show(const check::Progress& progress) {
     }
     if (bar_) {
         const auto filled = static_cast<size_t>(fraction * kBarWidth);
-        fmt::print("\r\x1b[K{:<12}[{}{}] {:3.0f}%", check::phase_name(progress.phase),
+        print_text("\r\x1b[K{:<12}[{}{}] {:3.0f}%", check::phase_name(progress.phase),
                    std::string(filled, '='), std::string(kBarWidth - filled, ' '), fraction * 100);
         std::fflush(stdout);
         drawn_ = true;
@@ -42,7 +44,7 @@ void FsckProgress::show(const check::Progress& progress) {
 
 void FsckProgress::clear() {
     if (drawn_) {
-        fmt::print("\r\x1b[K");
+        print_text("\r\x1b[K");
         std::fflush(stdout);
         drawn_ = false;
     }

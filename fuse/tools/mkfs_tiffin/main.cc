@@ -20,6 +20,7 @@
 #include "fuse/host/memory_device.h"
 #include "fuse/host/size_text.h"
 #include "fuse/tools/common/known_contents.h"
+#include "fuse/tools/common/output.h"
 #include "fuse/tools/common/tool.h"
 
 namespace tiffin::fuse {
@@ -257,18 +258,18 @@ Problem make_problem(Error error, const vfs::DeviceGeometry& geometry,
 
 void print_summary(const tiffinfs::Superblock& made, const Arguments& arguments) {
     const uint64_t bytes = made.total_blocks * tiffinfs::kBlockBytes;
-    fmt::print("{} {}\n", arguments.dry_run ? "would make a tiffinfs on" : "tiffinfs on",
+    print_text("{} {}\n", arguments.dry_run ? "would make a tiffinfs on" : "tiffinfs on",
                arguments.device);
-    fmt::print("  uuid     {}{}\n", check::uuid_text(made.uuid),
+    print_text("  uuid     {}{}\n", check::uuid_text(made.uuid),
                arguments.dry_run && arguments.uuid.empty() ? " (another one each time)" : "");
     if (made.label[0] != '\0') {
-        fmt::print("  label    {}\n", check::name_text(arguments.label));
+        print_text("  label    {}\n", check::name_text(arguments.label));
     }
-    fmt::print("  size     {} ({} blocks of {} bytes)\n", format_size(bytes), made.total_blocks,
+    print_text("  size     {} ({} blocks of {} bytes)\n", format_size(bytes), made.total_blocks,
                tiffinfs::kBlockBytes);
-    fmt::print("  journal  {}\n", format_size(made.journal_block_count * tiffinfs::kBlockBytes));
+    print_text("  journal  {}\n", format_size(made.journal_block_count * tiffinfs::kBlockBytes));
     if (arguments.device.starts_with("mem:") && !arguments.dry_run) {
-        fmt::print("It ends with this command: mount.tiffin {} MOUNTPOINT makes its own.\n",
+        print_text("It ends with this command: mount.tiffin {} MOUNTPOINT makes its own.\n",
                    arguments.device);
     }
 }

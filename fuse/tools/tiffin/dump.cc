@@ -10,6 +10,7 @@
 #include "fuse/check/describe.h"
 #include "fuse/host/device_address.h"
 #include "fuse/host/log_sink.h"
+#include "fuse/tools/common/output.h"
 #include "fuse/tools/common/volume_identity.h"
 #include "fuse/tools/tiffin/commands.h"
 
@@ -70,10 +71,7 @@ std::optional<Problem> print(const OrProblem<Json>& described, const std::string
     if (!described.ok()) {
         return Problem{device + ": " + described.problem().text, described.problem().code};
     }
-    fmt::print("{}", as_json ? described->dump(2) + "\n" : check::to_text(*described));
-    if (std::fflush(stdout) != 0) {
-        return Problem{"standard output cannot be written", Error::eio};
-    }
+    print_text("{}", as_json ? described->dump(2) + "\n" : check::to_text(*described));
     return std::nullopt;
 }
 
@@ -100,7 +98,7 @@ std::optional<Problem> print_udev_properties(const std::string& path) {
     if (!identity.ok()) {
         return identity.problem();
     }
-    fmt::print(
+    print_text(
         "ID_FS_TYPE=tiffin\nID_FS_USAGE=filesystem\nID_FS_VERSION={}\nID_FS_UUID={}\nID_FS_UUID_"
         "ENC={}\n",
         identity->format_version, identity->uuid, identity->uuid);
@@ -110,7 +108,7 @@ std::optional<Problem> print_udev_properties(const std::string& path) {
         char encoded[4 * tiffinfs::kLabelBytes];
         if (blkid_safe_string(identity->label.c_str(), safe, sizeof safe) == 0 &&
             blkid_encode_string(identity->label.c_str(), encoded, sizeof encoded) == 0) {
-            fmt::print("ID_FS_LABEL={}\nID_FS_LABEL_ENC={}\n", safe, encoded);
+            print_text("ID_FS_LABEL={}\nID_FS_LABEL_ENC={}\n", safe, encoded);
         }
     }
     return std::nullopt;

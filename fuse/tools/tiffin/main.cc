@@ -9,6 +9,7 @@
 
 #include "bench/perf/perf.h"
 #include "fuse/host/size_text.h"
+#include "fuse/tools/common/output.h"
 #include "fuse/tools/common/tool.h"
 #include "fuse/tools/tiffin/commands.h"
 
@@ -263,6 +264,9 @@ int run(int argc, char** argv) {
     version->callback([&] { problem = print_version(arguments.place); });
     if (std::optional<int> status = parse_arguments(app, argc, argv, kUsageStatus)) {
         return *status;
+    }
+    if (!flush_output() && !problem.has_value()) {
+        problem = {"standard output cannot be written: not all that was to be said has been"};
     }
     if (problem.has_value()) {
         print_problem("tiffin", *problem);

@@ -8,6 +8,7 @@
 
 #include "fuse/host/size_text.h"
 #include "fuse/tools/common/control_client.h"
+#include "fuse/tools/common/output.h"
 #include "fuse/tools/tiffin/commands.h"
 #include "fuse/tools/tiffin/rates.h"
 
@@ -117,8 +118,8 @@ std::optional<Problem> watch_stats(const std::string& mount_point, double interv
         if (now.ok()) {
             const std::vector<OperationRate> rates = rates_between(*before, *now);
             (as_json ? print_json_rates : print_rates)(rates, seconds_between(*before, *now));
-            if (fflush(stdout) != 0) {
-                return Problem{"cannot write: " + system_error_text(errno), Error::eio};
+            if (!flush_output()) {
+                return std::nullopt;  // told at the end
             }
         }
         before = std::move(now);

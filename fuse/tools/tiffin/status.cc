@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // tiffin status, tiffin version.
+#include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <string_view>
 
 #include <nlohmann/json.hpp>
@@ -13,12 +15,18 @@
 namespace tiffin::fuse {
 namespace {
 
+// Their values are the user's: a label of digits is no number.
+bool is_text(std::string_view key) {
+    constexpr std::string_view kTexts[] = {"label", "device", "mount point", "options"};
+    return std::ranges::find(kTexts, key) != std::end(kTexts);
+}
+
 // Lines "key: value"; what is a whole number becomes one.
 std::string json_of(std::string_view text) {
     nlohmann::ordered_json document = nlohmann::ordered_json::object();
     for_each_status_line(text, [&](std::string_view key, std::string_view value) {
         const std::optional<uint64_t> number = whole_number(value);
-        if (number.has_value()) {
+        if (number.has_value() && !is_text(key)) {
             document[std::string(key)] = *number;
         } else {
             document[std::string(key)] = value;

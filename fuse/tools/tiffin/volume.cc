@@ -7,13 +7,14 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <cerrno>
 #include <cstring>
 
 #include "fuse/check/describe.h"
 #include "fuse/host/size_text.h"
 #include "fuse/host/volume_key.h"
+#include "fuse/tools/common/output.h"
 #include "fuse/tools/tiffin/commands.h"
 #include "rdma_blk/server/unique_descriptor.h"
 
@@ -31,10 +32,13 @@ Problem system_problem(const std::string& what) {
 constexpr int kSilentMs = 2000;
 constexpr const char* kPreparingMemory =
     "tiffin: waiting for tiffind, which prepares the memory: some seconds for each GiB\n";
+constexpr const char* kNoAnswerYet =
+    "tiffin: waiting for tiffind, which is busy or stopped; it may do what was asked after you end "
+    "the wait\n";
 
-// One line there, one line back. `slow_notice` is shown when the answer takes long; or nullptr.
+// One line there, one line back. `slow_notice` is shown when the answer takes long.
 OrProblem<Json> ask(const std::string& socket_path, const Json& request,
-                    const char* slow_notice = nullptr) {
+                    const char* slow_notice = kNoAnswerYet) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     if (socket_path.size() >= sizeof(address.sun_path)) {
@@ -45,14 +49,19 @@ OrProblem<Json> ask(const std::string& socket_path, const Json& request,
     if (connect(connection.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
         return system_problem("tiffind cannot be reached at " + socket_path);
     }
-    const std::string line = request.dump() + "\n";
+    std::string line;
+    try {
+        line = request.dump() + "\n";
+    } catch (const Json::exception&) {
+        return Problem{"tiffind takes only names and paths in UTF-8", Error::einval};
+    }
     if (send(connection.get(), line.data(), line.size(), MSG_NOSIGNAL) !=
         static_cast<ssize_t>(line.size())) {
         return system_problem(socket_path);
     }
     pollfd ready{connection.get(), POLLIN, 0};
-    if (slow_notice != nullptr && poll(&ready, 1, kSilentMs) == 0) {
-        fmt::print(stderr, "{}", slow_notice);
+    if (poll(&ready, 1, kSilentMs) == 0) {
+        (void)std::fputs(slow_notice, stderr);
     }
     std::string answer;
     while (answer.find('\n') == std::string::npos) {
@@ -93,7 +102,7 @@ std::optional<Problem> write_key(const std::string& path, const std::string& key
 std::optional<Problem> hand_out_key(const VolumeArguments& arguments, const Json& answer) {
     const std::string key = answer.value("key", "");
     if (arguments.key_file.empty()) {
-        fmt::print("{}\n", key);
+        print_text("{}\n", key);
         return std::nullopt;
     }
     std::optional<Problem> problem = write_key(arguments.key_file, key);
@@ -107,20 +116,20 @@ std::optional<Problem> hand_out_key(const VolumeArguments& arguments, const Json
 void print_volume(const Json& volume) {
     const auto text = [&](const char* key) { return volume.value(key, ""); };
     const auto number = [&](const char* key) { return volume.value(key, uint64_t{0}); };
-    fmt::print("name:                 {}\n", text("name"));
-    fmt::print("UUID:                 {}\n", text("uuid"));
-    fmt::print("size:                 {} bytes\n", number("data_bytes"));
-    fmt::print("memory in use:        {} bytes{}{}\n", number("memory_bytes"),
+    print_text("name:                 {}\n", text("name"));
+    print_text("UUID:                 {}\n", text("uuid"));
+    print_text("size:                 {} bytes\n", number("data_bytes"));
+    print_text("memory in use:        {} bytes{}{}\n", number("memory_bytes"),
                volume.value("huge_pages", false) ? ", huge pages" : "",
                volume.value("locked", false) ? ", locked" : "");
-    fmt::print("backing:              {}\n", text("backing").empty()
+    print_text("backing:              {}\n", text("backing").empty()
                                                  ? "none: the content is as lasting as the memory"
                                                  : text("backing"));
-    fmt::print("epoch:                {}\n", number("epoch"));
-    fmt::print("content incarnation:  {}\n", number("content_incarnation"));
-    fmt::print("sessions:             {}, {} of them connected\n", number("sessions"),
+    print_text("epoch:                {}\n", number("epoch"));
+    print_text("content incarnation:  {}\n", number("content_incarnation"));
+    print_text("sessions:             {}, {} of them connected\n", number("sessions"),
                number("connected_sessions"));
-    fmt::print("writer:               {}\n",
+    print_text("writer:               {}\n",
                text("holder").empty() ? "none"
                                       : fmt::format("{}, heard of {} ms ago", text("holder"),
                                                     number("holder_silent_ms")));
@@ -154,15 +163,15 @@ std::optional<Problem> volume_list(const VolumeArguments& arguments) {
     }
     const Json volumes = answer.value().value("volumes", Json::array());
     if (arguments.json) {
-        fmt::print("{}\n", volumes.dump(2));
+        print_text("{}\n", volumes.dump(2));
         return std::nullopt;
     }
     for (const Json& volume : volumes) {
         if (volume.contains("problem")) {
-            fmt::print("{}\tnot served: {}\n", volume.value("name", ""),
+            print_text("{}\tnot served: {}\n", volume.value("name", ""),
                        volume.value("problem", ""));
         } else {
-            fmt::print("{}\t{}\t{}\n", volume.value("name", ""),
+            print_text("{}\t{}\t{}\n", volume.value("name", ""),
                        volume.value("data_bytes", uint64_t{0}), volume.value("holder", ""));
         }
     }
@@ -181,7 +190,7 @@ std::optional<Problem> volume_resize(const VolumeArguments& arguments) {
     if (!answer.ok()) {
         return answer.problem();
     }
-    fmt::print(
+    print_text(
         "volume {}: {}; 'tiffin grow MOUNTPOINT', where it is mounted, takes that into use\n",
         arguments.name, format_size(size.value()));
     return std::nullopt;
@@ -203,7 +212,7 @@ std::optional<Problem> volume_info(const VolumeArguments& arguments) {
     }
     const Json volume = answer.value().value("volume", Json::object());
     if (arguments.json) {
-        fmt::print("{}\n", volume.dump(2));
+        print_text("{}\n", volume.dump(2));
     } else {
         print_volume(volume);
     }
