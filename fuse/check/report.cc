@@ -51,7 +51,7 @@ constexpr CodeDescription kCodes[] = {
     {"link-count", kHarmless, true, "Correct link counts"},
     {"unreachable", kDamage, false, "Connect unreachable objects to /lost+found"},
     {"orphan-key", kHarmless, true, "Correct the list of objects to be deleted"},
-    {"intent-invalid", kDamage, false, "Remove impossible records of unfinished work"},
+    {"intent-invalid", kDamage, false, "Give up unfinished work that is recorded wrongly"},
     {"inline-invalid", kDamage, false, "Correct the size of content kept in the tree"},
     {"symlink-invalid", kDamage, false, "Correct damaged symbolic links"},
     {"xattr-invalid", kDamage, false, "Move or remove damaged extended attributes"},

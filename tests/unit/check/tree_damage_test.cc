@@ -361,6 +361,26 @@ TEST(JournalDamage, ABadSectorTakesNoFramesAlongAndIsWrittenAnew) {
     }
 }
 
+// The volume is repaired without the block, and what is behind it is erased as the rest.
+TEST(JournalDamage, ASectorThatCannotBeWrittenEitherStopsNoRepair) {
+    CrashDevice device(kDeviceBytes);
+    make_pending(device);
+    ImageEditor editor(device);
+    const uint64_t bad = (tiffinfs::kJournalFirstBlock + 200) * tiffinfs::kBlockBytes;
+    const std::string old(tiffinfs::kBlockBytes, 'x');
+    device.overwrite(bad + tiffinfs::kBlockBytes, old.data(), old.size());
+    device.fail_reads_at(bad);
+    device.fail_writes_at(bad);
+    const Report repaired = run_check(device, {.repair = true});
+    EXPECT_TRUE(repaired.has(Code::journal_damaged)) << text_of(repaired);
+    EXPECT_FALSE(repaired.has(Code::repair_failed)) << text_of(repaired);
+    EXPECT_EQ(repaired.not_repaired, 0U) << text_of(repaired);
+    std::string behind(tiffinfs::kBlockBytes, 'y');
+    MUST(device.read(bad + tiffinfs::kBlockBytes, behind.data(), behind.size()));
+    EXPECT_TRUE(behind == std::string(tiffinfs::kBlockBytes, '\0'));
+    EXPECT_EQ(see(device).count("/third"), 1U);
+}
+
 TEST(JournalDamage, ImpossibleRecordsAreNotApplied) {
     for (const bool wrong_extent : {false, true}) {
         CrashDevice device(kDeviceBytes);
