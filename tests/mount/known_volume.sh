@@ -76,6 +76,15 @@ done
 links=$(sed -n 's/^DEVLINKS=//p' "$work/udev")
 contains " $links " " /dev/disk/by-uuid/$uuid "
 contains " $links " " /dev/disk/by-label/$escaped "
+# As a part of a volume of device-mapper, and as one that is suspended.
+for flag in DM_UDEV_DISABLE_OTHER_RULES_FLAG DM_NOSCAN DM_SUSPENDED; do
+    echo "ENV{$flag}=\"1\"" >"$work/rules/60-zz-part.rules"
+    mount --bind "$work/rules" /usr/lib/udev/rules.d
+    udevadm test --action=add "/sys/class/block/$(basename "$disk")" >"$work/udev" 2>&1 || fail "udevadm test: $(<"$work/udev")"
+    umount /usr/lib/udev/rules.d
+    grep -qxF "$flag=1" "$work/udev" || fail "$flag is not set: $(<"$work/udev")"
+    ! grep -q '^ID_FS_TYPE=tiffin\|^DEVLINKS=.*by-uuid' "$work/udev" || fail "$flag: the disk is read: $(<"$work/udev")"
+done
 
 say "UUID= and LABEL= without udev"
 mkdir -p /dev/disk

@@ -2,6 +2,7 @@
 #include "fuse/tools/common/known_contents.h"
 
 #include <blkid/blkid.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -151,6 +152,31 @@ OrProblem<Contents> find_known_contents(vfs::BlockDevice& device, const std::str
         return Contents("a file system (bcachefs)");
     }
     return path.empty() ? look_at_ends(device) : look_at_file(path);
+}
+
+std::optional<Problem> erase_other_signatures(const std::string& path) {
+    constexpr int kMost = 100;
+    const rdma_blk::UniqueDescriptor file(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
+    const Probe probe(blkid_new_probe());
+    errno = 0;
+    bool works = file.valid() && probe != nullptr &&
+                 blkid_probe_set_device(probe.get(), file.get(), 0, 0) == 0 &&
+                 blkid_probe_enable_superblocks(probe.get(), 1) == 0 &&
+                 blkid_probe_set_superblocks_flags(
+                     probe.get(), BLKID_SUBLKS_MAGIC | BLKID_SUBLKS_BADCSUM) == 0 &&
+                 blkid_probe_enable_partitions(probe.get(), 1) == 0 &&
+                 blkid_probe_set_partitions_flags(probe.get(), BLKID_PARTS_MAGIC) == 0;
+    int found = 0;
+    for (int count = 0; works && count < kMost && found == 0; ++count) {
+        found = blkid_do_probe(probe.get());
+        works = found == 1 || (found == 0 && blkid_do_wipe(probe.get(), 0) == 0);
+    }
+    if (!works || found != 1) {
+        return Problem{"the file system is made, but what " + path +
+                       " held before may still be taken for its content: wipefs lists it" +
+                       (errno != 0 ? "; " + system_error_text(errno) : "")};
+    }
+    return std::nullopt;
 }
 
 }  // namespace tiffin::fuse

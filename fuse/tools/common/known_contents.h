@@ -16,4 +16,8 @@ namespace tiffin::fuse {
 OrProblem<std::optional<std::string>> find_known_contents(vfs::BlockDevice& device,
                                                           const std::string& path);
 
+// Erases the signatures of other systems that a new file system has left at `path`, a file or disk that the caller has open:
+// libblkid would take it for theirs.
+std::optional<Problem> erase_other_signatures(const std::string& path);
+
 }  // namespace tiffin::fuse

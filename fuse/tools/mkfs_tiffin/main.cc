@@ -307,6 +307,11 @@ std::optional<Problem> make(const Request& request, const Arguments& arguments) 
     if (Result<void> made = tiffinfs::make_file_system(*device, options); !made.ok()) {
         return make_problem(made.error(), device->geometry(), options);
     }
+    if (arguments.force && !arguments.dry_run && !target->path.empty()) {
+        if (std::optional<Problem> problem = erase_other_signatures(target->path)) {
+            return problem;
+        }
+    }
     tiffinfs::Superblock superblock{};
     if (Result<void> read = tiffinfs::read_superblock(*device, superblock); !read.ok()) {
         return Problem{

@@ -113,6 +113,8 @@ TEST_P(MkfsOver, IsRefused) {
     expect_contains(refused, "(" + GetParam().type + "); nothing was written");
     EXPECT_EQ(run("mkfs.tiffin", "-f -q " + image_).status, 0);
     EXPECT_EQ(run("fsck.tiffin", "-n " + image_).status, 0);
+    const Outcome left = run_shell("blkid -p " + image_);
+    EXPECT_EQ(left.status, 2) << left.output;  // it finds nothing
 }
 INSTANTIATE_TEST_SUITE_P(Contents, MkfsOver, testing::ValuesIn(kContents));
 
@@ -125,6 +127,8 @@ TEST_F(Tools, MkfsSeesZfsAtTheEnd) {
     const Outcome refused = run("mkfs.tiffin", image_);
     EXPECT_EQ(refused.status, 1);
     expect_contains(refused, "(zfs_member); nothing was written");
+    EXPECT_EQ(run("mkfs.tiffin", "-f -q " + image_).status, 0);
+    EXPECT_EQ(run_shell("blkid -p " + image_).status, 2);
 }
 
 // Somebody has to look before any of them is lost.
