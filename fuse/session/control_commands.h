@@ -56,6 +56,8 @@ struct RemountCommand {
 };
 static_assert(sizeof(RemountCommand) == 8);
 inline constexpr unsigned long kRemountCommand = _IOW(kControlType, 4, RemountCommand);
+// The error of a remount that has been done: the file system is read-only, but part of what had been written before is lost.
+inline constexpr Error kReadOnlyWithLoss = Error::enodata;
 
 struct GrowCommand : tiffin_grow_command {
     GrowCommand() : tiffin_grow_command() {}

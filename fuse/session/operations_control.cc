@@ -367,7 +367,7 @@ void remount(Control& control) {
                       ("read-only now, but part of what was written before could not be stored: " +
                        std::string(std::strerror(error)))
                           .c_str());
-            return waiting.request.fail(static_cast<Error>(error));
+            return waiting.request.fail(kReadOnlyWithLoss);
         }
         waiting.request.control_result(nullptr, 0);
     };

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 #include "fuse/session/request.h"
 
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <fstream>
@@ -44,10 +46,32 @@ vfs::Caller Request::caller() const {
 
 int32_t Request::process_id() const { return fuse_req_ctx(handle_)->pid; }
 
+namespace {
+
+// In a user namespace of its own a process has all capabilities, which are worth nothing outside. Where this process may not look
+// into the caller's, as one that is not root may not into root's, the caller counts as one of the same.
+bool is_in_this_user_namespace(int32_t process_id) {
+    struct stat own {};
+    struct stat other {};
+    const std::string path = "/proc/" + std::to_string(process_id) + "/ns/user";
+    if (stat("/proc/self/ns/user", &own) != 0) {
+        return errno == ENOENT;  // a kernel without any
+    }
+    if (stat(path.c_str(), &other) != 0) {
+        return errno == EACCES && geteuid() != 0;
+    }
+    return own.st_dev == other.st_dev && own.st_ino == other.st_ino;
+}
+
+}  // namespace
+
 // The kernel asks for no capability before it sends a file's ioctl. User 0 in a container has most of root's rights on files,
 // and no right to change mounts.
 bool Request::caller_may_administrate() const {
     constexpr int kSysAdmin = 21;
+    if (!is_in_this_user_namespace(process_id())) {
+        return false;
+    }
     std::ifstream status("/proc/" + std::to_string(process_id()) + "/status");
     std::string key;
     while (status >> key) {

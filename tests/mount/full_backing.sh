@@ -70,6 +70,16 @@ sync "$mount_point/more"
 unmount_device
 check_device "after growth"
 
+# What cannot be stored any more when a mount becomes read-only: it does, and says so.
+mount_device
+head -c 100M /dev/zero >"$backing/filler" 2>/dev/null && fail "the tmpfs is not full"
+head -c 3000000 /dev/urandom >"$mount_point/kept" || true
+! "$bin/mount.tiffin" "$device" "$mount_point" -o remount,ro 2>"$work/remount" || fail "nothing is said of what is lost"
+grep -q "it is read-only now, but part of" "$work/remount" || fail "remount,ro: $(<"$work/remount")"
+! touch "$mount_point/other" 2>/dev/null || fail "it is not read-only"
+rm "$backing/filler"
+unmount_device
+
 # The checker, too, says where room is missing: for a whole tree that was written only once.
 use_device "file:$backing/image" 128M
 own_image=""

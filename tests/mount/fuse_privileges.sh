@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT OR GPL-2.0-only
-# A write takes set-group-id away, and nothing else: a mode that somebody gives the file at the same time stays.
+# A write takes set-group-id away, and nothing else: a mode that somebody gives the file at the same time stays. And commands to
+# a mount are for administrators.
 set -euo pipefail
 [[ $(id -u) -eq 0 ]] || { echo "not run: it writes as another user, which takes root" && exit 0; }
 # shellcheck source=tests/mount/lib/fuse.sh
@@ -40,5 +41,20 @@ END
 [[ $(od -An -tx1 -N16 -j200 "$file" | tr -d ' 0\n') == "" ]] || fail "nothing of it was done, so that this tests nothing"
 mode=$(stat --format %a "$file")
 [[ $mode == 666 ]] || fail "the mode is $mode, expected 666, without set-user-id"
+umount "$mount_point"
+
+# Commands to the mount are for those who may administrate: neither user 0 without the capability, nor with that of a user
+# namespace of its own.
+"$bin/mkfs.tiffin" -q -f "$work/image"
+"$bin/mount.tiffin" "$work/image" "$mount_point"
+"$tiffin" scrub -q "$mount_point" || fail "root may not scrub"
+without=(setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin)
+! "${without[@]}" "$tiffin" scrub -q "$mount_point" 2>"$work/error" || fail "user 0 without CAP_SYS_ADMIN may scrub"
+grep -q "only root and" "$work/error" || fail "scrub: $(<"$work/error")"
+if "${without[@]}" unshare --user --map-root-user true 2>/dev/null; then
+    ! "${without[@]}" unshare --user --map-root-user "$tiffin" scrub -q "$mount_point" 2>"$work/error" ||
+        fail "user 0 of a user namespace may scrub"
+    grep -q "only root and" "$work/error" || fail "scrub: $(<"$work/error")"
+fi
 umount "$mount_point"
 echo "passed"

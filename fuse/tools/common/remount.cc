@@ -46,9 +46,10 @@ std::optional<Problem> tell_file_system(const std::string& mount_point, bool rea
             "norecovery";
     } else if (error == EBUSY) {
         why = "others read its device";
-    } else if (read_only && error == ENOSPC) {
+    } else if (read_only && error == errno_value(kReadOnlyWithLoss)) {
         return Problem{
-            "it is read-only now, but part of what was written before could not be stored: " + why};
+            "it is read-only now, but part of what was written before could not be stored; the "
+            "log says why"};
     }
     return Problem{"the file system refuses to become " +
                    std::string(read_only ? "read-only: " : "writable: ") + why};
