@@ -136,6 +136,11 @@ Volume::OpenAnswer Volume::open_new(const wire::SessionOpen& open,
     if (!made.ok()) {
         return refuse(wire::RefusalReason::no_room, now_ns);
     }
+    // Where somebody may be reading what it saw under that epoch, and has lost its connection, only another one tells it.
+    const bool gives_again =
+        is_granted_before && std::none_of(sessions_.begin(), sessions_.end(), [](const auto& one) {
+            return one.second->reads_steadily() && !one.second->is_fenced();
+        });
     const SessionPointer session = made.value();
     wire::SessionRecord& record = *session->place().record;
     record.session_id = session_id;
@@ -149,8 +154,7 @@ Volume::OpenAnswer Volume::open_new(const wire::SessionOpen& open,
     record.reads_steadily = reads_steadily ? 1 : 0;
     sessions_[session_id] = session;
     const bool inherits_unflushed = (wants_lease || reads_steadily) && may_be_unflushed();
-    if (wants_lease &&
-        !grant_lease(*session, open.holder_text, !has_lease && !is_granted_before).ok()) {
+    if (wants_lease && !grant_lease(*session, open.holder_text, !has_lease && !gives_again).ok()) {
         (void)session->close(nullptr, nullptr);
         free_record(session);
         return refuse(wire::RefusalReason::no_room, now_ns);

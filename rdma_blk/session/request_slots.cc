@@ -291,7 +291,12 @@ void RequestSlots::complete_slot(uint16_t index, Outcome outcome, Error error) {
     complete(operation, outcome, error);
 }
 
+// A change that an earlier server had, this one may not have executed, and that one may have.
 void RequestSlots::complete(Operation& operation, Outcome outcome, Error error) {
+    if (outcome == Outcome::not_executed && operation.kind != OperationKind::read &&
+        operation.submit_number <= restarted_through_) {
+        outcome = Outcome::unknown;
+    }
     count_pending(operation, ~size_t{0});
     statistics_.completed[static_cast<size_t>(outcome)]++;
     const uint64_t submit_number = operation.submit_number;
@@ -325,17 +330,14 @@ void RequestSlots::cancel_followers(uint64_t submit_number) {
         Error::ecanceled);
 }
 
-// Completes those in the queue for which `condition` holds as not_executed, or as unknown if an earlier server had them.
-// They are taken out first, since each completion may cancel more of the queue.
+// Completes those in the queue for which `condition` holds as not_executed. They are taken out first, since each completion
+// may cancel more of the queue.
 template <typename Condition>
 void RequestSlots::complete_queued(Condition condition, Error error) {
     OperationQueue found = queue_.take_if(condition);
     while (found.front() != nullptr) {
         Operation& operation = found.pop_front();
-        complete(operation,
-                 operation.submit_number <= restarted_through_ ? Outcome::unknown
-                                                               : Outcome::not_executed,
-                 error);
+        complete(operation, Outcome::not_executed, error);
     }
 }
 

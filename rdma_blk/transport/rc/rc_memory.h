@@ -196,7 +196,6 @@ class RcMemory final : public RemoteMemory,
     // ---- rc_paths.cc ----
     void rejoin(uint64_t now_ns) REQUIRES(mutex_);
     size_t next_link(const LinksView& view) const REQUIRES(mutex_);
-    static bool has_another_link(const LinksView& view, size_t link);
     void tell_of_break() REQUIRES(mutex_);
     bool go_on() override EXCLUDES(mutex_);
     bool is_late(uint64_t now_ns) const REQUIRES(mutex_);

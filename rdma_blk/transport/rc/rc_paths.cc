@@ -110,9 +110,9 @@ void RcMemory::rejoin(uint64_t now_ns) {
     if (has_several_ && !path.ok() && path.error() == Error::eagain) {
         return;  // the link has failed meanwhile
     }
-    if (has_several_ && !path.ok() && has_another_link(view, link)) {
+    if (has_several_ && !path.ok()) {
         mutex_.unlock();
-        control_->give_link_up(link);
+        control_->give_link_up(link, view.links[link].ended_count);
         mutex_.lock();
     }
     next_attempt_ns_ = host::monotonic_ns() + back_off_ns(attempts_);
@@ -120,15 +120,6 @@ void RcMemory::rejoin(uint64_t now_ns) {
     if (!has_several_) {
         tell_of_break();  // it should have been a short one
     }
-}
-
-bool RcMemory::has_another_link(const LinksView& view, size_t link) {
-    for (size_t other = 0; other < view.count; other++) {
-        if (other != link && view.links[other].is_ready) {
-            return true;
-        }
-    }
-    return false;
 }
 
 void RcMemory::tell_of_break() {

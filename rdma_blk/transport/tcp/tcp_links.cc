@@ -121,9 +121,15 @@ Result<void> TcpMemory::add_link(const char* host, uint16_t port) {
     return {};
 }
 
-void TcpMemory::give_link_up(size_t link) {
+void TcpMemory::give_link_up(size_t link, uint32_t ended_count) {
     Locked lock(*this);
-    if (has_several() && link < paths_.size() && machine_.is_living(link)) {
+    bool has_another = false;
+    for (size_t other = 0; other < paths_.size(); other++) {
+        has_another =
+            has_another || (other != link && machine_.is_ready(other) && !paths_[other].is_broken);
+    }
+    if (has_several() && has_another && link < paths_.size() && machine_.is_living(link) &&
+        paths_[link].ended_count == ended_count) {
         host::log(host::LogLevel::warning,
                   (link_text(link) + " carries no RDMA, and is given up for another one").c_str());
         abort_path(paths_[link]);

@@ -140,7 +140,9 @@ Result<void> TcpMemory::connect_first_of_all(uint64_t deadline_ns, std::string& 
 }
 
 Result<void> TcpMemory::open_first(Holder& holder, std::string& problem) {
-    const uint64_t deadline = host::monotonic_ns() + kOpenTimeoutNs;
+    // What a first turn takes, a second one does not lack.
+    const uint64_t first_turn_ns = paths_.size() > 1 ? paths_.size() * kFirstTurnNs : 0;
+    const uint64_t deadline = host::monotonic_ns() + kOpenTimeoutNs + first_turn_ns;
     TRY(connect_first_of_all(deadline, problem));
     SessionFacts facts;
     problem = "the server does not answer as it should";

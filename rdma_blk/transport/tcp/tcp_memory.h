@@ -99,8 +99,9 @@ class TcpMemory final : public RemoteMemory, private Patience {
     Result<PathAnswer> join_path(size_t link, wire::PathTransport transport, ByteSpan parameters,
                                  Patience& patience) EXCLUDES(mutex_);
     LinksView links() const EXCLUDES(mutex_);
-    // Of several: ends one whose stream is well, but beside which no path can be had.
-    void give_link_up(size_t link) EXCLUDES(mutex_);
+    // Of several: ends one whose stream is well, but beside which no path can be had; not where no other one is ready, nor
+    // another connection than that of `ended_count` (LinksView).
+    void give_link_up(size_t link, uint32_t ended_count) EXCLUDES(mutex_);
     // What is expected has not come for some milliseconds.
     void watch_links() {
         is_late_beside_.store(true);

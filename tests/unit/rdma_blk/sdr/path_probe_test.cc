@@ -134,8 +134,7 @@ TEST(PathProbe, StaysNarrowWhileAWiderPathIsLookedFor) {
         }
     }
     EXPECT_GT(sent, 3U);
-    now_ns += kPathRaiseNs;
-    run(probe, now_ns, 9000, 60'000'000'000);  // it has become wider
+    run(probe, now_ns, 9000, 2 * kPathRaiseNs);  // it has become wider
     EXPECT_FALSE(probe.is_too_narrow());
     EXPECT_EQ(probe.confirmed_bytes(), 8972U);
 }

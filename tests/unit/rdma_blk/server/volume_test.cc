@@ -243,7 +243,7 @@ TEST_F(VolumeTest, AGrantWhoseAnswerWasLostWithTheServerIsGivenOnceMore) {
     start(true);
     Client writer = client(1);
     open(writer, kWrite);
-    const uint64_t first = writer.opened.epoch;
+    uint64_t first = writer.opened.epoch;
     for (int i = 0; i < 3; i++) {
         restart(false);
         EXPECT_EQ(open_again(writer, first), first + 1) << i;
@@ -259,6 +259,10 @@ TEST_F(VolumeTest, AGrantWhoseAnswerWasLostWithTheServerIsGivenOnceMore) {
         volume_->open_session(waiting, ByteSpan(), writer.uuid, false, writer.path, now_ns_);
     EXPECT_EQ(refused.kind, Kind::refused);
     EXPECT_EQ(refused.refused.epoch, first);
+    // One that has lost its connection may come back, and has to see that there was a writer.
+    first_reader.session->path_lost(*first_reader.path);
+    EXPECT_EQ(open_again(writer, first), first + 2);
+    first++;
     // Who has got it asks with that one.
     restart(false);
     EXPECT_EQ(open_again(writer, first + 1), first + 2);

@@ -254,6 +254,29 @@ TEST_F(RequestSlotsTest, ANewSessionStartsOver) {
     EXPECT_EQ(take().sequence, 2U);
 }
 
+// The earlier server may have executed what this one refuses.
+TEST_F(RequestSlotsTest, WhatAnEarlierServerHadIsUnknownWhereANewOneRefusesIt) {
+    start();
+    make(one_, OperationKind::write);
+    make(two_, OperationKind::read);
+    make(three_, OperationKind::write);
+    one_.next = &two_;
+    slots_->submit(one_);
+    take();
+    take();
+    slots_->connection_lost(1);
+    slots_->restarted(2);
+    slots_->submit(three_);  // the new server's own
+    const wire::Request write = take();
+    const wire::Request read = take();
+    slots_->finish(answer(write, Outcome::not_executed));
+    slots_->finish(answer(read, Outcome::not_executed));
+    slots_->finish(answer(take(), Outcome::not_executed));
+    EXPECT_EQ(one_.outcome, Outcome::unknown);
+    EXPECT_EQ(two_.outcome, Outcome::not_executed) << "it changes nothing";
+    EXPECT_EQ(three_.outcome, Outcome::not_executed);
+}
+
 TEST_F(RequestSlotsTest, AfterTheEndEverythingCompletesAtOnce) {
     start();
     one_.next = &two_;
