@@ -93,11 +93,7 @@ rdma_blk::simulation::EmulatorOptions emulator_options(const PerfLink& link) {
     rdma_blk::simulation::LinkOptions& forward = options.forward;
     forward.bits_per_second = link.bits_per_second;
     forward.delay_ns = link.delay_ns;
-    if (link.burst > 1) {
-        forward.loss = rdma_blk::simulation::burst_loss(link.loss, link.burst);
-    } else {
-        forward.loss.good_rate = link.loss;
-    }
+    forward.loss = rdma_blk::simulation::burst_loss(link.loss, link.burst);
     if (link.has_rate()) {
         const double round_trip_bytes =
             link.bits_per_second / 8 * 2 * static_cast<double>(link.delay_ns) * 1e-9;

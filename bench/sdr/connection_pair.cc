@@ -34,10 +34,8 @@ LinkOptions link_options(const Point& point, bool lossy) {
     LinkOptions options;
     options.bits_per_second = point.gbit_per_s * 1e9;
     options.delay_ns = point.round_trip_ns() / 2;
-    if (lossy && point.mean_burst_packets > 1) {
+    if (lossy) {
         options.loss = rdma_blk::simulation::burst_loss(point.drop_rate, point.mean_burst_packets);
-    } else if (lossy) {
-        options.loss.good_rate = point.drop_rate;
     }
     return options;
 }

@@ -68,18 +68,23 @@ size_t PathLoads::best(uint32_t candidates, uint64_t bytes, const SessionMachine
     TIFFIN_ASSERT(candidates != 0);
     const auto is_candidate = [&](size_t path) { return (candidates >> path & 1) != 0; };
     uint64_t greatest_delay_ns = 0;
+    uint64_t greatest_rate = 0;
     for (size_t path = 0; path < SessionMachine::kMaxPaths; path++) {
-        const uint64_t delay_ns = is_candidate(path) ? machine.least_delay_ns(path) : 0;
-        greatest_delay_ns = std::max(greatest_delay_ns, delay_ns);
+        if (is_candidate(path)) {
+            greatest_delay_ns = std::max(greatest_delay_ns, machine.least_delay_ns(path));
+            greatest_rate = std::max(greatest_rate, rate_bytes_per_ms(path, now_ns));
+        }
     }
+    const uint64_t assumed_rate = greatest_rate != 0 ? greatest_rate : kAssumedBytesPerMs;
     size_t best = SessionMachine::kNoPath;
     uint64_t best_ns = 0;
     for (size_t path = 0; path < SessionMachine::kMaxPaths; path++) {
-        if (!is_candidate(path)) {
+        const uint64_t known = rate_bytes_per_ms(path, now_ns);
+        const bool is_being_tried = known == 0 && greatest_rate != 0 && pending_bytes(path) != 0;
+        if (!is_candidate(path) || is_being_tried) {
             continue;
         }
-        const uint64_t known = rate_bytes_per_ms(path, now_ns);
-        const uint64_t rate = known != 0 ? known : kAssumedBytesPerMs;
+        const uint64_t rate = known != 0 ? known : assumed_rate;
         const uint64_t least_ns = machine.least_delay_ns(path);
         const uint64_t delay_ns = least_ns != 0 ? least_ns : greatest_delay_ns;
         const uint64_t answer_ns = delay_ns + (pending_bytes(path) + bytes) * kNsPerMs / rate;

@@ -35,8 +35,8 @@ class PathLoads {
     // 0: it is not known.
     uint64_t rate_bytes_per_ms(size_t path, uint64_t now_ns) const;
     // The one of the `candidates`, a bit for each path and at least one, that answers the next `bytes` first: after what is on
-    // its way there, at its rate, and its delay. One whose rate is not known is taken for fast, and one whose delay is not, for as
-    // far as the farthest.
+    // its way there, at its rate, and its delay. One whose rate is not known is taken for as fast as the fastest, and gets one
+    // request to be measured by where others are known; one whose delay is not known, for as far as the farthest.
     size_t best(uint32_t candidates, uint64_t bytes, const SessionMachine& machine,
                 uint64_t now_ns) const;
 
@@ -45,7 +45,7 @@ class PathLoads {
     static constexpr uint64_t kWindowNs = 1'000'000'000;
     // Fewer bytes take as long as one byte.
     static constexpr uint64_t kLeastBytes = 16384;
-    // Of a path of which nothing is known: 10 Gbit/s.
+    // Of a path where nothing is known of any: 10 Gbit/s.
     static constexpr uint64_t kAssumedBytesPerMs = 1'250'000;
 
     struct OfSlot {

@@ -17,6 +17,10 @@ uint64_t add_limited(uint64_t first, uint64_t second) {
 
 LossOptions burst_loss(double rate, double mean_burst) {
     LossOptions options;
+    if (mean_burst <= 1) {
+        options.good_rate = rate;
+        return options;
+    }
     options.bad_rate = 1;
     options.good_after = 1 / mean_burst;
     // The share of packets in bad phases is bad_after / (bad_after + good_after).

@@ -19,8 +19,9 @@ struct LossOptions {
         1;  // of getting good before the next packet; 1 / this is the mean length of a bad phase
 };
 
-// Losses of the same mean rate in bursts of `mean_burst` packets, in which all are lost.
-// 0 <= rate < 1, mean_burst >= 1.
+// Losses of the mean rate `rate`, each independent of the others (mean_burst 1), or in bursts of `mean_burst` packets in the
+// mean, in which all are lost. Between two bursts something arrives. 0 <= rate < 1, mean_burst >= 1; with bursts
+// rate / (1 - rate) <= mean_burst.
 LossOptions burst_loss(double rate, double mean_burst);
 
 class Loss {

@@ -135,7 +135,8 @@ bool RemoteBlockDevice::flush_all_but_last_round(size_t spare_ranges) {
     DeviceServer& server = *servers_[0];
     const size_t limit = server.memory->limits().flush_range_count;
     const size_t capacity = limit < kFlushRanges ? limit : kFlushRanges;
-    while (take_dirty_ranges() && server.range_count + spare_ranges >= capacity) {
+    while (take_dirty_ranges() &&
+           (!server.dirty.is_at_end() || server.range_count + spare_ranges >= capacity)) {
         if (!flush_round()) {
             return false;
         }

@@ -135,6 +135,7 @@ bool DirtyMap::start_chunk(uint64_t chunk) {
 
 size_t DirtyMap::take(ByteRange* ranges, size_t capacity) {
     size_t count = 0;
+    uint64_t chunks = 0;
     bool full = false;
     while (cursor_ < chunk_count_ && !full) {
         const uint64_t word = cursor_ / kWordBits;
@@ -154,7 +155,7 @@ size_t DirtyMap::take(ByteRange* ranges, size_t capacity) {
             const bool joins =
                 count > 0 && ranges[count - 1].offset_bytes + ranges[count - 1].length_bytes ==
                                  chunk * kChunkBytes;
-            if (!joins && count == capacity) {
+            if ((!joins && count == capacity) || chunks == kRoundBytes / kChunkBytes) {
                 cursor_ = chunk;
                 full = true;
                 break;
@@ -166,6 +167,7 @@ size_t DirtyMap::take(ByteRange* ranges, size_t capacity) {
                 chunk_end_bytes(chunk) - ranges[count - 1].offset_bytes;
             wanted &= wanted - 1;
             left &= ~bit_of(chunk);
+            ++chunks;
         }
         if (left != 0) {
             dirty_[word].fetch_or(left);

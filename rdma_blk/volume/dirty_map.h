@@ -23,6 +23,8 @@ class DirtyMap {
 
     // It can grow to so many times its size. Address space is set aside for that, no memory.
     static constexpr uint64_t kMostGrowth = 16;
+    // What one round of a flush takes. Its writers wait until the disk has it, and so does a client that resumes its session.
+    static constexpr uint64_t kRoundBytes = uint64_t{64} << 20;
 
     DirtyMap() = default;
     ~DirtyMap();
@@ -46,9 +48,11 @@ class DirtyMap {
     // A flush is start_flush(), then rounds of take(), the flush of these ranges, and put(), until take()
     // returns 0. It comes by every chunk once, so it ends whatever is written meanwhile.
     void start_flush() { cursor_ = 0; }
-    // Puts the next dirty ranges into `ranges`, ascending, at most `capacity` of them, and returns how
+    // Puts the next dirty ranges into `ranges`, ascending, at most `capacity` of them and kRoundBytes, and returns how
     // many. They are held back from writers, and those that were at it have ended.
     size_t take(ByteRange* ranges, size_t capacity);
+    // Whether take() has come to the end, and will return 0.
+    bool is_at_end() const { return cursor_ >= chunk_count_; }
     // Lets go of what take() has returned. Unless it was `flushed` it is dirty again.
     void put(const ByteRange* ranges, size_t count, bool flushed);
 

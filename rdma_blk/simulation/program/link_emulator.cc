@@ -23,7 +23,8 @@ constexpr const char* kUsage =
     "  queue_kib=SIZE       what may wait for the link (unlimited)\n"
     "  delay_ms=TIME        of each direction (0)\n"
     "  loss=SHARE           of the datagrams of each direction (0)\n"
-    "  burst=COUNT          how many are lost at once, in the mean (1)\n"
+    "  burst=COUNT          how many are lost at once, in the mean (1: each by itself); more than "
+    "loss / (1 - loss)\n"
     "  duplicate=SHARE      of datagrams that arrive twice (0)\n"
     "  hold=SHARE held_ms=TIME   of datagrams that are held back by up to that time (0)\n"
     "  mtu=BYTES            longer packets vanish, counted with 28 bytes of IPv4 and UDP\n"
@@ -87,6 +88,9 @@ bool parse(int count, char** words, Arguments& arguments) {
         if (*end != 0 || !take(arguments, word.substr(0, equals), value)) {
             return false;
         }
+    }
+    if (arguments.burst > 1 && arguments.loss / (1 - arguments.loss) > arguments.burst) {
+        return false;  // between two bursts something arrives
     }
     arguments.options.forward.loss = burst_loss(arguments.loss, arguments.burst);
     arguments.options.backward = arguments.options.forward;

@@ -44,6 +44,7 @@ class PathLoadsTest : public ::testing::Test {
         link.free_ns = std::max(link.free_ns, now_ns_) + bytes * kMsNs / link.bytes_per_ms;
         link.under_way.push_back({link.free_ns + link.delay_ns, slot});
         link.carried_bytes += bytes;
+        most_under_way_ = std::max(most_under_way_, links_[1].under_way.size());
     }
     // So many requests of that size, `depth` of them at a time. Returns how long that took.
     uint64_t carry(uint64_t requests, uint64_t bytes, uint16_t depth) {
@@ -75,6 +76,7 @@ class PathLoadsTest : public ::testing::Test {
     PathLoads loads_ = [] { return MUST(PathLoads::create(kSlots)); }();
     Link links_[2]{{1, 0}, {1, 0}};
     uint64_t now_ns_ = 1000 * kMsNs;
+    size_t most_under_way_ = 0;  // on the second link
 };
 
 TEST_F(PathLoadsTest, EqualLinksCarryTheSame) {
@@ -92,6 +94,19 @@ TEST_F(PathLoadsTest, LinksOfDifferentRatesCarryTheirShares) {
     EXPECT_LT(duration_ns, 560 * kMsNs);
     EXPECT_NEAR(static_cast<double>(links_[0].carried_bytes), 0.8 * 4000 * 65536,
                 0.05 * 4000 * 65536);
+}
+
+// A far slower link that was not used for some seconds is tried again by one request, not by all that are free before its answer.
+TEST_F(PathLoadsTest, ALinkOfUnknownRateIsTriedByOneRequest) {
+    set_links({125'000, 50'000}, {1'250, 50'000});
+    carry(2000, 65536,
+          64);  // a second: the rate of both is known, and the slow one is not used any more
+    const uint64_t before = links_[1].carried_bytes;
+    most_under_way_ = 0;
+    carry(20'000, 65536, 64);  // ten seconds, of which each two bring a try
+    EXPECT_GT(links_[1].carried_bytes, before);
+    EXPECT_LT(links_[1].carried_bytes - before, 40U * 65536);
+    EXPECT_LE(most_under_way_, 1U);
 }
 
 // The slower one's answers would come later than what waits behind others on the faster one.

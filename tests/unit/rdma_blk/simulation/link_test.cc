@@ -73,6 +73,25 @@ TEST(Link, FractionsOfANanosecondAddUp) {
     EXPECT_EQ(last_ns, 81'920'000U + 12'500'000U);
 }
 
+// Bursts of one packet are losses by themselves: two in a row are as likely as the rate says.
+TEST(Loss, SingleLossesAreIndependent) {
+    for (const double rate : {0.2, 0.8}) {
+        Loss loss(burst_loss(rate, 1), 1);
+        constexpr int kPackets = 1'000'000;
+        int lost = 0;
+        int lost_twice = 0;
+        bool was_lost = false;
+        for (int packet = 0; packet < kPackets; packet++) {
+            const bool is_lost = loss.take(1);
+            lost += is_lost ? 1 : 0;
+            lost_twice += is_lost && was_lost ? 1 : 0;
+            was_lost = is_lost;
+        }
+        EXPECT_NEAR(lost, rate * kPackets, 0.005 * kPackets);
+        EXPECT_NEAR(lost_twice, rate * lost, 0.005 * kPackets);
+    }
+}
+
 TEST(Link, ARunArrivesAsItsPacketsWould) {
     LinkOptions options = fast_link();
     options.loss = burst_loss(0.05, 3);

@@ -42,6 +42,28 @@ TEST(DirtyMap, JoinsNeighboursAndEndsWithTheDevice) {
     EXPECT_EQ(map.dirty_bytes(), 0U);
 }
 
+TEST(DirtyMap, ARoundHoldsBackOnlySoMuch) {
+    constexpr uint64_t kRounds = 16;
+    DirtyMap map;
+    ASSERT_TRUE(map.create(kRounds * DirtyMap::kRoundBytes + kChunk).ok());
+    write(map, 0, kRounds * DirtyMap::kRoundBytes);
+    map.start_flush();
+    for (uint64_t round = 0; round < kRounds; ++round) {
+        const auto ranges = take(map, 8);
+        ASSERT_EQ(ranges.size(), 1U);
+        EXPECT_EQ(ranges[0].offset_bytes, round * DirtyMap::kRoundBytes);
+        EXPECT_EQ(ranges[0].length_bytes, DirtyMap::kRoundBytes);
+        EXPECT_EQ(map.is_at_end(), round + 1 == kRounds);
+        EXPECT_FALSE(map.begin_write(ranges[0].offset_bytes, 4096)) << "it is being flushed";
+        const uint64_t behind = ranges[0].offset_bytes + ranges[0].length_bytes;
+        ASSERT_TRUE(map.begin_write(behind, 4096)) << "that waits for the next round";
+        map.end_write(behind, 4096);
+        map.put(ranges.data(), ranges.size(), true);
+    }
+    EXPECT_TRUE(take(map, 8).empty());
+    EXPECT_EQ(map.dirty_bytes(), kChunk) << "what was written behind the last round";
+}
+
 TEST(DirtyMap, GrowsDuringAFlush) {
     DirtyMap map;
     ASSERT_TRUE(map.create(kChunk + 4096).ok());

@@ -139,6 +139,21 @@ TEST(OrderedWritesOfDisks, MoreThanAFlushTakesIsFlushedBefore) {
     }
 }
 
+// One range, and more than a round: what is behind it must not stay behind the record.
+TEST(OrderedWritesOfDisks, MoreThanARoundTakesIsFlushedBefore) {
+    constexpr uint64_t kVolumeBytes = 4 * DirtyMap::kRoundBytes;
+    TestVolume volume(1, kVolumeBytes, Durability::power);
+    auto device = volume.open();
+    ASSERT_NE(device, nullptr) << volume.problem;
+    const Bytes content(kMiB, 1);
+    for (uint64_t at = 0; at < 3 * DirtyMap::kRoundBytes + kMiB; at += kMiB) {
+        ASSERT_TRUE(device->write(at, content.data(), content.size()).ok());
+    }
+    ASSERT_TRUE(Ordered({kVolumeBytes - 2 * kMiB, kVolumeBytes - kMiB}).run(*device).ok());
+    EXPECT_TRUE(volume.servers[0]->durable == volume.servers[0]->data);
+    EXPECT_EQ(volume.memories[0]->flushed_mark(), volume.memories[0]->change_mark());
+}
+
 TEST_P(OrderedWrites, WhatDoesNotFitIsDoneStepByStep) {
     for (const size_t servers : {1, 3}) {
         TestVolume volume(servers, 16 * kMiB, GetParam());
