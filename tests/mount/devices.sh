@@ -282,9 +282,8 @@ output=$(ulimit -f 20 && "$bin/mkfs.tiffin" "$work/limited" 100M 2>&1) || status
 say "loop devices"
 if [[ $(id -u) -ne 0 ]] || ! loop=$(losetup --find --show "$image" 2>"$work/losetup"); then
     loop=""
-    echo "not run: no loop device here: $(cat "$work/losetup" 2>/dev/null)"
-    echo "passed"
-    exit 0
+    echo "not run: no loop device here: $(cat "$work/losetup" 2>/dev/null); all before has passed"
+    exit 77
 fi
 device=$loop
 mount_device

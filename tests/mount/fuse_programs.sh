@@ -17,7 +17,8 @@ tree=$mount_point/tree
 
 cp -a "$source_tree/." "$tree"
 diff -r --no-dereference "$source_tree" "$tree" || fail "cp -a"
-[[ -z $(rsync -nac --delete --out-format=%n "$source_tree/" "$tree/") ]] || fail "rsync sees differences"
+differences=$(rsync -nac --delete --out-format=%n "$source_tree/" "$tree/") || fail "rsync cannot compare"
+[[ -z $differences ]] || fail "rsync sees differences: $differences"
 
 tar -C "$mount_point" -cf "$mount_point/tree.tar" tree
 mkdir "$mount_point/unpacked"

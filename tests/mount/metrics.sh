@@ -15,7 +15,11 @@ sys.stdout.buffer.write(urllib.request.urlopen(sys.argv[1], timeout=20).read())'
 read_metrics() { get /metrics >"$work/metrics" || fail "nobody serves metrics"; }
 # value NAME: of a line of what was read last, with its labels.
 value() { awk -v name="$1" '$1 == name { print $2; found = 1 } END { exit !found }' "$work/metrics" || fail "there is no metric $1"; }
-expect() { awk -v a="$(value "$1")" -v b="$3" "BEGIN { exit !(a $2 b) }" || fail "$1 is $(value "$1"), and not $2 $3"; }
+expect() {
+    local found
+    found=$(value "$1") || exit 1
+    awk -v a="$found" -v b="$3" "BEGIN { exit !(a $2 b) }" || fail "$1 is $found, and not $2 $3"
+}
 
 say "a mistake in the option, and an address that this machine has not"
 for wrong in 80 127.0.0.1:0 localhost:9848; do

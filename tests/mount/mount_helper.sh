@@ -6,7 +6,7 @@
 #
 # usage: mount_helper.sh
 set -euo pipefail
-[[ $(id -u) -eq 0 ]] || { echo "not run: it makes a mount name space, which takes root" && exit 0; }
+[[ $(id -u) -eq 0 ]] || { echo "not run: it makes a mount name space, which takes root" && exit 77; }
 if [[ ${1:-} != --inside ]]; then
     exec "$(dirname "$0")/../support/own_mounts" -- "$0" --inside
 fi

@@ -6,13 +6,13 @@
 # usage: queued_writes.sh SLOW_DEVICE [told]      (the library slow_device; told: the kernel tells how many requests it has)
 # shellcheck disable=SC2119  # the options of mount_device are not this script's
 set -euo pipefail
-[[ $(id -u) -eq 0 ]] || { echo "not run: umount takes root" && exit 0; }
+[[ $(id -u) -eq 0 ]] || { echo "not run: umount takes root" && exit 77; }
 slow_device=$(realpath "$1")
 counts=/sys/fs/fuse/connections
 if [[ ${2:-} == told ]] && ! mountpoint -q "$counts"; then
     # Elsewhere nothing changes.
     # shellcheck disable=SC2016  # for the inner shell
-    exec unshare --mount bash -c 'mount -t fusectl none "$1" && shift && exec "$@"' _ "$counts" "$0" "$@"
+    exec "$(dirname "$0")/../support/own_mounts" -- bash -c 'mount -t fusectl none "$1" && shift && exec "$@"' _ "$counts" "$0" "$@"
 fi
 # shellcheck source=tests/mount/lib/device.sh
 source "$(dirname "$0")/lib/device.sh"

@@ -62,9 +62,11 @@ for mode in 0 1 2; do
     "$suite" "$mount_point" "${without[@]}" --with shutdown -k "shutdown.mode_$mode" \
         >"$work/shutdown" || fail "the suite: $(<"$work/shutdown")"
     tail -n 1 "$work/shutdown"
+    ended=$server
+    server=""
     stop_filler
     take_away
-    wait_until has_ended "$server"
+    wait_until has_ended "$ended"
     check_sanitizer
 done
 echo "passed"

@@ -122,6 +122,7 @@ for ((i = 0; i < 100; i++)); do
     ! journalctl --unit tiffind | grep "volume books: .* memory kept" || break
     sleep 0.1
 done
+((i < 100))
 diff -r /usr/share/doc /mnt/other/tcp
 touch /mnt/other/file
 umount /mnt/other

@@ -53,9 +53,11 @@ if [[ $transport != shm ]]; then  # where there is no network
     device+="&encrypt=yes"
     remount "before all is encrypted"
     [[ $(status_of transport) == "$transport (asked for)" ]] || fail "status: $("$bin/tiffin" status "$mount_point")"
+    [[ $(status_of encryption) == "data are sealed" ]] || fail "not encrypted: $(status_of encryption)"
     cp -a "$repository/docs" "$mount_point/encrypted"
     device=$in_clear
     remount "after a copy that was encrypted"
+    [[ $(status_of encryption) == none* ]] || fail "encrypted without a reason: $(status_of encryption)"
     diff -r "$repository/docs" "$mount_point/encrypted" >"$work/diff" || fail "it differs: $(head -n 5 "$work/diff")"
 fi
 

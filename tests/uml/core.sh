@@ -7,5 +7,6 @@ insmod "$modules/tiffin_core_test.ko"
 rmmod tiffin_core_test
 dmesg | grep 'tiffin: '
 # Interrupts run on the same stack here, so that the module's own bound for it does not apply.
+dmesg | grep -q 'tiffin: core steps: PASSED'
 dmesg | grep -q 'tiffin: unload: PASSED'
 ! dmesg | grep 'tiffin: .*: FAILED' | grep -v 'core test: FAILED'

@@ -17,7 +17,8 @@ summarise() {
         }' "$1" | sed -e 's, *(see .*,,'
 }
 
-# end_slow_tests SECONDS: never returns. Ends tests that take longer: their shell, which ./check then reports as failed.
+# end_slow_tests SECONDS [NAME=VALUE]: never returns. Ends tests that take longer, of those with that in their environment:
+# their shell, which ./check then reports as failed.
 # ps gives processes that have just begun an age of a hundred years now and then (procps 4.0.2).
 end_slow_tests() {
     while sleep 5; do
@@ -25,6 +26,7 @@ end_slow_tests() {
             awk -v limit="$1" \
                 '$2 > limit && $2 < 1000000 && /bash .*tests\/[a-z]+\/[0-9]+/ && !/awk/ { print $1 }' |
             while read -r pid; do
+                [[ -z ${2:-} ]] || grep -qzxF "$2" "/proc/$pid/environ" 2>/dev/null || continue
                 # Behind the name of the test, which ./check has printed.
                 ! kill "$pid" || echo " [ended after $1 s]"
             done

@@ -33,6 +33,7 @@ static int run(void* finished) {
 
     pr_info("deepest stack: %zu of %lu bytes, at most %d wanted\n", stack_bytes, THREAD_SIZE,
             MAXIMUM_STACK_BYTES);
+    pr_info("core steps: %s\n", passed ? "PASSED" : "FAILED");
     pr_info("core test: %s\n", passed && stack_bytes <= MAXIMUM_STACK_BYTES ? "PASSED" : "FAILED");
     complete(finished);
     return 0;
