@@ -47,6 +47,17 @@ void forget_older_generation(ImageEditor& editor) {
     editor.destroy_superblock(older, 1);
 }
 
+void make_room_in_leaf_of(ImageEditor& editor, uint64_t node) {
+    const tiffinfs::Key content = tiffinfs::make_key(node, tiffinfs::Kind::inline_data, 0);
+    if (editor.has(content)) {
+        editor.erase(content);
+        editor.change_inode(node, [](auto& inode) {
+            inode.size_bytes = 0;
+            inode.inode_flags &= ~tiffinfs::inode_flag::inline_data;
+        });
+    }
+}
+
 void make_pending(test::CrashDevice& device) {
     test::TestVolume volume(device);
     ASSERT_TRUE(volume.make().ok());

@@ -31,6 +31,8 @@ void make_settled(test::CrashDevice& device, uint32_t files);
 
 // Destroys the way back to the older generation, so that the tree has to be salvaged.
 void forget_older_generation(ImageEditor& editor);
+// A file that has its content in its inode's leaf is empty afterwards.
+void make_room_in_leaf_of(ImageEditor& editor, uint64_t node);
 
 // A volume with three frames in its journal that is not unmounted: each makes a file, /first, /second
 // and /third.

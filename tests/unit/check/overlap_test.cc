@@ -141,14 +141,7 @@ TEST(BehindTheEnd, AMisplacedExtentStaysAway) {
         own = make_key(node, Kind::extent, own.offset() + extent.block_count);
     }
     editor.change_inode(node, [](auto& inode) { inode.size_bytes = inode.allocated_blocks = 0; });
-    const Key inline_key = make_key(far.node, Kind::inline_data, 0);  // make room first
-    if (editor.has(inline_key)) {
-        editor.erase(inline_key);
-        editor.change_inode(far.node, [](auto& inode) {
-            inode.size_bytes = 0;
-            inode.inode_flags &= ~tiffinfs::inode_flag::inline_data;
-        });
-    }
+    make_room_in_leaf_of(editor, far.node);
     editor.put_into_leaf_of(far, key, value);
     const Report report = repair_completely(device);
     EXPECT_TRUE(report.has(Code::node_bounds)) << text_of(report);

@@ -177,15 +177,7 @@ TEST(TreeDamage, MisplacedKeysComeBack) {
     const Key far = make_key(editor.node_of("/many/file-499"), Kind::inode, 0);
     ASSERT_NE(editor.leaf_block(key), editor.leaf_block(far));
     editor.erase(key);
-    // Make room first.
-    const Key inline_key = make_key(far.node, Kind::inline_data, 0);
-    if (editor.has(inline_key)) {
-        editor.erase(inline_key);
-        editor.change_inode(far.node, [](auto& value) {
-            value.size_bytes = 0;
-            value.inode_flags &= ~tiffinfs::inode_flag::inline_data;
-        });
-    }
+    make_room_in_leaf_of(editor, far.node);
     editor.put_into_leaf_of(far, key, inode);
     const Report repaired = repair_completely(device);
     EXPECT_TRUE(repaired.has(Code::node_bounds)) << text_of(repaired);
