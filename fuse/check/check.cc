@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "fs/tiffinfs/volume/choose_generation.h"
@@ -48,6 +49,7 @@ struct State {
     TreeWalk walk;
     KeySpace keys;
     JournalReplay journal;
+    std::set<tiffinfs::Key> brought_back;  // what no search found
     std::unique_ptr<Objects> objects;
     // What the tree on the device uses, without the journal.
     std::unique_ptr<SpaceMap> old_blocks;
@@ -240,7 +242,9 @@ class Checker {
         }
         tiffinfs::InodeValue inode;
         std::memcpy(&inode, found.value.data(), sizeof inode);
-        return extent.file_block * tiffinfs::kBlockBytes >= inode.size_bytes;
+        // What unfinished work is to move lies behind the end, too.
+        return (inode.inode_flags & tiffinfs::inode_flag::has_intent) == 0 &&
+               extent.file_block * tiffinfs::kBlockBytes >= inode.size_bytes;
     }
 
     // Keys found where no search looks go to their place, if it is empty.
@@ -250,6 +254,7 @@ class Checker {
             if (context_.options().repair && !context_.must_not_write() &&
                 !TRY(state.keys.get(stray.key, found)) && !TRY(was_cut_off(state, stray))) {
                 state.keys.put(stray.key, stray.bytes());
+                state.brought_back.insert(stray.key);
             }
         }
         return {};
@@ -258,6 +263,7 @@ class Checker {
     // One pass: objects, shared blocks, links.
     Result<void> scan(State& state, Repairs& repairs) {
         state.objects = std::make_unique<Objects>(context_.layout);
+        state.objects->strays = state.brought_back;
         TRY(scan_objects(context_, state.keys, state.nodes, state.walk.missing, *state.objects,
                          repairs));
         if (context_.cancelled()) {

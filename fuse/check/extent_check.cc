@@ -133,12 +133,16 @@ bool ExtentCheck::check_overlap(const MappedExtent& extent, ByteSpan value) {
 }
 
 void ExtentCheck::give_way(const MappedExtent& extent, ByteSpan value) {
-    state_.repairs.erase(make_key(state_.node, Kind::extent, extent.file_block));
-    gave_way_.push_back({extent, {value.data(), value.data() + value.size()}});
+    const Key key = make_key(state_.node, Kind::extent, extent.file_block);
+    state_.repairs.erase(key);
+    gave_way_.push_back({state_.objects.strays.count(key) != 0,
+                         extent,
+                         {value.data(), value.data() + value.size()}});
     gave_way_.back().extent.checksums = nullptr;  // they go with their leaf
 }
 
-// Content as it was written, the oldest first; of one generation, what begins first stays. Then the marks of losses, and then
+// Content as it was written, the oldest first: what no search found, then by generation; of one generation, what begins first
+// stays. Then the marks of losses, and then
 // reserved space, where nothing else is. Of one of these kinds each begins where those before it end, so that no key is looked
 // at twice.
 void ExtentCheck::place_what_gave_way() {
@@ -155,7 +159,8 @@ void ExtentCheck::place_what_gave_way() {
         }
     }
     std::stable_sort(written.begin(), written.end(), [](const GaveWay& a, const GaveWay& b) {
-        return a.extent.birth_generation < b.extent.birth_generation;
+        return a.is_stray != b.is_stray ? a.is_stray
+                                        : a.extent.birth_generation < b.extent.birth_generation;
     });
     state_.repairs.later([node = state_.node, total_blocks = state_.context.layout.total_blocks,
                           written = std::move(written),
@@ -166,7 +171,7 @@ void ExtentCheck::place_what_gave_way() {
         }
         for (const bool is_lost : {true, false}) {
             uint64_t placed_end = 0;
-            for (const auto& [extent, value] : others) {
+            for (const auto& [is_stray, extent, value] : others) {
                 if (!extent.has_checksums() && extent.lost() == is_lost &&
                     placed_end < extent.end_block()) {
                     TRY(fill_gaps(keys, total_blocks, node, extent,

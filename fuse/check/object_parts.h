@@ -96,6 +96,7 @@ class ExtentCheck {
     std::vector<unsigned char> last_value_;
     bool last_gave_way_ = false;
     struct GaveWay {
+        bool is_stray;  // no search found it, so it is older than any that one finds
         tiffinfs::MappedExtent extent;
         std::vector<unsigned char> value;
     };

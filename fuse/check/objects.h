@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <unordered_set>
 #include <vector>
@@ -89,6 +90,7 @@ struct Objects {
     std::vector<MarkedContent> marked_content;
     std::vector<uint64_t> new_inodes;  // nodes whose inode a repair makes
     bool has_lost_extents = false;
+    std::set<tiffinfs::Key> strays;  // keys that no search found before this check
     // Of one file: which blocks are shared is known when they are gone.
     bool has_overlap_repairs = false;
     uint64_t greatest_node = 0;

@@ -85,8 +85,7 @@ class Rebuild {
         TRY(write_superblocks(root.value()));
         problem = "damaged bitmaps could not be written anew";
         TRY(write_damaged_slots());
-        problem = "the journal could not be cleared";
-        TRY(clear_journal());
+        clear_journal();
         context_.progress(Phase::repair, 1);
         return {};
     }
@@ -110,11 +109,12 @@ class Rebuild {
 
     // Nothing of it counts any more; and what could not be read can be, once it has been written. Blocks that cannot be written
     // do no harm: the volume is repaired without them.
-    Result<void> clear_journal() {
+    void clear_journal() {
         if (!input_.journal_is_damaged) {
-            return {};
+            return;
         }
         constexpr uint64_t kBlocksAtOnce = 256;
+        constexpr uint64_t kMostFailures = 1000;
         const std::vector<Block> zeros(kBlocksAtOnce);
         const uint64_t count = context_.layout.journal_block_count;
         const auto write = [&](uint64_t first, uint64_t blocks) {
@@ -123,13 +123,18 @@ class Rebuild {
                        zeros.data(), blocks * tiffinfs::kBlockBytes)
                 .ok();
         };
-        for (uint64_t done = 0; done < count; done += kBlocksAtOnce) {
+        uint64_t failures = 0;
+        for (uint64_t done = 0; done < count && failures < kMostFailures; done += kBlocksAtOnce) {
             const uint64_t blocks = std::min(kBlocksAtOnce, count - done);
-            for (uint64_t one = 0; !write(done, blocks) && one < blocks; ++one) {
-                (void)write(done + one, 1);
+            if (write(done, blocks)) {
+                continue;
+            }
+            for (uint64_t one = 0; one < blocks && failures < kMostFailures; ++one) {
+                failures += write(done + one, 1) ? 0 : 1;
             }
         }
-        return device_.flush();
+        // The superblocks are durable. Files tell only now what could not be written.
+        (void)device_.flush();
     }
 
     uint64_t take_block() {

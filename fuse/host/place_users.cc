@@ -43,6 +43,17 @@ bool is_used(const std::string& path, bool shared, bool asks_kernel) {
     return true;
 }
 
+// Whether a program of ours has locked the disk. Others lock disks for their own reasons: udev while it looks at a disk of which
+// a partition has changed, and what partitions a disk and makes file systems on it, of which this program may be a part.
+bool is_locked_by_ours(const struct stat& disk, bool shared) {
+    const std::vector<FileLock> locks = file_locks(disk.st_dev, disk.st_ino);
+    return std::ranges::any_of(locks, [shared](const FileLock& lock) {
+        const std::string program = first_line("/proc/" + std::to_string(lock.process) + "/comm");
+        return (!shared || lock.is_exclusive) &&
+               (program.find("tiffin") != std::string::npos || program.starts_with("mount.fuse"));
+    });
+}
+
 dev_t device_in(const filesystem::path& folder) {
     unsigned major_number = 0;
     unsigned minor_number = 0;
@@ -88,15 +99,16 @@ class UserSearch {
         // While the caller has a part of a disk, the kernel gives no other part and not the whole, not even to the caller.
         const bool is_own = std::ranges::count(found_.own_devices, device) != 0;
         for (const filesystem::path& partition : partitions) {
-            if (std::string path = path_if_used(partition, !is_own); !path.empty()) {
+            if (std::string path = path_if_used(partition, is_own); !path.empty()) {
                 return path;
             }
         }
         // Where a partition is in use that lies elsewhere, the kernel refuses the whole.
-        return path_if_used(disk, !is_own && partitions.empty());
+        return path_if_used(disk, is_own || !partitions.empty());
     }
 
-    std::string path_if_used(const filesystem::path& folder, bool asks_kernel) const {
+    // `by_list`: the kernel cannot be asked.
+    std::string path_if_used(const filesystem::path& folder, bool by_list) const {
         std::string path = "/dev/" + folder.filename().string();
         std::ranges::replace(path, '!', '/');  // as sysfs writes a slash
         struct stat status {};
@@ -108,9 +120,10 @@ class UserSearch {
             return {};
         }
         const std::optional<DevicePlace> place = find_place(path);
-        return place && place->overlaps(found_.place) && is_used(path, shared_, asks_kernel)
-                   ? path
-                   : std::string();
+        const bool uses =
+            place && place->overlaps(found_.place) &&
+            (by_list ? is_locked_by_ours(status, shared_) : is_used(path, shared_, true));
+        return uses ? path : std::string();
     }
 
     const FoundPlace& found_;
@@ -130,7 +143,8 @@ bool is_file_locked(const FoundPlace& found, bool shared) {
         return false;
     }
     struct stat status {};
-    if (stat(found.file_path.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
+    const Descriptor opened(::open(found.file_path.c_str(), kOpenToLook));
+    if (opened.valid() && fstat(opened.get(), &status) == 0 && S_ISREG(status.st_mode) &&
         status.st_dev == found.place.device && status.st_ino == found.place.inode) {
         return !found.place.is_whole() && is_used(found.file_path, shared, false);
     }

@@ -80,13 +80,16 @@ size_t PathLoads::best(uint32_t candidates, uint64_t bytes, const SessionMachine
     uint64_t best_ns = 0;
     for (size_t path = 0; path < SessionMachine::kMaxPaths; path++) {
         const uint64_t known = rate_bytes_per_ms(path, now_ns);
-        const bool is_being_tried = known == 0 && greatest_rate != 0 && pending_bytes(path) != 0;
-        if (!is_candidate(path) || is_being_tried) {
-            continue;
-        }
         const uint64_t rate = known != 0 ? known : assumed_rate;
         const uint64_t least_ns = machine.least_delay_ns(path);
         const uint64_t delay_ns = least_ns != 0 ? least_ns : greatest_delay_ns;
+        // As much as it needs to show that rate, and not all that is free before its first answer.
+        const uint64_t trial_bytes = std::max(kLeastBytes, rate * delay_ns / kNsPerMs);
+        const bool is_being_tried =
+            known == 0 && greatest_rate != 0 && pending_bytes(path) >= trial_bytes;
+        if (!is_candidate(path) || is_being_tried) {
+            continue;
+        }
         const uint64_t answer_ns = delay_ns + (pending_bytes(path) + bytes) * kNsPerMs / rate;
         if (best == SessionMachine::kNoPath || answer_ns < best_ns) {
             best = path;

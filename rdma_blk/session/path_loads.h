@@ -35,8 +35,8 @@ class PathLoads {
     // 0: it is not known.
     uint64_t rate_bytes_per_ms(size_t path, uint64_t now_ns) const;
     // The one of the `candidates`, a bit for each path and at least one, that answers the next `bytes` first: after what is on
-    // its way there, at its rate, and its delay. One whose rate is not known is taken for as fast as the fastest, and gets one
-    // request to be measured by where others are known; one whose delay is not known, for as far as the farthest.
+    // its way there, at its rate, and its delay. One whose rate is not known is taken for as fast as the fastest, and
+    // gets no more than it needs to show that, until it has answered; one whose delay is not known, for as far as the farthest.
     size_t best(uint32_t candidates, uint64_t bytes, const SessionMachine& machine,
                 uint64_t now_ns) const;
 

@@ -156,6 +156,14 @@ each_way "$partition" "$loop"
 keeps_writers_away "$partition" "$loop"
 keeps_writers_away "$loop" "$partition"
 keeps_writers_away "$loop" "$disk"
+# Those who partition a disk hold it while they make file systems on it, and udev while it looks at it.
+flock "$disk" "$bin/mkfs.tiffin" -q -f "$partition" || fail "a partition of a locked disk is refused"
+device=$disk
+"$bin/mkfs.tiffin" -q -f "$image"
+mount_device ro
+is_refused "$bin/mkfs.tiffin" -q -f "$partition"
+unmount_device
+"$bin/mkfs.tiffin" -q -f "$partition"
 addpart "$disk" 2 $((2048 + partition_sectors)) 16384
 wait_until test -b "${disk}p2"
 device=$partition

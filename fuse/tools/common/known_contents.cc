@@ -155,7 +155,7 @@ OrProblem<Contents> find_known_contents(vfs::BlockDevice& device, const std::str
 }
 
 std::optional<Problem> erase_other_signatures(const std::string& path) {
-    constexpr int kMost = 100;
+    constexpr int kMost = 10000;  // ZFS has hundreds, which go one by one
     const rdma_blk::UniqueDescriptor file(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
     const Probe probe(blkid_new_probe());
     errno = 0;

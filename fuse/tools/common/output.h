@@ -22,5 +22,7 @@ void print_text(fmt::format_string<Arguments...> format, Arguments&&... argument
 [[nodiscard]] inline bool flush_output() {
     return std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
 }
+inline constexpr const char* kOutputLost =
+    "standard output cannot be written: not all that was to be said has been";
 
 }  // namespace tiffin::fuse

@@ -46,7 +46,7 @@ std::optional<Problem> tell_file_system(const std::string& mount_point, bool rea
             "norecovery";
     } else if (error == EBUSY) {
         why = "others read its device";
-    } else if (read_only && error == errno_value(kReadOnlyWithLoss)) {
+    } else if (read_only && (error == errno_value(kReadOnlyWithLoss) || error == ENOSPC)) {
         return Problem{
             "it is read-only now, but part of what was written before could not be stored; the "
             "log says why"};

@@ -349,6 +349,9 @@ int run(int argc, char** argv) {
     Quiet quiet;
     const int status = Fsck(options, quiet).run();
     set_log_sink(nullptr);
+    if (!flush_output()) {
+        print_problem(kProgram, {kOutputLost});
+    }
     return status;
 }
 

@@ -349,6 +349,9 @@ int run(int argc, char** argv) {
         print_problem(kProgram, *problem);
         return EXIT_FAILURE;
     }
+    if (!flush_output()) {
+        print_problem(kProgram, {kOutputLost});
+    }
     return EXIT_SUCCESS;
 }
 

@@ -266,7 +266,7 @@ int run(int argc, char** argv) {
         return *status;
     }
     if (!flush_output() && !problem.has_value()) {
-        problem = {"standard output cannot be written: not all that was to be said has been"};
+        problem = {kOutputLost};
     }
     if (problem.has_value()) {
         print_problem("tiffin", *problem);

@@ -121,8 +121,11 @@ INSTANTIATE_TEST_SUITE_P(Contents, MkfsOver, testing::ValuesIn(kContents));
 // ZFS is believed with several labels, of which half are at the end.
 TEST_F(Tools, MkfsSeesZfsAtTheEnd) {
     make_empty(kImageBytes);
-    for (uint64_t i = 0; i < 8; ++i) {
-        put_text(kEnd - (512U << 10) + (128U << 10) + i * 1024, little(0x00bab10c, 8));
+    for (const uint64_t label :
+         {uint64_t{0}, uint64_t{256} << 10, kEnd - (512U << 10), kEnd - (256U << 10)}) {
+        for (uint64_t i = 0; i < 128; ++i) {
+            put_text(label + (128U << 10) + i * 1024, little(0x00bab10c, 8));
+        }
     }
     const Outcome refused = run("mkfs.tiffin", image_);
     EXPECT_EQ(refused.status, 1);

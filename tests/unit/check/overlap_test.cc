@@ -100,6 +100,33 @@ TEST_F(NewerContent, StaysAroundOlder) {
     EXPECT_TRUE(repaired() == first_);
 }
 
+// What no search found is older than what one finds, whatever generation wrote it: moving an extent keeps that.
+TEST(OverlapRepair, AMisplacedExtentIsOlderThanAnyOther) {
+    CrashDevice device(kDeviceBytes);
+    make_settled(device, 500);
+    const std::string content = see(device).at("/directory/large").content;
+    ImageEditor editor(device);
+    forget_older_generation(editor);
+    const uint64_t node = editor.node_of("/directory/large");
+    const Key key = editor.extent_key(node);
+    Bytes value = editor.get(key);
+    auto extent = editor.value<ExtentValue>(key);
+    ASSERT_GT(extent.block_count, 8U);
+    // Blocks 4 to 8 as they were once, under a key of their own, and of a later generation.
+    extent.block_count = 4;
+    extent.birth_generation = editor.superblock().generation;
+    const Bytes changed = bytes_of(extent);
+    std::copy(changed.begin(), changed.end(), value.begin());
+    value.resize(sizeof extent + extent.block_count * sizeof(uint32_t));
+    const Key far = make_key(editor.node_of("/many/file-499"), Kind::inode, 0);
+    ASSERT_NE(editor.leaf_block(key), editor.leaf_block(far));
+    make_room_in_leaf_of(editor, far.node);
+    editor.put_into_leaf_of(far, make_key(node, Kind::extent, key.offset() + 4), value);
+    const Report report = repair_completely(device);
+    EXPECT_TRUE(report.has(Code::node_bounds)) << text_of(report);
+    EXPECT_TRUE(see(device).at("/directory/large").content == content);
+}
+
 // A large file that is cut has its new size at once, and its blocks are freed later, as a record says. Without that record the
 // repair cannot know; it keeps the content, and does not call that harmless.
 TEST(BehindTheEnd, ALostRecordOfUnfinishedWorkIsDamage) {
@@ -123,8 +150,13 @@ TEST(BehindTheEnd, ALostRecordOfUnfinishedWorkIsDamage) {
     EXPECT_TRUE(see(device).at("/file").content == content);
 }
 
-// What lies behind the size of its file when it is found again was cut off meanwhile.
-TEST(BehindTheEnd, AMisplacedExtentStaysAway) {
+// What lies behind the size of its file when it is found again was cut off meanwhile. Not where a range is being taken out: the
+// size is the new one then, and what is to be moved lies behind it.
+class MisplacedBehindTheEnd : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(WithIntent, MisplacedBehindTheEnd, testing::Bool());
+
+TEST_P(MisplacedBehindTheEnd, ComesBackForUnfinishedWork) {
+    const bool has_intent = GetParam();
     CrashDevice device(kDeviceBytes);
     make_settled(device, 500);
     ImageEditor editor(device);
@@ -140,12 +172,20 @@ TEST(BehindTheEnd, AMisplacedExtentStaysAway) {
         editor.erase(own);
         own = make_key(node, Kind::extent, own.offset() + extent.block_count);
     }
-    editor.change_inode(node, [](auto& inode) { inode.size_bytes = inode.allocated_blocks = 0; });
+    editor.change_inode(node, [&](auto& inode) {
+        inode.size_bytes = inode.allocated_blocks = 0;
+        inode.inode_flags |= has_intent ? tiffinfs::inode_flag::has_intent : 0;
+    });
+    if (has_intent) {
+        // The first block is being taken out, and nothing has been moved yet.
+        const tiffinfs::IntentValue intent{tiffinfs::IntentType::shift_down, 0, 0, 1, 1};
+        editor.put(make_key(tiffinfs::kVolumeNode, Kind::intent, node), bytes_of(intent));
+    }
     make_room_in_leaf_of(editor, far.node);
     editor.put_into_leaf_of(far, key, value);
     const Report report = repair_completely(device);
     EXPECT_TRUE(report.has(Code::node_bounds)) << text_of(report);
-    EXPECT_TRUE(see(device).at("/directory/large").content.empty());
+    EXPECT_EQ(ImageEditor(device).has(key), has_intent);
 }
 
 }  // namespace

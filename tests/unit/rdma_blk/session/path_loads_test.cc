@@ -38,7 +38,7 @@ class PathLoadsTest : public ::testing::Test {
                     static_cast<double>(other.delay_ns) / 10);
     }
     void send(uint16_t slot, uint64_t bytes) {
-        const size_t path = loads_.best(kBoth, bytes, machine_, now_ns_);
+        const size_t path = loads_.best(candidates_, bytes, machine_, now_ns_);
         Link& link = links_[path];
         loads_.sent(slot, path, bytes, now_ns_);
         link.free_ns = std::max(link.free_ns, now_ns_) + bytes * kMsNs / link.bytes_per_ms;
@@ -72,11 +72,19 @@ class PathLoadsTest : public ::testing::Test {
         }
     }
 
+    // All that both links can take.
+    void carry_for(uint64_t duration_ns, uint64_t bytes) {
+        for (const uint64_t end_ns = now_ns_ + duration_ns; now_ns_ < end_ns;) {
+            carry(4 * kSlots, bytes, kSlots);
+        }
+    }
+
     SessionMachine machine_{2};
     PathLoads loads_ = [] { return MUST(PathLoads::create(kSlots)); }();
     Link links_[2]{{1, 0}, {1, 0}};
     uint64_t now_ns_ = 1000 * kMsNs;
     size_t most_under_way_ = 0;  // on the second link
+    uint32_t candidates_ = kBoth;
 };
 
 TEST_F(PathLoadsTest, EqualLinksCarryTheSame) {
@@ -96,8 +104,8 @@ TEST_F(PathLoadsTest, LinksOfDifferentRatesCarryTheirShares) {
                 0.05 * 4000 * 65536);
 }
 
-// A far slower link that was not used for some seconds is tried again by one request, not by all that are free before its answer.
-TEST_F(PathLoadsTest, ALinkOfUnknownRateIsTriedByOneRequest) {
+// A far slower link that was not used for some seconds is tried again with little, not with all that is free before its answer.
+TEST_F(PathLoadsTest, ALinkOfUnknownRateIsTriedWithLittle) {
     set_links({125'000, 50'000}, {1'250, 50'000});
     carry(2000, 65536,
           64);  // a second: the rate of both is known, and the slow one is not used any more
@@ -107,6 +115,25 @@ TEST_F(PathLoadsTest, ALinkOfUnknownRateIsTriedByOneRequest) {
     EXPECT_GT(links_[1].carried_bytes, before);
     EXPECT_LT(links_[1].carried_bytes - before, 40U * 65536);
     EXPECT_LE(most_under_way_, 1U);
+}
+
+// An equal one that comes back gets its share soon, also where each request is small or the link is long.
+TEST_F(PathLoadsTest, ALinkThatComesBackGetsItsShare) {
+    struct Load {
+        uint64_t delay_ns;
+        uint64_t bytes;
+    };
+    for (const Load load : {Load{50'000, 4096}, Load{5 * kMsNs, 4096}, Load{20 * kMsNs, 65536}}) {
+        set_links({100'000, load.delay_ns}, {100'000, load.delay_ns});
+        candidates_ = 1;
+        carry_for(3000 * kMsNs, load.bytes);
+        candidates_ = kBoth;
+        carry_for(2000 * kMsNs, load.bytes);
+        const uint64_t before[] = {links_[0].carried_bytes, links_[1].carried_bytes};
+        carry_for(1000 * kMsNs, load.bytes);
+        EXPECT_GT(links_[1].carried_bytes - before[1], (links_[0].carried_bytes - before[0]) / 2)
+            << load.delay_ns << ", " << load.bytes;
+    }
 }
 
 // The slower one's answers would come later than what waits behind others on the faster one.
