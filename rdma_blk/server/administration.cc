@@ -212,6 +212,16 @@ void AdministrationSocket::run() {
     }
 }
 
+namespace {
+
+// What its user has given up while it waited is not done.
+bool has_hung_up(int connection) {
+    pollfd polled{connection, 0, 0};
+    return poll(&polled, 1, 0) > 0 && (polled.revents & (POLLHUP | POLLERR)) != 0;
+}
+
+}  // namespace
+
 void AdministrationSocket::serve(int connection) {
     std::string received;
     while (wait_readable(connection, stop_event_.get(), kPatienceMs)) {
@@ -223,6 +233,9 @@ void AdministrationSocket::serve(int connection) {
         received.append(buffer, static_cast<size_t>(count));
         size_t end = 0;
         while ((end = received.find('\n')) != std::string::npos) {
+            if (has_hung_up(connection)) {
+                return;
+            }
             const std::string answer =
                 answer_administration(server_, received.substr(0, end)) + "\n";
             received.erase(0, end + 1);

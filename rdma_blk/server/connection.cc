@@ -251,7 +251,13 @@ bool Connection::tick(uint64_t now_ns) {
         }
         output_.trim();
     }
-    if (now_ns - last_progress_ns_ >= limits_.stall_timeout_ns) {
+    // A last notice that is not read is waited for as long as a handshake.
+    if (ending_.load() && ended_ns_ == 0) {
+        ended_ns_ = now_ns;
+    }
+    const bool has_overstayed =
+        ended_ns_ != 0 && now_ns - ended_ns_ >= limits_.handshake_timeout_ns;
+    if (has_overstayed || now_ns - last_progress_ns_ >= limits_.stall_timeout_ns) {
         count(host_.counters().stalled_connections);
         return false;
     }
@@ -338,6 +344,9 @@ void Connection::close() {
         session_.reset();
     }
     volume_.reset();
+    if (std::exchange(counts_as_reader_, false)) {
+        host_.count_reader(-1);
+    }
     std::shared_ptr<DatagramPath> unused;
     {
         MutexLock lock(mutex_);
@@ -399,6 +408,10 @@ void Connection::send_notice(const wire::Notice& notice) {
 void Connection::end(const wire::Notice* notice) {
     if (notice != nullptr && notice->reason != 0) {
         send_notice(*notice);
+    } else {
+        MutexLock lock(mutex_);
+        broken_ =
+            true;  // its client has left it: what the socket does not take at once is for nobody
     }
     ending_.store(true);
     wake();

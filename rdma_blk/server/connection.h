@@ -50,6 +50,9 @@ class ConnectionHost {
     virtual bool run_later(Work kind, std::function<void()> work) = 0;
     // Whether a new session, or one more path of one that is connected, may have a connection. `is_reader`: by a reader's key.
     virtual bool has_room(bool is_reader) const = 0;
+    // Whether a reader's session that has no connection may have one again; and connections of readers, which that goes by.
+    virtual bool may_reader_return() const = 0;
+    virtual void count_reader(int by) = 0;
     // Somebody was turned away: a line for the log, of which there is one in ten seconds.
     virtual void note_refusal(const std::string& line) = 0;
 
@@ -157,7 +160,8 @@ class Connection final : public SessionPath,
     Result<void> on_attached_path_join();
     Result<void> on_datagram_join();
     Result<void> on_uc_join();
-    void make_uc_path(const wire::UcPathEnd& offer, const TrafficKeys& keys);
+    void make_uc_path(const wire::UcPathEnd& offer, const TrafficKeys& keys,
+                      const DatagramLimits& limits);
     Result<void> adopt_uc_path();
     Result<void> answer_datagram_join(Result<std::shared_ptr<DatagramPath>> made);
     std::function<void()> datagram_wake();
@@ -170,6 +174,8 @@ class Connection final : public SessionPath,
     Result<void> on_probe();
     Result<void> answer_deferred(uint64_t now_ns);
     bool has_room();
+    void attach();
+    DatagramLimits datagram_limits() const;
     Result<void> open_session(uint64_t now_ns);
     Result<void> try_when_gone(std::shared_ptr<PeerProcess> process);
     Result<void> close_session();
@@ -226,6 +232,8 @@ class Connection final : public SessionPath,
     uint64_t next_probe_id_ = 1;
     uint64_t shown_ns_ = 0;      // that this end lives, while it does not read
     uint64_t last_progress_ns_;  // of sending, or when there was nothing to send
+    uint64_t ended_ns_ = 0;      // since when ending_ is known; 0: it is not
+    bool counts_as_reader_ = false;
 
     // Of the threads that answer.
     mutable host::Mutex mutex_{host::LockClass::leaf};

@@ -180,7 +180,6 @@ Result<void> Connection::answer_deferred(uint64_t now_ns) {
     return deferred_.type == wire::MessageType::session_close ? close_session() : Result<void>();
 }
 
-// Who comes back to a session needs none: the place that it had is free, or it finds one beyond the bound.
 bool Connection::has_room() {
     if (host_.has_room(handshake_->is_reader())) {
         return true;
@@ -192,8 +191,31 @@ bool Connection::has_room() {
     return false;
 }
 
+void Connection::attach() {
+    state_ = State::attached;
+    if (handshake_->is_reader()) {
+        counts_as_reader_ = true;
+        host_.count_reader(1);
+    }
+}
+
+// Readers leave a part of the paths to writers, as of all else.
+DatagramLimits Connection::datagram_limits() const {
+    DatagramLimits limits = limits_.datagrams;
+    if (limits.max_paths != 0 && handshake_->is_reader()) {
+        limits.max_paths = static_cast<uint32_t>(most_of_readers(limits.max_paths));
+    }
+    return limits;
+}
+
 Result<void> Connection::open_session(uint64_t now_ns) {
-    if (deferred_.open.session_id == 0 && !has_room()) {
+    // A session that comes back takes the place that it had. A reader's that has had none since has to find one.
+    const bool finds_room =
+        deferred_.open.session_id == 0
+            ? has_room()
+            : !handshake_->is_reader() || host_.may_reader_return() ||
+                  volume_->is_connected(deferred_.open.session_id, handshake_->owner());
+    if (!finds_room) {
         deferred_ = Deferred{};
         wire::SessionRefused refused{};
         refused.reason = static_cast<uint8_t>(wire::RefusalReason::no_room);
@@ -218,7 +240,7 @@ Result<void> Connection::open_session(uint64_t now_ns) {
     }
     session_ = answer.session;
     session_->set_secret(answer.opened.incarnation, handshake_->keys().session_secret);
-    state_ = State::attached;
+    attach();
     return reply(wire::MessageType::session_opened, answer.opened,
                  ByteSpan(answer.outcomes.data(), answer.outcomes.size()));
 }
@@ -255,7 +277,7 @@ Result<void> Connection::on_path_join(uint64_t now_ns) {
         }
     }
     if (session_) {
-        state_ = State::attached;
+        attach();
         path_id_ = join.path_id;
         session_->heard(now_ns);
     } else {
@@ -324,7 +346,7 @@ Result<void> Connection::on_datagram_join() {
         }
         const sockaddr_in6 local = TRY(mapped_address(socket_.get(), getsockname));
         const sockaddr_in6 peer = TRY(mapped_address(socket_.get(), getpeername));
-        return DatagramPath::create(limits_.datagrams, host_.counters(), local, peer,
+        return DatagramPath::create(datagram_limits(), host_.counters(), local, peer,
                                     handshake_->keys(), offer, session_->known_packet_bytes(),
                                     datagram_wake());
     };
@@ -373,16 +395,16 @@ Result<void> Connection::on_uc_join() {
     if (path_pending_.exchange(true)) {
         return Error::eproto;
     }
-    auto work = [self = shared_from_this(), keys = handshake_->keys(), offer] {
-        self->make_uc_path(offer, keys);
-    };
+    auto work = [self = shared_from_this(), keys = handshake_->keys(), offer,
+                 limits = datagram_limits()] { self->make_uc_path(offer, keys, limits); };
     return host_.run_later(ConnectionHost::Work::registration, std::move(work)) ? Result<void>()
                                                                                 : Error::eagain;
 }
 
-void Connection::make_uc_path(const wire::UcPathEnd& offer, const TrafficKeys& keys) {
-    auto made = DatagramPath::create_uc(limits_.datagrams, host_.counters(), local_address_, keys,
-                                        offer, datagram_wake());
+void Connection::make_uc_path(const wire::UcPathEnd& offer, const TrafficKeys& keys,
+                              const DatagramLimits& limits) {
+    auto made = DatagramPath::create_uc(limits, host_.counters(), local_address_, keys, offer,
+                                        datagram_wake());
     {
         MutexLock lock(mutex_);
         made_path_error_ = made.ok() ? Error{} : made.error();

@@ -12,6 +12,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "fs/vfs/host.h"
 #include "rdma_blk/server/backing_check.h"
@@ -260,9 +262,13 @@ void FileBacking::stop() {
     if (!thread_.running()) {
         return;
     }
+    // What is not flushed by then has no answer: its clients send it again, to the next server.
+    std::deque<FlushJob> left;
     {
         MutexLock lock(mutex_);
         stopping_ = true;
+        is_abandoning_.store(true);
+        left.swap(queue_);
         changed_.notify_all();
     }
     thread_.join();
@@ -288,7 +294,10 @@ void FileBacking::run() {
             job = std::move(queue_.front());
             queue_.pop_front();
         }
-        job.session->finish_flush(job, flush(job));
+        const Result<void> flushed = flush(job);
+        if (!is_abandoning_.load()) {
+            job.session->finish_flush(job, flushed);
+        }
     }
 }
 
@@ -301,12 +310,21 @@ Result<void> FileBacking::flush(const FlushJob& job) {
     if (job.ranges.empty()) {
         result = write_range(job.session.get(), 0, job.session->access().data_bytes);
     }
+    // In their order, and none twice, whatever a client has asked for.
+    std::vector<std::pair<uint64_t, uint64_t>> ranges;
     for (const wire::FlushRange& range : job.ranges) {
-        if (result.ok() && range.length_bytes > 0) {
-            const uint64_t begin = range.offset_bytes / kPageBytes * kPageBytes;
-            const uint64_t end = (range.offset_bytes + range.length_bytes + kPageBytes - 1) /
-                                 kPageBytes * kPageBytes;
-            result = write_range(job.session.get(), begin, end);
+        if (range.length_bytes > 0) {
+            const uint64_t end = range.offset_bytes + range.length_bytes + kPageBytes - 1;
+            ranges.emplace_back(range.offset_bytes / kPageBytes * kPageBytes,
+                                end / kPageBytes * kPageBytes);
+        }
+    }
+    std::sort(ranges.begin(), ranges.end());
+    uint64_t written_end = 0;
+    for (const auto& [begin, end] : ranges) {
+        if (result.ok() && end > written_end) {
+            result = write_range(job.session.get(), std::max(begin, written_end), end);
+            written_end = end;
         }
     }
     return finish_writing(result);
@@ -333,6 +351,9 @@ Result<void> FileBacking::finish_writing(Result<void> result) {
 
 Result<void> FileBacking::write_range(VolumeSession* session, uint64_t begin, uint64_t end) {
     for (uint64_t offset = begin; offset < end;) {
+        if (session != nullptr && is_abandoning_.load()) {
+            return Error::estale;
+        }
         if (free_count_ == 0) {
             TRY(reap(1));
         }

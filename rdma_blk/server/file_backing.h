@@ -6,6 +6,7 @@
 
 #include <libaio.h>
 
+#include <atomic>
 #include <deque>
 #include <memory>
 #include <string>
@@ -33,7 +34,7 @@ class FileBacking final : public BackingStore, public Flusher {
     Result<uint64_t> present_bytes() const;
     // The volume must live until stop(). Errors: those of the system.
     Result<void> start_thread(Volume& volume);
-    // Does what is queued, and ends.
+    // Flushes that are not done by then have no answer: neither done nor failed, they are done again by a later server.
     void stop();
     // After stop(): all of the memory, which nobody changes. Errors: eio.
     Result<void> flush_all(uint64_t size_bytes);
@@ -74,6 +75,7 @@ class FileBacking final : public BackingStore, public Flusher {
     host::Condition changed_;
     std::deque<FlushJob> queue_ GUARDED_BY(mutex_);
     bool stopping_ GUARDED_BY(mutex_) = false;
+    std::atomic<bool> is_abandoning_{false};  // it is being stopped: flushes under way end
 };
 
 }  // namespace tiffin::rdma_blk

@@ -148,6 +148,8 @@ Result<void> MemoryRegion::populate(uint64_t offset_bytes, uint64_t end_bytes) c
         if (getppid() != parent || score < 0 || write(score, "1000", 4) != 4) {
             _exit(EXIT_FAILURE);
         }
+        // Nothing of the server's is of use here; and what it closes meanwhile would stay open by this.
+        (void)close_range(0, ~0U, 0);
         // Comes free when the child is killed: else this process could need a page before it has given back what
         // the child has touched, and would be the next one to be killed.
         (void)mmap(nullptr, kSpareBytes, PROT_READ | PROT_WRITE,

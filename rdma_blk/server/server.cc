@@ -467,6 +467,11 @@ bool Server::has_room(bool is_reader) const {
     return attached_count() < (is_reader ? most_of_readers(most) : most);
 }
 
+bool Server::may_reader_return() const {
+    MutexLock lock(configuration_mutex_);
+    return reader_connections_.load() < most_of_readers(configuration_.max_connections);
+}
+
 std::shared_ptr<Connection> Server::accept(UniqueDescriptor socket,
                                            std::vector<unsigned char> peer_address) {
     size_t most = 0;

@@ -89,6 +89,10 @@ class Server final : public ConnectionHost {
         return work_[static_cast<size_t>(kind)].add(std::move(work));
     }
     bool has_room(bool is_reader) const override;
+    bool may_reader_return() const override;
+    void count_reader(int by) override {
+        reader_connections_.fetch_add(static_cast<size_t>(by));  // modulo 2^64
+    }
     void note_refusal(const std::string& line) override {
         refusals_.write(line, host::monotonic_ns());
     }
@@ -154,6 +158,7 @@ class Server final : public ConnectionHost {
     WorkThread ticks_;
     WorkThread work_[3];  // by ConnectionHost::Work
     SparseLog refusals_;
+    std::atomic<size_t> reader_connections_{0};
     std::unique_ptr<IoThread> acceptor_;
     std::vector<std::unique_ptr<IoThread>> data_threads_;
     std::atomic<size_t> next_thread_{0};

@@ -301,6 +301,12 @@ wire::LeaseRecord& Volume::lease() const {
     return *reinterpret_cast<wire::LeaseRecord*>(memory_.control + wire::kLeaseOffset);
 }
 
+bool Volume::is_connected(uint64_t session_id, const unsigned char client_uuid[16]) const {
+    MutexLock lock(mutex_);
+    const SessionPointer session = find(session_id);
+    return session && same_uuid(session->place().client_uuid, client_uuid) && session->has_paths();
+}
+
 Volume::SessionPointer Volume::find(uint64_t session_id) const {
     const auto found = sessions_.find(session_id);
     return found == sessions_.end() ? nullptr : found->second;

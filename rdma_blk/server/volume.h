@@ -128,6 +128,8 @@ class Volume {
                             const unsigned char client_uuid[16], bool is_reader,
                             const std::shared_ptr<SessionPath>& path, uint64_t now_ns,
                             const PeerProcess* asking = nullptr);
+    // Whether that client's session is there and has a path.
+    bool is_connected(uint64_t session_id, const unsigned char client_uuid[16]) const;
     // nullptr: `reason` says why.
     std::shared_ptr<VolumeSession> join(const wire::PathJoin& join,
                                         const unsigned char client_uuid[16],

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 // What one client may take from the others: connections, and the time of a thread.
+#include <sys/socket.h>
+
 #include <thread>
 
 #include "tests/unit/rdma_blk/server/server_fixture.h"
@@ -44,10 +46,64 @@ TEST_F(BoundsTest, ConnectionsAreBoundedAndMakeRoomWhenTheyEnd) {
     wait_for_connections(3);
     ASSERT_TRUE(late->open(SessionMode::read));
     EXPECT_EQ(late->read(0, 5), "first");
-    // Who has a session comes back to it, though all places are taken.
-    auto again = connect(2);
-    ASSERT_TRUE(again->resume(*second));
+    // A writer comes back to its session, though all places are taken; a reader when one of a reader is free.
+    auto again = connect(1);
+    ASSERT_TRUE(again->resume(*first));
     EXPECT_EQ(again->read(0, 5), "first");
+    auto reader = connect(2);
+    EXPECT_TRUE(reader->resume(*second)) << "the key is a writer's";
+}
+
+// A reader that comes back without a connection needs a place as a new one does; one that has a connection takes its place.
+TEST_F(BoundsTest, ReadersThatComeBackLeaveConnectionsToWriters) {
+    configuration_.max_connections = 4;
+    start();
+    Secret<kVolumeKeyBytes> reader_key;
+    derive_reader_key(key_, reader_key);
+    const auto connect_reader = [&](unsigned char number) {
+        auto client = std::make_unique<TestClient>(server_->port(), number);
+        client->has_reader_key = true;
+        EXPECT_TRUE(client->handshake(reader_key, "volume").ok());
+        return client;
+    };
+    std::vector<std::unique_ptr<TestClient>> sessions;
+    for (unsigned char number = 2; number < 8; number++) {
+        sessions.push_back(connect_reader(number));
+        ASSERT_TRUE(sessions.back()->open(SessionMode::read));
+        sessions.back()->close();
+        wait_for_connections(0);
+    }
+    std::vector<std::unique_ptr<TestClient>> back;
+    size_t resumed = 0;
+    for (unsigned char number = 2; number < 8; number++) {
+        back.push_back(connect_reader(number));
+        resumed += back.back()->resume(*sessions[number - 2U]) ? 1 : 0;
+    }
+    EXPECT_EQ(resumed, 3U);
+    EXPECT_EQ(open(1)->write(0, "first").outcome, kExecuted);
+    auto again = connect_reader(2);
+    EXPECT_TRUE(again->resume(*back[0]));
+}
+
+// What its client has left behind is sent to nobody: neither its place nor its memory waits for it to be read.
+TEST_F(BoundsTest, AConnectionThatWasReplacedKeepsNoPlace) {
+    start();
+    std::vector<std::unique_ptr<TestClient>> clients;
+    clients.push_back(open(2, SessionMode::read));
+    for (int round = 0; round < 5; round++) {
+        TestClient& client = *clients.back();
+        const int bytes = 4096;
+        ASSERT_EQ(setsockopt(client.socket(), SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes)), 0);
+        for (uint16_t slot = 0; slot < 16; slot++) {
+            ASSERT_TRUE(
+                client.send_request(client.make_request(OperationKind::read, 0, 1 << 20, slot))
+                    .ok());
+        }
+        clients.push_back(connect(2));
+        ASSERT_TRUE(clients.back()->resume(client));
+    }
+    wait_for_connections(1);
+    EXPECT_EQ(clients.back()->read(0, 1), std::string(1, '\0'));
 }
 
 // Further streams are bounded as new sessions are, and a session without any comes back all the same.

@@ -519,6 +519,26 @@ TEST_F(ServerTest, FlushedWordsComeBackWithABackingOnly) {
     }
 }
 
+// However often a client names them.
+TEST_F(ServerTest, AFlushWritesEachBlockOnce) {
+    start(folder_ + "/backing");
+    auto client = open(1);
+    EXPECT_EQ(client->write(10000, "flushed").outcome, kExecuted);
+    const std::vector<wire::FlushRange> ranges(200, {0, kVolumeBytes});
+    const std::string payload(reinterpret_cast<const char*>(ranges.data()),
+                              ranges.size() * sizeof(wire::FlushRange));
+    EXPECT_EQ(client
+                  ->call(client->make_request(OperationKind::flush, 0,
+                                              static_cast<uint32_t>(payload.size())),
+                         payload)
+                  .outcome,
+              kExecuted);
+    EXPECT_EQ(volume().counters().flushed_bytes.load(), kVolumeBytes);
+    keeper_.keeps = false;
+    restart();
+    EXPECT_EQ(open(1)->read(10000, 7), "flushed");
+}
+
 TEST_F(ServerTest, AFlushedBackingComesBackWithoutMemory) {
     start(folder_ + "/backing");
     auto client = open(1);

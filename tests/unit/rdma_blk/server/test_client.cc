@@ -148,7 +148,8 @@ bool TestClient::resume(const TestClient& earlier,
     open.incarnation = earlier.opened_.incarnation + 1;
     open.slot_count = earlier.opened_.slot_count;
     open.outstanding_count = static_cast<uint16_t>(entries.size());
-    open.mode = static_cast<uint8_t>(wire::SessionMode::write);
+    open.mode =
+        static_cast<uint8_t>(has_reader_key ? wire::SessionMode::read : wire::SessionMode::write);
     const auto* bytes = reinterpret_cast<const unsigned char*>(entries.data());
     const std::vector<unsigned char> payload(
         bytes, bytes + entries.size() * sizeof(wire::OutstandingEntry));
