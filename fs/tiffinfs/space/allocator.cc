@@ -163,6 +163,10 @@ Result<void> Allocator::load_group(BlockGroup& group) {
     BitmapSlots slots;
     Result<void> read =
         read_bitmap_slots(device_, layout_, group.index(), mounted_generation_, blocks, slots);
+    if (!read.ok() && read.error() == Error::eio) {
+        read = read_bitmap_slots_apart(device_, layout_, group.index(), mounted_generation_, blocks,
+                                       slots);
+    }
     if (read.ok()) {
         const auto* words = reinterpret_cast<const uint64_t*>(blocks[slots.newest].bits);
         group.fill(words, layout_.blocks_in_group(group.index()), true);
@@ -173,8 +177,14 @@ Result<void> Allocator::load_group(BlockGroup& group) {
                  " is damaged: ", slots.damage,
                  "; its free space is not used until fsck.tiffin has repaired it");
         group.set_damaged();
-        // They were counted at mount, and none of them will be found.
-        free_blocks_.give(-static_cast<int64_t>(slots.free_blocks));
+        // They were counted at mount, and none of them will be found. Where it is not known how many, no promise may rest on
+        // them, and what deletes keeps its reserve.
+        uint64_t unusable = slots.free_blocks;
+        if (slots.may_have_less_free) {
+            const uint64_t kept = kept_blocks(SpacePriority::normal);
+            unusable = smaller(unusable, free_blocks() - smaller(free_blocks(), kept));
+        }
+        free_blocks_.give(-static_cast<int64_t>(unusable));
         if (listener_ != nullptr) {
             listener_->damage_avoided();
         }

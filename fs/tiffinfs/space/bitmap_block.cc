@@ -221,6 +221,31 @@ Result<void> read_bitmap_slots(vfs::BlockDevice& device, const Layout& layout, u
     return {};
 }
 
+Result<void> read_bitmap_slots_apart(vfs::BlockDevice& device, const Layout& layout, uint64_t group,
+                                     uint64_t generation, BitmapBlock (&blocks)[2],
+                                     BitmapSlots& slots) {
+    bool is_readable[2];
+    for (uint32_t slot = 0; slot < 2; ++slot) {
+        is_readable[slot] =
+            device.read(bitmap_block(group, slot) * kBlockBytes, &blocks[slot], sizeof(BitmapBlock))
+                .ok();
+    }
+    if (is_readable[0] && is_readable[1]) {
+        return read_bitmap_slots(device, layout, group, generation, blocks, slots);
+    }
+    const uint32_t other = is_readable[0] ? 0 : 1;
+    slots.damage = "it cannot be read";
+    // The one that can be read may be the older one.
+    slots.free_blocks = layout.blocks_in_group(group);
+    slots.may_have_less_free = true;
+    bool is_alive = is_readable[other];
+    for (uint32_t slot = 0; slot < 2 && !is_alive; ++slot) {
+        const uint64_t superblock = superblock_block(layout.total_blocks, slot, 0);
+        is_alive = device.read(superblock * kBlockBytes, &blocks[other], sizeof(BitmapBlock)).ok();
+    }
+    return is_alive ? Error::euclean : Error::eio;
+}
+
 Result<void> replace_lost_bitmaps(vfs::BlockDevice& device, const Layout& layout,
                                   uint64_t end_group, uint64_t generation) {
     void* pages = host::allocate_pages(2 * sizeof(BitmapBlock));

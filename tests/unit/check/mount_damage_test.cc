@@ -181,14 +181,27 @@ TEST(MountDamage, MisplacedKeyIsDamageAndNoReasonToHang) {
 
 // A damaged bitmap says nothing about who owns what: changes, checkpoints and replay go on in the other
 // groups, also when the root of the tree lies in that one.
-TEST(MountDamage, DamagedBitmapOfTheRootStopsNothing) {
+// Of a group: by a wrong checksum, or by a sector that cannot be read.
+class BitmapDamage : public testing::TestWithParam<bool> {
+  protected:
+    static void damage(CrashDevice& device, uint64_t group) {
+        if (GetParam()) {
+            device.fail_reads_at(tiffinfs::bitmap_block(group, 0) * tiffinfs::kBlockBytes);
+            return;
+        }
+        ImageEditor editor(device);
+        for (uint32_t slot = 0; slot < 2; ++slot) {
+            editor.flip_bit(tiffinfs::bitmap_block(group, slot), 1000, 1);
+        }
+    }
+};
+INSTANTIATE_TEST_SUITE_P(Unreadable, BitmapDamage, testing::Bool());
+
+TEST_P(BitmapDamage, OfTheRootStopsNothing) {
     CrashDevice device(3 * kDeviceBytes);
     make_populated(device, 500);
-    ImageEditor editor(device);
-    const uint64_t group = tiffinfs::group_of(editor.superblock().root_block);
-    for (uint32_t slot = 0; slot < 2; ++slot) {
-        editor.flip_bit(tiffinfs::bitmap_block(group, slot), 1000, 1);
-    }
+    const uint64_t group = tiffinfs::group_of(ImageEditor(device).superblock().root_block);
+    damage(device, group);
     TestVolume volume(device);
     ASSERT_TRUE(volume.mount().ok());
     ASSERT_TRUE(volume.create("/later").ok());
@@ -199,6 +212,9 @@ TEST(MountDamage, DamagedBitmapOfTheRootStopsNothing) {
     ASSERT_TRUE(volume.file_system().sync(true).ok());
 
     auto crashed = device.after_crash(CrashOutcome::drop_unflushed, 0);
+    if (GetParam()) {
+        damage(*crashed, group);
+    }
     TestVolume replayed(*crashed);
     ASSERT_TRUE(replayed.mount().ok());
     EXPECT_EQ(MUST(replayed.read("/later")), std::string(50'000, 'x'));
@@ -211,7 +227,7 @@ TEST(MountDamage, DamagedBitmapOfTheRootStopsNothing) {
 
 // The free blocks of a group whose bitmap is damaged will not be found. So they are neither promised to data that waits in
 // a cache, nor do they stand in for the reserves: the volume can be filled, and emptied again.
-TEST(MountDamage, FreeBlocksBehindADamagedBitmapAreNotPromised) {
+TEST_P(BitmapDamage, FreeBlocksBehindItAreNotPromised) {
     constexpr uint64_t kGroups = 4;
     CrashDevice device(kGroups * tiffinfs::kBlocksPerGroup * tiffinfs::kBlockBytes);
     {
@@ -227,10 +243,7 @@ TEST(MountDamage, FreeBlocksBehindADamagedBitmapAreNotPromised) {
         ASSERT_TRUE(volume.file_system().sync(true).ok());
         ASSERT_TRUE(volume.unmount().ok());
     }
-    ImageEditor editor(device);
-    for (uint32_t slot = 0; slot < 2; ++slot) {
-        editor.flip_bit(tiffinfs::bitmap_block(1, slot), 1000, 1);
-    }
+    damage(device, 1);
     TestVolume volume(device);
     ASSERT_TRUE(volume.mount().ok());
     vfs::FileSystem& fs = volume.file_system();
