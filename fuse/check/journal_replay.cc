@@ -124,7 +124,8 @@ class Replay {
         const bool clean = (superblock_.state & tiffinfs::superblock_state::clean) != 0;
         if (result_.torn_bytes > 0 && !clean) {
             context_.note(Code::journal_torn, kWhere,
-                          "its last frame was cut off; it was not acknowledged");
+                          "its last frame was cut off, as a power failure does: nothing in it was "
+                          "acknowledged then");
         }
     }
 

@@ -77,6 +77,15 @@ void report_lost_content(Context& context, KeySpace& keys, Objects& objects, Rep
             repairs.inode(lost.node, lost.inode).size_bytes = lost.entries;
         }
     }
+    for (const Objects::LostAttributes& lost : objects.lost_attributes) {
+        if (context.found(Code::xattrs_missing, path_text(keys, objects, lost.node),
+                          lost.lost_flags != 0
+                              ? "its ACL is gone: others may do now what it forbade"
+                              : "extended attributes may be gone that it had") &&
+            lost.lost_flags != 0) {
+            repairs.inode(lost.node, lost.inode).inode_flags &= ~lost.lost_flags;
+        }
+    }
     for (const MarkedContent& marked : objects.marked_content) {
         context.found_for_good(
             Code::content_lost, path_text(keys, objects, marked.node),

@@ -121,6 +121,7 @@ class XattrCheck {
     void start_attribute(tiffinfs::Key key, ByteSpan value);
     void finish_attribute();
     void check_whole(std::string_view name);
+    void look_for_lost();
     void fail(std::string_view problem);
     void move();
 

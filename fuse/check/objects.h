@@ -88,6 +88,12 @@ struct Objects {
     std::vector<LostContent> lost_content;
     std::vector<LostNames> lost_names;
     std::vector<MarkedContent> marked_content;
+    struct LostAttributes {
+        uint64_t node;
+        tiffinfs::InodeValue inode;
+        uint32_t lost_flags;  // of ACLs that are not there
+    };
+    std::vector<LostAttributes> lost_attributes;
     std::vector<uint64_t> new_inodes;  // nodes whose inode a repair makes
     bool has_lost_extents = false;
     std::set<tiffinfs::Key> strays;  // keys that no search found before this check

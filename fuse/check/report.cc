@@ -55,6 +55,7 @@ constexpr CodeDescription kCodes[] = {
     {"inline-invalid", kDamage, false, "Correct the size of content kept in the tree"},
     {"symlink-invalid", kDamage, false, "Correct damaged symbolic links"},
     {"xattr-invalid", kDamage, false, "Move or remove damaged extended attributes"},
+    {"xattrs-missing", kDamage, false, "Accept that extended attributes are gone"},
     {"extent-invalid", kDamage, false, "Remove impossible extents"},
     {"extent-overlap", kDamage, false, "Remove one of two extents that overlap"},
     {"extent-beyond-end", kHarmless, true,

@@ -60,6 +60,7 @@ enum class Code : uint8_t {
     inline_invalid,     // content kept in the tree has the wrong size or place
     symlink_invalid,    // the target of a symbolic link is incomplete
     xattr_invalid,      // an extended attribute is incomplete or in the wrong place
+    xattrs_missing,     // keys are gone that may have been extended attributes of an object
     extent_invalid,     // an extent that cannot be
     extent_overlap,     // two extents of a file cover the same range
     extent_beyond_end,  // content or a mark of a loss behind the end of a file

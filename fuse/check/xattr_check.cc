@@ -229,6 +229,24 @@ void XattrCheck::end() {
                              "the inode does not say that it has the extended attributes it has")) {
         state_.corrected_inode().inode_flags |= missing;
     }
+    look_for_lost();
+}
+
+// That an object has an ACL is exact; that it has other attributes means only that it may.
+void XattrCheck::look_for_lost() {
+    constexpr uint32_t kAcls =
+        tiffinfs::inode_flag::has_access_acl | tiffinfs::inode_flag::has_default_acl;
+    if (!state_.has_inode || (state_.inode.inode_flags & tiffinfs::inode_flag::has_xattrs) == 0) {
+        return;
+    }
+    const uint32_t lost_flags = state_.inode.inode_flags & kAcls & ~flags_;
+    bool are_missing = lost_flags != 0;
+    state_.missing.visit(key_at(state_.node, 0),
+                         tiffinfs::next_key(key_at(state_.node, tiffinfs::kKeyOffsetMask)),
+                         [&](Key, Key) { are_missing = true; });
+    if (are_missing) {
+        state_.objects.lost_attributes.push_back({state_.node, state_.inode, lost_flags});
+    }
 }
 
 }  // namespace tiffin::check

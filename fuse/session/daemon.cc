@@ -129,10 +129,16 @@ void fill_standard_descriptors() {
 
 void detach_from_terminal() {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (null >= 0) {
-        for (int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (null < 0) {  // without a number that is left, by that of one of them
+        close(STDIN_FILENO);
+        null = open("/dev/null", O_RDWR);  // NOLINT(android-cloexec-open)
+    }
+    for (int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+        if (null >= 0 && null != standard) {
             dup2(null, standard);
         }
+    }
+    if (null > STDERR_FILENO) {
         close(null);
     }
 }

@@ -256,8 +256,13 @@ struct inode* tiffin_new_node_end(struct tiffin_new_node* new_node, int error,
 TIFFIN_UPDATE_TIME(tiffin_update_time) {
     const struct timespec64 now = TIFFIN_UPDATE_NOW;
 
-    /* A change in a tick of the clock that has been seen already. */
-    if ((flags & S_VERSION) && inode_maybe_inc_iversion(inode, false)) {
+    /*
+     * A change in a tick of the clock that has been seen already. With lazytime, too, the times are written soon then: the
+     * content is, and who has seen the old change attribute would take it for the new content's after a crash.
+     */
+    const bool was_seen = (flags & S_VERSION) && inode_maybe_inc_iversion(inode, false);
+
+    if (was_seen) {
         flags |= S_MTIME | S_CTIME;
     }
     spin_lock(&inode->i_lock);
@@ -272,7 +277,8 @@ TIFFIN_UPDATE_TIME(tiffin_update_time) {
     }
     tiffin_inode_of(inode)->dirty_times |= flags & (S_ATIME | S_MTIME | S_CTIME);
     spin_unlock(&inode->i_lock);
-    __mark_inode_dirty(inode, inode->i_sb->s_flags & SB_LAZYTIME ? I_DIRTY_TIME : I_DIRTY_SYNC);
+    __mark_inode_dirty(
+        inode, (inode->i_sb->s_flags & SB_LAZYTIME) && !was_seen ? I_DIRTY_TIME : I_DIRTY_SYNC);
     return 0;
 }
 
@@ -344,7 +350,9 @@ int tiffin_write_times(struct inode* inode) {
 
 /*
  * Changes of the content come to the file system with the times that they move. Of the VFS's own counter only the mark is
- * used that it has been queried: after that the VFS tells of the next change even if no time moves.
+ * used that it has been queried: after that the VFS tells of the next change even if no time moves. What was counted and not
+ * committed is counted again after a crash, for other changes: the time keeps these apart, as nfsd does for file systems that
+ * leave the change attribute to it.
  */
 u64 tiffin_change_cookie(struct inode* inode) {
     struct tiffin_attributes attributes;
@@ -356,7 +364,11 @@ u64 tiffin_change_cookie(struct inode* inode) {
         error =
             TIFFIN_CALL(tiffin_mount_of(inode->i_sb), get_attributes, inode->i_ino, &attributes);
     }
-    return error == 0 ? attributes.change_counter : 0;
+    if (error != 0) {
+        return 0;
+    }
+    return attributes.change_counter + ((u64)attributes.change_time.seconds << 30) +
+           attributes.change_time.nanoseconds;
 }
 
 /* ---- Attributes ---- */

@@ -166,7 +166,9 @@ void advance(DiskTime& time, vfs::Timestamp now) {
     // The tick of a coarse clock, in the slowest kernels.
     constexpr int64_t kTickNs = 10'000'000;
     constexpr int64_t kSecondNs = 1'000'000'000;
-    const bool is_close = time.seconds - now.seconds >= 0 && time.seconds - now.seconds <= 1;
+    // Owners set any time: the difference must not overflow.
+    const bool is_close =
+        static_cast<uint64_t>(time.seconds) - static_cast<uint64_t>(now.seconds) <= 1;
     const int64_t ahead_ns =
         is_close ? (time.seconds - now.seconds) * kSecondNs + time.nanoseconds - now.nanoseconds
                  : 0;

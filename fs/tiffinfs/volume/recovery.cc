@@ -311,8 +311,9 @@ Result<void> Volume::replay(const Superblock& superblock) {
     }
     if (reader.torn_bytes() > 0) {
         log_line(host::LogLevel::warning,
-                 "the journal ends in a frame that was cut off: ", reader.torn_bytes(),
-                 " bytes were not acknowledged and are discarded");
+                 "the journal ends in a frame that was cut off, as a power failure does before it "
+                 "is acknowledged: its ",
+                 reader.torn_bytes(), " bytes are discarded");
     }
     return {};
 }

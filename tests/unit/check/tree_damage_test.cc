@@ -7,6 +7,7 @@
 
 #include "fs/tiffinfs/tree/node.h"
 #include "fuse/check/check.h"
+#include "fuse/check/names.h"
 #include "tests/unit/check/check_support.h"
 #include "tests/unit/check/image_editor.h"
 
@@ -182,6 +183,45 @@ TEST(TreeDamage, MisplacedKeysComeBack) {
     const Report repaired = repair_completely(device);
     EXPECT_TRUE(repaired.has(Code::node_bounds)) << text_of(repaired);
     EXPECT_EQ(see(device).at("/many/file-1"), see(*sound).at("/many/file-1"));
+}
+
+// A leaf with nothing of a file but its attributes: without them the file looks whole, and what an ACL forbade is allowed.
+TEST(TreeDamage, LostAttributesAreReportedByPath) {
+    CrashDevice device(kDeviceBytes);
+    constexpr int kNamed = 300;
+    const auto path = [](int number) { return "/file-" + std::to_string(number); };
+    {
+        test::TestVolume volume(device);
+        MUST(volume.make());
+        MUST(volume.mount());
+        for (int number = 0; number < kNamed; ++number) {
+            MUST(volume.create(path(number)));
+            MUST(volume.set_xattr(path(number), "user.some", std::string(100 + number % 50, 'x')));
+        }
+        MUST(volume.unmount());
+    }
+    (void)see(device);
+    ImageEditor editor(device);
+    forget_older_generation(editor);
+    const uint64_t hash_key = xattr_hash(editor.superblock(), "user.some") << 16;
+    int victim = 0;
+    uint64_t leaf = 0;
+    for (; victim < kNamed; ++victim) {
+        const uint64_t node = editor.node_of(path(victim));
+        leaf = editor.leaf_block(make_key(node, Kind::xattr, hash_key));
+        if (leaf != editor.leaf_block(make_key(node, Kind::inode, 0))) {
+            break;
+        }
+    }
+    ASSERT_LT(victim, kNamed);
+    editor.flip_bit(leaf, 1000, 1);
+    const Report report = run_check(device, {.repair = true});
+    bool is_named = false;
+    for (const Finding& finding : report.findings) {
+        is_named = is_named || (finding.code == Code::xattrs_missing &&
+                                finding.where.find(path(victim)) != std::string::npos);
+    }
+    EXPECT_TRUE(is_named) << text_of(report);
 }
 
 TEST(TreeDamage, UnreadableBlockIsCutOut) {
