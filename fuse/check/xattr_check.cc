@@ -236,7 +236,8 @@ void XattrCheck::end() {
 void XattrCheck::look_for_lost() {
     constexpr uint32_t kAcls =
         tiffinfs::inode_flag::has_access_acl | tiffinfs::inode_flag::has_default_acl;
-    if (!state_.has_inode || (state_.inode.inode_flags & tiffinfs::inode_flag::has_xattrs) == 0) {
+    if (!state_.has_inode || state_.is_being_deleted() ||
+        (state_.inode.inode_flags & tiffinfs::inode_flag::has_xattrs) == 0) {
         return;
     }
     const uint32_t lost_flags = state_.inode.inode_flags & kAcls & ~flags_;

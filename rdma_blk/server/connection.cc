@@ -251,12 +251,11 @@ bool Connection::tick(uint64_t now_ns) {
         }
         output_.trim();
     }
-    // A last notice that is not read is waited for as long as a handshake.
+    // A last notice is not waited for longer, however little is read meanwhile.
     if (ending_.load() && ended_ns_ == 0) {
         ended_ns_ = now_ns;
     }
-    const bool has_overstayed =
-        ended_ns_ != 0 && now_ns - ended_ns_ >= limits_.handshake_timeout_ns;
+    const bool has_overstayed = ended_ns_ != 0 && now_ns - ended_ns_ >= limits_.stall_timeout_ns;
     if (has_overstayed || now_ns - last_progress_ns_ >= limits_.stall_timeout_ns) {
         count(host_.counters().stalled_connections);
         return false;

@@ -262,7 +262,7 @@ void FileBacking::stop() {
     if (!thread_.running()) {
         return;
     }
-    // What is not flushed by then has no answer: its clients send it again, to the next server.
+    // What is not flushed by then has no answer: its clients send it again, to the next server. A fenced session has none.
     std::deque<FlushJob> left;
     {
         MutexLock lock(mutex_);
@@ -272,6 +272,11 @@ void FileBacking::stop() {
         changed_.notify_all();
     }
     thread_.join();
+    for (const FlushJob& job : left) {
+        if (job.session->is_fenced()) {
+            job.session->finish_flush(job, Error::estale);
+        }
+    }
 }
 
 void FileBacking::start(FlushJob job) {
@@ -295,7 +300,7 @@ void FileBacking::run() {
             queue_.pop_front();
         }
         const Result<void> flushed = flush(job);
-        if (!is_abandoning_.load()) {
+        if (!is_abandoning_.load() || job.session->is_fenced()) {
             job.session->finish_flush(job, flushed);
         }
     }

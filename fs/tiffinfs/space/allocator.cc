@@ -163,7 +163,8 @@ Result<void> Allocator::load_group(BlockGroup& group) {
     BitmapSlots slots;
     Result<void> read =
         read_bitmap_slots(device_, layout_, group.index(), mounted_generation_, blocks, slots);
-    if (!read.ok() && read.error() == Error::eio) {
+    // Not during replay: what that marks as used would be free in a bitmap that can be read again later.
+    if (!read.ok() && read.error() == Error::eio && !replaying_.load(std::memory_order_relaxed)) {
         read = read_bitmap_slots_apart(device_, layout_, group.index(), mounted_generation_, blocks,
                                        slots);
     }

@@ -102,7 +102,7 @@ struct BitmapSlots {
 Result<void> read_bitmap_slots(vfs::BlockDevice& device, const Layout& layout, uint64_t group,
                                uint64_t generation, BitmapBlock (&blocks)[2], BitmapSlots& slots);
 
-// After eio, for a mount: a slot that cannot be read while the rest of the device can is damage of that group (euclean), as a
+// After eio, for a mount that replays nothing: a slot that cannot be read while the rest of the device can is damage of that group (euclean), as a
 // wrong checksum is. Errors: those of read_bitmap_slots(); eio when the device cannot be read at all.
 Result<void> read_bitmap_slots_apart(vfs::BlockDevice& device, const Layout& layout, uint64_t group,
                                      uint64_t generation, BitmapBlock (&blocks)[2],

@@ -224,6 +224,24 @@ TEST(TreeDamage, LostAttributesAreReportedByPath) {
     EXPECT_TRUE(is_named) << text_of(report);
 }
 
+// Deletion erases attributes before the inode.
+TEST(TreeDamage, AttributesOfWhatIsBeingDeletedAreNotMissed) {
+    CrashDevice device(kDeviceBytes);
+    make_settled(device, 10);
+    ImageEditor editor(device);
+    const uint64_t node = editor.node_of("/directory/large");
+    editor.erase(editor.entry_key("/directory/large"));
+    editor.change_inode(editor.node_of("/directory"), [](auto& inode) { --inode.size_bytes; });
+    editor.change_inode(node, [](auto& inode) {
+        inode.link_count = 0;
+        inode.inode_flags |= tiffinfs::inode_flag::orphan | tiffinfs::inode_flag::has_xattrs |
+                             tiffinfs::inode_flag::has_access_acl;
+    });
+    editor.put(make_key(tiffinfs::kVolumeNode, Kind::orphan, node), {});
+    const Report report = run_check(device);
+    EXPECT_TRUE(report.clean()) << text_of(report);
+}
+
 TEST(TreeDamage, UnreadableBlockIsCutOut) {
     CrashDevice device(kDeviceBytes);
     make_settled(device, 500);
