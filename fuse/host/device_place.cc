@@ -89,11 +89,7 @@ std::optional<FoundPlace> find_place_of_device(int descriptor, dev_t device, int
     const std::string folder = system_folder(device);
     loop_info64 loop{};
     if (access((folder + "/partition").c_str(), F_OK) == 0) {
-        unsigned disk_major = 0;
-        unsigned disk_minor = 0;
-        if (sscanf(first_line(folder + "/../dev").c_str(), "%u:%u", &disk_major, &disk_minor) ==
-            2) {
-            const dev_t disk = makedev(disk_major, disk_minor);
+        if (const dev_t disk = device_number_in(first_line(folder + "/../dev")); disk != 0) {
             const Descriptor opened = open_device(disk);
             if (const auto below =
                     opened.valid() ? find_place_below(opened.get(), levels) : std::nullopt) {

@@ -3,10 +3,8 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <optional>
 #include <vector>
 
@@ -59,11 +57,8 @@ dev_t listed_device(const std::string& path, const struct stat& status) {
         return status.st_dev;
     }
     for (const MountEntry& entry : read_mounts()) {
-        unsigned major_number = 0;
-        unsigned minor_number = 0;
-        if (entry.id == file.stx_mnt_id &&
-            sscanf(entry.device_number.c_str(), "%u:%u", &major_number, &minor_number) == 2) {
-            return makedev(major_number, minor_number);
+        if (entry.id == file.stx_mnt_id) {
+            return device_number_in(entry.device_number);
         }
     }
     return status.st_dev;

@@ -16,6 +16,14 @@ std::string first_line(const std::string& path) {
     return line;
 }
 
+dev_t device_number_in(const std::string& text) {
+    unsigned major_number = 0;
+    unsigned minor_number = 0;
+    return sscanf(text.c_str(), "%u:%u", &major_number, &minor_number) == 2
+               ? makedev(major_number, minor_number)
+               : 0;
+}
+
 // NUMBER: FLOCK ADVISORY WRITE PROCESS MAJOR:MINOR:INODE START END
 std::vector<FileLock> file_locks(dev_t device, ino_t inode) {
     char wanted[64];

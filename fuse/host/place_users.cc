@@ -3,13 +3,11 @@
 
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
 #include <filesystem>
 #include <optional>
 #include <system_error>
@@ -57,11 +55,7 @@ bool is_locked_by_ours(const struct stat& disk, bool shared) {
 }
 
 dev_t device_in(const filesystem::path& folder) {
-    unsigned major_number = 0;
-    unsigned minor_number = 0;
-    return sscanf(first_line(folder / "dev").c_str(), "%u:%u", &major_number, &minor_number) == 2
-               ? makedev(major_number, minor_number)
-               : 0;
+    return device_number_in(first_line(folder / "dev"));
 }
 
 std::vector<filesystem::path> folders_in(const filesystem::path& folder) {

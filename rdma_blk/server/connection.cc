@@ -409,8 +409,8 @@ void Connection::end(const wire::Notice* notice) {
         send_notice(*notice);
     } else {
         MutexLock lock(mutex_);
-        broken_ =
-            true;  // its client has left it: what the socket does not take at once is for nobody
+        // Its client has left it: what the socket does not take at once is for nobody.
+        broken_ = true;
     }
     ending_.store(true);
     wake();

@@ -266,8 +266,7 @@ void FileBacking::stop() {
     std::deque<FlushJob> left;
     {
         MutexLock lock(mutex_);
-        stopping_ = true;
-        is_abandoning_.store(true);
+        stopping_.store(true);
         left.swap(queue_);
         changed_.notify_all();
     }
@@ -290,7 +289,7 @@ void FileBacking::run() {
         FlushJob job;
         {
             MutexLock lock(mutex_);
-            while (queue_.empty() && !stopping_) {
+            while (queue_.empty() && !stopping_.load()) {
                 changed_.wait(mutex_);
             }
             if (queue_.empty()) {
@@ -300,7 +299,7 @@ void FileBacking::run() {
             queue_.pop_front();
         }
         const Result<void> flushed = flush(job);
-        if (!is_abandoning_.load() || job.session->is_fenced()) {
+        if (!stopping_.load() || job.session->is_fenced()) {
             job.session->finish_flush(job, flushed);
         }
     }
@@ -356,7 +355,7 @@ Result<void> FileBacking::finish_writing(Result<void> result) {
 
 Result<void> FileBacking::write_range(VolumeSession* session, uint64_t begin, uint64_t end) {
     for (uint64_t offset = begin; offset < end;) {
-        if (session != nullptr && is_abandoning_.load()) {
+        if (session != nullptr && stopping_.load()) {
             return Error::estale;
         }
         if (free_count_ == 0) {

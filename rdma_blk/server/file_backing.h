@@ -74,8 +74,7 @@ class FileBacking final : public BackingStore, public Flusher {
     host::Mutex mutex_{host::LockClass::leaf};
     host::Condition changed_;
     std::deque<FlushJob> queue_ GUARDED_BY(mutex_);
-    bool stopping_ GUARDED_BY(mutex_) = false;
-    std::atomic<bool> is_abandoning_{false};  // it is being stopped: flushes under way end
+    std::atomic<bool> stopping_{false};  // set with mutex_; flushes under way end
 };
 
 }  // namespace tiffin::rdma_blk

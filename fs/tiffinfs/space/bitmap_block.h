@@ -93,8 +93,8 @@ struct BitmapSlots {
     // checksum of its own; 0 when that is damaged, too.
     const char* damage = nullptr;
     uint32_t free_blocks = 0;
-    bool may_have_less_free =
-        false;  // it is not known which header counts: free_blocks is the most that there can be
+    // It is not known which header counts: free_blocks is the most that there can be.
+    bool may_have_less_free = false;
 };
 
 // Reads both slots of `group` into `blocks` (allocate_pages) and finds the newest whose generation
@@ -102,8 +102,8 @@ struct BitmapSlots {
 Result<void> read_bitmap_slots(vfs::BlockDevice& device, const Layout& layout, uint64_t group,
                                uint64_t generation, BitmapBlock (&blocks)[2], BitmapSlots& slots);
 
-// After eio, for a mount that replays nothing: a slot that cannot be read while the rest of the device can is damage of that group (euclean), as a
-// wrong checksum is. Errors: those of read_bitmap_slots(); eio when the device cannot be read at all.
+// After eio, outside of replay: a slot that cannot be read while the rest of the device can is damage of that group
+// (euclean), as a wrong checksum is. Errors: those of read_bitmap_slots(); eio when the device cannot be read at all.
 Result<void> read_bitmap_slots_apart(vfs::BlockDevice& device, const Layout& layout, uint64_t group,
                                      uint64_t generation, BitmapBlock (&blocks)[2],
                                      BitmapSlots& slots);
