@@ -106,11 +106,11 @@ Result<void> read_bitmap_slots(vfs::BlockDevice& device, const Layout& layout, u
 // (euclean), as a wrong checksum is. Errors: those of read_bitmap_slots(); eio when the device cannot be read at all.
 Result<void> read_bitmap_slots_apart(vfs::BlockDevice& device, const Layout& layout, uint64_t group,
                                      uint64_t generation, BitmapBlock (&blocks)[2],
-                                     BitmapSlots& slots);
+                                     BitmapSlots& slots, bool (&is_readable)[2]);
 
 // Looks through all groups below `end_group` for slots that are newer than `generation` or do not
 // belong to the timelines of `layout`, and makes them copies of the slot that counts (or, in a
-// damaged group, invalid). So the list of timelines can start over. Flushes at the end. Errors:
+// damaged group, invalid, as slots that cannot be read). So the list of timelines can start over. Flushes at the end. Errors:
 // eio, enomem.
 Result<void> replace_lost_bitmaps(vfs::BlockDevice& device, const Layout& layout,
                                   uint64_t end_group, uint64_t generation);

@@ -228,6 +228,34 @@ TEST_P(BitmapDamage, OfTheRootStopsNothing) {
     EXPECT_EQ(repaired.clean(), GetParam());  // a sector that can be read again is no damage
 }
 
+// With a full list of timelines all bitmaps are looked through. One that is damaged stops neither a mount nor a repair, and
+// counts no more when it can be read again.
+TEST_P(BitmapDamage, StopsNoNewListOfTimelines) {
+    constexpr uint64_t kGroup = 0;
+    CrashDevice device(3 * kDeviceBytes);
+    make_populated(device, 500);
+    while (ImageEditor(device)
+               .superblock()
+               .timelines[tiffinfs::BitmapTimelines::kCapacity - 1]
+               .first_generation == 0) {
+        TestVolume volume(device);
+        ASSERT_TRUE(volume.mount().ok());
+        volume.abandon();
+    }
+    auto unmounted = device.after_crash(CrashOutcome::drop_unflushed, 0);
+    damage(*unmounted, kGroup);
+    damage(device, kGroup);
+    TestVolume volume(device);
+    EXPECT_TRUE(volume.mount().ok());
+    EXPECT_TRUE(volume.create("/later").ok());
+    EXPECT_TRUE(volume.unmount().ok());
+    device.fail_reads_at(CrashDevice::kNowhere);
+    EXPECT_FALSE(repair_completely(device).clean());
+    EXPECT_TRUE(run_check(device).clean());
+    EXPECT_FALSE(repair_completely(*unmounted).clean());
+    EXPECT_TRUE(run_check(*unmounted).clean());
+}
+
 // The free blocks of a group whose bitmap is damaged will not be found. So they are neither promised to data that waits in
 // a cache, nor do they stand in for the reserves: the volume can be filled, and emptied again.
 TEST_P(BitmapDamage, FreeBlocksBehindItAreNotPromised) {
