@@ -27,6 +27,9 @@ constexpr size_t kSendAtBytes = size_t{256} * 1024;
 constexpr size_t kReaderBytes = size_t{64} * 1024;
 constexpr size_t kSmallStagingBytes = size_t{64} * 1024;
 constexpr size_t kHandshakeSendBytes = 4096;  // of a peer that has not shown the key
+// Of the answers of one connection only whole units of this are in the account of all: most answers change nothing that
+// threads share.
+constexpr size_t kAccountUnitBytes = size_t{64} * 1024;
 constexpr unsigned kIdleProbeFactor = 10;
 constexpr unsigned kSilentIntervals = 3;  // after a probe: four in all
 
@@ -53,7 +56,11 @@ Connection::Connection(ConnectionHost& host, const ConnectionLimits& limits,
       last_received_ns_(now_ns),
       last_progress_ns_(now_ns) {}
 
-Connection::~Connection() = default;
+Connection::~Connection() {
+    MutexLock lock(mutex_);
+    output_.clear();
+    note_queued();
+}
 
 Result<std::shared_ptr<Connection>> Connection::create(ConnectionHost& host,
                                                        const ConnectionLimits& limits,
@@ -143,7 +150,7 @@ bool Connection::serve_turn(uint64_t now_ns) {
     // What was answered before the failure is still sent, as far as the socket takes it.
     MutexLock lock(mutex_);
     send_output();
-    queued_bytes_.store(output_.queued_bytes());
+    note_queued();
     const bool is_done = ending_.load() && output_.empty();
     // What has been received already is looked at when the answers that stopped it are gone.
     has_more_ = has_more_ || (was_stopped && may_read());
@@ -199,9 +206,12 @@ bool Connection::may_read() const {
                                  : 0;
     const bool is_stranger = state_ == State::hello || state_ == State::proof;
     const size_t most_queued = is_stranger ? kHandshakeSendBytes : limits_.send_buffer_bytes;
+    const size_t queued = queued_bytes_.load();
     return !ending_.load() && deferred_.type == wire::MessageType::probe &&
            held_payload_bytes_.load() <= most_held &&
-           queued_bytes_.load() + held_answer_bytes_.load() < most_queued;
+           queued + held_answer_bytes_.load() < most_queued &&
+           // Where all have too much, one answer at a time: it goes when this peer reads, whatever others do.
+           (queued == 0 || host_.has_answer_memory());
 }
 
 bool Connection::wants_read() const { return may_read(); }
@@ -350,6 +360,8 @@ void Connection::close() {
     {
         MutexLock lock(mutex_);
         broken_ = true;
+        output_.clear();
+        note_queued();
         unused = std::move(made_path_);
     }
     // Closed here and not with the last owner: a session may hold this object for longer.
@@ -377,9 +389,18 @@ void Connection::send_response(const wire::Response& response, ByteSpan payload)
                 send_output();
             }
         }
-        queued_bytes_.store(output_.queued_bytes());
+        note_queued();
     }
     wake();
+}
+
+void Connection::note_queued() {
+    const size_t now = output_.queued_bytes();
+    const size_t before = queued_bytes_.exchange(now);
+    // Modulo 2^64.
+    count_if_any(
+        host_.counters().unread_answer_bytes,
+        (uint64_t{now / kAccountUnitBytes} - before / kAccountUnitBytes) * kAccountUnitBytes);
 }
 
 // As far as the socket takes it. What fails shows at the end of the turn.
@@ -399,7 +420,7 @@ void Connection::send_notice(const wire::Notice& notice) {
         if (!output_.add(wire::MessageType::notice, notice).ok()) {
             broken_ = true;
         }
-        queued_bytes_.store(output_.queued_bytes());
+        note_queued();
     }
     wake();
 }

@@ -40,6 +40,8 @@ class ConnectionHost {
     virtual const unsigned char* server_uuid() const = 0;
     virtual std::shared_ptr<Volume> find_volume(const char* name) const = 0;
     virtual ServerCounters& counters() = 0;
+    // Whether a connection may add to the answers that its client has not read (ServerCounters::unread_answer_bytes).
+    virtual bool has_answer_memory() const = 0;
     // What a thread that serves connections must not wait for; another one does it soon, in order, and no kind holds up
     // another. False: too much of it is pending.
     enum class Work : uint8_t {
@@ -183,6 +185,7 @@ class Connection final : public SessionPath,
     void count_failure(Error error);
     void note_denied();
     void send_output() REQUIRES(mutex_);
+    void note_queued() REQUIRES(mutex_);
     bool may_read() const;
     ByteSpan payload() const { return ByteSpan(staging_.get(), payload_bytes_); }
 
@@ -190,7 +193,7 @@ class Connection final : public SessionPath,
     Result<void> reply(wire::MessageType type, const T& fixed, ByteSpan payload = ByteSpan()) {
         MutexLock lock(mutex_);
         const Result<void> added = output_.add(type, fixed, payload);
-        queued_bytes_.store(output_.queued_bytes());
+        note_queued();
         return added;
     }
 

@@ -550,7 +550,7 @@ void Connection::ask_for_lease(uint8_t flags, uint64_t now_ns, uint64_t deadline
         if (!output_.add(wire::MessageType::lease_reply, answer.reply).ok()) {
             broken_ = true;
         }
-        queued_bytes_.store(output_.queued_bytes());
+        note_queued();
     }
     wake();
 }

@@ -84,6 +84,7 @@ struct ServerCounters {
     Counter handshakes_displaced{0};  // by others, when there were too many
     Counter malformed_messages{0};
     Counter stalled_connections{0};
+    Counter unread_answer_bytes{0};  // now: in queues of connections, of each whole 64 KiB
     Counter silent_connections{0};
     Counter probes_sent{0};
     // Paths of transport sdr: how many there are now, and what their datagrams met (MessagePathStatistics).

@@ -225,6 +225,8 @@ void collect_server(Server& server, Families& families) {
         Type::Gauge, static_cast<double>(server.failed_volumes().size()));
     one("tiffind_memory_bytes", "Memory of all volumes", Type::Gauge,
         static_cast<double>(server.memory_bytes()));
+    one("tiffind_unread_answer_bytes", "Answers that clients have not read", Type::Gauge,
+        static_cast<double>(counters.unread_answer_bytes.load()));
     one("tiffind_memory_limit_bytes", "Configured memory limit", Type::Gauge,
         static_cast<double>(server.memory_limit_bytes()));
 }

@@ -16,6 +16,7 @@ namespace tiffin::rdma_blk {
 namespace {
 
 constexpr size_t kLeastCapacity = size_t{16} * 1024;
+constexpr size_t kMostGrowth = size_t{1} << 20;
 constexpr size_t kMostAttached = 4;
 constexpr size_t kChecksumPieceBytes = size_t{16} * 1024;
 constexpr size_t kHeaderBytes = sizeof(wire::MessageHeader);
@@ -29,11 +30,12 @@ Result<void> OutputQueue::make_room(size_t size_bytes) {
         return {};
     }
     const size_t queued = queued_bytes();
-    // Moving to the front is worth it when it makes much room; otherwise the buffer doubles.
+    // Moving to the front is worth it when it makes much room; otherwise the buffer grows.
     if (capacity_ - queued >= size_bytes && start_ >= capacity_ / 2) {
         std::memmove(buffer_, buffer_ + start_, queued);
     } else {
-        const size_t capacity = std::max({kLeastCapacity, capacity_ * 2, queued + size_bytes});
+        const size_t capacity = std::max(
+            {kLeastCapacity, capacity_ + std::min(capacity_, kMostGrowth), queued + size_bytes});
         auto* buffer = static_cast<unsigned char*>(std::malloc(capacity));
         if (buffer == nullptr) {
             return Error::enomem;
@@ -183,6 +185,11 @@ Result<bool> OutputQueue::send(int socket, Counter& calls) {
     }
     start_ = end_ = 0;
     return true;
+}
+
+void OutputQueue::clear() {
+    start_ = end_ = 0;
+    trim();
 }
 
 void OutputQueue::trim() {

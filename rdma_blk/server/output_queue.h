@@ -52,6 +52,8 @@ class OutputQueue {
     Result<bool> send(int socket, Counter& calls);
     // Gives the memory back when nothing is queued.
     void trim();
+    // Forgets what is queued, too.
+    void clear();
 
   private:
     // A message that is being built behind what is queued.

@@ -3,6 +3,7 @@
 // may be called from any threads, but for start() and stop().
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -85,6 +86,10 @@ class Server final : public ConnectionHost {
     const unsigned char* server_uuid() const override { return server_uuid_; }
     std::shared_ptr<Volume> find_volume(const char* name) const override;
     ServerCounters& counters() override { return counters_; }
+    bool has_answer_memory() const override {
+        return counters_.unread_answer_bytes.load(std::memory_order_relaxed) <=
+               std::max(kLeastAnswerBytes, memory_limit_bytes() / kAnswerShare);
+    }
     bool run_later(Work kind, std::function<void()> work) override {
         return work_[static_cast<size_t>(kind)].add(std::move(work));
     }
@@ -98,6 +103,10 @@ class Server final : public ConnectionHost {
     }
 
   private:
+    // What clients have not read may take this part of memory_limit, beside the volumes.
+    static constexpr uint64_t kAnswerShare = 8;
+    static constexpr uint64_t kLeastAnswerBytes = uint64_t{64} << 20;
+
     // In this order: a volume is gone before its backing.
     struct Served {
         std::shared_ptr<FileBacking> backing;

@@ -376,6 +376,51 @@ TEST_F(ServerTest, AReaderThatComesBackGetsAllItsAnswers) {
     EXPECT_EQ(sequences.size(), 64U);
 }
 
+// What many connections do not fetch is bounded together, and comes when they do.
+TEST_F(ServerTest, UnreadAnswersOfAllAreBounded) {
+    constexpr uint64_t kShared = uint64_t{64} << 20;
+    constexpr size_t kClients = 48;
+    constexpr uint16_t kRequests = 16;
+    configuration_.max_sessions = 100;
+    start();
+    auto quick = open(1);
+    std::vector<std::unique_ptr<TestClient>> slow;
+    for (size_t number = 0; number < kClients; number++) {
+        auto client = std::make_unique<TestClient>(server_->port());
+        host::random_bytes(client->uuid, sizeof(client->uuid));
+        ASSERT_TRUE(client->handshake(key_, "volume").ok());
+        ASSERT_TRUE(client->open(SessionMode::read));
+        slow.push_back(std::move(client));
+        for (uint16_t index = 0; index < kRequests; index++) {
+            ASSERT_TRUE(slow.back()
+                            ->send_request(slow.back()->make_request(
+                                OperationKind::read, 0, wire::kMaxTransferBytes, index))
+                            .ok());
+        }
+    }
+    const Counter& unread = server_->counters().unread_answer_bytes;
+    uint64_t most = 0;
+    for (uint64_t seen = ~uint64_t{0}; seen != volume().counters().bytes_read.load();) {
+        seen = volume().counters().bytes_read.load();
+        for (int index = 0; index < 500; index++) {
+            ASSERT_EQ(quick->write(0, "quick").outcome, kExecuted);
+            most = std::max(most, unread.load());
+        }
+    }
+    EXPECT_GT(most, kShared);  // what the test is about has happened
+    EXPECT_LE(most, kShared + (kClients + 1) * (wire::kMaxTransferBytes + (64 << 10)));
+    for (auto& client : slow) {
+        for (uint16_t index = 0; index < kRequests; index++) {
+            const auto answer = client->response();
+            ASSERT_TRUE(answer.ok());
+            ASSERT_EQ(answer.value().payload_bytes, wire::kMaxTransferBytes);
+        }
+    }
+    slow.clear();
+    EXPECT_EQ(quick->write(0, "quick").outcome, kExecuted);
+    EXPECT_EQ(unread.load(), 0U);
+}
+
 TEST_F(ServerTest, ManyClientsAtOnce) {
     configuration_.max_sessions = 300;
     start();
