@@ -10,12 +10,14 @@
 #include <optional>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "fs/tiffinfs/volume/choose_generation.h"
 #include "fs/tiffinfs/volume/extents.h"
 #include "fs/tiffinfs/volume/superblock.h"
 #include "fuse/check/context.h"
 #include "fuse/check/data_check.h"
+#include "fuse/check/extent_edit.h"
 #include "fuse/check/journal_replay.h"
 #include "fuse/check/key_space.h"
 #include "fuse/check/links.h"
@@ -33,6 +35,7 @@ namespace tiffin::check {
 
 using tiffinfs::Key;
 using tiffinfs::Superblock;
+using ByteVector = std::vector<unsigned char>;
 
 namespace {
 
@@ -227,8 +230,9 @@ class Checker {
         });
     }
 
-    // Whether a file ends before the content of a stray key: it was cut where no search found the key.
-    Result<bool> was_cut_off(State& state, const KeyValue& stray) {
+    // What a stray key has still to say: a file may have been cut where no search found the key.
+    Result<std::optional<ByteVector>> without_cut_off(State& state, const KeyValue& stray) {
+        const std::optional<ByteVector> whole(ByteVector(stray.value.begin(), stray.value.end()));
         KeyValue found;
         tiffinfs::MappedExtent extent;
         if (stray.key.kind() != tiffinfs::Kind::extent ||
@@ -238,13 +242,22 @@ class Checker {
             !TRY(state.keys.get(tiffinfs::make_key(stray.key.node, tiffinfs::Kind::inode, 0),
                                 found)) ||
             found.value.size() != sizeof(tiffinfs::InodeValue)) {
-            return false;
+            return whole;
         }
         tiffinfs::InodeValue inode;
         std::memcpy(&inode, found.value.data(), sizeof inode);
         // What unfinished work is to move lies behind the end, too.
-        return (inode.inode_flags & tiffinfs::inode_flag::has_intent) == 0 &&
-               extent.file_block * tiffinfs::kBlockBytes >= inode.size_bytes;
+        if ((inode.inode_flags & tiffinfs::inode_flag::has_intent) != 0) {
+            return whole;
+        }
+        const uint64_t end = inode.size_bytes / tiffinfs::kBlockBytes +
+                             (inode.size_bytes % tiffinfs::kBlockBytes != 0 ? 1 : 0);
+        if (extent.file_block >= end) {
+            return std::optional<ByteVector>();
+        }
+        return extent.end_block() <= end
+                   ? whole
+                   : std::optional<ByteVector>(slice_extent(extent, extent.file_block, end));
     }
 
     // Keys found where no search looks go to their place, if it is empty.
@@ -252,9 +265,11 @@ class Checker {
         KeyValue found;
         for (const KeyValue& stray : state.walk.strays) {
             if (context_.options().repair && !context_.must_not_write() &&
-                !TRY(state.keys.get(stray.key, found)) && !TRY(was_cut_off(state, stray))) {
-                state.keys.put(stray.key, stray.bytes());
-                state.brought_back.insert(stray.key);
+                !TRY(state.keys.get(stray.key, found))) {
+                if (const std::optional<ByteVector> value = TRY(without_cut_off(state, stray))) {
+                    state.keys.put(stray.key, ByteSpan(value->data(), value->size()));
+                    state.brought_back.insert(stray.key);
+                }
             }
         }
         return {};

@@ -107,8 +107,8 @@ class Rebuild {
         return {};
     }
 
-    // Nothing of it counts any more; and what could not be read can be, once it has been written. Blocks that cannot be written
-    // do no harm: the volume is repaired without them.
+    // Nothing of it counts any more; and what could not be read can be, once it has been written. Where a block cannot be
+    // written, the volume is repaired all the same, but mounts and commits fail that come to it.
     void clear_journal() {
         if (!input_.journal_is_damaged) {
             return;
@@ -134,7 +134,19 @@ class Rebuild {
             }
         }
         // The superblocks are durable. Files tell only now what could not be written.
-        (void)device_.flush();
+        const bool is_flushed = device_.flush().ok();
+        if (failures != 0 || !is_flushed) {
+            context_.found_for_good(
+                Code::journal_damaged, "journal, when it was to be emptied",
+                fmt::format(
+                    "{} of it cannot be written, so a mount that needs {} fails or turns "
+                    "read-only: copy the volume to another device",
+                    failures == 0
+                        ? "parts"
+                        : fmt::format("{}{} block{}", failures == kMostFailures ? "at least " : "",
+                                      failures, failures == 1 ? "" : "s"),
+                    failures == 1 ? "it" : "them"));
+        }
     }
 
     uint64_t take_block() {

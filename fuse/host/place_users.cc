@@ -49,7 +49,7 @@ bool is_locked_by_ours(const struct stat& disk, bool shared) {
     const std::vector<FileLock> locks = file_locks(disk.st_dev, disk.st_ino);
     return std::ranges::any_of(locks, [shared](const FileLock& lock) {
         const std::string program = first_line("/proc/" + std::to_string(lock.process) + "/comm");
-        return (!shared || lock.is_exclusive) &&
+        return lock.process != getpid() && (!shared || lock.is_exclusive) &&
                (program.find("tiffin") != std::string::npos || program.starts_with("mount.fuse"));
     });
 }

@@ -158,6 +158,7 @@ keeps_writers_away "$loop" "$partition"
 keeps_writers_away "$loop" "$disk"
 # Those who partition a disk hold it while they make file systems on it, and udev while it looks at it.
 flock "$disk" "$bin/mkfs.tiffin" -q -f "$partition" || fail "a partition of a locked disk is refused"
+flock --no-fork "$disk" "$bin/mkfs.tiffin" -q -f "$partition" || fail "a partition of a disk that its own process has locked is refused"
 device=$disk
 "$bin/mkfs.tiffin" -q -f "$image"
 mount_device ro

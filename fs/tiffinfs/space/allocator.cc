@@ -183,8 +183,9 @@ Result<void> Allocator::load_group(BlockGroup& group) {
         // them, and what deletes keeps its reserve.
         uint64_t unusable = slots.free_blocks;
         if (slots.may_have_less_free) {
+            const uint64_t free = free_blocks();
             const uint64_t kept = kept_blocks(SpacePriority::normal);
-            unusable = smaller(unusable, free_blocks() - smaller(free_blocks(), kept));
+            unusable = smaller(unusable, free - smaller(free, kept));
         }
         free_blocks_.give(-static_cast<int64_t>(unusable));
         if (listener_ != nullptr) {

@@ -181,8 +181,9 @@ void Allocator::release_node_frees(uint64_t durable_generation) {
 // ---- Replay -------------------------------------------------------------------------------------
 
 Result<void> Allocator::protect_for_replay(BlockRange range) {
-    TRY(load_checked(range));
+    // Before the first bitmap is read: see load_group().
     replaying_.store(true, std::memory_order_relaxed);
+    TRY(load_checked(range));
     while (range.block_count != 0) {
         const Piece piece = Piece::cut_from(range);
         BlockGroup* marked = group_to_mark(piece.group);

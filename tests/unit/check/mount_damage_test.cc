@@ -228,6 +228,18 @@ TEST_P(BitmapDamage, OfTheRootStopsNothing) {
     EXPECT_EQ(repaired.clean(), GetParam());  // a sector that can be read again is no damage
 }
 
+// Also in the group of which replay comes first.
+TEST(MountDamage, AnUnreadableBitmapThatReplayNeedsIsRefused) {
+    CrashDevice device(3 * kDeviceBytes);
+    make_pending(device);
+    device.fail_reads_at(tiffinfs::bitmap_block(0, 0) * tiffinfs::kBlockBytes);
+    EXPECT_EQ(errno_value(TestVolume(device).mount().error()), errno_value(Error::eio));
+    device.fail_reads_at(CrashDevice::kNowhere);
+    TestVolume volume(device);
+    ASSERT_TRUE(volume.mount().ok());
+    EXPECT_EQ(MUST(volume.read("/third")), test::test_content(3, 9000));
+}
+
 // With a full list of timelines all bitmaps are looked through. One that is damaged stops neither a mount nor a repair, and
 // counts no more when it can be read again.
 TEST_P(BitmapDamage, StopsNoNewListOfTimelines) {
