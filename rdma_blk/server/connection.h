@@ -50,8 +50,10 @@ class ConnectionHost {
         wait,          // for the end of processes
     };
     virtual bool run_later(Work kind, std::function<void()> work) = 0;
-    // Whether a new session, or one more path of one that is connected, may have a connection. `is_reader`: by a reader's key.
+    // Whether a new session may have a connection. `is_reader`: by a reader's key.
     virtual bool has_room(bool is_reader) const = 0;
+    // Whether one that is connected may have a further one: that of a reader takes no place of readers that may come back.
+    virtual bool has_room_for_more(bool is_reader) const = 0;
     // Whether a reader's session that has no connection may have one again; and connections of readers, which that goes by.
     virtual bool may_reader_return() const = 0;
     virtual void count_reader(int by) = 0;
@@ -175,7 +177,7 @@ class Connection final : public SessionPath,
                        const std::shared_ptr<VolumeSession>& session);
     Result<void> on_probe();
     Result<void> answer_deferred(uint64_t now_ns);
-    bool has_room();
+    bool find_room(bool has_room);
     void attach();
     DatagramLimits datagram_limits() const;
     Result<void> open_session(uint64_t now_ns);

@@ -180,8 +180,9 @@ Result<void> Connection::answer_deferred(uint64_t now_ns) {
     return deferred_.type == wire::MessageType::session_close ? close_session() : Result<void>();
 }
 
-bool Connection::has_room() {
-    if (host_.has_room(handshake_->is_reader())) {
+// Tells, if there is none.
+bool Connection::find_room(bool has_room) {
+    if (has_room) {
         return true;
     }
     count(volume_->counters().sessions_refused[static_cast<size_t>(wire::RefusalReason::no_room)]);
@@ -210,12 +211,13 @@ DatagramLimits Connection::datagram_limits() const {
 
 Result<void> Connection::open_session(uint64_t now_ns) {
     // A session that comes back takes the place that it had. A reader's that has had none since has to find one.
-    const bool finds_room =
+    const bool is_reader = handshake_->is_reader();
+    const bool has_room =
         deferred_.open.session_id == 0
-            ? has_room()
-            : !handshake_->is_reader() || host_.may_reader_return() ||
+            ? host_.has_room(is_reader)
+            : !is_reader || host_.may_reader_return() ||
                   volume_->is_connected(deferred_.open.session_id, handshake_->owner());
-    if (!finds_room) {
+    if (!find_room(has_room)) {
         deferred_ = Deferred{};
         wire::SessionRefused refused{};
         refused.reason = static_cast<uint8_t>(wire::RefusalReason::no_room);
@@ -271,7 +273,7 @@ Result<void> Connection::on_path_join(uint64_t now_ns) {
         handshake_->version() >= wire::kSeveralPathsVersion) {
         const wire::PathProof proof = TRY(wire::parse_path_proof(payload()));
         reason = wire::RefusalReason::no_room;
-        if (has_room()) {
+        if (find_room(host_.has_room_for_more(handshake_->is_reader()))) {
             session_ = volume_->join(join, handshake_->owner(), handshake_->keys().session_secret,
                                      proof, shared_from_this(), reason);
         }

@@ -467,6 +467,18 @@ bool Server::has_room(bool is_reader) const {
     return attached_count() < (is_reader ? most_of_readers(most) : most);
 }
 
+bool Server::has_room_for_more(bool is_reader) const {
+    size_t absent = 0;
+    if (is_reader) {
+        for (const auto& volume : served_volumes()) {
+            absent += volume->absent_readers(host::monotonic_ns());
+        }
+    }
+    MutexLock lock(configuration_mutex_);
+    const size_t most = configuration_.max_connections;
+    return attached_count() + absent < (is_reader ? most_of_readers(most) : most);
+}
+
 bool Server::may_reader_return() const {
     MutexLock lock(configuration_mutex_);
     return reader_connections_.load() < most_of_readers(configuration_.max_connections);

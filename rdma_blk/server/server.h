@@ -94,6 +94,7 @@ class Server final : public ConnectionHost {
         return work_[static_cast<size_t>(kind)].add(std::move(work));
     }
     bool has_room(bool is_reader) const override;
+    bool has_room_for_more(bool is_reader) const override;
     bool may_reader_return() const override;
     void count_reader(int by) override {
         reader_connections_.fetch_add(static_cast<size_t>(by));  // modulo 2^64
@@ -130,6 +131,7 @@ class Server final : public ConnectionHost {
                                        std::vector<unsigned char> peer_address);
     size_t most_strangers() const;
     size_t attached_count() const;
+    std::vector<std::shared_ptr<Volume>> served_volumes() const;
     void hand_over(std::shared_ptr<Connection> connection);
     ConnectionLimits connection_limits() const;
     VolumeOptions volume_options() const;

@@ -188,15 +188,18 @@ Result<void> Server::resize_volume(const std::string& name, uint64_t size_bytes,
     return resized;
 }
 
-std::vector<VolumeInfo> Server::list_volumes() const {
+std::vector<std::shared_ptr<Volume>> Server::served_volumes() const {
     std::vector<std::shared_ptr<Volume>> volumes;
-    {
-        SharedLock lock(volumes_mutex_);
-        volumes.reserve(volumes_.size());
-        for (const auto& [name, served] : volumes_) {
-            volumes.push_back(served.volume);
-        }
+    SharedLock lock(volumes_mutex_);
+    volumes.reserve(volumes_.size());
+    for (const auto& [name, served] : volumes_) {
+        volumes.push_back(served.volume);
     }
+    return volumes;
+}
+
+std::vector<VolumeInfo> Server::list_volumes() const {
+    const std::vector<std::shared_ptr<Volume>> volumes = served_volumes();
     std::vector<VolumeInfo> list;
     list.reserve(volumes.size());
     for (const auto& volume : volumes) {

@@ -107,6 +107,13 @@ Volume::OpenAnswer Volume::open_new(const wire::SessionOpen& open,
     const bool is_granted_before = wants_lease && open.epoch != 0 &&
                                    open.epoch + 1 == state_.epoch && !find_holder() &&
                                    same_uuid(state_.epoch_owner, client_uuid);
+    // A reader that has lost its connection would miss a writer of the same epoch, and this client does not take a later one: it
+    // waits until the reader is back, or is no more waited for.
+    if (is_granted_before && !force && may_steady_reader_return(now_ns)) {
+        OpenAnswer refused = refuse(wire::RefusalReason::held, now_ns);
+        refused.refused.epoch = open.epoch;
+        return refused;
+    }
     OpenAnswer wait;
     switch (may_open(mode, asking, force, now_ns, wait.ending)) {
         case LeaseTurn::yes:
@@ -136,11 +143,6 @@ Volume::OpenAnswer Volume::open_new(const wire::SessionOpen& open,
     if (!made.ok()) {
         return refuse(wire::RefusalReason::no_room, now_ns);
     }
-    // Where somebody may be reading what it saw under that epoch, and has lost its connection, only another one tells it.
-    const bool gives_again =
-        is_granted_before && std::none_of(sessions_.begin(), sessions_.end(), [](const auto& one) {
-            return one.second->reads_steadily() && !one.second->is_fenced();
-        });
     const SessionPointer session = made.value();
     wire::SessionRecord& record = *session->place().record;
     record.session_id = session_id;
@@ -154,7 +156,8 @@ Volume::OpenAnswer Volume::open_new(const wire::SessionOpen& open,
     record.reads_steadily = reads_steadily ? 1 : 0;
     sessions_[session_id] = session;
     const bool inherits_unflushed = (wants_lease || reads_steadily) && may_be_unflushed();
-    if (wants_lease && !grant_lease(*session, open.holder_text, !has_lease && !gives_again).ok()) {
+    if (wants_lease &&
+        !grant_lease(*session, open.holder_text, !has_lease && !is_granted_before).ok()) {
         (void)session->close(nullptr, nullptr);
         free_record(session);
         return refuse(wire::RefusalReason::no_room, now_ns);
@@ -305,6 +308,26 @@ bool Volume::is_connected(uint64_t session_id, const unsigned char client_uuid[1
     MutexLock lock(mutex_);
     const SessionPointer session = find(session_id);
     return session && same_uuid(session->place().client_uuid, client_uuid) && session->has_paths();
+}
+
+bool Volume::may_come_back(const VolumeSession& session, uint64_t now_ns) const {
+    return !session.is_fenced() && !session.has_paths() &&
+           session.silence_ns(now_ns) < uint64_t{options_.lease_timeout_ms} * 1'000'000;
+}
+
+bool Volume::may_steady_reader_return(uint64_t now_ns) const {
+    return std::any_of(sessions_.begin(), sessions_.end(), [&](const auto& one) {
+        return one.second->reads_steadily() && may_come_back(*one.second, now_ns);
+    });
+}
+
+size_t Volume::absent_readers(uint64_t now_ns) const {
+    MutexLock lock(mutex_);
+    const SessionPointer holder = find_holder();
+    return static_cast<size_t>(
+        std::count_if(sessions_.begin(), sessions_.end(), [&](const auto& one) {
+            return one.second != holder && may_come_back(*one.second, now_ns);
+        }));
 }
 
 Volume::SessionPointer Volume::find(uint64_t session_id) const {

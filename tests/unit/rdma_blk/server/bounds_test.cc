@@ -85,6 +85,31 @@ TEST_F(BoundsTest, ReadersThatComeBackLeaveConnectionsToWriters) {
     EXPECT_TRUE(again->resume(*back[0]));
 }
 
+// A place of readers is kept for a session that has lost its connection: a second link of another one does not take it.
+TEST_F(BoundsTest, FurtherConnectionsOfReadersTakeNoPlaceOfOthers) {
+    configuration_.max_connections = 4;
+    start();
+    Secret<kVolumeKeyBytes> reader_key;
+    derive_reader_key(key_, reader_key);
+    const auto connect_reader = [&](unsigned char number) {
+        auto client = std::make_unique<TestClient>(server_->port(), number);
+        client->has_reader_key = true;
+        EXPECT_TRUE(client->handshake(reader_key, "volume").ok());
+        return client;
+    };
+    std::vector<std::unique_ptr<TestClient>> sessions;
+    for (unsigned char number = 2; number < 5; number++) {
+        sessions.push_back(connect_reader(number));
+        ASSERT_TRUE(sessions.back()->open(SessionMode::read));
+    }
+    sessions[1]->close();
+    wait_for_connections(2);
+    auto further = connect_reader(2);
+    EXPECT_FALSE(further->join(*sessions[0], 1));
+    auto back = connect_reader(3);
+    EXPECT_TRUE(back->resume(*sessions[1]));
+}
+
 // What its client has left behind is sent to nobody: neither its place nor its memory waits for it to be read.
 TEST_F(BoundsTest, AConnectionThatWasReplacedKeepsNoPlace) {
     start();

@@ -259,10 +259,16 @@ TEST_F(VolumeTest, AGrantWhoseAnswerWasLostWithTheServerIsGivenOnceMore) {
         volume_->open_session(waiting, ByteSpan(), writer.uuid, false, writer.path, now_ns_);
     EXPECT_EQ(refused.kind, Kind::refused);
     EXPECT_EQ(refused.refused.epoch, first);
-    // One that has lost its connection may come back, and has to see that there was a writer.
+    // One that has lost its connection may come back, and has to see that there was a writer: it is waited for, and then shut out.
     first_reader.session->path_lost(*first_reader.path);
-    EXPECT_EQ(open_again(writer, first), first + 2);
-    first++;
+    const auto still_refused =
+        volume_->open_session(waiting, ByteSpan(), writer.uuid, false, writer.path, now_ns_);
+    EXPECT_EQ(still_refused.kind, Kind::refused);
+    EXPECT_EQ(still_refused.refused.epoch, first);
+    EXPECT_FALSE(first_reader.session->is_fenced());
+    now_ns_ += 120 * kSecondNs;
+    EXPECT_EQ(open_again(writer, first), first + 1);
+    EXPECT_TRUE(first_reader.session->is_fenced());
     // Who has got it asks with that one.
     restart(false);
     EXPECT_EQ(open_again(writer, first + 1), first + 2);
