@@ -61,7 +61,8 @@ double cache_seconds(const vfs::Attributes& attributes) {
 fuse_entry_param to_entry(const vfs::Attributes& attributes) {
     fuse_entry_param entry{};
     entry.ino = attributes.node;
-    entry.generation = attributes.generation;
+    // The protocol's root has none: other kernels than the latest take it for damaged by another one.
+    entry.generation = attributes.node == vfs::kRootNode ? 0 : attributes.generation;
     entry.attr = to_stat(attributes);
     entry.attr_timeout = cache_seconds(attributes);
     entry.entry_timeout = entry.attr_timeout;

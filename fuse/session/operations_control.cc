@@ -116,9 +116,15 @@ void after_write_back(Control& control, vfs::NodeId node, Then then) {
     auto waiting = std::make_shared<Control>(std::move(control));
     waiting->input = {};
     Session& session = waiting->request.session();
-    session.page_flusher().flush(node, 0, 0, [waiting, then, node, &session] {
+    session.page_flusher().flush(node, 0, 0, [waiting, then, node, &session](bool is_flushed) {
+        if (!is_flushed) {
+            return then(*waiting, EIO);
+        }
         int error = node == kAllNodes ? session.mounts().sync() : 0;
-        (void)session.settle();
+        // Of one file the notification has waited for what was under way, where the kernel knows that.
+        if (node == kAllNodes || !session.knows_what_is_written()) {
+            (void)session.settle();
+        }
         if (node == kAllNodes && error == 0) {
             // What waited in the kernel's queue may have been refused since.
             error = session.mounts().sync();
@@ -170,7 +176,10 @@ void set_flags(Control& control) {
         return set_flags_and_answer(control, flags);
     }
     // What was written before is legal, and has to arrive before the flag is set.
-    after_write_back(control, control.node, [flags](Control& waiting, int /*error*/) {
+    after_write_back(control, control.node, [flags](Control& waiting, int error) {
+        if (error != 0) {
+            return waiting.request.fail(Error::eio);
+        }
         set_flags_and_answer(waiting, flags);
     });
 }

@@ -175,7 +175,9 @@ void write(fuse_req_t handle, fuse_ino_t node, const char* data, size_t size, of
     // The kernel counts a page that was refused as clean. No program shall go on reading what is not stored, and take it
     // for stored when it has been told of the error once (as a database does that opens its log again).
     const auto refuse_page = [&](Error error) {
-        session.refused_pages().note(session.file_system(), node, error);
+        if (session.asks_before_writes()) {
+            session.refused_pages().note(session.file_system(), node, error);
+        }
         session.dirty_limit().written_back(session.file_system(), size);
         session.page_flusher().flush(node, static_cast<uint64_t>(offset), size, nullptr);
         request.fail(error);
@@ -229,8 +231,9 @@ void finish_change(Request request, vfs::NodeId node, uint64_t offset, uint64_t 
         return request.finish(changed);
     }
     const std::shared_ptr<Request> waiting(new Request(std::move(request)));
-    waiting->session().page_flusher().flush(node, offset, length,
-                                            [waiting, changed] { waiting->finish(changed); });
+    waiting->session().page_flusher().flush(
+        node, offset, length,
+        [waiting, changed](bool /*is_flushed*/) { waiting->finish(changed); });
 }
 
 void allocate(fuse_req_t handle, fuse_ino_t node, int mode, off_t offset, off_t length,
@@ -282,8 +285,9 @@ void copy_range(fuse_req_t handle, fuse_ino_t source, off_t source_offset,
     }
     // Something has failed behind it, and may have changed what the kernel has of the rest.
     const std::shared_ptr<Request> waiting(new Request(std::move(request)));
-    waiting->session().page_flusher().flush(destination, to + count, wanted - count,
-                                            [waiting, count] { waiting->written(count); });
+    waiting->session().page_flusher().flush(
+        destination, to + count, wanted - count,
+        [waiting, count](bool /*is_flushed*/) { waiting->written(count); });
 }
 
 // Looks for data or a hole. The kernel asks without having written its dirty pages. They cannot make a hole of what is
@@ -321,14 +325,17 @@ void continue_seek(const std::shared_ptr<Seek>& seek) {
     vfs::FileSystem& file_system = seek->request.file_system();
     const Result<uint64_t> found = file_system.seek(seek->node, seek->start, seek->target);
     const auto [begin, end] = hole_of(file_system, *seek, found);
-    const bool is_flushed = seek->flushed_begin <= begin && begin < seek->flushed_end;
-    if (begin < end && !is_flushed) {
+    const bool was_flushed = seek->flushed_begin <= begin && begin < seek->flushed_end;
+    if (begin < end && !was_flushed) {
         seek->rounds++;
         seek->flushed_begin = begin;
         seek->flushed_end = seek->rounds < kMaxSeekRounds ? end : kToTheEnd;
         const uint64_t length = seek->flushed_end == kToTheEnd ? 0 : seek->flushed_end - begin;
-        seek->request.session().page_flusher().flush(seek->node, begin, length,
-                                                     [seek] { continue_seek(seek); });
+        seek->request.session().page_flusher().flush(
+            seek->node, begin, length, [seek](bool is_flushed) {
+                // What the kernel has of the hole is not known.
+                is_flushed ? continue_seek(seek) : seek->request.fail(Error::eio);
+            });
     } else if (found.ok()) {
         seek->request.offset(found.value());
     } else if (found.error() == Error::enxio) {
@@ -344,7 +351,9 @@ void seek(fuse_req_t handle, fuse_ino_t node, off_t offset, int whence, fuse_fil
         return Request(handle, Operation::seek).fail(Error::einval);
     }
     Request request(handle, Operation::seek);
-    if (!request.session().knows_what_is_written()) {
+    // With io_uring each request keeps one of a few places until it is answered: those that wait here for what the kernel
+    // writes could leave none for that.
+    if (!request.session().knows_what_is_written() || request.session().options().io_uring) {
         return request.decline();
     }
     const vfs::SeekTarget target =

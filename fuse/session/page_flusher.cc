@@ -35,7 +35,7 @@ void PageFlusher::stop() {
 }
 
 void PageFlusher::flush(vfs::NodeId node, uint64_t offset_bytes, uint64_t length_bytes,
-                        std::function<void()> then) {
+                        std::function<void(bool is_flushed)> then) {
     {
         std::lock_guard lock(mutex_);
         if (!stopping_) {
@@ -45,14 +45,14 @@ void PageFlusher::flush(vfs::NodeId node, uint64_t offset_bytes, uint64_t length
         }
     }
     if (then) {
-        then();
+        then(false);
     }
 }
 
 void PageFlusher::run_next(std::function<void()> job) {
     std::lock_guard lock(mutex_);
     if (!stopping_) {
-        queue_.push_front({0, 0, 0, std::move(job)});
+        queue_.push_front({0, 0, 0, [job = std::move(job)](bool /*is_flushed*/) { job(); }});
         changed_.notify_one();
     }
 }
@@ -80,7 +80,7 @@ void PageFlusher::run() {
                                              static_cast<off_t>(job.length_bytes));
         }
         if (job.then) {
-            job.then();
+            job.then(true);
         }
         lock.lock();
     }

@@ -34,9 +34,9 @@ class PageFlusher {
 
     // Writes back and drops what the kernel has cached of `node` from `offset_bytes` on
     // (`length_bytes` 0: to the end), then calls `then`, if it is not empty. When no job is taken any
-    // more, it is called at once.
+    // more, it is called at once, and is_flushed is false.
     void flush(vfs::NodeId node, uint64_t offset_bytes, uint64_t length_bytes,
-               std::function<void()> then);
+               std::function<void(bool is_flushed)> then);
 
     // Calls it in the thread, before what is queued; not at all when no job is taken any more.
     void run_next(std::function<void()> job);
@@ -48,7 +48,7 @@ class PageFlusher {
         vfs::NodeId node;  // 0: none
         uint64_t offset_bytes;
         uint64_t length_bytes;
-        std::function<void()> then;
+        std::function<void(bool is_flushed)> then;
     };
 
     void run();

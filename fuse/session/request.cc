@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 #include "fuse/session/request.h"
 
+#include <pthread.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/uio.h>
@@ -25,7 +26,13 @@ Request::Request(fuse_req* handle, Operation operation)
     : handle_(handle),
       session_(static_cast<Session*>(fuse_req_userdata(handle))),
       operation_(operation),
-      start_ns_(host::monotonic_ns()) {}
+      start_ns_(host::monotonic_ns()) {
+    // libfuse ends its threads by cancelling them, which would leave this without an answer. Those that read from /dev/fuse
+    // have it off while they serve; those of its io_uring never.
+    if (session_->options().io_uring) {
+        pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);
+    }
+}
 
 Request::Request(Request&& other) noexcept
     : handle_(std::exchange(other.handle_, nullptr)),

@@ -44,7 +44,7 @@ void ignore_signal(int /*number*/) {}
 
 // For counters that one thread writes.
 void count(std::atomic<uint64_t>& counter) {
-    counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_release);
 }
 
 // Polling would only keep the next program that asks from its processor.
@@ -70,15 +70,21 @@ bool is_asleep(pid_t thread) {
     return name_end == std::string::npos || line.compare(name_end + 1, 2, " S") == 0;
 }
 
-// Whether a program waits for the answer to a request.
-bool has_answer(const fuse_buf& buffer) {
+constexpr uint32_t kUnknownOperation = 0;
+
+uint32_t operation_of(const fuse_buf& buffer) {
     fuse_in_header header{};
     if (buffer.size < sizeof header || (buffer.flags & FUSE_BUF_IS_FD) != 0) {
-        return true;
+        return kUnknownOperation;
     }
     std::memcpy(&header, buffer.mem, sizeof header);
-    return header.opcode != FUSE_FORGET && header.opcode != FUSE_BATCH_FORGET &&
-           header.opcode != FUSE_INTERRUPT;
+    return header.opcode;
+}
+
+// Whether a program waits for the answer.
+bool has_answer(uint32_t operation) {
+    return operation != FUSE_FORGET && operation != FUSE_BATCH_FORGET &&
+           operation != FUSE_INTERRUPT;
 }
 
 // Memory for a request as libfuse receives it. The data of a write begins on a page, so that devices with
@@ -124,8 +130,9 @@ struct RequestLoop::Thread {
     // As the leader: when it last found that no request waited.
     uint64_t last_pause_ns = 0;
     std::atomic<pid_t> id{0};
-    // Odd while it has a request.
+    // Odd while it has a request; then whether that is a write, or may be.
     std::atomic<uint64_t> turn{0};
+    std::atomic<bool> is_writing{false};
     // Those that have an answer, which alone the kernel counts.
     std::atomic<uint64_t> requests{0};
     // Written by the thread alone, read by counters().
@@ -290,19 +297,23 @@ bool RequestLoop::wait_until_queue_is_answered(std::chrono::milliseconds limit,
     return true;
 }
 
-// Whether the thread may still have a request that it took, or was taking, when its turn was `turn`. Threads stay until the
-// loop ends, when there are none.
+// Whether the thread may still have a write that it took, or was taking, when its turn was `turn`: others may take minutes.
+// Threads stay until the loop ends, when there are none.
 bool RequestLoop::may_be_in_turn(const Thread* thread, uint64_t turn) const {
     MutexLock lock(mutex_);
     return std::any_of(threads_.begin(), threads_.end(), [&](const auto& each) {
         if (each.get() != thread) {
             return false;
         }
+        const uint64_t now = each->turn.load();
+        if (now % 2 != 0 && !each->is_writing.load()) {
+            return false;
+        }
         if (turn % 2 != 0) {
-            return each->turn.load() == turn;
+            return now == turn;
         }
         const bool took_none = is_asleep(each->id.load()) && each->turn.load() == turn;
-        return !took_none && each->turn.load() < turn + 2;
+        return !took_none && now < turn + 2;
     });
 }
 
@@ -353,11 +364,14 @@ void RequestLoop::serve(Thread& self) {
             error_.compare_exchange_strong(none, -received);
             break;
         }
+        const uint32_t operation = operation_of(self.buffer);
+        self.is_writing.store(operation == FUSE_WRITE || operation == kUnknownOperation,
+                              std::memory_order_relaxed);
         count(self.turn);
         if (waiting_.fetch_sub(1) == 1) {
             start_thread();
         }
-        self.is_awaited = has_answer(self.buffer);
+        self.is_awaited = has_answer(operation);
         if (self.is_awaited) {
             count(self.requests);
         }

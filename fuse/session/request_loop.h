@@ -61,7 +61,7 @@ class RequestLoop {
 
     Counters counters() const EXCLUDES(mutex_);
 
-    // Waits until everything is answered that the kernel had queued for the session before. Of the writes of its cache it
+    // Waits until all writes are answered that the kernel had queued for the session before. Of the writes of its cache it
     // passes on only kMaxBackgroundRequests at once, and keeps the others in a queue of its own: that is empty once fewer
     // requests are there. `connection`: the kernel's folder that tells how many; where there is none, or many of them wait for
     // something else than a thread, a mount that has more requests than threads all the time does not let it be seen. False when that took longer than `limit`, libfuse's loop

@@ -144,6 +144,9 @@ class Session {
     PageFlusher& page_flusher() { return page_flusher_; }
     // Whether the kernel keeps a page for one that is being written until that has been answered: from Linux 6.16 on.
     bool knows_what_is_written() const { return protocol_minor_ >= 44; }
+    // Whether the kernel asks for attributes by a file's handle before write() and for nothing else (RefusedPages): with
+    // write-back, from Linux 5.16 on.
+    bool asks_before_writes() const { return !options_.write_through && protocol_minor_ >= 35; }
     // Whether close() writes back although FLUSH is not asked for: from Linux 5.8 on (7.31, as before; 7.32 is 5.10).
     bool writes_back_at_close() const { return protocol_minor_ >= 32; }
     // Whether the kernel has begun to ask.

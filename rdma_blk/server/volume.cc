@@ -323,10 +323,9 @@ bool Volume::may_steady_reader_return(uint64_t now_ns) const {
 
 size_t Volume::absent_readers(uint64_t now_ns) const {
     MutexLock lock(mutex_);
-    const SessionPointer holder = find_holder();
     return static_cast<size_t>(
         std::count_if(sessions_.begin(), sessions_.end(), [&](const auto& one) {
-            return one.second != holder && may_come_back(*one.second, now_ns);
+            return one.second->is_by_reader() && may_come_back(*one.second, now_ns);
         }));
 }
 

@@ -130,7 +130,7 @@ class Volume {
                             const PeerProcess* asking = nullptr);
     // Whether that client's session is there and has a path.
     bool is_connected(uint64_t session_id, const unsigned char client_uuid[16]) const;
-    // Sessions without the lease that have no connection and may come back for one.
+    // Sessions by a reader's key that have no connection and may come back for one.
     size_t absent_readers(uint64_t now_ns) const;
     // nullptr: `reason` says why.
     std::shared_ptr<VolumeSession> join(const wire::PathJoin& join,
@@ -245,7 +245,7 @@ class Volume {
     void fence_readers(const VolumeSession& writer) REQUIRES(mutex_);
     void clear_lease() REQUIRES(mutex_);
     bool find_place(uint32_t& index, bool is_reader, uint64_t now_ns) REQUIRES(mutex_);
-    bool may_come_back(const VolumeSession& session, uint64_t now_ns) const REQUIRES(mutex_);
+    bool may_come_back(const VolumeSession& session, uint64_t now_ns) const;
     bool may_steady_reader_return(uint64_t now_ns) const REQUIRES(mutex_);
     void free_record(const SessionPointer& session) REQUIRES(mutex_);
     void update_access(VolumeSession& session) REQUIRES(mutex_);

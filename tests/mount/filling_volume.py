@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR GPL-2.0-only
-"""What filling_volume.sh does on its mount. usage: errors MNT | stolen MNT | programs MNT EXPECTED SEED | verify MNT EXPECTED"""
+"""What filling_volume.sh does on its mount. usage: errors MNT | read MNT | stolen MNT | programs MNT EXPECTED SEED | verify MNT EXPECTED"""
 import ctypes
 import errno
 import json
@@ -109,6 +109,23 @@ def errors(folder):
     os.close(filler)
     os.unlink(folder + "/filler")
     shutil.rmtree(folder + "/new")
+
+
+def read_after_refusal(folder):
+    """With write_through, where a read asks for attributes, too: a page that was refused keeps nobody from reading."""
+    file = os.open(folder + "/mapped", os.O_RDWR | os.O_CREAT)
+    filler = allocate_all(folder + "/filler")
+    os.ftruncate(file, 8 * MIB)
+    with mmap.mmap(file, 8 * MIB) as memory:
+        for i in range(0, 8 * MIB, 4096):
+            memory[i] = 1
+        must(answer(memory.flush), "ENOSPC", "msync")
+    for _ in range(20):
+        must(answer(os.pread, file, 2 * MIB, 8 * MIB - 4096), "ok", "a read past the end")
+        must(answer(os.lseek, file, 0, os.SEEK_END), "ok", "lseek")
+        time.sleep(0.01)
+    for one in (file, filler):
+        os.close(one)
 
 
 def refused_at_write(victim, filler):
@@ -319,6 +336,8 @@ if __name__ == "__main__":
     command, mount = sys.argv[1:3]
     if command == "errors":
         errors(mount)
+    elif command == "read":
+        read_after_refusal(mount)
     elif command == "stolen":
         stolen(mount)
     elif command == "programs":

@@ -44,6 +44,13 @@ use_device "$address" 64M
 mount_device ""
 python3 "$(dirname "$0")/filling_volume.py" errors "$mount_point" || fail "errors"
 remount "errors"
+unmount_device
+use_device "$address" 64M
+mount_device write_through
+python3 "$(dirname "$0")/filling_volume.py" read "$mount_point" || fail "read"
+unmount_device
+use_device "$address" 64M
+mount_device ""
 
 say "a program that only writes, and one that is closed by a reader first"
 # The kernel caches but a share of what is free, so both learn it long before they have written 64 times as much.

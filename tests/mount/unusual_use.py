@@ -204,22 +204,33 @@ def file_handles():
                     ("handle", ctypes.c_char * 128)]
 
     write_file("by_handle", b"found")
-    handle, mount_id = Handle(128), ctypes.c_int()
-    assert libc.name_to_handle_at(AT_FDCWD, b"by_handle", ctypes.byref(handle),
-                                  ctypes.byref(mount_id), 0) == 0, ctypes.get_errno()
+    os.makedirs("above/below")
     folder = os.open(".", os.O_RDONLY)
 
-    def open_handle():
+    def handle_of(path):
+        handle, mount_id = Handle(128), ctypes.c_int()
+        assert libc.name_to_handle_at(AT_FDCWD, path, ctypes.byref(handle), ctypes.byref(mount_id), 0) == 0, ctypes.get_errno()
+        return handle
+
+    def open_handle(handle, flags=os.O_RDONLY):
         with open("/proc/sys/vm/drop_caches", "w", encoding="ascii") as caches:
             caches.write("2")
-        return libc.open_by_handle_at(folder, ctypes.byref(handle), os.O_RDONLY)
+        return libc.open_by_handle_at(folder, ctypes.byref(handle), flags)
 
-    file = open_handle()
+    handle, directory = handle_of(b"by_handle"), handle_of(b"above/below")
+    file = open_handle(handle)
     assert file >= 0, ctypes.get_errno()
     assert os.read(file, 100) == b"found"
     os.close(file)
+    # The kernel asks for what lies above, up to the root.
+    below = open_handle(directory, os.O_RDONLY | os.O_DIRECTORY)
+    assert below >= 0, ctypes.get_errno()
+    assert os.readlink(f"/proc/self/fd/{below}").endswith("/above/below")
+    os.close(below)
+    os.rmdir("above/below")
+    os.rmdir("above")
     os.unlink("by_handle")
-    assert open_handle() < 0 and ctypes.get_errno() == errno.ESTALE
+    assert open_handle(handle) < 0 and ctypes.get_errno() == errno.ESTALE
     os.close(folder)
 
 
