@@ -94,6 +94,8 @@ inline constexpr uint32_t default_acl = 1U << 3;
 // A name of it was taken away within the last minute, and others are left. A host in front of a kernel that counts links by
 // itself must not let it keep these attributes: see docs/fuse.md, "Link counts".
 inline constexpr uint32_t name_lost = 1U << 4;
+// A regular file whose content, if it is small, lies within the inode and takes no blocks.
+inline constexpr uint32_t inline_content = 1U << 5;
 }  // namespace attribute_trait
 
 struct Attributes {

@@ -366,7 +366,8 @@ int describe(tiffin_file_system* fs, tiffin_add_text add, void* sink) {
 }
 
 static_assert(TIFFIN_TRAIT_ACCESS_ACL == vfs::attribute_trait::access_acl &&
-              TIFFIN_TRAIT_DEFAULT_ACL == vfs::attribute_trait::default_acl);
+              TIFFIN_TRAIT_DEFAULT_ACL == vfs::attribute_trait::default_acl &&
+              TIFFIN_TRAIT_INLINE_CONTENT == vfs::attribute_trait::inline_content);
 static_assert(TIFFIN_INITIAL_XATTRS == vfs::kInitialXattrsMaximum);
 static_assert(TIFFIN_WRITE_BACK == vfs::write_flag::write_back &&
               TIFFIN_WRITE_PROMISED == vfs::write_flag::promised &&

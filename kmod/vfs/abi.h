@@ -52,6 +52,7 @@ struct tiffin_attributes {
 };
 #define TIFFIN_TRAIT_ACCESS_ACL (1U << 2)
 #define TIFFIN_TRAIT_DEFAULT_ACL (1U << 3)
+#define TIFFIN_TRAIT_INLINE_CONTENT (1U << 5)
 
 struct tiffin_caller {
     uint32_t user_id;

@@ -40,7 +40,9 @@ struct direct {
     loff_t start;
     loff_t wanted_end;
     loff_t end; /* of what has succeeded */
-    int error;  /* of what is behind it */
+    loff_t
+        written_end; /* of what has been written, behind something that failed perhaps; 0: nothing has */
+    int error;       /* of what is behind it */
     struct work_struct work;
 };
 
@@ -63,6 +65,7 @@ static struct direct* new_direct(struct kiocb* iocb, size_t length, bool is_writ
     direct->start = iocb->ki_pos;
     direct->wanted_end = iocb->ki_pos + (loff_t)length;
     direct->end = direct->wanted_end;
+    direct->written_end = 0;
     direct->error = 0;
     inode_dio_begin(direct->inode);
     return direct;
@@ -390,6 +393,11 @@ static void advance_write(struct write_piece* piece) {
     if (!tiffin_advance_write(mount, piece->writer, &piece->turn, &written)) {
         return;
     }
+    if (written > 0) {
+        spin_lock(&direct->lock);
+        direct->written_end = max(direct->written_end, piece->offset + written);
+        spin_unlock(&direct->lock);
+    }
     if (written < (long)piece->vector.size_bytes) {
         failed_at(direct, piece->offset + max(written, 0L), min(written, 0L));
     }
@@ -508,7 +516,8 @@ ssize_t tiffin_direct_write(struct kiocb* iocb, struct iov_iter* from) {
     if (written > 0 && iocb->ki_pos > i_size_read(inode)) {
         i_size_write(inode, iocb->ki_pos);
     }
-    if (extends && !in_order && i_size_read(inode) < end) {
+    /* `direct` is the caller's, since it extends. */
+    if (extends && !in_order && i_size_read(inode) < direct->written_end) {
         /* Pieces behind one that failed have made the file system's file longer than the program is told. */
         const int error = tiffin_cut_to_size(inode);
 

@@ -43,9 +43,11 @@ static void return_promise(struct inode* inode, unsigned int pages) {
     }
 }
 
-/* Whether a file that reaches up to `end` takes blocks; the content of a small one is kept in its inode. */
+/* Whether a file that reaches up to `end` takes blocks; the content of a small one is kept in its inode, but of one that was
+ * larger once and not empty since. */
 static bool takes_blocks(struct inode* inode, loff_t end) {
-    return max_t(loff_t, end, i_size_read(inode)) > tiffin_mount_of(inode->i_sb)->ops->inline_bytes;
+    return !READ_ONCE(tiffin_inode_of(inode)->is_inline) ||
+           max_t(loff_t, end, i_size_read(inode)) > tiffin_mount_of(inode->i_sb)->ops->inline_bytes;
 }
 
 /* The same room as a part of the file, which blocks that it has already do not need. */
@@ -67,7 +69,9 @@ static ssize_t make_room_for_part(struct inode* inode, loff_t position, size_t w
     int error;
 
     if (!takes_blocks(inode, position + length)) {
-        return length;
+        /* Whether anything may be written: nobody else asks before the page is written back. */
+        error = TIFFIN_CALL(tiffin_mount_of(inode->i_sb), promise, 0);
+        return error != 0 ? error : length;
     }
     error = promise(inode, pages);
     if (error == 0) {

@@ -50,6 +50,8 @@ static void fill_times(struct inode* inode, const struct tiffin_attributes* attr
 
 void tiffin_fill(struct inode* inode, const struct tiffin_attributes* attributes) {
     WRITE_ONCE(tiffin_inode_of(inode)->is_stale, false);
+    WRITE_ONCE(tiffin_inode_of(inode)->is_inline,
+               (attributes->traits & TIFFIN_TRAIT_INLINE_CONTENT) != 0);
     inode->i_mode = (inode->i_mode & S_IFMT) | (attributes->mode & 07777);
     i_uid_write(inode, attributes->user_id);
     i_gid_write(inode, attributes->group_id);
@@ -282,12 +284,14 @@ TIFFIN_UPDATE_TIME(tiffin_update_time) {
     return 0;
 }
 
-/* Takes the dirty times; the change time always, since it would become that of the change. */
-static struct tiffin_change take_times(struct inode* inode) {
+/* Takes the dirty times; the change time always, since it would become that of the change. `only_read`: nothing but the access
+ * time is newer. */
+static struct tiffin_change take_times(struct inode* inode, bool* only_read) {
     struct tiffin_inode* own = tiffin_inode_of(inode);
     struct tiffin_change change = {.valid = 0};
 
     spin_lock(&inode->i_lock);
+    *only_read = own->dirty_times == S_ATIME;
     if (own->dirty_times != 0) {
         change.valid = TIFFIN_CHANGE_CHANGE_TIME |
                        (own->dirty_times & S_ATIME ? TIFFIN_CHANGE_ACCESS_TIME : 0) |
@@ -313,7 +317,8 @@ static void return_times(struct inode* inode, const struct tiffin_change* change
 static int write_times(struct inode* inode) {
     const struct tiffin_caller nobody = {0};
     struct tiffin_mount* mount = tiffin_mount_of(inode->i_sb);
-    struct tiffin_change change = take_times(inode);
+    bool only_read;
+    struct tiffin_change change = take_times(inode, &only_read);
     struct tiffin_attributes after;
     int error;
 
@@ -331,7 +336,10 @@ static int write_times(struct inode* inode) {
         return_times(inode, &change);
     } else if (error != 0) {
         WRITE_ONCE(tiffin_inode_of(inode)->is_stale, true);
-        if (error != -EPERM) {
+        if (only_read) {
+            /* Nothing that was written is lost. Reads of a volume that is stopped go on. */
+            error = 0;
+        } else if (error != -EPERM) {
             /* For the next fsync: the flusher reports to no program. */
             mapping_set_error(inode->i_mapping, error);
         }
@@ -525,6 +533,7 @@ int tiffin_getattr(struct mnt_idmap* idmap, const struct path* path, struct ksta
     struct inode* inode = d_inode(path->dentry);
     struct tiffin_attributes attributes;
     bool is_written_later;
+    u64 promised_bytes;
     int error;
 
     /* If somebody else has it locked, the next call does it. */
@@ -536,6 +545,8 @@ int tiffin_getattr(struct mnt_idmap* idmap, const struct path* path, struct ksta
     is_written_later =
         S_ISREG(inode->i_mode) && (mapping_tagged(inode->i_mapping, PAGECACHE_TAG_DIRTY) ||
                                    mapping_tagged(inode->i_mapping, PAGECACHE_TAG_WRITEBACK));
+    promised_bytes = (u64)atomic_read_acquire(&tiffin_inode_of(inode)->pages_with_promise)
+                     << PAGE_SHIFT;
     error = TIFFIN_CALL(tiffin_mount_of(inode->i_sb), get_attributes, inode->i_ino, &attributes);
     if (error != 0) {
         return error;
@@ -544,7 +555,11 @@ int tiffin_getattr(struct mnt_idmap* idmap, const struct path* path, struct ksta
     if (mask & STATX_CHANGE_COOKIE) {
         tiffin_set_change_cookie(stat, tiffin_change_cookie(inode));
     }
-    stat->blocks = attributes.allocated_bytes >> SECTOR_SHIFT;
+    /* Also what will have blocks when it is written back; promises of pages that have some already exceed a full file only. */
+    stat->blocks = min_t(u64, attributes.allocated_bytes + promised_bytes,
+                         max_t(u64, attributes.allocated_bytes,
+                               round_up((u64)stat->size, TIFFIN_BLOCK_BYTES))) >>
+                   SECTOR_SHIFT;
     if (stat->blocks == 0 && is_written_later) {
         stat->blocks = PAGE_SIZE >> SECTOR_SHIFT; /* tar takes a file without any for a hole */
     }

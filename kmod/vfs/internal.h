@@ -57,6 +57,10 @@ struct tiffin_inode {
     struct mutex attributes_lock;
     /* Pages that the write under way has been promised room for and not made dirty yet; with i_rwsem. */
     unsigned int promised_pages;
+    /* Pages that are dirty, or being written, and have been promised room. */
+    atomic_t pages_with_promise;
+    /* As long as the content is small it takes no blocks: TIFFIN_TRAIT_INLINE_CONTENT. */
+    bool is_inline;
 };
 
 static inline struct tiffin_inode* tiffin_inode_of(struct inode* inode) {

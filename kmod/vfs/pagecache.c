@@ -120,12 +120,14 @@ bool tiffin_mark_promised(struct page* page) {
         return false;
     }
     attach_page_private(page, (void*)1);
+    atomic_inc(&tiffin_inode_of(page->mapping->host)->pages_with_promise);
     return true;
 }
 
 void tiffin_unmark_promised(struct page* page) {
     if (PagePrivate(page)) {
         detach_page_private(page);
+        atomic_dec(&tiffin_inode_of(page->mapping->host)->pages_with_promise);
     }
 }
 
@@ -136,6 +138,7 @@ static void invalidate_folio(struct folio* folio, size_t offset, size_t length) 
             TIFFIN_CALL_VOID(tiffin_mount_of(folio->mapping->host->i_sb), return_promise, 1);
         }
         folio_detach_private(folio);
+        atomic_dec(&tiffin_inode_of(folio->mapping->host)->pages_with_promise);
     }
 }
 

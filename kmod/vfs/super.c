@@ -35,6 +35,8 @@ static struct inode* alloc_inode(struct super_block* sb) {
     inode->dirty_times = 0;
     inode->is_stale = false;
     inode->promised_pages = 0;
+    atomic_set(&inode->pages_with_promise, 0);
+    inode->is_inline = false;
     return &inode->vfs;
 }
 

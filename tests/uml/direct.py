@@ -152,6 +152,12 @@ def bad_memory(name):
     assert LIBC.pwrite(file, ctypes.c_void_p(hole), ctypes.c_size_t(BLOCK), ctypes.c_int64(8 * MIB)) == -1
     assert ctypes.get_errno() == errno.EFAULT
     assert os.fstat(file).st_size == written
+    # What has been allocated behind the end stays where nothing has been written.
+    assert LIBC.fallocate(file, 1, ctypes.c_int64(0), ctypes.c_int64(3 * MIB)) == 0
+    blocks = os.fstat(file).st_blocks
+    assert LIBC.pwrite(file, ctypes.c_void_p(hole), ctypes.c_size_t(BLOCK), ctypes.c_int64(2 * MIB)) == -1
+    assert os.fstat(file).st_blocks == blocks
+    os.ftruncate(file, written)
 
 
 def check_bad_memory(name):

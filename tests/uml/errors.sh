@@ -19,7 +19,10 @@ make_file_system
 mount_device rw
 head -c 5000000 /dev/urandom >/tmp/source
 cp /tmp/source "$mount_point/durable"
-sync "$mount_point/durable"
+cp /tmp/source "$mount_point/read"
+touch -d 2001-01-01 "$mount_point/read"
+: >"$mount_point/small"
+sync -f "$mount_point"
 
 say "reading"
 drop_caches
@@ -55,7 +58,24 @@ def make():
     os.fsync(os.open(folder, os.O_RDONLY))
 if not refused(make):
     sys.exit("a directory is durable on a device that cannot be written")
+small = os.open(sys.argv[1] + "/small", os.O_RDWR)
+if not refused(os.write, small, b"x"):
+    sys.exit("a volume that has stopped has taken a write to a small file")
+os.close(file)
 END
+# Who copies from it what can be saved is not told of access times that could not be written.
+drop_caches
+touch -a -d 2001-01-01 "$mount_point/read" 2>/dev/null || true
+cmp /tmp/source "$mount_point/read" || fail "a file of a volume that has stopped cannot be read"
+sync -f "$mount_point" 2>/dev/null || true
+python3 - "$mount_point/read" <<'END' || fail "reading what can be saved"
+import mmap, os, sys
+file = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECT)
+assert os.preadv(file, [mmap.mmap(-1, 4096)], 4096) == 4096
+assert os.lseek(file, 0, os.SEEK_DATA) == 0
+assert os.lseek(file, 0, os.SEEK_HOLE) == 5000000
+END
+filefrag "$mount_point/read" >/tmp/fiemap || fail "the extents of what can be saved: $(</tmp/fiemap)"
 umount "$mount_point" || fail "a mount whose device has failed cannot be taken away"
 set_table "$works"
 

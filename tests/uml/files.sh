@@ -29,6 +29,23 @@ rm -r "$mount_point/copies"
 say "a file that is only in memory is no hole for tar"
 python3 "$repository/tests/support/in_memory_is_no_hole.py" "$mount_point" || fail "see above"
 
+say "blocks of what is only in memory"
+python3 - "$mount_point/counted" <<'END' || fail "see above"
+import os, sys
+KIB = 1024
+file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+def blocks():
+    return os.fstat(file).st_blocks
+for change, expected in ((lambda: os.pwrite(file, b"x" * 64 * KIB, 0), 64), (lambda: os.pwrite(file, b"y" * 64 * KIB, 0), 64),
+                         (lambda: os.pwrite(file, b"z" * 64 * KIB, 1024 * KIB), 128), (lambda: os.ftruncate(file, 32 * KIB), 32),
+                         (lambda: os.ftruncate(file, 0), 0), (lambda: os.pwrite(file, b"x", 8 * KIB), 4)):
+    change()
+    assert blocks() == 2 * expected, (blocks(), expected)
+    os.fsync(file)
+    assert blocks() == 2 * expected, (blocks(), expected, "after fsync")
+END
+rm "$mount_point/counted"
+
 say "a file that becomes immutable while it is open"
 python3 - "$mount_point/immutable" <<'END' || fail "see above"
 import errno, fcntl, mmap, os, signal, struct, sys

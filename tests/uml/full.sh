@@ -30,6 +30,12 @@ old = os.open(folder + "/old", os.O_RDWR | os.O_CREAT)
 os.write(old, b"a" * (4 * MIB))
 os.fsync(old)
 hole = os.open(folder + "/hole", os.O_RDWR | os.O_CREAT)
+# Small ones that were large: their content has blocks.
+small = [os.open(f"{folder}/small{i}", os.O_RDWR | os.O_CREAT) for i in range(400)]
+for file in small:
+    os.ftruncate(file, MIB)
+    os.ftruncate(file, 500)
+os.sync()
 filler = os.open(folder + "/filler", os.O_WRONLY | os.O_CREAT)
 written = 0
 try:
@@ -48,7 +54,27 @@ with mmap.mmap(mapped_file, 4 * MIB) as mapped:
         mapped[i] = 1
     mapped.flush()
 os.fsync(mapped_file)
-# And what has not is refused at once: a hole, by write() and by a signal to who stores to it.
+# And what has not is refused at once: small files that were large,
+for _ in range(3):
+    try:
+        while True:
+            os.write(filler, bytes(4096))
+    except OSError as error:
+        assert error.errno == errno.ENOSPC, error
+    os.fsync(filler)
+refused = 0
+for file in small:
+    try:
+        os.pwrite(file, b"x", 0)
+        os.fsync(file)
+    except OSError as error:
+        assert error.errno == errno.ENOSPC, error
+        refused += 1
+        os.fsync(file)  # write() has told it
+    os.ftruncate(file, 0)
+    os.close(file)
+assert refused > 0
+# a hole, by write() and by a signal to who stores to it.
 os.ftruncate(hole, 8 * MIB)
 try:
     total = 0

@@ -206,8 +206,14 @@ content = os.urandom(5000)
 kept = os.open(sys.argv[1] + "/kept", os.O_RDWR | os.O_CREAT)
 os.write(kept, content)
 os.fsync(kept)
+# Nor what cannot be written as if it were, in a small file either.
+small = [os.open(sys.argv[1] + f"/small{size}", os.O_RDWR | os.O_CREAT) for size in (0, 100)]
+os.write(small[1], bytes(100))
+os.fsync(small[1])
+os.fsync(small[0])
 fcntl.ioctl(folder, 0x8004587d, struct.pack("I", 2))
-for call in (lambda: os.fsync(file), lambda: os.mkdir(sys.argv[1] + "/new"), lambda: os.stat(sys.argv[1] + "/count")):
+for call in (lambda: os.fsync(file), lambda: os.mkdir(sys.argv[1] + "/new"), lambda: os.stat(sys.argv[1] + "/count"),
+             lambda: os.pwrite(small[0], b"x", 0), lambda: os.pwrite(small[1], b"x", 50)):
     try:
         call()
         sys.exit("a call has succeeded after the shutdown")

@@ -48,7 +48,8 @@ uint32_t traits_of(uint32_t inode_flags) {
     } kTraits[] = {{inode_flag::has_xattrs, vfs::attribute_trait::xattrs},
                    {inode_flag::has_capability, vfs::attribute_trait::capability},
                    {inode_flag::has_access_acl, vfs::attribute_trait::access_acl},
-                   {inode_flag::has_default_acl, vfs::attribute_trait::default_acl}};
+                   {inode_flag::has_default_acl, vfs::attribute_trait::default_acl},
+                   {inode_flag::inline_data, vfs::attribute_trait::inline_content}};
     uint32_t traits = 0;
     for (const auto& each : kTraits) {
         traits |= (inode_flags & each.flag) != 0 ? each.trait : 0;
