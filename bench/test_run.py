@@ -21,7 +21,7 @@ from harness import file_systems, kernel, machine, main, published, report, runn
 from harness.results import Results, Summary, compare, speed_ratio  # noqa: E402
 from harness.workloads import SYNCED, Figure, Settings, Workload, catalogue, filebench, operations, programs  # noqa: E402
 
-ENVIRONMENT = {"date": "2026-01-01T00:00:00Z", "revision": "test", "kernel": "6", "processors": 2, "cpu": "test",
+ENVIRONMENT = {"date": "2026-01-01T00:00:00Z", "revision": "test", "programs": "0", "kernel": "6", "processors": 2, "cpu": "test",
                "virtual": True, "memory_mib": 1024, "load_average_before": [0.0, 0.0, 0.0]}
 PARAMETERS = {"scale": 1.0, "seconds": 1.0, "volume_mib": 64, "awake": False, "options": "", "rounds": 2,
               "file_systems": {"micro": ["ext4-journal", "tiffin"]}}
@@ -90,7 +90,7 @@ class TestResults(WithFolder):
 
     def test_only_the_same_program_on_the_same_machine_goes_on(self) -> None:
         self.results(sample("a", "tiffin", 1))
-        for key, value in (("revision", "newer"), ("kernel", "7"), ("cpu", "faster")):
+        for key, value in (("revision", "newer"), ("programs", "built anew"), ("kernel", "7"), ("cpu", "faster")):
             with self.assertRaisesRegex(ValueError, f"another {key} .*here {value}.*; choose another --out"):
                 Results.start(self.folder / "results", {**ENVIRONMENT, key: value}, PARAMETERS)
 
@@ -111,7 +111,7 @@ class TestResults(WithFolder):
         def verdict(new: list[float], old: list[float], **more) -> str:
             made = [self.results(*(sample("a", "tiffin", value, **more) for value in values), name=f"{new}{old}{name}")
                     for name, values in (("new", new), ("old", old))]
-            return compare(*made)[0].verdict
+            return compare(*made).rows[0].verdict
 
         self.assertEqual(verdict([20, 21, 22], [10, 11, 12]), "faster")
         self.assertEqual(verdict([10, 11, 12], [20, 21, 22]), "slower")
@@ -126,6 +126,10 @@ class TestResults(WithFolder):
         with self.assertRaisesRegex(ValueError, "another scale \\(0.5, here"):
             compare(results, other)
         results.check_comparable(Results.start(self.folder / "third", ENVIRONMENT, {**PARAMETERS, "rounds": 7}))
+        with self.assertRaisesRegex(ValueError, "another cpu \\(faster, here test"):
+            compare(results, Results.start(self.folder / "fourth", {**ENVIRONMENT, "cpu": "faster"}, PARAMETERS))
+        fifth = Results.start(self.folder / "fifth", {**ENVIRONMENT, "kernel": "7"}, {**PARAMETERS, "options": "writeback=no"})
+        self.assertEqual(compare(results, fifth).differences, ["kernel: 7 before, 6 now", "options: writeback=no before, none now"])
 
     def test_bins_are_of_undisturbed_samples(self) -> None:
         results = self.results(sample("a", "tiffin", 1, detail={"bins": {100: 2}}),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT OR GPL-2.0-only
 """The machine that measures: what it is, whether it is fit to measure on, and how noisy it is meanwhile."""
 
+import hashlib
 import os
 import platform
 import shutil
@@ -68,13 +69,22 @@ def memory_mib(key: str) -> int:
     raise KeyError(key)
 
 
-def environment(root: Path) -> dict:
+def digest_of(folder: Path) -> str:
+    """Of the programs in it: a revision does not tell what was built of it, or of changes to it."""
+    digest = hashlib.sha256()
+    for path in sorted(one for one in folder.glob("*") if one.is_file()):
+        digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def environment(root: Path, programs: Path) -> dict:
     revision = version_of(["git", "-C", str(root), "describe", "--always", "--dirty"])
     if revision.startswith("fatal:"):
         revision = "unknown"
     return {
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "revision": revision,
+        "programs": digest_of(programs),
         "processors": os.cpu_count(),
         "cpu": cpu_model(),
         "virtual": is_virtual(),

@@ -4,7 +4,6 @@
 import argparse
 import os
 import re
-import signal
 import sys
 import tempfile
 import time
@@ -12,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from . import file_systems, machine, report
-from .mounting import ROOT
+from .mounting import BIN, ROOT, end_by_signals
 from .results import Results, compare
 from .runner import Runner, plan
 from .workloads import Settings, Workload, catalogue, programs
@@ -186,14 +185,12 @@ def finish(arguments: argparse.Namespace, results: Results) -> int:
     return 1 if results.failures() or any(one["error"] for one in results.content["programs"]) else 0
 
 
-def interrupted(_signal: int, _frame: object) -> None:
-    raise KeyboardInterrupt
 
 
 def main() -> int:
     usage = parser()
     arguments = usage.parse_args()
-    signal.signal(signal.SIGTERM, interrupted)
+    end_by_signals()
     if arguments.from_folder:
         try:
             return finish(arguments, Results.load(arguments.from_folder))
@@ -216,12 +213,12 @@ def main() -> int:
         parameters = {
             "suites": suites, "quick": arguments.quick, "seconds": seconds, "scale": scale, "volume_mib": size_mib,
             "rounds": arguments.rounds or 0, "awake": arguments.awake, "filebench": arguments.filebench,
-            "tree": arguments.tree, "remote": bool(arguments.remote), "options": arguments.options,
+            "tree": arguments.tree, "remote": arguments.remote or "", "options": arguments.options,
             "operations": arguments.operations,
             "workloads": [one.name for one in workloads], "file_systems": file_systems_of(arguments, suites)}
         folder = arguments.out or ROOT / "build/bench-results" / time.strftime("%Y%m%d-%H%M%S")
         try:
-            results = Results.start(folder, machine.environment(ROOT), parameters)
+            results = Results.start(folder, machine.environment(ROOT, BIN), parameters)
             if arguments.against:
                 results.check_comparable(Results.load(arguments.against))
         except ValueError as error:

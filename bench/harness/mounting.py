@@ -2,6 +2,7 @@
 """Mounting and unmounting, for bench/."""
 
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -12,6 +13,17 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 BUILD = Path(os.environ.get("TIFFIN_BUILD", ROOT / "build/release"))
 BIN = Path(os.environ.get("TIFFIN_BIN", BUILD / "bin"))
 BENCH = Path(os.environ.get("TIFFIN_BENCH", BUILD / "bench"))
+
+
+def _interrupted(_signal: int, _frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def end_by_signals() -> None:
+    """As Ctrl-C: what is mounted is unmounted. A signal that is ignored (nohup) stays so."""
+    for one in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(one) != signal.SIG_IGN:
+            signal.signal(one, _interrupted)
 
 
 def run(*command: str | Path) -> None:

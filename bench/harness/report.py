@@ -7,7 +7,7 @@ from pathlib import Path
 
 from . import published
 from .file_systems import ALL
-from .results import Change, Results, Summary, speed_ratio
+from .results import Comparison, Results, Summary, speed_ratio
 
 REFERENCE = "ext4-journal"  # what the published tables compare with
 OURS = "tiffin"
@@ -83,17 +83,18 @@ def published_table(results: Results) -> Table:
     return heads, rows
 
 
-def changes_table(changes: list[Change]) -> Table:
-    told = [change for change in changes if change.verdict in ("faster", "slower")]
+def changes_table(changes: Comparison) -> Table:
+    told = [change for change in changes.rows if change.verdict in ("faster", "slower")]
     return ["suite", "", "file system", "speed, new to old", ""], \
         [[one.suite, one.row, one.file_system, f"{one.ratio:.2f}", one.verdict] for one in told]
 
 
-def changes_line(changes: list[Change]) -> str:
-    count = {verdict: sum(one.verdict == verdict for one in changes) for verdict in dict.fromkeys(
-        ["faster", "slower", "same", *(one.verdict for one in changes)])}
+def changes_line(changes: Comparison) -> str:
+    count = {verdict: sum(one.verdict == verdict for one in changes.rows) for verdict in dict.fromkeys(
+        ["faster", "slower", "same", *(one.verdict for one in changes.rows)])}
+    others = "; other than before: " + ", ".join(changes.differences) if changes.differences else ""
     return ", ".join(f"{value} {verdict}" for verdict, value in count.items()) + \
-        " (changed: more than 5 %, and no sample of one result lies among those of the other)"
+        " (changed: more than 5 %, and no sample of one result lies among those of the other)" + others
 
 
 def markdown_table(table: Table) -> str:
@@ -139,7 +140,7 @@ def environment_lines(results: Results) -> list[str]:
     return lines + [f"concern: {text}" for sitting in results.content["sittings"] for text in sitting.get("concerns", [])]
 
 
-def sections(results: Results, changes: list[Change] | None) -> list[tuple[str, str, Table]]:
+def sections(results: Results, changes: Comparison | None) -> list[tuple[str, str, Table]]:
     """Title, remark, table."""
     made = []
     if changes is not None:
@@ -165,7 +166,7 @@ def left_out_lines(results: Results) -> list[str]:
                     for (workload, name, error), count in failed.items()]
 
 
-def markdown(results: Results, changes: list[Change] | None, heading: str = "#") -> str:
+def markdown(results: Results, changes: Comparison | None, heading: str = "#") -> str:
     parts = [f"{heading} Results of bench/run\n\n", *(f"- {line}\n" for line in environment_lines(results))]
     for title, remark, table in sections(results, changes):
         if table[1] or title == "Changes":
@@ -178,7 +179,7 @@ def markdown(results: Results, changes: list[Change] | None, heading: str = "#")
     return "".join(parts)
 
 
-def summary_text(results: Results, changes: list[Change] | None) -> str:
+def summary_text(results: Results, changes: Comparison | None) -> str:
     """For a terminal: what was compared with the published figures, what changed, what is missing."""
     lines = [*environment_lines(results), ""]
     heads, rows = published_table(results)
@@ -224,7 +225,7 @@ def figures_html(pictures: list[tuple[str, str]], without: str) -> list[str]:
     return told + [f"<figure>{svg}<figcaption>{html.escape(caption)}</figcaption></figure>" for caption, svg in pictures]
 
 
-def page(results: Results, changes: list[Change] | None, pictures: list[tuple[str, str]], without: str) -> str:
+def page(results: Results, changes: Comparison | None, pictures: list[tuple[str, str]], without: str) -> str:
     """`pictures`: caption and SVG of each; `without`: why there are none."""
     parts = []
     names = results.file_systems()
@@ -243,7 +244,7 @@ def page(results: Results, changes: list[Change] | None, pictures: list[tuple[st
     return whole_page("Results of bench/run", environment_lines(results), parts)
 
 
-def write(results: Results, changes: list[Change] | None) -> list[Path]:
+def write(results: Results, changes: Comparison | None) -> list[Path]:
     try:
         from . import pictures
         drawn, without = pictures.draw(results), ""

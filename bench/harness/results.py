@@ -16,7 +16,10 @@ FORMAT = 1
 # Parameters that have to be the same where results are compared.
 COMPARED_PARAMETERS = ("scale", "seconds", "volume_mib", "awake", "tree")
 # What has to be the same each time that a result is continued.
-KEPT_ENVIRONMENT = ("revision", "kernel", "processors", "cpu")
+KEPT_ENVIRONMENT = ("revision", "programs", "kernel", "processors", "cpu")
+# What may differ between results that are compared, and is said then.
+TOLD_ENVIRONMENT = ("kernel", "processors")
+TOLD_PARAMETERS = ("options", "remote")
 # Of two results a row changed if medians differ by more than this, and no sample of one lies among those of the other.
 LEAST_CHANGE = 0.05
 LEAST_ROUNDS = 3
@@ -57,9 +60,9 @@ class Results:
             if old.content["parameters"] != parameters:
                 raise ValueError(f"{folder} has results with other parameters; choose another --out")
             before = old.content["sittings"][-1]
-            if others := [key for key in KEPT_ENVIRONMENT if before[key] != environment[key]]:
+            if others := [key for key in KEPT_ENVIRONMENT if before.get(key) != environment[key]]:
                 raise ValueError(f"{folder} has results of another "
-                                 + ", another ".join(f"{key} ({before[key]}, here {environment[key]})" for key in others)
+                                 + ", another ".join(f"{key} ({before.get(key)}, here {environment[key]})" for key in others)
                                  + "; choose another --out")
             old.content["sittings"].append(environment)
             old.content["left_out"] = []  # this time it may be there
@@ -120,6 +123,9 @@ class Results:
         if others := [key for key in COMPARED_PARAMETERS if ours.get(key) != theirs.get(key)]:
             raise ValueError(f"nothing can be compared with {old.folder}, which was measured with another "
                              + ", another ".join(f"{key} ({theirs.get(key)}, here {ours.get(key)})" for key in others))
+        here, there = (one.content["sittings"][-1].get("cpu") for one in (self, old))
+        if here != there:
+            raise ValueError(f"nothing can be compared with {old.folder}, which was measured on another cpu ({there}, here {here})")
 
     def failures(self) -> list[dict]:
         return [one for one in self.content["samples"] if one["error"]]
@@ -196,7 +202,22 @@ class Change:
     verdict: str  # "faster", "slower", "same", or why there is none
 
 
-def compare(new: Results, old: Results) -> list[Change]:
+@dataclass(frozen=True)
+class Comparison:
+    rows: list[Change]
+    differences: list[str]  # of what was measured, beside the program
+
+
+def differences(new: Results, old: Results) -> list[str]:
+    found = []
+    for keys, ours, theirs in ((TOLD_ENVIRONMENT, new.content["sittings"][-1], old.content["sittings"][-1]),
+                               (TOLD_PARAMETERS, new.content["parameters"], old.content["parameters"])):
+        found += [f"{key}: {theirs.get(key) or 'none'} before, {ours.get(key) or 'none'} now" for key in keys
+                  if (ours.get(key) or None) != (theirs.get(key) or None)]
+    return found
+
+
+def compare(new: Results, old: Results) -> Comparison:
     """For what both have. Two ranges of n samples lie apart by chance once in C(2n, n)/2 times: 10 with 3, 126 with 5."""
     new.check_comparable(old)
     before, found = old.summaries(), []
@@ -217,4 +238,4 @@ def compare(new: Results, old: Results) -> list[Change]:
                 is_large = abs(ratio - 1) > LEAST_CHANGE
                 verdict = "same" if not (are_apart and is_large) else "faster" if ratio > 1 else "slower"
             found.append(Change(suite, row, name, ratio, verdict))
-    return found
+    return Comparison(found, differences(new, old))

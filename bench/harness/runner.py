@@ -157,7 +157,7 @@ class Runner:
         figures, error = [], ""
         try:
             figures = self.measure(step)
-        except (subprocess.SubprocessError, OSError, RuntimeError, ValueError, KeyError) as caught:
+        except Exception as caught:  # whatever a workload meets: the others go on
             error = error_text(caught)
         after = self.watch.look()
         reasons = [reason for seen in (before, after) if (reason := self.watch.reason(seen))]

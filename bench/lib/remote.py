@@ -13,7 +13,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 BUILD = Path(os.environ.get("TIFFIN_BUILD", Path(__file__).resolve().parent.parent.parent / "build/release"))
-TIFFIN = BUILD / "bin/tiffin"
+BIN = Path(os.environ.get("TIFFIN_BIN", BUILD / "bin"))
+BENCH = Path(os.environ.get("TIFFIN_BENCH", BUILD / "bench"))
+TIFFIN = BIN / "tiffin"
 VOLUME_MIB = 256
 
 
@@ -56,7 +58,7 @@ def start_tiffind(stack: ExitStack, work: Path, busy_poll_us: int | None = None,
                              f'state_directory = "{work}/state"\nruntime_directory = "{work}/run"\n')
     for folder in ("state", "run"):
         (work / folder).mkdir()
-    stack.enter_context(running(port, BUILD / "bin/tiffind", "--config", configuration))
+    stack.enter_context(running(port, BIN / "tiffind", "--config", configuration))
     output_of(TIFFIN, "volume", "create", "bench", f"{volume_mib}M", "--key-file", work / "key", "--socket",
               work / "run/admin.sock")
     waiting = "" if busy_poll_us is None else f"&busy_poll_us={busy_poll_us}"

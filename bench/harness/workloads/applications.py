@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT OR GPL-2.0-only
 """Programs that people run: source trees (untar, grep, tar, git clone, a build), Redis, SQLite and RocksDB."""
 
+import contextlib
 import random
 import re
 import shutil
@@ -121,16 +122,15 @@ def sqlite(folder: Path, settings: Settings) -> list[Figure]:
     """One insertion in each transaction, durable (synchronous=FULL), with both kinds of journal."""
     figures = []
     for mode in ("delete", "wal"):
-        database = sqlite3.connect(folder / f"{mode}.db", isolation_level=None)
-        database.execute(f"pragma journal_mode={mode}")
-        database.execute("pragma synchronous=full")
-        database.execute("create table entries (key integer primary key, value blob)")
-        count = 0
-        start = time.perf_counter()
-        while (seconds := time.perf_counter() - start) < settings.seconds / 2:
-            database.execute("insert into entries values (?, ?)", (count, b"x" * 100))
-            count += 1
-        database.close()
+        with contextlib.closing(sqlite3.connect(folder / f"{mode}.db", isolation_level=None)) as database:
+            database.execute(f"pragma journal_mode={mode}")
+            database.execute("pragma synchronous=full")
+            database.execute("create table entries (key integer primary key, value blob)")
+            count = 0
+            start = time.perf_counter()
+            while (seconds := time.perf_counter() - start) < settings.seconds / 2:
+                database.execute("insert into entries values (?, ?)", (count, b"x" * 100))
+                count += 1
         figures.append(Figure(f"SQLite insert, {mode}", "1/s", count / seconds))
     return figures
 
