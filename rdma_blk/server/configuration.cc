@@ -136,8 +136,13 @@ void read_listen(Reader& reader, const toml::node& node, Configuration& configur
     } else {
         reader.address(node, configuration.listen);
     }
-    if (reader.ok() && (configuration.listen.empty() || configuration.listen.size() > 16)) {
+    const std::vector<ListenAddress>& all = configuration.listen;
+    if (reader.ok() && (all.empty() || all.size() > 16)) {
         reader.fail(node, "listen must have 1 to 16 addresses");
+    } else if (reader.ok() && std::any_of(all.begin(), all.end(), [&](const auto& one) {
+                   return one.port != 0 && std::count(all.begin(), all.end(), one) > 1;
+               })) {
+        reader.fail(node, "listen has an address twice");
     }
 }
 
@@ -264,6 +269,25 @@ void check_lease_timeout(Reader& reader, const toml::table& table, const Configu
                     std::to_string((kIntervals * c.probe_interval_ms + 999) / 1000));
 }
 
+// What could not be served beside each other.
+void check_conflicts(Reader& reader, const toml::table& table, const Configuration& c) {
+    ListenAddress metrics;
+    if (parse_listen_address(c.metrics, metrics) && metrics.port != 0 &&
+        std::count(c.listen.begin(), c.listen.end(), metrics) != 0) {
+        reader.fail(table, "metrics has an address that listen has, too");
+    }
+    for (const auto& [name, volume] : c.volumes) {
+        for (const auto& [other_name, other] : c.volumes) {
+            if (reader.ok() && name < other_name && !volume.backing.empty() &&
+                volume.backing == other.backing) {
+                std::string conflict = "the volumes ";
+                conflict.append(name).append(" and ").append(other_name);
+                reader.fail(table, conflict.append(" have the same backing"));
+            }
+        }
+    }
+}
+
 // The line of the first character that is not ASCII, but for lines of comment; 0 when there is none. The parser's
 // own test for white space is undefined for some of them, and where it makes that test in a wrong text is hard to say.
 size_t find_stray_character(const std::string& text) {
@@ -341,6 +365,7 @@ bool parse_configuration(const std::string& text, const std::string& file,
     }
     if (reader.ok()) {
         check_lease_timeout(reader, table, configuration);
+        check_conflicts(reader, table, configuration);
     }
     return reader.ok();
 }

@@ -53,6 +53,10 @@ expect_failure 'exists already' "$bin/tiffin" volume create other 1M --key-file 
 expect_failure 'there is a volume made already' "$bin/tiffin" volume create made 1M --socket "$admin"
 expect_failure 'volume large would have 12884901888 bytes, which memory_limit' \
     "$bin/tiffin" volume create large 12G --socket "$admin"
+! "$bin/tiffin" volume create unheard 1M --socket "$admin" >/dev/full 2>"$work/unheard" || fail "a key that nobody has read is given out"
+grep -q "'tiffin volume info unheard --key-file FILE' writes it" "$work/unheard" || fail "of a key that is not written: $(<"$work/unheard")"
+"$bin/tiffin" volume info unheard --key-file "$work/unheard.key" --socket "$admin" >/dev/null
+"$bin/tiffin" volume delete unheard --socket "$admin"
 touch "$work/held"
 expect_failure 'is in use: another program has it open' \
     flock "$work/held" "$bin/tiffin" volume create held 1M --backing "$work/held" --socket "$admin"

@@ -103,7 +103,12 @@ std::optional<Problem> hand_out_key(const VolumeArguments& arguments, const Json
     const std::string key = answer.value("key", "");
     if (arguments.key_file.empty()) {
         print_text("{}\n", key);
-        return std::nullopt;
+        if (flush_output()) {
+            return std::nullopt;
+        }
+        return Problem{
+            "the key could not be written, and the volume is there: 'tiffin volume info " +
+            arguments.name + " --key-file FILE' writes it"};
     }
     std::optional<Problem> problem = write_key(arguments.key_file, key);
     if (problem.has_value()) {

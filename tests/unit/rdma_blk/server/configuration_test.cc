@@ -83,6 +83,13 @@ TEST(Configuration, MistakesAreNamedWithTheirLine) {
     EXPECT_EQ(problem_with("sdr_landing_slots = 65\n"),
               "file:1: sdr_landing_slots must be a number from 1 to 64");
     EXPECT_EQ(problem_with("listen = []\n"), "file:1: listen must have 1 to 16 addresses");
+    EXPECT_EQ(problem_with("listen = [\"[::]:1\", \"127.0.0.1:1\", \"[::]:1\"]\n"),
+              "file:1: listen has an address twice");
+    EXPECT_EQ(problem_with("listen = \"[::]:1\"\nmetrics = \"[::]:1\"\n"),
+              "file:1: metrics has an address that listen has, too");
+    EXPECT_EQ(problem_with("[volume.a]\nsize = 4096\nbacking = \"/x\"\n"
+                           "[volume.b]\nsize = 4096\nbacking = \"/x\"\n"),
+              "file:1: the volumes a and b have the same backing");
     EXPECT_EQ(problem_with("state_directory = \"x\"\n"),
               "file:1: state_directory must be an absolute path");
     EXPECT_EQ(problem_with("[volume.a]\nsizes = 1\n"), "file:2: volume.a.sizes is not known");
