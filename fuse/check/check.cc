@@ -15,6 +15,7 @@
 #include "fs/tiffinfs/volume/choose_generation.h"
 #include "fs/tiffinfs/volume/extents.h"
 #include "fs/tiffinfs/volume/superblock.h"
+#include "fuse/check/block_io.h"
 #include "fuse/check/context.h"
 #include "fuse/check/data_check.h"
 #include "fuse/check/extent_edit.h"
@@ -250,14 +251,34 @@ class Checker {
         if ((inode.inode_flags & tiffinfs::inode_flag::has_intent) != 0) {
             return whole;
         }
-        const uint64_t end = inode.size_bytes / tiffinfs::kBlockBytes +
-                             (inode.size_bytes % tiffinfs::kBlockBytes != 0 ? 1 : 0);
+        const uint64_t last_bytes = inode.size_bytes % tiffinfs::kBlockBytes;
+        uint64_t end = inode.size_bytes / tiffinfs::kBlockBytes;
+        if (last_bytes != 0 && extent.file_block <= end && end < extent.end_block()) {
+            if (may_be_zero_behind(extent.physical_of(end), last_bytes)) {
+                end++;
+            } else {
+                // Of this block no copy has zeros behind the end, as it would have if it had been found when the file was cut.
+                const tiffinfs::ExtentValue lost{0, extent.birth_generation, 1,
+                                                 tiffinfs::extent_flag::lost};
+                const auto* bytes = reinterpret_cast<const unsigned char*>(&lost);
+                state.keys.put(tiffinfs::make_key(stray.key.node, tiffinfs::Kind::extent, end),
+                               ByteSpan(bytes, sizeof lost));
+            }
+        }
         if (extent.file_block >= end) {
             return std::optional<ByteVector>();
         }
         return extent.end_block() <= end
                    ? whole
                    : std::optional<ByteVector>(slice_extent(extent, extent.file_block, end));
+    }
+
+    // Also where that cannot be read, which shows elsewhere.
+    bool may_be_zero_behind(uint64_t block, uint64_t offset_bytes) {
+        const auto content = std::make_unique<Block>();
+        return !read_block(context_.device(), block, *content) ||
+               std::all_of(content->bytes + offset_bytes, std::end(content->bytes),
+                           [](unsigned char byte) { return byte == 0; });
     }
 
     // Keys found where no search looks go to their place, if it is empty.

@@ -113,10 +113,14 @@ constexpr vfs::NodeId kAllNodes = 0;
 // the error of the latter; settle() may not have seen its queue empty.
 template <typename Then>
 void after_write_back(Control& control, vfs::NodeId node, Then then) {
+    Session& session = control.request.session();
+    if (!session.may_wait_for_pages()) {
+        return control.request.fail(Error::eagain);
+    }
     auto waiting = std::make_shared<Control>(std::move(control));
     waiting->input = {};
-    Session& session = waiting->request.session();
     session.page_flusher().flush(node, 0, 0, [waiting, then, node, &session](bool is_flushed) {
+        session.has_waited_for_pages();
         if (!is_flushed) {
             return then(*waiting, EIO);
         }

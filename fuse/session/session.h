@@ -142,6 +142,17 @@ class Session {
     }
 
     PageFlusher& page_flusher() { return page_flusher_; }
+    // Requests that wait for what the kernel writes. With io_uring each keeps a place that the writes may need: of the eight that
+    // libfuse has for a processor, some have to stay.
+    bool may_wait_for_pages() {
+        constexpr uint32_t kMostWaiting = 4;
+        if (waiting_for_pages_.fetch_add(1) < kMostWaiting || !options_.io_uring) {
+            return true;
+        }
+        waiting_for_pages_.fetch_sub(1);
+        return false;
+    }
+    void has_waited_for_pages() { waiting_for_pages_.fetch_sub(1); }
     // Whether the kernel keeps a page for one that is being written until that has been answered: from Linux 6.16 on.
     bool knows_what_is_written() const { return protocol_minor_ >= 44; }
     // Whether the kernel asks for attributes by a file's handle before write() and for nothing else (RefusedPages): with
@@ -183,6 +194,7 @@ class Session {
     uint64_t start_ns_;
     Statistics statistics_;
     PageFlusher page_flusher_;
+    std::atomic<uint32_t> waiting_for_pages_{0};
     DirtyLimit dirty_limit_;
     RefusedPages refused_pages_;
     host::Mutex remount_lock_{host::LockClass::session};

@@ -101,11 +101,10 @@ bool Connection::serve_datagrams(uint64_t now_ns) {
     if (!datagrams_) {
         return true;
     }
-    const bool was_stopped = !may_read();
     serving_connection = this;
     const Result<void> result = datagrams_->serve(now_ns, *session_);
     serving_connection = nullptr;
-    has_more_ = has_more_ || (was_stopped && may_read());  // as after what the stream brings
+    has_more_ = has_more_ || (was_stopped_ && may_read());  // as after what the stream brings
     if (datagrams_->had_request()) {
         note_turn(now_ns);
     }
@@ -146,14 +145,13 @@ bool Connection::serve_turn(uint64_t now_ns) {
     if (!result.ok()) {
         count_failure(result.error());
     }
-    const bool was_stopped = !may_read();
     // What was answered before the failure is still sent, as far as the socket takes it.
     MutexLock lock(mutex_);
     send_output();
     note_queued();
     const bool is_done = ending_.load() && output_.empty();
     // What has been received already is looked at when the answers that stopped it are gone.
-    has_more_ = has_more_ || (was_stopped && may_read());
+    has_more_ = has_more_ || (was_stopped_ && may_read());
     return result.ok() && !broken_ && !is_done;
 }
 
@@ -162,6 +160,7 @@ Result<void> Connection::read_turn(uint64_t now_ns) {
     answered_bytes_ = 0;
     bool has_received = false;
     has_more_ = false;
+    was_stopped_ = false;
     while (may_read()) {
         if (budget == 0 || answered_bytes_ >= kTurnAnswerBytes) {
             has_more_ = true;
@@ -196,6 +195,7 @@ Result<void> Connection::read_turn(uint64_t now_ns) {
                 break;
         }
     }
+    was_stopped_ = true;
     return {};
 }
 
@@ -207,11 +207,11 @@ bool Connection::may_read() const {
     const bool is_stranger = state_ == State::hello || state_ == State::proof;
     const size_t most_queued = is_stranger ? kHandshakeSendBytes : limits_.send_buffer_bytes;
     const size_t queued = queued_bytes_.load();
+    const size_t held = held_answer_bytes_.load();
     return !ending_.load() && deferred_.type == wire::MessageType::probe &&
-           held_payload_bytes_.load() <= most_held &&
-           queued + held_answer_bytes_.load() < most_queued &&
+           held_payload_bytes_.load() <= most_held && queued + held < most_queued &&
            // Where all have too much, one answer at a time: it goes when this peer reads, whatever others do.
-           (queued == 0 || host_.has_answer_memory());
+           ((queued == 0 && held < kAccountUnitBytes) || host_.has_answer_memory());
 }
 
 bool Connection::wants_read() const { return may_read(); }

@@ -228,6 +228,7 @@ class Connection final : public SessionPath,
     size_t staging_capacity_ = 0;
     size_t payload_bytes_ = 0;
     bool has_more_ = false;
+    bool was_stopped_ = false;   // the last turn of reading, by may_read()
     size_t answered_bytes_ = 0;  // in this turn, by the thread that serves it
     bool has_request_ = false;   // came in this turn
     Deferred deferred_;

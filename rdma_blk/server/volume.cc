@@ -107,8 +107,8 @@ Volume::OpenAnswer Volume::open_new(const wire::SessionOpen& open,
     const bool is_granted_before = wants_lease && open.epoch != 0 &&
                                    open.epoch + 1 == state_.epoch && !find_holder() &&
                                    same_uuid(state_.epoch_owner, client_uuid);
-    // A reader that has lost its connection would miss a writer of the same epoch, and this client does not take a later one: it
-    // waits until the reader is back, or is no more waited for.
+    // A reader that has lost its connection would miss a writer of the same epoch: this client waits until it is back, or is no
+    // more waited for. To who has waited a further epoch is its own, too.
     if (is_granted_before && !force && may_steady_reader_return(now_ns)) {
         OpenAnswer refused = refuse(wire::RefusalReason::held, now_ns);
         refused.refused.epoch = open.epoch;
@@ -143,6 +143,10 @@ Volume::OpenAnswer Volume::open_new(const wire::SessionOpen& open,
     if (!made.ok()) {
         return refuse(wire::RefusalReason::no_room, now_ns);
     }
+    const bool gives_again =
+        is_granted_before && std::none_of(sessions_.begin(), sessions_.end(), [](const auto& one) {
+            return one.second->reads_steadily() && !one.second->is_fenced();
+        });
     const SessionPointer session = made.value();
     wire::SessionRecord& record = *session->place().record;
     record.session_id = session_id;
@@ -156,8 +160,7 @@ Volume::OpenAnswer Volume::open_new(const wire::SessionOpen& open,
     record.reads_steadily = reads_steadily ? 1 : 0;
     sessions_[session_id] = session;
     const bool inherits_unflushed = (wants_lease || reads_steadily) && may_be_unflushed();
-    if (wants_lease &&
-        !grant_lease(*session, open.holder_text, !has_lease && !is_granted_before).ok()) {
+    if (wants_lease && !grant_lease(*session, open.holder_text, !has_lease && !gives_again).ok()) {
         (void)session->close(nullptr, nullptr);
         free_record(session);
         return refuse(wire::RefusalReason::no_room, now_ns);

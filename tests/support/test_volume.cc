@@ -191,10 +191,16 @@ Result<void> TestVolume::write(const std::string& path, uint64_t offset_bytes,
 
 Result<std::string> TestVolume::read(const std::string& path) {
     const vfs::Attributes attributes_now = TRY(attributes(path));
-    std::string data(std::min(attributes_now.size_bytes, kReadMaximumBytes), '\0');
+    return read(path, 0, std::min(attributes_now.size_bytes, kReadMaximumBytes));
+}
+
+Result<std::string> TestVolume::read(const std::string& path, uint64_t offset_bytes,
+                                     size_t size_bytes) {
+    std::string data(size_bytes, '\0');
     const vfs::IoVector buffer{data.data(), data.size()};
+    const vfs::NodeId node = TRY(find(path));
     const size_t got =
-        TRY(file_system_->read(attributes_now.node, 0, 0, Span<const vfs::IoVector>(&buffer, 1)));
+        TRY(file_system_->read(node, 0, offset_bytes, Span<const vfs::IoVector>(&buffer, 1)));
     if (got != data.size()) {
         return Error::eio;
     }

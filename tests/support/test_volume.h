@@ -65,6 +65,8 @@ class TestVolume {
     // The content, or its beginning: damaged files may say that they are very long.
     static constexpr uint64_t kReadMaximumBytes = 16U << 20;
     Result<std::string> read(const std::string& path);
+    // A part of it. Errors: eio where it is shorter.
+    Result<std::string> read(const std::string& path, uint64_t offset_bytes, size_t size_bytes);
     Result<void> truncate(const std::string& path, uint64_t size_bytes);
     Result<void> allocate(const std::string& path, uint32_t mode, uint64_t offset_bytes,
                           uint64_t length_bytes);

@@ -453,6 +453,8 @@ class TcpMemory final : public RemoteMemory, private Patience {
     // and does not answer: it waits for a flush of the session to end.
     bool is_opening_ GUARDED_BY(mutex_) = false;
     bool is_kept_waiting_ GUARDED_BY(mutex_) = false;
+    // Since when the server says that nobody has written meanwhile, and that this writer shall wait for a reader; 0: it does not.
+    uint64_t held_since_ns_ GUARDED_BY(mutex_) = 0;
     // When the session left `ready`, or was kept waiting last, or, when nothing has been executed since, an earlier time when it did.
     uint64_t lost_ns_ GUARDED_BY(mutex_) = 0;
     // How much had been executed when it became ready with something pending; kNothingPending: without.

@@ -363,6 +363,13 @@ Result<void> TcpMemory::handle_refusal(const wire::SessionRefused& refused) {
         case wire::RefusalReason::held:
             // A new session after no_session: somebody was faster. A writer would have raised the epoch; for a reader it waits.
             if (facts_.is_writer && refused.epoch == facts_.epoch) {
+                constexpr uint64_t kMostTimeouts = 3;
+                const uint64_t now_ns = host::monotonic_ns();
+                held_since_ns_ = held_since_ns_ == 0 ? now_ns : held_since_ns_;
+                if (now_ns - held_since_ns_ <
+                    kMostTimeouts * options_.reconnect_timeout_ms * kMillisecondNs) {
+                    lost_ns_ = now_ns;  // the server lives, and the reader has as long to come back
+                }
                 return Error::eio;
             }
             [[fallthrough]];
@@ -406,7 +413,12 @@ Result<void> TcpMemory::adopt(const wire::SessionOpened& opened) {
         return {};
     }
     // A new session of the writer, with nothing lost: but somebody else may have written between.
-    if (!is_first && !is_resumed && facts_.is_writer && opened.epoch != facts_.epoch + 1) {
+    // When it was told to wait, its last grant, of which it has not heard, was the newest; if the reader has not come back, this
+    // one is under a further epoch.
+    const bool is_own_epoch = opened.epoch == facts_.epoch + 1 ||
+                              (held_since_ns_ != 0 && opened.epoch == facts_.epoch + 2);
+    held_since_ns_ = 0;
+    if (!is_first && !is_resumed && facts_.is_writer && !is_own_epoch) {
         end_session(ConnectionState::fenced, Error::estale);
         return {};
     }

@@ -370,7 +370,7 @@ TEST(TreeDamage, MisplacedKeysComeBackBeforeTheJournalIsReplayed) {
 // A file was cut where no search found its extent: what lay behind the new end stays away.
 TEST(TreeDamage, MisplacedKeysBringBackNothingBehindTheEnd) {
     constexpr size_t kBlock = tiffinfs::kBlockBytes;
-    for (const size_t blocks : {size_t{0}, size_t{10}}) {
+    for (const size_t size : {size_t{0}, 10 * kBlock, 10 * kBlock + 100, 20 * kBlock - 10}) {
         CrashDevice device(kDeviceBytes);
         make_settled(device, 500);
         const std::string content = test::test_content(1, 20 * kBlock);
@@ -395,12 +395,26 @@ TEST(TreeDamage, MisplacedKeysBringBackNothingBehindTheEnd) {
         });
         editor.put_into_leaf_of(far, key, extent);
         editor.change_inode(key.node, [&](auto& inode) {
-            inode.size_bytes = blocks * kBlock;
+            inode.size_bytes = size;
             inode.allocated_blocks = 0;
         });
         const Report repaired = repair_completely(device);
         EXPECT_TRUE(repaired.has(Code::node_bounds)) << text_of(repaired);
-        EXPECT_TRUE(see(device).at("/file").content == content.substr(0, blocks * kBlock));
+        TestVolume volume(device);
+        ASSERT_TRUE(volume.mount().ok());
+        ASSERT_TRUE(volume.truncate("/file", 20 * kBlock).ok());
+        const size_t whole = size / kBlock * kBlock;
+        EXPECT_TRUE(MUST(volume.read("/file", 0, whole)) == content.substr(0, whole)) << size;
+        // Of the block that was cut, part was found and part was not.
+        const size_t behind = whole == size ? whole : whole + kBlock;
+        EXPECT_EQ(volume.read("/file", whole, behind - whole).ok(), whole == size) << size;
+        EXPECT_TRUE(MUST(volume.read("/file", behind, 20 * kBlock - behind)) ==
+                    std::string(20 * kBlock - behind, '\0'))
+            << size;
+        ASSERT_TRUE(volume.unmount().ok());
+        const Report checked = run_check(device);
+        EXPECT_EQ(checked.damage, whole == size ? 0U : 1U) << size << text_of(checked);
+        EXPECT_EQ(checked.has(Code::content_lost), whole != size) << text_of(checked);
     }
 }
 

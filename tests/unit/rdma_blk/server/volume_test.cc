@@ -267,8 +267,9 @@ TEST_F(VolumeTest, AGrantWhoseAnswerWasLostWithTheServerIsGivenOnceMore) {
     EXPECT_EQ(still_refused.refused.epoch, first);
     EXPECT_FALSE(first_reader.session->is_fenced());
     now_ns_ += 120 * kSecondNs;
-    EXPECT_EQ(open_again(writer, first), first + 1);
+    EXPECT_EQ(open_again(writer, first), first + 2);
     EXPECT_TRUE(first_reader.session->is_fenced());
+    first++;
     // Who has got it asks with that one.
     restart(false);
     EXPECT_EQ(open_again(writer, first + 1), first + 2);
