@@ -13,7 +13,12 @@ constexpr uint64_t blocks_to(uint64_t end_bytes) {
 
 // Whether other blocks of a request may be written although one could not be.
 constexpr bool may_go_on(Error error) {
-    return error == Error::enospc || error == Error::eio || error == Error::enomem;
+    return error == Error::enospc || error == Error::eio || error == Error::enomem ||
+           error == Error::euclean;
+}
+
+void return_promise(FileSystem& file_system, uint64_t offset_bytes, size_t size_bytes) {
+    file_system.return_promise(blocks_to(offset_bytes % kBlockBytes + size_bytes));
 }
 
 }  // namespace
@@ -86,8 +91,7 @@ void ContentWriter::start() {
         return file_system_->begin_write(node_, position_, cursor_.remaining(), flags_, grant_);
     });
     if (!begun.ok() && (flags_ & write_flag::promised) != 0) {
-        file_system_->return_promise(
-            (position_ % kBlockBytes + cursor_.remaining() + kBlockBytes - 1) / kBlockBytes);
+        return_promise(*file_system_, position_, cursor_.remaining());
     }
     failure_ = begun;
     position_ = begun.ok() ? grant_.start_bytes : position_;
@@ -373,6 +377,9 @@ Result<size_t> write_content(FileSystem& file_system, NodeId node, uint64_t offs
         memory = host::allocate_pages(sizeof(ContentWriter));
     }
     if (memory == nullptr) {
+        if ((flags & write_flag::promised) != 0) {
+            return_promise(file_system, offset_bytes, BufferCursor(buffers).remaining());
+        }
         return Error::enomem;
     }
     auto* writer = new (memory) ContentWriter;

@@ -66,19 +66,17 @@ static int reserve(struct inode* inode, loff_t position, size_t length) {
 static ssize_t make_room_for_part(struct inode* inode, loff_t position, size_t wanted) {
     size_t length = min_t(size_t, wanted, LONGEST_PART - (position & (LONGEST_PART - 1)));
     const unsigned int pages = DIV_ROUND_UP(offset_in_page(position) + length, PAGE_SIZE);
-    int error;
-
-    if (!takes_blocks(inode, position + length)) {
-        /* Whether anything may be written: nobody else asks before the page is written back. */
-        error = TIFFIN_CALL(tiffin_mount_of(inode->i_sb), promise, 0);
-        return error != 0 ? error : length;
-    }
-    error = promise(inode, pages);
+    /* The content goes to the tree, which takes blocks if there are many such files. */
+    const bool tree_only = !takes_blocks(inode, position + length);
+    int error = promise(inode, pages);
     if (error == 0) {
         tiffin_inode_of(inode)->promised_pages = pages;
         return length;
     }
-    if (error != -ENOSPC) {
+    if (tree_only && error == -ENOSPC && position + (loff_t)length <= i_size_read(inode)) {
+        return length; /* it is overwritten */
+    }
+    if (tree_only || error != -ENOSPC) {
         return error;
     }
     error = reserve(inode, position, length);

@@ -10,7 +10,8 @@ load_modules
 make_file_system
 mount_device rw
 
-for size in 5000 700000 3000000; do
+# Content of up to 1 KiB lies in the tree.
+for size in 500 1000 5000 700000 3000000; do
     say "copies of $size bytes until the volume is full"
     copies=$(python3 "$repository/tests/uml/fill.py" fill "$mount_point" "$size") || fail "filling"
     sync -f "$mount_point" || fail "what was written is refused by sync"

@@ -192,6 +192,35 @@ Result<bool> zero_inline(const SpaceRequest& request, Object& object, bool reser
     return true;
 }
 
+// A small file that stays one: the range is stored, so that writing it later takes no more room. Returns false when the file is
+// none, and when the range ends behind its end, where nothing can be stored.
+Result<bool> store_inline(const SpaceRequest& request, Object& object) REQUIRES(object.claims) {
+    Volume& volume = request.volume();
+    DataScratch& scratch = request.scratch;
+    BiasedExclusiveLock lock(object.state, object.node);
+    TRY(check_regular(object));
+    const uint64_t end = request.end_bytes();
+    if (!is_inline(object.inode) || end > kInlineDataMaximumBytes ||
+        (request.keep_size && end > object.inode.size_bytes)) {
+        return false;
+    }
+    if (TRY(load_inline(volume, object, scratch.inline_bytes)) >= end) {
+        return true;
+    }
+    InodeValue inode = object.inode;
+    touch_content(inode);
+    inode.size_bytes = end > inode.size_bytes ? end : inode.size_bytes;
+    Transaction transaction(volume);
+    TRY(transaction.begin(SpacePriority::normal, {.scattered = 2}));
+    TRY(transaction.put(make_key(object.node, Kind::inline_data, 0),
+                        ByteSpan(scratch.inline_bytes, end)));
+    TRY(transaction.put_value(make_key(object.node, Kind::inode, 0), inode));
+    TRY(transaction.prepare());
+    raise_ticket(object, transaction.commit());
+    object.inode = inode;
+    return true;
+}
+
 // The whole blocks of a range, and what lies beside them.
 struct RangeShape {
     uint64_t first_whole = 0;
@@ -288,12 +317,7 @@ Result<void> fill_holes(const SpaceRequest& request, Object& object, uint64_t fi
 }
 
 Result<void> allocate_range(const SpaceRequest& request, Object& object) {
-    bool stays_inline = false;
-    if (request.end_bytes() <= kInlineDataMaximumBytes) {
-        BiasedSharedLock lock(object.state, object.node);
-        stays_inline = is_inline(object.inode);
-    }
-    if (!stays_inline) {
+    if (!TRY(store_inline(request, object))) {
         TRY(fill_holes(request, object, block_at(request.offset_bytes),
                        blocks_for(request.end_bytes())));
     }
@@ -309,6 +333,9 @@ Result<void> zero_range(const SpaceRequest& request, Object& object) {
         TRY(fill_range(request, object, shape.first_whole, shape.end_whole,
                        Fill::holes_and_written));
         TRY(fill_range(request, object, first, end, Fill::holes));
+    } else if (!TRY(store_inline(request, object))) {
+        TRY(fill_holes(request, object, block_at(request.offset_bytes),
+                       blocks_for(request.end_bytes())));
     }
     return finish_request(request, object);
 }

@@ -32,14 +32,16 @@ bool RcMemory::is_late(uint64_t now_ns) const {
            now_ns - lost_ns_ >= patience_ns;
 }
 
-// While the server is asked for a path, which can take it minutes; maybe for one beside the path that is in use.
+// While the server is asked for a path, which can take it minutes; maybe for one beside the path that is in use. As long as it
+// lives, the question's own limit counts.
 bool RcMemory::go_on() {
     MutexLock lock(mutex_);
     handle_control_done();
     const uint64_t now = host::monotonic_ns();
     [[maybe_unused]] const bool is_posted_late = queue_->expire(now);  // nothing is posted
     waiters_.wake_finished();
-    return !is_stopping_ && (path_.queue_pair != nullptr || !is_late(now));
+    return !is_stopping_ && (path_.queue_pair != nullptr ||
+                             control_state_.load() == ConnectionState::ready || !is_late(now));
 }
 
 // Which path is asked for: beside the active link, but while something may still come through an earlier path, the server

@@ -139,6 +139,7 @@ uint64_t SdrPath::silence_ns(uint64_t now_ns) const {
 
 void SdrPath::send(const wire::Request& request, ByteSpan ranges, const vfs::IoVector* buffers,
                    size_t buffer_count) {
+    (void)answered_elsewhere(request.slot);  // of a request whose answer alone is asked for now
     unsigned char* const begin = messages_->begin_message();
     size_t payload_bytes = ranges.size();
     for (size_t index = 0; index < buffer_count; index++) {

@@ -144,7 +144,9 @@ void TcpMemory::flush_output(StreamPath& path) {
 template <typename T>
 bool TcpMemory::send_on(StreamPath& path, wire::MessageType type, const T& message,
                         ByteSpan payload) {
-    if (is_broken_ || path.is_broken || path.connection->writer().full()) {
+    // One that is closed may be the active one as long as none is ready and one is only suspect.
+    if (is_broken_ || path.is_broken || !path.connection->is_open() ||
+        path.connection->writer().full()) {
         return false;
     }
     // What it is made of may be used for the next one while this one waits for room in the socket.

@@ -179,6 +179,57 @@ TEST(MountDamage, MisplacedKeyIsDamageAndNoReasonToHang) {
     EXPECT_EQ(errno_value(replaying.mount().error()), errno_value(Error::euclean));
 }
 
+// What is written back again by nobody: one damaged leaf of a file's map takes along no block that another leaf maps.
+TEST(MountDamage, ADamagedMapStopsNoOtherBlocksOfAWriteBack) {
+    constexpr uint64_t kMapped = 300;
+    constexpr size_t kBlock = tiffinfs::kBlockBytes;
+    CrashDevice device(kDeviceBytes);
+    make_settled(device, 20);
+    {
+        TestVolume volume(device);
+        ASSERT_TRUE(volume.mount().ok());
+        ASSERT_TRUE(volume.create("/mapped").ok());
+        for (uint64_t block = 0; block < kMapped; ++block) {  // no extents that are joined
+            const uint64_t place = block * 7 % kMapped;
+            ASSERT_TRUE(volume.write("/mapped", place * kBlock, std::string(kBlock, 'o')).ok());
+        }
+        ASSERT_TRUE(volume.unmount().ok());
+    }
+    ImageEditor editor(device);
+    forget_older_generation(editor);
+    const uint64_t node = editor.node_of("/mapped");
+    const auto leaf_of = [&](uint64_t block) {
+        return editor.leaf_block(make_key(node, Kind::extent, block));
+    };
+    const uint64_t damaged = leaf_of(kMapped / 2);
+    std::vector<uint64_t> intact;
+    for (uint64_t block = 0; block < kMapped; ++block) {
+        // To write a block its neighbours are looked at.
+        if (leaf_of(block) != damaged && leaf_of(block + 1) != damaged &&
+            (block == 0 || leaf_of(block - 1) != damaged)) {
+            intact.push_back(block);
+        }
+    }
+    ASSERT_GT(intact.size(), kMapped / 3);
+    editor.flip_bit(damaged, 3000, 2);
+    TestVolume volume(device);
+    tiffinfs::MountOptions options = TestVolume::quiet_options();
+    options.volume.errors = tiffinfs::ErrorsPolicy::continue_running;
+    ASSERT_TRUE(volume.mount(options).ok());
+    std::string content(kMapped * kBlock, 'n');
+    const vfs::IoVector buffer{content.data(), content.size()};
+    EXPECT_EQ(errno_value(volume.file_system()
+                              .write(node, 0, 0, Span<const vfs::IoVector>(&buffer, 1),
+                                     vfs::write_flag::write_back | vfs::write_flag::keep_times)
+                              .error()),
+              errno_value(Error::euclean));
+    for (const uint64_t block : intact) {
+        EXPECT_TRUE(MUST(volume.read("/mapped", block * kBlock, kBlock)) ==
+                    std::string(kBlock, 'n'))
+            << block;
+    }
+}
+
 // A damaged bitmap says nothing about who owns what: changes, checkpoints and replay go on in the other
 // groups, also when the root of the tree lies in that one.
 // Of a group: by a wrong checksum, or by a sector that cannot be read.

@@ -39,6 +39,38 @@ std::vector<std::string> fill(TestVolume& volume, const std::string& prefix, siz
     }
 }
 
+// ---- Reserving ----------------------------------------------------------------------------------
+
+// What fallocate() has reserved can be written, in small files, too, whose content is in the tree.
+TEST(FullVolumeReserving, SmallFilesHaveRoomForWhatTheyReserved) {
+    const auto device = std::make_unique<CrashDevice>(16 * kMiB);
+    TestVolume volume(*device);
+    MUST(volume.make());
+    MUST(volume.mount());
+    constexpr int kFiles = 600;
+    for (int i = 0; i < kFiles; ++i) {
+        MUST(volume.create("/small" + std::to_string(i)));
+    }
+    MUST(volume.create("/filler"));
+    uint64_t end = 0;
+    while (volume.write("/filler", end, std::string(4096, 'f')).ok()) {
+        end += 4096;
+    }
+    std::vector<std::string> reserved;
+    for (int i = 0; i < kFiles; ++i) {
+        const std::string path = "/small" + std::to_string(i);
+        // Every other one is to keep its size, which is 0.
+        if (volume.allocate(path, i % 2 == 0 ? 0 : vfs::allocate_flag::keep_size, 0, 512).ok()) {
+            reserved.push_back(path);
+        }
+    }
+    EXPECT_LT(reserved.size(), size_t{kFiles}) << "what the test is about has happened";
+    for (const std::string& path : reserved) {
+        ASSERT_TRUE(volume.write(path, 0, std::string(512, 's')).ok()) << path;
+    }
+    EXPECT_EQ(findings_of(*device), "");
+}
+
 // ---- Deleting ----------------------------------------------------------------------------------
 
 struct Filling {

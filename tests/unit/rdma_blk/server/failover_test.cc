@@ -196,6 +196,24 @@ TEST_P(FailoverTest, AStandbyIsThere) {
     EXPECT_EQ(volume().counters().paths_joined.load(), 1U);
 }
 
+// The active link ends while the other one is only suspect: there is none that could carry the goodbye.
+TEST_P(FailoverOfStreamsTest, ClosingWhileNoLinkIsReadyEnds) {
+    open_client();
+    uint64_t value = 1;
+    stall(0, true);
+    test::Io write(OperationKind::write, 0, &value, sizeof(value));
+    client_->memory->submit(write.operation);
+    wait_for_path(0, "suspect");
+    client_->memory->wait(write.operation);
+    EXPECT_EQ(write.operation.outcome, Outcome::executed);
+    links_[1].reset();
+    while (state(1) == "active") {
+        usleep(1000);
+    }
+    client_->memory->close();
+    stall(0, false);
+}
+
 TEST_P(FailoverTest, LinksComeAndGoWhileTheSessionWorks) {
     open_client();
     test::FaultyLink third(server_->port());

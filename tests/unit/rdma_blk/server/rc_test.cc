@@ -766,6 +766,25 @@ TEST_F(RcTest, WhileTheServerIsAskedForAPathDeadlinesHoldAndCloseReturns) {
     network_.stalls_registration = false;
 }
 
+// It lives, and what it was asked for takes it longer than a server may be away.
+TEST_F(RcTest, ARegistrationThatTakesLongEndsNoSession) {
+    start();
+    auto client = make_client();
+    client->options.reconnect_timeout_ms = 200;
+    client->open();
+    network_.stalls_registration = true;
+    network_.break_after(0, false);
+    uint64_t value = 1;
+    Io write(OperationKind::write, 0, &value, sizeof(value));
+    client->memory->submit(write.operation);
+    wait_for([&] { return network_.is_stalled.load(); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    network_.stalls_registration = false;
+    client->memory->wait(write.operation);
+    EXPECT_EQ(write.operation.outcome, Outcome::executed);
+    EXPECT_EQ(client->memory->connection().state, ConnectionState::ready);
+}
+
 TEST_F(RcTest, AReadersPathThatComesAfterTheLeaseWasAskedForIsReplaced) {
     start();
     auto client = make_client();

@@ -136,8 +136,9 @@ void MemoryServer::fence_all(bool tells) {
     }
 }
 
-void MemoryServer::refuse_openings(wire::RefusalReason reason, int times) {
+void MemoryServer::refuse_openings(wire::RefusalReason reason, int times, uint64_t epochs) {
     const Lock lock(mutex_);
+    epochs_after_refusals_ = epochs;
     refusal_ = reason;
     refusals_ = times;
 }
@@ -365,7 +366,9 @@ bool MemoryServer::open(Peer& peer) {
     const auto open = MUST(wire::parse_session_open(peer.header, peer.fixed_span()));
     if (refusals_ > 0) {
         refusals_--;
-        return refuse(peer, refusal_, nullptr);
+        (void)refuse(peer, refusal_, nullptr);
+        epoch_ += refusals_ == 0 ? epochs_after_refusals_ : 0;
+        return false;
     }
     Session* session = nullptr;
     if (open.session_id != 0) {

@@ -59,7 +59,7 @@ class MemoryServer final : public VolumeKeys {
     // Another one takes the volume. `tells`: the holder gets a notice; else it finds out when it resumes.
     void fence_all(bool tells);
     // Session openings are refused for this reason, that many times.
-    void refuse_openings(wire::RefusalReason reason, int times);
+    void refuse_openings(wire::RefusalReason reason, int times, uint64_t epochs = 0);
     // The next resumptions wait, as for a flush to a slow disk, and longer than the server bears with an opening.
     void keep_waiting(int times) { kept_waiting_ = times; }
     // The next answers to reads have a checksum that is not theirs.
@@ -124,6 +124,7 @@ class MemoryServer final : public VolumeKeys {
     std::vector<unsigned char> control_ = std::vector<unsigned char>(kControlBytes);
     wire::RefusalReason refusal_ = wire::RefusalReason::held;
     int refusals_ = 0;
+    uint64_t epochs_after_refusals_ = 0;
     ExecutionCounts counts_;
 };
 
