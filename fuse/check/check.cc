@@ -258,11 +258,13 @@ class Checker {
                 end++;
             } else {
                 // Of this block no copy has zeros behind the end, as it would have if it had been found when the file was cut.
-                const tiffinfs::ExtentValue lost{0, extent.birth_generation, 1,
-                                                 tiffinfs::extent_flag::lost};
-                const auto* bytes = reinterpret_cast<const unsigned char*>(&lost);
-                state.keys.put(tiffinfs::make_key(stray.key.node, tiffinfs::Kind::extent, end),
-                               ByteSpan(bytes, sizeof lost));
+                // What has been written there since stays.
+                tiffinfs::MappedExtent lost;
+                lost.file_block = end;
+                lost.birth_generation = extent.birth_generation;
+                lost.block_count = 1;
+                lost.flags = tiffinfs::extent_flag::lost;
+                TRY(fill_gaps(state.keys, context_.layout.total_blocks, stray.key.node, lost, end));
             }
         }
         if (extent.file_block >= end) {

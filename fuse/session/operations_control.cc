@@ -114,27 +114,31 @@ constexpr vfs::NodeId kAllNodes = 0;
 template <typename Then>
 void after_write_back(Control& control, vfs::NodeId node, Then then) {
     Session& session = control.request.session();
-    if (!session.may_wait_for_pages()) {
+    const bool is_counted = session.may_wait_for_pages();
+    if (!is_counted && node != kAllNodes) {
         return control.request.fail(Error::eagain);
     }
     auto waiting = std::make_shared<Control>(std::move(control));
     waiting->input = {};
-    session.page_flusher().flush(node, 0, 0, [waiting, then, node, &session](bool is_flushed) {
-        session.has_waited_for_pages();
-        if (!is_flushed) {
-            return then(*waiting, EIO);
-        }
-        int error = node == kAllNodes ? session.mounts().sync() : 0;
-        // Of one file the notification has waited for what was under way, where the kernel knows that.
-        if (node == kAllNodes || !session.knows_what_is_written()) {
-            (void)session.settle();
-        }
-        if (node == kAllNodes && error == 0) {
-            // What waited in the kernel's queue may have been refused since.
-            error = session.mounts().sync();
-        }
-        then(*waiting, error);
-    });
+    session.page_flusher().flush(node, 0, 0,
+                                 [waiting, then, node, is_counted, &session](bool is_flushed) {
+                                     if (is_counted) {
+                                         session.has_waited_for_pages();
+                                     }
+                                     if (!is_flushed) {
+                                         return then(*waiting, EIO);
+                                     }
+                                     int error = node == kAllNodes ? session.mounts().sync() : 0;
+                                     // Of one file the notification has waited for what was under way, where the kernel knows that.
+                                     if (node == kAllNodes || !session.knows_what_is_written()) {
+                                         (void)session.settle();
+                                     }
+                                     if (node == kAllNodes && error == 0) {
+                                         // What waited in the kernel's queue may have been refused since.
+                                         error = session.mounts().sync();
+                                     }
+                                     then(*waiting, error);
+                                 });
 }
 
 // Whether this error of after_write_back() says that part of what was written is not stored. A mount that is not seen here

@@ -74,7 +74,10 @@ static ssize_t make_room_for_part(struct inode* inode, loff_t position, size_t w
         return length;
     }
     if (tree_only && error == -ENOSPC && position + (loff_t)length <= i_size_read(inode)) {
-        return length; /* it is overwritten */
+        /* What is stored already can be overwritten; what a longer size only says is stored now, if there is room. */
+        error = TIFFIN_CALL(tiffin_mount_of(inode->i_sb), allocate, inode->i_ino,
+                            FALLOC_FL_KEEP_SIZE, position, length);
+        return error != 0 ? error : length;
     }
     if (tree_only || error != -ENOSPC) {
         return error;

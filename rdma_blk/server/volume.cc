@@ -108,7 +108,7 @@ Volume::OpenAnswer Volume::open_new(const wire::SessionOpen& open,
                                    open.epoch + 1 == state_.epoch && !find_holder() &&
                                    same_uuid(state_.epoch_owner, client_uuid);
     // A reader that has lost its connection would miss a writer of the same epoch: this client waits until it is back, or is no
-    // more waited for. To who has waited a further epoch is its own, too.
+    // more waited for: then the epoch is raised, and ends this client, too, to which a further one means another writer.
     if (is_granted_before && !force && may_steady_reader_return(now_ns)) {
         OpenAnswer refused = refuse(wire::RefusalReason::held, now_ns);
         refused.refused.epoch = open.epoch;

@@ -36,6 +36,13 @@ small = [os.open(f"{folder}/small{i}", os.O_RDWR | os.O_CREAT) for i in range(40
 for file in small:
     os.ftruncate(file, MIB)
     os.ftruncate(file, 500)
+# Of which a size is all there is.
+sparse = [f"{folder}/sparse{i}" for i in range(1500)]
+for path in sparse:
+    os.close(os.open(path, os.O_CREAT))
+    os.truncate(path, 1000)
+stored = os.open(folder + "/stored", os.O_RDWR | os.O_CREAT)
+os.write(stored, b"s" * 1000)
 os.sync()
 filler = os.open(folder + "/filler", os.O_WRONLY | os.O_CREAT)
 written = 0
@@ -74,6 +81,19 @@ for file in small:
     os.ftruncate(file, 0)
     os.close(file)
 assert refused > 0
+refused = 0
+for path in sparse:
+    file = os.open(path, os.O_RDWR)
+    try:
+        os.pwrite(file, b"x" * 1000, 0)
+    except OSError as error:
+        assert error.errno == errno.ENOSPC, error
+        refused += 1
+    os.fsync(file)
+    os.close(file)
+assert refused > 0
+assert os.pwrite(stored, b"t" * 1000, 0) == 1000
+os.fsync(stored)
 # a hole, by write() and by a signal to who stores to it.
 os.ftruncate(hole, 8 * MIB)
 try:

@@ -192,9 +192,10 @@ Result<bool> zero_inline(const SpaceRequest& request, Object& object, bool reser
     return true;
 }
 
-// A small file that stays one: the range is stored, so that writing it later takes no more room. Returns false when the file is
-// none, and when the range ends behind its end, where nothing can be stored.
-Result<bool> store_inline(const SpaceRequest& request, Object& object) REQUIRES(object.claims) {
+// A small file that stays one: the range is stored, so that writing it later takes no more room, and with it size and times. `no`:
+// the file is none, or the range ends behind its end, where nothing can be stored.
+enum class Stored : uint8_t { no, before, now };
+Result<Stored> store_inline(const SpaceRequest& request, Object& object) REQUIRES(object.claims) {
     Volume& volume = request.volume();
     DataScratch& scratch = request.scratch;
     BiasedExclusiveLock lock(object.state, object.node);
@@ -202,10 +203,10 @@ Result<bool> store_inline(const SpaceRequest& request, Object& object) REQUIRES(
     const uint64_t end = request.end_bytes();
     if (!is_inline(object.inode) || end > kInlineDataMaximumBytes ||
         (request.keep_size && end > object.inode.size_bytes)) {
-        return false;
+        return Stored::no;
     }
     if (TRY(load_inline(volume, object, scratch.inline_bytes)) >= end) {
-        return true;
+        return Stored::before;
     }
     InodeValue inode = object.inode;
     touch_content(inode);
@@ -218,7 +219,7 @@ Result<bool> store_inline(const SpaceRequest& request, Object& object) REQUIRES(
     TRY(transaction.prepare());
     raise_ticket(object, transaction.commit());
     object.inode = inode;
-    return true;
+    return Stored::now;
 }
 
 // The whole blocks of a range, and what lies beside them.
@@ -316,27 +317,39 @@ Result<void> fill_holes(const SpaceRequest& request, Object& object, uint64_t fi
     return fill_range(request, object, first_block, end_block, Fill::holes);
 }
 
-Result<void> allocate_range(const SpaceRequest& request, Object& object) {
-    if (!TRY(store_inline(request, object))) {
-        TRY(fill_holes(request, object, block_at(request.offset_bytes),
-                       blocks_for(request.end_bytes())));
+namespace {
+
+Result<void> reserve_and_finish(const SpaceRequest& request, Object& object)
+    REQUIRES(object.claims) {
+    switch (TRY(store_inline(request, object))) {
+        case Stored::now:
+            return {};
+        case Stored::before:
+            break;
+        case Stored::no:
+            TRY(fill_holes(request, object, block_at(request.offset_bytes),
+                           blocks_for(request.end_bytes())));
+            break;
     }
     return finish_request(request, object);
 }
 
+}  // namespace
+
+Result<void> allocate_range(const SpaceRequest& request, Object& object) {
+    return reserve_and_finish(request, object);
+}
+
 Result<void> zero_range(const SpaceRequest& request, Object& object) {
-    if (!TRY(zero_inline(request, object, true))) {
-        uint64_t first = block_at(request.offset_bytes);
-        uint64_t end = blocks_for(request.end_bytes());
-        TRY(check_space(request, object, first, end));
-        RangeShape shape = TRY(zero_edges(request, object));
-        TRY(fill_range(request, object, shape.first_whole, shape.end_whole,
-                       Fill::holes_and_written));
-        TRY(fill_range(request, object, first, end, Fill::holes));
-    } else if (!TRY(store_inline(request, object))) {
-        TRY(fill_holes(request, object, block_at(request.offset_bytes),
-                       blocks_for(request.end_bytes())));
+    if (TRY(zero_inline(request, object, true))) {
+        return reserve_and_finish(request, object);
     }
+    uint64_t first = block_at(request.offset_bytes);
+    uint64_t end = blocks_for(request.end_bytes());
+    TRY(check_space(request, object, first, end));
+    RangeShape shape = TRY(zero_edges(request, object));
+    TRY(fill_range(request, object, shape.first_whole, shape.end_whole, Fill::holes_and_written));
+    TRY(fill_range(request, object, first, end, Fill::holes));
     return finish_request(request, object);
 }
 

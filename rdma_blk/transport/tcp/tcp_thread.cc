@@ -413,12 +413,8 @@ Result<void> TcpMemory::adopt(const wire::SessionOpened& opened) {
         return {};
     }
     // A new session of the writer, with nothing lost: but somebody else may have written between.
-    // When it was told to wait, its last grant, of which it has not heard, was the newest; if the reader has not come back, this
-    // one is under a further epoch.
-    const bool is_own_epoch = opened.epoch == facts_.epoch + 1 ||
-                              (held_since_ns_ != 0 && opened.epoch == facts_.epoch + 2);
     held_since_ns_ = 0;
-    if (!is_first && !is_resumed && facts_.is_writer && !is_own_epoch) {
+    if (!is_first && !is_resumed && facts_.is_writer && opened.epoch != facts_.epoch + 1) {
         end_session(ConnectionState::fenced, Error::estale);
         return {};
     }

@@ -418,6 +418,51 @@ TEST(TreeDamage, MisplacedKeysBringBackNothingBehindTheEnd) {
     }
 }
 
+// ... but what has been written at the new end since.
+TEST(TreeDamage, MisplacedKeysTakeNothingFromWhatIsThere) {
+    constexpr size_t kBlock = tiffinfs::kBlockBytes;
+    CrashDevice device(kDeviceBytes);
+    make_settled(device, 500);
+    {
+        TestVolume volume(device);
+        ASSERT_TRUE(volume.mount().ok());
+        ASSERT_TRUE(volume.create("/file").ok());
+        ASSERT_TRUE(volume.write("/file", 0, test::test_content(1, 20 * kBlock)).ok());
+        ASSERT_TRUE(volume.unmount().ok());
+    }
+    const std::string later(100, 'l');
+    const auto misplace = [&] {
+        ImageEditor editor(device);
+        forget_older_generation(editor);
+        const Key key = make_key(editor.node_of("/file"), Kind::extent, 0);
+        const Key far = make_key(editor.node_of("/many/file-5"), Kind::inode, 0);
+        const Bytes extent = editor.get(key);
+        editor.erase(key);
+        editor.erase(make_key(far.node, Kind::inline_data, 0));
+        editor.change_inode(far.node, [](auto& inode) {
+            inode.size_bytes = 0;
+            inode.inode_flags &= ~tiffinfs::inode_flag::inline_data;
+        });
+        editor.put_into_leaf_of(far, key, extent);
+        editor.change_inode(key.node, [&](auto& inode) {
+            inode.size_bytes = 10 * kBlock;
+            inode.allocated_blocks = 0;
+        });
+    };
+    misplace();
+    {
+        TestVolume volume(device);
+        ASSERT_TRUE(volume.mount().ok());
+        ASSERT_TRUE(volume.write("/file", 10 * kBlock, later).ok());
+        ASSERT_TRUE(volume.unmount().ok());
+    }
+    const Report repaired = repair_completely(device);
+    EXPECT_FALSE(repaired.has(Code::content_lost)) << text_of(repaired);
+    TestVolume volume(device);
+    ASSERT_TRUE(volume.mount().ok());
+    EXPECT_EQ(MUST(volume.read("/file", 10 * kBlock, 100)), later);
+}
+
 TEST(JournalDamage, ValidPrefixIsKept) {
     CrashDevice device(kDeviceBytes);
     make_pending(device);
