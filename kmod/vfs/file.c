@@ -77,6 +77,7 @@ static ssize_t make_room_for_part(struct inode* inode, loff_t position, size_t w
         /* What is stored already can be overwritten; what a longer size only says is stored now, if there is room. */
         error = TIFFIN_CALL(tiffin_mount_of(inode->i_sb), allocate, inode->i_ino,
                             FALLOC_FL_KEEP_SIZE, position, length);
+        tiffin_refresh(inode); /* it moves times, and the content perhaps to a block */
         return error != 0 ? error : length;
     }
     if (tree_only || error != -ENOSPC) {

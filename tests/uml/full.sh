@@ -41,6 +41,12 @@ sparse = [f"{folder}/sparse{i}" for i in range(1500)]
 for path in sparse:
     os.close(os.open(path, os.O_CREAT))
     os.truncate(path, 1000)
+short = [f"{folder}/short{i}" for i in range(1500)]
+for path in short:
+    file = os.open(path, os.O_RDWR | os.O_CREAT)
+    os.write(file, b"s")
+    os.ftruncate(file, 1000)
+    os.close(file)
 stored = os.open(folder + "/stored", os.O_RDWR | os.O_CREAT)
 os.write(stored, b"s" * 1000)
 os.sync()
@@ -92,6 +98,17 @@ for path in sparse:
     os.fsync(file)
     os.close(file)
 assert refused > 0
+# What is written back of a file is more than what was overwritten.
+for path in short:
+    file = os.open(path, os.O_RDWR)
+    assert os.pwrite(file, b"t", 0) == 1
+    os.close(file)
+os.sync()
+for path in short:
+    file = os.open(path, os.O_RDONLY)
+    os.fsync(file)
+    assert os.pread(file, 1001, 0) == b"t" + bytes(999)
+    os.close(file)
 assert os.pwrite(stored, b"t" * 1000, 0) == 1000
 os.fsync(stored)
 # a hole, by write() and by a signal to who stores to it.

@@ -31,15 +31,23 @@ Result<uint64_t> commit_content(TiffinFileSystem& file_system, const vfs::WriteG
     TRY(check_regular(object));
     uint64_t stored_bytes = TRY(load_inline(volume, object, scratch.inline_bytes));
     __builtin_memcpy(scratch.inline_bytes + grant.offset_bytes, content.data(), content.size());
-    const bool overwriting = end_bytes <= stored_bytes;
-    stored_bytes = overwriting ? stored_bytes : end_bytes;
+    // Zeros behind what is stored need not be: a page cache writes a file up to its end, and may have no more room than what a
+    // program has overwritten.
+    uint64_t kept_bytes = end_bytes;
+    while (kept_bytes > stored_bytes && scratch.inline_bytes[kept_bytes - 1] == 0) {
+        --kept_bytes;
+    }
+    const bool overwriting = kept_bytes <= stored_bytes;
+    stored_bytes = overwriting ? stored_bytes : kept_bytes;
     Transaction transaction(volume);
     TRY(transaction.begin(change_priority(grant.flags, overwriting), {.scattered = 3}, room));
     InodeValue inode = object.inode;
     TRY(stage_write_effects(file_system, object, end_bytes, grant.flags, inode, transaction));
     TRY(transaction.put_value(make_key(object.node, Kind::inode, 0), inode));
-    TRY(transaction.put(make_key(object.node, Kind::inline_data, 0),
-                        ByteSpan(scratch.inline_bytes, stored_bytes)));
+    if (stored_bytes != 0) {
+        TRY(transaction.put(make_key(object.node, Kind::inline_data, 0),
+                            ByteSpan(scratch.inline_bytes, stored_bytes)));
+    }
     TRY(transaction.prepare());
     const uint64_t ticket = transaction.commit();
     raise_ticket(object, ticket);
