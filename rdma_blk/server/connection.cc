@@ -56,8 +56,8 @@ Connection::Connection(ConnectionHost& host, const ConnectionLimits& limits,
       last_received_ns_(now_ns),
       last_progress_ns_(now_ns) {}
 
+// Without the lock, which nobody else can want: a session may let go of its last connection while it holds its own.
 Connection::~Connection() {
-    MutexLock lock(mutex_);
     output_.clear();
     note_queued();
 }

@@ -392,10 +392,11 @@ TEST_F(ServerTest, UnreadAnswersOfAllAreBounded) {
         ASSERT_TRUE(client->open(SessionMode::read));
         slow.push_back(std::move(client));
         for (uint16_t index = 0; index < kRequests; index++) {
-            ASSERT_TRUE(slow.back()
-                            ->send_request(slow.back()->make_request(
-                                OperationKind::read, 0, wire::kMaxTransferBytes, index))
-                            .ok());
+            ASSERT_TRUE(
+                slow.back()
+                    ->send_request(slow.back()->make_request(OperationKind::read, kVolumeBytes / 2,
+                                                             wire::kMaxTransferBytes, index))
+                    .ok());
         }
     }
     const Counter& unread = server_->counters().unread_answer_bytes;
