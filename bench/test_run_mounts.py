@@ -14,7 +14,8 @@ import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from harness.mounting import BIN, tiffin  # noqa: E402
+from harness.mounting import tiffin  # noqa: E402
+from lib.paths import BIN  # noqa: E402
 from harness.workloads import filebench, output_of  # noqa: E402
 
 RUN = Path(__file__).resolve().parent / "run"

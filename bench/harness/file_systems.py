@@ -13,9 +13,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from lib.paths import BIN
 from lib.remote import start_tiffind
 
-from .mounting import BIN, mounted, run, served, tiffin, use_free_blocks, write_zeros
+from .mounting import mounted, run, served, tiffin, use_free_blocks, write_zeros
 
 PASSTHROUGH = os.environ.get("TIFFIN_PASSTHROUGH", "/opt/tiffin/fuse3/bin/passthrough_hp")
 

@@ -10,8 +10,10 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+from lib.paths import BIN, ROOT
+
 from . import file_systems, machine, report
-from .mounting import BIN, ROOT, end_by_signals
+from .mounting import end_by_signals
 from .results import Results, compare
 from .runner import Runner, plan
 from .workloads import Settings, Workload, catalogue, programs

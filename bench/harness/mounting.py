@@ -9,10 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-BUILD = Path(os.environ.get("TIFFIN_BUILD", ROOT / "build/release"))
-BIN = Path(os.environ.get("TIFFIN_BIN", BUILD / "bin"))
-BENCH = Path(os.environ.get("TIFFIN_BENCH", BUILD / "bench"))
+from lib.paths import BIN
 
 
 def _interrupted(_signal: int, _frame: object) -> None:

@@ -2,7 +2,6 @@
 """Remote memory to measure: a server with one volume, `tiffin perf`, and a table of medians and ratios."""
 
 import json
-import os
 import shutil
 import socket
 import statistics
@@ -12,9 +11,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-BUILD = Path(os.environ.get("TIFFIN_BUILD", Path(__file__).resolve().parent.parent.parent / "build/release"))
-BIN = Path(os.environ.get("TIFFIN_BIN", BUILD / "bin"))
-BENCH = Path(os.environ.get("TIFFIN_BENCH", BUILD / "bench"))
+from .paths import BIN
+
 TIFFIN = BIN / "tiffin"
 VOLUME_MIB = 256
 

@@ -36,7 +36,6 @@ namespace tiffin::check {
 
 using tiffinfs::Key;
 using tiffinfs::Superblock;
-using ByteVector = std::vector<unsigned char>;
 
 namespace {
 
@@ -232,8 +231,8 @@ class Checker {
     }
 
     // What a stray key has still to say: a file may have been cut where no search found the key.
-    Result<std::optional<ByteVector>> without_cut_off(State& state, const KeyValue& stray) {
-        const std::optional<ByteVector> whole(ByteVector(stray.value.begin(), stray.value.end()));
+    Result<std::optional<std::vector<unsigned char>>> without_cut_off(State& state,
+                                                                      const KeyValue& stray) {
         KeyValue found;
         tiffinfs::MappedExtent extent;
         if (stray.key.kind() != tiffinfs::Kind::extent ||
@@ -243,13 +242,13 @@ class Checker {
             !TRY(state.keys.get(tiffinfs::make_key(stray.key.node, tiffinfs::Kind::inode, 0),
                                 found)) ||
             found.value.size() != sizeof(tiffinfs::InodeValue)) {
-            return whole;
+            return std::optional(stray.value);
         }
         tiffinfs::InodeValue inode;
         std::memcpy(&inode, found.value.data(), sizeof inode);
         // What unfinished work is to move lies behind the end, too.
         if ((inode.inode_flags & tiffinfs::inode_flag::has_intent) != 0) {
-            return whole;
+            return std::optional(stray.value);
         }
         const uint64_t last_bytes = inode.size_bytes % tiffinfs::kBlockBytes;
         uint64_t end = inode.size_bytes / tiffinfs::kBlockBytes;
@@ -268,11 +267,10 @@ class Checker {
             }
         }
         if (extent.file_block >= end) {
-            return std::optional<ByteVector>();
+            return std::optional<std::vector<unsigned char>>();
         }
-        return extent.end_block() <= end
-                   ? whole
-                   : std::optional<ByteVector>(slice_extent(extent, extent.file_block, end));
+        return std::optional(
+            slice_extent(extent, extent.file_block, std::min(end, extent.end_block())));
     }
 
     // Also where that cannot be read, which shows elsewhere.
@@ -289,7 +287,8 @@ class Checker {
         for (const KeyValue& stray : state.walk.strays) {
             if (context_.options().repair && !context_.must_not_write() &&
                 !TRY(state.keys.get(stray.key, found))) {
-                if (const std::optional<ByteVector> value = TRY(without_cut_off(state, stray))) {
+                if (const std::optional<std::vector<unsigned char>> value =
+                        TRY(without_cut_off(state, stray))) {
                     state.keys.put(stray.key, ByteSpan(value->data(), value->size()));
                     state.brought_back.insert(stray.key);
                 }

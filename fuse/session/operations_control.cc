@@ -109,8 +109,23 @@ bool may_set_flags(const Control& control, const vfs::Attributes& attributes, ui
 
 constexpr vfs::NodeId kAllNodes = 0;
 
-// Calls `then` in the page flusher's thread when the kernel has sent what it had cached of the file, or of all files, with
-// the error of the latter; settle() may not have seen its queue empty.
+// In the page flusher's thread, when the kernel has sent what it had cached of the file, or is to send that of all files: waits
+// until all of it is here. The error of the latter; settle() may not have seen its queue empty.
+int wait_for_write_back(Session& session, vfs::NodeId node) {
+    if (node != kAllNodes) {
+        // The notification has waited for what was under way, where the kernel knows that.
+        if (!session.knows_what_is_written()) {
+            (void)session.settle();
+        }
+        return 0;
+    }
+    const int error = session.mounts().sync();
+    (void)session.settle();
+    // What waited in the kernel's queue may have been refused since.
+    return error != 0 ? error : session.mounts().sync();
+}
+
+// Calls `then` in that thread after wait_for_write_back(), with its error.
 template <typename Then>
 void after_write_back(Control& control, vfs::NodeId node, Then then) {
     Session& session = control.request.session();
@@ -120,25 +135,13 @@ void after_write_back(Control& control, vfs::NodeId node, Then then) {
     }
     auto waiting = std::make_shared<Control>(std::move(control));
     waiting->input = {};
-    session.page_flusher().flush(node, 0, 0,
-                                 [waiting, then, node, is_counted, &session](bool is_flushed) {
-                                     if (is_counted) {
-                                         session.has_waited_for_pages();
-                                     }
-                                     if (!is_flushed) {
-                                         return then(*waiting, EIO);
-                                     }
-                                     int error = node == kAllNodes ? session.mounts().sync() : 0;
-                                     // Of one file the notification has waited for what was under way, where the kernel knows that.
-                                     if (node == kAllNodes || !session.knows_what_is_written()) {
-                                         (void)session.settle();
-                                     }
-                                     if (node == kAllNodes && error == 0) {
-                                         // What waited in the kernel's queue may have been refused since.
-                                         error = session.mounts().sync();
-                                     }
-                                     then(*waiting, error);
-                                 });
+    const auto go_on = [waiting, then, node, is_counted, &session](bool is_flushed) {
+        if (is_counted) {
+            session.has_waited_for_pages();
+        }
+        then(*waiting, is_flushed ? wait_for_write_back(session, node) : EIO);
+    };
+    session.page_flusher().flush(node, 0, 0, go_on);
 }
 
 // Whether this error of after_write_back() says that part of what was written is not stored. A mount that is not seen here

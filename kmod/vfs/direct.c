@@ -40,9 +40,9 @@ struct direct {
     loff_t start;
     loff_t wanted_end;
     loff_t end; /* of what has succeeded */
-    loff_t
-        written_end; /* of what has been written, behind something that failed perhaps; 0: nothing has */
-    int error;       /* of what is behind it */
+    int error;  /* of what is behind it */
+    /* Of what has been written, behind something that failed perhaps; 0: nothing has. */
+    loff_t written_end;
     struct work_struct work;
 };
 

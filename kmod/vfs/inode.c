@@ -532,7 +532,6 @@ int tiffin_getattr(struct mnt_idmap* idmap, const struct path* path, struct ksta
                    unsigned int flags) {
     struct inode* inode = d_inode(path->dentry);
     struct tiffin_attributes attributes;
-    bool is_written_later;
     u64 promised_bytes;
     int error;
 
@@ -542,9 +541,6 @@ int tiffin_getattr(struct mnt_idmap* idmap, const struct path* path, struct ksta
         inode_unlock(inode);
     }
     /* Before the file system is asked: what is written back meanwhile has blocks then. */
-    is_written_later =
-        S_ISREG(inode->i_mode) && (mapping_tagged(inode->i_mapping, PAGECACHE_TAG_DIRTY) ||
-                                   mapping_tagged(inode->i_mapping, PAGECACHE_TAG_WRITEBACK));
     promised_bytes = (u64)atomic_read_acquire(&tiffin_inode_of(inode)->pages_with_promise)
                      << PAGE_SHIFT;
     error = TIFFIN_CALL(tiffin_mount_of(inode->i_sb), get_attributes, inode->i_ino, &attributes);
@@ -555,14 +551,14 @@ int tiffin_getattr(struct mnt_idmap* idmap, const struct path* path, struct ksta
     if (mask & STATX_CHANGE_COOKIE) {
         tiffin_set_change_cookie(stat, tiffin_change_cookie(inode));
     }
-    /* Also what will have blocks when it is written back; promises of pages that have some already exceed a full file only. */
+    /*
+     * Also what will have blocks when it is written back: tar takes a file without any for a hole. Promises of pages that have
+     * some already exceed a full file only.
+     */
     stat->blocks = min_t(u64, attributes.allocated_bytes + promised_bytes,
                          max_t(u64, attributes.allocated_bytes,
                                round_up((u64)stat->size, TIFFIN_BLOCK_BYTES))) >>
                    SECTOR_SHIFT;
-    if (stat->blocks == 0 && is_written_later) {
-        stat->blocks = PAGE_SIZE >> SECTOR_SHIFT; /* tar takes a file without any for a hole */
-    }
     stat->result_mask |= STATX_BTIME;
     stat->btime = to_timespec(&attributes.birth_time);
     if ((mask & STATX_DIOALIGN) != 0 && S_ISREG(inode->i_mode) &&

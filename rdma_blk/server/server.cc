@@ -461,11 +461,13 @@ size_t Server::most_strangers() const {
     return configuration_.max_handshakes;
 }
 
-bool Server::has_room(bool is_reader) const {
+bool Server::has_room_beside(size_t absent_count, bool is_reader) const {
     MutexLock lock(configuration_mutex_);
     const size_t most = configuration_.max_connections;
-    return attached_count() < (is_reader ? most_of_readers(most) : most);
+    return attached_count() + absent_count < (is_reader ? most_of_readers(most) : most);
 }
+
+bool Server::has_room(bool is_reader) const { return has_room_beside(0, is_reader); }
 
 bool Server::has_room_for_more(bool is_reader) const {
     size_t absent = 0;
@@ -474,9 +476,7 @@ bool Server::has_room_for_more(bool is_reader) const {
             absent += volume->absent_readers(host::monotonic_ns());
         }
     }
-    MutexLock lock(configuration_mutex_);
-    const size_t most = configuration_.max_connections;
-    return attached_count() + absent < (is_reader ? most_of_readers(most) : most);
+    return has_room_beside(absent, is_reader);
 }
 
 bool Server::may_reader_return() const {

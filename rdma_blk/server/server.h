@@ -131,6 +131,7 @@ class Server final : public ConnectionHost {
                                        std::vector<unsigned char> peer_address);
     size_t most_strangers() const;
     size_t attached_count() const;
+    bool has_room_beside(size_t absent_count, bool is_reader) const;
     std::vector<std::shared_ptr<Volume>> served_volumes() const;
     void hand_over(std::shared_ptr<Connection> connection);
     ConnectionLimits connection_limits() const;

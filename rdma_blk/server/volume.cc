@@ -313,9 +313,12 @@ bool Volume::is_connected(uint64_t session_id, const unsigned char client_uuid[1
     return session && same_uuid(session->place().client_uuid, client_uuid) && session->has_paths();
 }
 
+bool Volume::is_silent(const VolumeSession& session, uint64_t now_ns) const {
+    return session.silence_ns(now_ns) >= uint64_t{options_.lease_timeout_ms} * 1'000'000;
+}
+
 bool Volume::may_come_back(const VolumeSession& session, uint64_t now_ns) const {
-    return !session.is_fenced() && !session.has_paths() &&
-           session.silence_ns(now_ns) < uint64_t{options_.lease_timeout_ms} * 1'000'000;
+    return !session.is_fenced() && !session.has_paths() && !is_silent(session, now_ns);
 }
 
 bool Volume::may_steady_reader_return(uint64_t now_ns) const {
@@ -365,9 +368,7 @@ bool Volume::find_place(uint32_t& index, bool is_reader, uint64_t now_ns) {
     SessionPointer oldest;
     const SessionPointer holder = find_holder();
     for (const auto& [id, session] : sessions_) {
-        const bool is_silent =
-            session->silence_ns(now_ns) >= uint64_t{options_.lease_timeout_ms} * 1'000'000;
-        if (session != holder && is_silent && !session->has_paths() &&
+        if (session != holder && is_silent(*session, now_ns) && !session->has_paths() &&
             (session->is_by_reader() || !replaces_reader) &&
             (!oldest || session->last_heard_ns() < oldest->last_heard_ns())) {
             oldest = session;

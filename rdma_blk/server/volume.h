@@ -245,6 +245,8 @@ class Volume {
     void fence_readers(const VolumeSession& writer) REQUIRES(mutex_);
     void clear_lease() REQUIRES(mutex_);
     bool find_place(uint32_t& index, bool is_reader, uint64_t now_ns) REQUIRES(mutex_);
+    // For longer than a lease lasts.
+    bool is_silent(const VolumeSession& session, uint64_t now_ns) const;
     bool may_come_back(const VolumeSession& session, uint64_t now_ns) const;
     bool may_steady_reader_return(uint64_t now_ns) const REQUIRES(mutex_);
     void free_record(const SessionPointer& session) REQUIRES(mutex_);

@@ -24,7 +24,7 @@ Volume::LeaseTurn Volume::may_take_lease(const VolumeSession* asker, const PeerP
     if (process && process->is_gone()) {
         return LeaseTurn::yes;
     }
-    if (!force && holder->silence_ns(now_ns) < uint64_t{options_.lease_timeout_ms} * 1'000'000) {
+    if (!force && !is_silent(*holder, now_ns)) {
         return LeaseTurn::held;
     }
     if (!process) {

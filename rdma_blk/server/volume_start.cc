@@ -319,9 +319,8 @@ std::string Volume::users(uint64_t now_ns) const {
     std::string text;
     for (const auto& [id, session] : sessions_) {
         const bool is_holder = session == holder;
-        const bool may_come_back = is_holder && session->silence_ns(now_ns) <
-                                                    uint64_t{options_.lease_timeout_ms} * 1'000'000;
-        if (session->is_fenced() || (!session->has_paths() && !may_come_back)) {
+        if (session->is_fenced() ||
+            (!session->has_paths() && !(is_holder && may_come_back(*session, now_ns)))) {
             continue;
         }
         const std::string name = is_holder ? printable(lease().holder_text, wire::kHolderTextBytes)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from ..mounting import BENCH
+from lib.paths import BENCH
+
 from . import SYNCED, Figure, Settings, Workload, output_of
 
 LOAD = BENCH / "filebench_load"

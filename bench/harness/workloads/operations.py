@@ -6,7 +6,8 @@ import os
 import time
 from pathlib import Path
 
-from ..mounting import BENCH
+from lib.paths import BENCH
+
 from . import Figure, Settings, Workload, output_of
 
 PROGRAM = BENCH / "operations_benchmark"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..mounting import BENCH, BIN, BUILD, ROOT
+from lib.paths import BENCH, BIN, BUILD, ROOT
 
 
 @dataclass(frozen=True)

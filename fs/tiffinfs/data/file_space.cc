@@ -158,6 +158,21 @@ Result<void> finish_request(const SpaceRequest& request, Object& object) REQUIRE
     return commit_inode(request.file_system, object, inode);
 }
 
+// Commits the first `stored_bytes` of the scratch as the content of a small file, with `inode`.
+Result<void> commit_stored(const SpaceRequest& request, Object& object, SpacePriority priority,
+                           uint64_t stored_bytes, const InodeValue& inode)
+    REQUIRES(object.state, object.claims) {
+    Transaction transaction(request.volume());
+    TRY(transaction.begin(priority, {.scattered = 2}));
+    TRY(transaction.put(make_key(object.node, Kind::inline_data, 0),
+                        ByteSpan(request.scratch.inline_bytes, stored_bytes)));
+    TRY(transaction.put_value(make_key(object.node, Kind::inode, 0), inode));
+    TRY(transaction.prepare());
+    raise_ticket(object, transaction.commit());
+    object.inode = inode;
+    return {};
+}
+
 // A small file whose size stays small: [offset, end) of what is stored becomes zero. Returns false when
 // the file is none, or no longer is one: it has left the inline form.
 Result<bool> zero_inline(const SpaceRequest& request, Object& object, bool reserving)
@@ -181,14 +196,7 @@ Result<bool> zero_inline(const SpaceRequest& request, Object& object, bool reser
     __builtin_memset(scratch.inline_bytes + request.offset_bytes, 0, end - request.offset_bytes);
     InodeValue inode = object.inode;
     touch_content(inode);
-    Transaction transaction(volume);
-    TRY(transaction.begin(SpacePriority::overwriting, {.scattered = 2}));
-    TRY(transaction.put(make_key(object.node, Kind::inline_data, 0),
-                        ByteSpan(scratch.inline_bytes, stored_bytes)));
-    TRY(transaction.put_value(make_key(object.node, Kind::inode, 0), inode));
-    TRY(transaction.prepare());
-    raise_ticket(object, transaction.commit());
-    object.inode = inode;
+    TRY(commit_stored(request, object, SpacePriority::overwriting, stored_bytes, inode));
     return true;
 }
 
@@ -196,8 +204,6 @@ Result<bool> zero_inline(const SpaceRequest& request, Object& object, bool reser
 // the file is none, or the range ends behind its end, where nothing can be stored.
 enum class Stored : uint8_t { no, before, now };
 Result<Stored> store_inline(const SpaceRequest& request, Object& object) REQUIRES(object.claims) {
-    Volume& volume = request.volume();
-    DataScratch& scratch = request.scratch;
     BiasedExclusiveLock lock(object.state, object.node);
     TRY(check_regular(object));
     const uint64_t end = request.end_bytes();
@@ -205,20 +211,13 @@ Result<Stored> store_inline(const SpaceRequest& request, Object& object) REQUIRE
         (request.keep_size && end > object.inode.size_bytes)) {
         return Stored::no;
     }
-    if (TRY(load_inline(volume, object, scratch.inline_bytes)) >= end) {
+    if (TRY(load_inline(request.volume(), object, request.scratch.inline_bytes)) >= end) {
         return Stored::before;
     }
     InodeValue inode = object.inode;
     touch_content(inode);
     inode.size_bytes = end > inode.size_bytes ? end : inode.size_bytes;
-    Transaction transaction(volume);
-    TRY(transaction.begin(SpacePriority::normal, {.scattered = 2}));
-    TRY(transaction.put(make_key(object.node, Kind::inline_data, 0),
-                        ByteSpan(scratch.inline_bytes, end)));
-    TRY(transaction.put_value(make_key(object.node, Kind::inode, 0), inode));
-    TRY(transaction.prepare());
-    raise_ticket(object, transaction.commit());
-    object.inode = inode;
+    TRY(commit_stored(request, object, SpacePriority::normal, end, inode));
     return Stored::now;
 }
 
@@ -317,10 +316,7 @@ Result<void> fill_holes(const SpaceRequest& request, Object& object, uint64_t fi
     return fill_range(request, object, first_block, end_block, Fill::holes);
 }
 
-namespace {
-
-Result<void> reserve_and_finish(const SpaceRequest& request, Object& object)
-    REQUIRES(object.claims) {
+Result<void> allocate_range(const SpaceRequest& request, Object& object) {
     switch (TRY(store_inline(request, object))) {
         case Stored::now:
             return {};
@@ -334,15 +330,9 @@ Result<void> reserve_and_finish(const SpaceRequest& request, Object& object)
     return finish_request(request, object);
 }
 
-}  // namespace
-
-Result<void> allocate_range(const SpaceRequest& request, Object& object) {
-    return reserve_and_finish(request, object);
-}
-
 Result<void> zero_range(const SpaceRequest& request, Object& object) {
     if (TRY(zero_inline(request, object, true))) {
-        return reserve_and_finish(request, object);
+        return allocate_range(request, object);
     }
     uint64_t first = block_at(request.offset_bytes);
     uint64_t end = blocks_for(request.end_bytes());

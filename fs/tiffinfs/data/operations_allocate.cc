@@ -111,9 +111,6 @@ Result<void> TiffinFileSystem::allocate(vfs::NodeId node, uint32_t mode, uint64_
 
 Result<void> TiffinFileSystem::promise(uint64_t block_count) {
     TRY(volume_->check_writable());
-    if (block_count == 0) {
-        return {};
-    }
     return volume_->with_room(SpacePriority::normal, [&]() -> Result<void> {
         if (volume_->allocator().promise(block_count)) {
             return {};

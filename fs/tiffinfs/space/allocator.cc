@@ -165,9 +165,8 @@ Result<void> Allocator::load_group(BlockGroup& group) {
         read_bitmap_slots(device_, layout_, group.index(), mounted_generation_, blocks, slots);
     // Not during replay: what that marks as used would be free in a bitmap that can be read again later.
     if (!read.ok() && read.error() == Error::eio && !replaying_.load(std::memory_order_relaxed)) {
-        bool is_readable[2];
         read = read_bitmap_slots_apart(device_, layout_, group.index(), mounted_generation_, blocks,
-                                       slots, is_readable);
+                                       slots);
     }
     if (read.ok()) {
         const auto* words = reinterpret_cast<const uint64_t*>(blocks[slots.newest].bits);

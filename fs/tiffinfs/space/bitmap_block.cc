@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 #include "fs/tiffinfs/space/bitmap_block.h"
 
+#include "fs/vfs/numbers.h"
+
 namespace tiffin::tiffinfs {
 namespace {
 
@@ -223,7 +225,8 @@ Result<void> read_bitmap_slots(vfs::BlockDevice& device, const Layout& layout, u
 
 Result<void> read_bitmap_slots_apart(vfs::BlockDevice& device, const Layout& layout, uint64_t group,
                                      uint64_t generation, BitmapBlock (&blocks)[2],
-                                     BitmapSlots& slots, bool (&is_readable)[2]) {
+                                     BitmapSlots& slots) {
+    bool(&is_readable)[2] = slots.is_readable;
     for (uint32_t slot = 0; slot < 2; ++slot) {
         is_readable[slot] =
             device.read(bitmap_block(group, slot) * kBlockBytes, &blocks[slot], sizeof(BitmapBlock))
@@ -255,19 +258,17 @@ Result<void> replace_lost_bitmaps(vfs::BlockDevice& device, const Layout& layout
     Result<void> result;
     for (uint64_t group = 0; group < end_group && result.ok(); ++group) {
         BitmapSlots slots;
-        bool is_readable[2] = {true, true};
         Result<void> read = read_bitmap_slots(device, layout, group, generation, blocks, slots);
         if (!read.ok() && read.error() == Error::eio) {
-            read = read_bitmap_slots_apart(device, layout, group, generation, blocks, slots,
-                                           is_readable);
+            read = read_bitmap_slots_apart(device, layout, group, generation, blocks, slots);
         }
         if (!read.ok() && read.error() != Error::euclean) {
             result = read.error();
         }
         for (uint32_t slot = 0; slot < 2 && result.ok(); ++slot) {
             // One that cannot be read may be a lost one, which would count when it can be read again.
-            if (is_readable[slot] && (!header_is_valid(layout, group, blocks[slot]) ||
-                                      !is_lost(layout, blocks[slot], generation))) {
+            if (slots.is_readable[slot] && (!header_is_valid(layout, group, blocks[slot]) ||
+                                            !is_lost(layout, blocks[slot], generation))) {
                 continue;
             }
             BitmapBlock& source = read.ok() ? blocks[slots.newest] : blocks[slot];

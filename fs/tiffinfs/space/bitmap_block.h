@@ -95,6 +95,7 @@ struct BitmapSlots {
     uint32_t free_blocks = 0;
     // It is not known which header counts: free_blocks is the most that there can be.
     bool may_have_less_free = false;
+    bool is_readable[2] = {true, true};
 };
 
 // Reads both slots of `group` into `blocks` (allocate_pages) and finds the newest whose generation
@@ -106,7 +107,7 @@ Result<void> read_bitmap_slots(vfs::BlockDevice& device, const Layout& layout, u
 // (euclean), as a wrong checksum is. Errors: those of read_bitmap_slots(); eio when the device cannot be read at all.
 Result<void> read_bitmap_slots_apart(vfs::BlockDevice& device, const Layout& layout, uint64_t group,
                                      uint64_t generation, BitmapBlock (&blocks)[2],
-                                     BitmapSlots& slots, bool (&is_readable)[2]);
+                                     BitmapSlots& slots);
 
 // Looks through all groups below `end_group` for slots that are newer than `generation` or do not
 // belong to the timelines of `layout`, and makes them copies of the slot that counts (or, in a

@@ -412,8 +412,8 @@ Result<void> TcpMemory::adopt(const wire::SessionOpened& opened) {
         end_session(ConnectionState::memory_lost, Error::estale);
         return {};
     }
-    // A new session of the writer, with nothing lost: but somebody else may have written between.
     held_since_ns_ = 0;
+    // A new session of the writer, with nothing lost: but somebody else may have written between.
     if (!is_first && !is_resumed && facts_.is_writer && opened.epoch != facts_.epoch + 1) {
         end_session(ConnectionState::fenced, Error::estale);
         return {};

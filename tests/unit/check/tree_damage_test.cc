@@ -328,29 +328,16 @@ TEST(SuperblockDamage, ImpossibleFields) {
 
 // ---- Journal ------------------------------------------------------------------------------------
 
-TEST(TreeDamage, MisplacedKeysComeBackBeforeTheJournalIsReplayed) {
-    constexpr size_t kBlock = tiffinfs::kBlockBytes;
-    CrashDevice device(kDeviceBytes);
-    make_settled(device, 500);
-    std::string content = test::test_content(1, 20 * kBlock);
-    const std::string later = test::test_content(2, 5 * kBlock);
-    {
-        TestVolume volume(device);
-        ASSERT_TRUE(volume.mount().ok());
-        ASSERT_TRUE(volume.create("/file").ok());
-        ASSERT_TRUE(volume.write("/file", 0, content).ok());
-        ASSERT_TRUE(volume.unmount().ok());
-    }
-    {
-        TestVolume volume(device);
-        ASSERT_TRUE(volume.mount().ok());
-        ASSERT_TRUE(volume.write("/file", 5 * kBlock, later).ok());
-        ASSERT_TRUE(volume.sync().ok());
-        volume.abandon();
-    }
-    content.replace(5 * kBlock, later.size(), later);
-    ImageEditor editor(device);
-    forget_older_generation(editor);
+void add_file(CrashDevice& device, const std::string& content) {
+    TestVolume volume(device);
+    ASSERT_TRUE(volume.mount().ok());
+    ASSERT_TRUE(volume.create("/file").ok());
+    ASSERT_TRUE(volume.write("/file", 0, content).ok());
+    ASSERT_TRUE(volume.unmount().ok());
+}
+
+// The extent of /file goes where no search finds it: into the leaf of a file that makes room for it.
+void misplace_content(ImageEditor& editor) {
     const Key key = make_key(editor.node_of("/file"), Kind::extent, 0);
     const Key far = make_key(editor.node_of("/many/file-5"), Kind::inode, 0);
     ASSERT_NE(editor.leaf_block(key), editor.leaf_block(far));
@@ -362,6 +349,34 @@ TEST(TreeDamage, MisplacedKeysComeBackBeforeTheJournalIsReplayed) {
         inode.inode_flags &= ~tiffinfs::inode_flag::inline_data;
     });
     editor.put_into_leaf_of(far, key, extent);
+}
+
+// As a truncation that finds no content leaves /file.
+void cut_unseen(ImageEditor& editor, uint64_t size_bytes) {
+    editor.change_inode(editor.node_of("/file"), [&](auto& inode) {
+        inode.size_bytes = size_bytes;
+        inode.allocated_blocks = 0;
+    });
+}
+
+TEST(TreeDamage, MisplacedKeysComeBackBeforeTheJournalIsReplayed) {
+    constexpr size_t kBlock = tiffinfs::kBlockBytes;
+    CrashDevice device(kDeviceBytes);
+    make_settled(device, 500);
+    std::string content = test::test_content(1, 20 * kBlock);
+    const std::string later = test::test_content(2, 5 * kBlock);
+    add_file(device, content);
+    {
+        TestVolume volume(device);
+        ASSERT_TRUE(volume.mount().ok());
+        ASSERT_TRUE(volume.write("/file", 5 * kBlock, later).ok());
+        ASSERT_TRUE(volume.sync().ok());
+        volume.abandon();
+    }
+    content.replace(5 * kBlock, later.size(), later);
+    ImageEditor editor(device);
+    forget_older_generation(editor);
+    misplace_content(editor);
     const Report repaired = repair_completely(device);
     EXPECT_TRUE(repaired.has(Code::node_bounds)) << text_of(repaired);
     EXPECT_TRUE(see(device).at("/file").content == content);
@@ -374,30 +389,11 @@ TEST(TreeDamage, MisplacedKeysBringBackNothingBehindTheEnd) {
         CrashDevice device(kDeviceBytes);
         make_settled(device, 500);
         const std::string content = test::test_content(1, 20 * kBlock);
-        {
-            TestVolume volume(device);
-            ASSERT_TRUE(volume.mount().ok());
-            ASSERT_TRUE(volume.create("/file").ok());
-            ASSERT_TRUE(volume.write("/file", 0, content).ok());
-            ASSERT_TRUE(volume.unmount().ok());
-        }
+        add_file(device, content);
         ImageEditor editor(device);
         forget_older_generation(editor);
-        const Key key = make_key(editor.node_of("/file"), Kind::extent, 0);
-        const Key far = make_key(editor.node_of("/many/file-5"), Kind::inode, 0);
-        ASSERT_NE(editor.leaf_block(key), editor.leaf_block(far));
-        const Bytes extent = editor.get(key);
-        editor.erase(key);
-        editor.erase(make_key(far.node, Kind::inline_data, 0));
-        editor.change_inode(far.node, [](auto& inode) {
-            inode.size_bytes = 0;
-            inode.inode_flags &= ~tiffinfs::inode_flag::inline_data;
-        });
-        editor.put_into_leaf_of(far, key, extent);
-        editor.change_inode(key.node, [&](auto& inode) {
-            inode.size_bytes = size;
-            inode.allocated_blocks = 0;
-        });
+        misplace_content(editor);
+        cut_unseen(editor, size);
         const Report repaired = repair_completely(device);
         EXPECT_TRUE(repaired.has(Code::node_bounds)) << text_of(repaired);
         TestVolume volume(device);
@@ -423,33 +419,14 @@ TEST(TreeDamage, MisplacedKeysTakeNothingFromWhatIsThere) {
     constexpr size_t kBlock = tiffinfs::kBlockBytes;
     CrashDevice device(kDeviceBytes);
     make_settled(device, 500);
-    {
-        TestVolume volume(device);
-        ASSERT_TRUE(volume.mount().ok());
-        ASSERT_TRUE(volume.create("/file").ok());
-        ASSERT_TRUE(volume.write("/file", 0, test::test_content(1, 20 * kBlock)).ok());
-        ASSERT_TRUE(volume.unmount().ok());
-    }
+    add_file(device, test::test_content(1, 20 * kBlock));
     const std::string later(100, 'l');
-    const auto misplace = [&] {
+    {
         ImageEditor editor(device);
         forget_older_generation(editor);
-        const Key key = make_key(editor.node_of("/file"), Kind::extent, 0);
-        const Key far = make_key(editor.node_of("/many/file-5"), Kind::inode, 0);
-        const Bytes extent = editor.get(key);
-        editor.erase(key);
-        editor.erase(make_key(far.node, Kind::inline_data, 0));
-        editor.change_inode(far.node, [](auto& inode) {
-            inode.size_bytes = 0;
-            inode.inode_flags &= ~tiffinfs::inode_flag::inline_data;
-        });
-        editor.put_into_leaf_of(far, key, extent);
-        editor.change_inode(key.node, [&](auto& inode) {
-            inode.size_bytes = 10 * kBlock;
-            inode.allocated_blocks = 0;
-        });
-    };
-    misplace();
+        misplace_content(editor);
+        cut_unseen(editor, 10 * kBlock);
+    }
     {
         TestVolume volume(device);
         ASSERT_TRUE(volume.mount().ok());

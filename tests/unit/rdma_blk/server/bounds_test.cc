@@ -21,6 +21,14 @@ class BoundsTest : public ServerFixture {
         }
         ASSERT_EQ(server_->connection_count(), count);
     }
+    std::unique_ptr<TestClient> connect_reader(unsigned char number) {
+        Secret<kVolumeKeyBytes> reader_key;
+        derive_reader_key(key_, reader_key);
+        auto client = std::make_unique<TestClient>(server_->port(), number);
+        client->has_reader_key = true;
+        EXPECT_TRUE(client->handshake(reader_key, "volume").ok());
+        return client;
+    }
     // The first bytes of a write of `size` bytes, as they go over the wire.
     static std::string half_a_write(TestClient& client, uint32_t size) {
         wire::Request request = client.make_request(OperationKind::write, 0, size);
@@ -58,14 +66,6 @@ TEST_F(BoundsTest, ConnectionsAreBoundedAndMakeRoomWhenTheyEnd) {
 TEST_F(BoundsTest, ReadersThatComeBackLeaveConnectionsToWriters) {
     configuration_.max_connections = 4;
     start();
-    Secret<kVolumeKeyBytes> reader_key;
-    derive_reader_key(key_, reader_key);
-    const auto connect_reader = [&](unsigned char number) {
-        auto client = std::make_unique<TestClient>(server_->port(), number);
-        client->has_reader_key = true;
-        EXPECT_TRUE(client->handshake(reader_key, "volume").ok());
-        return client;
-    };
     std::vector<std::unique_ptr<TestClient>> sessions;
     for (unsigned char number = 2; number < 8; number++) {
         sessions.push_back(connect_reader(number));
@@ -89,14 +89,6 @@ TEST_F(BoundsTest, ReadersThatComeBackLeaveConnectionsToWriters) {
 TEST_F(BoundsTest, FurtherConnectionsOfReadersTakeNoPlaceOfOthers) {
     configuration_.max_connections = 4;
     start();
-    Secret<kVolumeKeyBytes> reader_key;
-    derive_reader_key(key_, reader_key);
-    const auto connect_reader = [&](unsigned char number) {
-        auto client = std::make_unique<TestClient>(server_->port(), number);
-        client->has_reader_key = true;
-        EXPECT_TRUE(client->handshake(reader_key, "volume").ok());
-        return client;
-    };
     std::vector<std::unique_ptr<TestClient>> sessions;
     for (unsigned char number = 2; number < 5; number++) {
         sessions.push_back(connect_reader(number));
@@ -168,19 +160,13 @@ TEST_F(BoundsTest, WhoOnlyShowsTheKeyKeepsNobodyOut) {
 TEST_F(BoundsTest, ReaderKeysLeaveConnectionsToWriters) {
     configuration_.max_connections = 4;
     start();
-    Secret<kVolumeKeyBytes> reader_key;
-    derive_reader_key(key_, reader_key);
-    std::vector<std::unique_ptr<TestClient>> readers;
-    const auto connect_reader = [&](unsigned char number) {
-        readers.push_back(std::make_unique<TestClient>(server_->port(), number));
-        readers.back()->has_reader_key = true;
-        EXPECT_TRUE(readers.back()->handshake(reader_key, "volume").ok());
-        return readers.back().get();
-    };
-    ASSERT_TRUE(connect_reader(2)->open(SessionMode::read));
-    ASSERT_TRUE(connect_reader(2)->join(*readers[0], 1));
-    ASSERT_TRUE(connect_reader(3)->open(SessionMode::read));
-    EXPECT_FALSE(connect_reader(2)->join(*readers[0], 2));
+    const auto first = connect_reader(2);
+    const auto further = connect_reader(2);
+    const auto second = connect_reader(3);
+    ASSERT_TRUE(first->open(SessionMode::read));
+    ASSERT_TRUE(further->join(*first, 1));
+    ASSERT_TRUE(second->open(SessionMode::read));
+    EXPECT_FALSE(connect_reader(2)->join(*first, 2));
     EXPECT_FALSE(connect_reader(4)->open(SessionMode::read));
     EXPECT_EQ(open(1)->write(0, "first").outcome, kExecuted);
 }
